@@ -130,16 +130,17 @@ pub struct Sample {
 }
 
 /// One row of a table.
-pub trait Contestant<P: Host> {
+pub struct Contestant<P: Host> {
     /// The row's name.
-    fn row(&self) -> &'static str;
-
+    pub row: &'static str,
     /// Whether it takes part wherever items are blocked, or in the plain sleep alone: some cannot tell the ways apart.
-    fn always(&self) -> bool;
-
+    pub always: bool,
     /// Starts the pool.
-    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<P>>, Error>;
+    pub start: Start<P>,
 }
+
+/// Starts a pool.
+pub(super) type Start<P> = fn(&Plan) -> Result<Box<dyn Pool<P>>, Error>;
 
 /// A pool that was started for one run.
 pub trait Pool<P: Host> {
@@ -157,14 +158,14 @@ const WARM_UP: usize = 8;
 
 /// One run of a contestant, with a pool that is started for it and is gone afterwards.
 pub fn measure<P: Host>(
-    contestant: &(dyn Contestant<P> + Sync),
+    contestant: &Contestant<P>,
     plan: &Plan,
     block: &Arc<dyn Block>,
 ) -> Result<Sample, Error> {
     let body = || {
         let sampler = P::sampler()?;
         let before = sampler.as_ref().map_or(0, |_| super::work::now());
-        let pool = contestant.start(plan)?;
+        let pool = (contestant.start)(plan)?;
         issue(&*pool, plan, plan.workers * WARM_UP, 0, block)?;
         let since = Since::now::<P>();
         issue(&*pool, plan, plan.items, plan.every, block)?;

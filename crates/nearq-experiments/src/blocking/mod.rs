@@ -35,7 +35,7 @@ use nearq_platform::Linux;
 use nearq_report::{Collector, Report, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
-use pools::Nearq;
+use pools::ours;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -260,14 +260,12 @@ impl BlockingOptions {
         let per_round = Linux::confined(&plan.cpus, || nanoseconds_per_round(&plan.cpus))?;
         plan.rounds = rounds_for(plan.item, per_round.median);
         let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
-        let mut contestants: Vec<Box<dyn Contestant<Linux> + Sync>> =
-            vec![Box::new(Nearq { hints: false }), Box::new(Nearq { hints: true })];
+        let mut contestants = vec![ours(false), ours(true)];
         if !self.ours {
             contestants.extend(others());
         }
-        let of_way = |way: Way| -> Vec<&(dyn Contestant<Linux> + Sync)> {
-            let all = contestants.iter().map(|contestant| &**contestant);
-            all.filter(|contestant| way == ways[0] || contestant.always()).collect()
+        let of_way = |way: Way| -> Vec<&Contestant<Linux>> {
+            contestants.iter().filter(|one| way == ways[0] || one.always).collect()
         };
         run.begin(*rounds * ways.iter().map(|&way| 2 + of_way(way).len()).sum::<usize>());
         let nanoseconds_per_round = Some(per_round.median);
@@ -282,7 +280,7 @@ impl BlockingOptions {
             };
             found.read_us = found.read_us.or(read_us);
             let taking_part = of_way(way);
-            let rows: Vec<&str> = taking_part.iter().map(|contestant| contestant.row()).collect();
+            let rows: Vec<&str> = taking_part.iter().map(|contestant| contestant.row).collect();
             for round in 0..*rounds {
                 let what = format!("{}, round {}: ", way.name(), round + 1);
                 one_round(run, way, (plan, round), &rows, &what, |turn| match turn {
@@ -318,7 +316,7 @@ impl BlockingOptions {
                 let body = move || match turn {
                     Turn::Pool(at) => {
                         let block = sleeps(&own);
-                        measure::<Sim>(&Nearq { hints: at == 1 }, &own, &block).map(Bare::without)
+                        measure::<Sim>(&ours(at == 1), &own, &block).map(Bare::without)
                     }
                     Turn::Enough => measure_enough::<Sim>(&own, &sleeps(&own)).map(Bare::without),
                     Turn::Bare => measure_bare::<Sim>(&own),

@@ -1,12 +1,11 @@
 //! The pools that take part: ours, and the others.
 
-use super::load::{Contestant, Items, Plan, Pool};
+use super::load::{Contestant, Items, Plan, Pool, Start};
 use crate::Error;
 use crate::harness::{Host, failed};
 use crate::peers::{AsyncExecutor, Peer, Rayon, ThreadPool, Tokio};
 use nearq::{Runtime, Workqueue};
 use nearq_platform::{Atomic as _, AtomicInt as _, Linux, Ordering};
-use std::marker::PhantomData;
 use std::sync::Arc;
 use tokio::runtime::Builder;
 use tokio::task::block_in_place;
@@ -18,34 +17,24 @@ pub const PLAIN: &str = "nearq";
 /// The same with what blocks inside `nearq::blocking`.
 pub const HINTED: &str = "nearq, blocking()";
 
-/// A workqueue that is default in all but its CPUs, on a runtime of its own.
-#[derive(Debug)]
-pub(super) struct Nearq {
-    /// Whether items say when they block.
-    pub(super) hints: bool,
+/// A queue as it comes, or with items that say that they block.
+pub(super) fn ours<P: Host>(hints: bool) -> Contestant<P> {
+    let (row, start): (_, Start<P>) =
+        if hints { (HINTED, |plan| queue(plan, true)) } else { (PLAIN, |plan| queue(plan, false)) };
+    Contestant { row, always: true, start }
 }
 
-impl<P: Host> Contestant<P> for Nearq {
-    fn row(&self) -> &'static str {
-        if self.hints { HINTED } else { PLAIN }
-    }
-
-    fn always(&self) -> bool {
-        true
-    }
-
-    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<P>>, Error> {
-        let tally = Arc::new(Tally::<P>::default());
-        let (start, stop) = (Arc::clone(&tally), Arc::clone(&tally));
-        let runtime = Runtime::<P>::builder_in()
-            .on_worker_start(move |_| start.more())
-            .on_worker_stop(move |_| stop.less())
-            .build()
-            .map_err(failed)?;
-        let queue = runtime.workqueue("blocking").cpumask(plan.cpus.clone()).build_in();
-        let queue = queue.map_err(failed)?;
-        Ok(Box::new(Queue { queue, runtime, tally, hints: self.hints }))
-    }
+fn queue<P: Host>(plan: &Plan, hints: bool) -> Result<Box<dyn Pool<P>>, Error> {
+    let tally = Arc::new(Tally::<P>::default());
+    let (start, stop) = (Arc::clone(&tally), Arc::clone(&tally));
+    let runtime = Runtime::<P>::builder_in()
+        .on_worker_start(move |_| start.more())
+        .on_worker_stop(move |_| stop.less())
+        .build()
+        .map_err(failed)?;
+    let queue = runtime.workqueue("blocking").cpumask(plan.cpus.clone()).build_in();
+    let queue = queue.map_err(failed)?;
+    Ok(Box::new(Queue { queue, runtime, tally, hints }))
 }
 
 struct Queue<P: Host> {
@@ -103,21 +92,10 @@ impl<P: Host> Tally<P> {
 
 // The other pools as contestants, each in its usual way of use. They are Linux programs.
 
-/// A pool of closures that cannot be told anything of blocking.
-struct Closures<Q>(PhantomData<fn() -> Q>);
-
-impl<Q: Peer> Contestant<Linux> for Closures<Q> {
-    fn row(&self) -> &'static str {
-        Q::NAME
-    }
-
-    fn always(&self) -> bool {
-        false
-    }
-
-    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<Linux>>, Error> {
-        Ok(Box::new(Started(Q::start(plan.workers)?)))
-    }
+/// A pool that takes closures.
+fn closures<Q: Peer>() -> Contestant<Linux> {
+    let start: Start<Linux> = |plan| Ok(Box::new(Started(Q::start(plan.workers)?)));
+    Contestant { row: Q::NAME, always: false, start }
 }
 
 struct Started<Q>(Q);
@@ -140,27 +118,12 @@ enum Told {
     Where,
 }
 
-struct TokioTold(Told);
-
-impl Contestant<Linux> for TokioTold {
-    fn row(&self) -> &'static str {
-        match self.0 {
-            Told::Nothing => "tokio spawn_blocking, all",
-            Told::Which => "tokio spawn_blocking, sleepers",
-            Told::Where => "tokio block_in_place",
-        }
-    }
-
-    fn always(&self) -> bool {
-        true
-    }
-
-    fn start(&self, plan: &Plan) -> Result<Box<dyn Pool<Linux>>, Error> {
-        let runtime = Builder::new_multi_thread().worker_threads(plan.workers).build();
-        let runtime = runtime
-            .map_err(|error| Error::run(format!("tokio cannot start its threads: {error}")))?;
-        Ok(Box::new(TokioPool { runtime, told: self.0 }))
-    }
+/// tokio, told so much.
+fn tokio(plan: &Plan, told: Told) -> Result<Box<dyn Pool<Linux>>, Error> {
+    let runtime = Builder::new_multi_thread().worker_threads(plan.workers).build();
+    let runtime =
+        runtime.map_err(|error| Error::run(format!("tokio cannot start its threads: {error}")))?;
+    Ok(Box::new(TokioPool { runtime, told }))
 }
 
 struct TokioPool {
@@ -188,14 +151,15 @@ impl Pool<Linux> for TokioPool {
 }
 
 /// All of them, in the order of the tables.
-pub fn others() -> Vec<Box<dyn Contestant<Linux> + Sync>> {
+pub fn others() -> Vec<Contestant<Linux>> {
+    let told = |row, start| Contestant { row, always: true, start };
     vec![
-        Box::new(Closures::<Rayon>(PhantomData)),
-        Box::new(Closures::<Tokio>(PhantomData)),
-        Box::new(Closures::<AsyncExecutor>(PhantomData)),
-        Box::new(Closures::<ThreadPool>(PhantomData)),
-        Box::new(TokioTold(Told::Nothing)),
-        Box::new(TokioTold(Told::Which)),
-        Box::new(TokioTold(Told::Where)),
+        closures::<Rayon>(),
+        closures::<Tokio>(),
+        closures::<AsyncExecutor>(),
+        closures::<ThreadPool>(),
+        told("tokio spawn_blocking, all", |plan| tokio(plan, Told::Nothing)),
+        told("tokio spawn_blocking, sleepers", |plan| tokio(plan, Told::Which)),
+        told("tokio block_in_place", |plan| tokio(plan, Told::Where)),
     ]
 }

@@ -1,4 +1,4 @@
-//! What loads ask of a platform beyond [`Platform`]: bells and clocks, CPU time, work to do, and who is favoured. What is left as it is
+//! What loads ask of a platform beyond [`Platform`]: bells and clocks, CPU time, work to do, and favoured threads. What is left as it is
 //! here is what a simulated machine has: nothing of a run is left for the next one, no other programs, no host that takes time, no bill.
 
 use crate::blocking::{Sampler, work};
@@ -44,15 +44,15 @@ pub trait Host: Platform {
     /// What a thread of the crowd does between two sleeps.
     fn crowd_work();
 
-    /// Favours the caller, who queues, but not the threads that it starts. Whether that was allowed.
+    /// Favours the caller, the thread that queues, but not the threads that it starts. Whether that was allowed.
     fn favour_issuer() -> bool;
 
-    /// CPU time of the process so far, where somebody counts it.
+    /// CPU time of the process so far, where it is counted.
     fn process_time() -> Option<Duration> {
         None
     }
 
-    /// Context switches of the process so far, where somebody counts them.
+    /// Context switches of the process so far, where they are counted.
     fn switches() -> Option<u64> {
         None
     }
@@ -288,12 +288,12 @@ impl Since {
         P::now() - self.wall
     }
 
-    /// CPU time of the process since then, where somebody counts it.
+    /// CPU time of the process since then, where it is counted.
     pub(crate) fn cpu<P: Host>(&self) -> Option<Duration> {
         P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start))
     }
 
-    /// Context switches since then, where somebody counts them.
+    /// Context switches since then, where they are counted.
     pub(crate) fn switches<P: Host>(&self) -> Option<u64> {
         P::switches().zip(self.switches).map(|(end, start)| end - start)
     }

@@ -76,7 +76,7 @@ pub(crate) fn all<T: Sync, R: Send>(
             progress.step(what(number, task));
             let result = catch_unwind(AssertUnwindSafe(|| work(task)));
             if !matches!(result, Ok(Ok(_))) {
-                // Nobody begins another one.
+                // No thread begins another one.
                 next.store(tasks.len(), Ordering::Relaxed);
             }
             let result = result.unwrap_or_else(|panic| resume_unwind(panic));

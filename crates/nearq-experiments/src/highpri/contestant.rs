@@ -1,7 +1,6 @@
 //! Those who take part: a queue of ours by its priority, other pools, and a thread that only sleeps.
 
-use super::issuer::Samples;
-use super::issuer::{Plan, Start, Target, as_issuer, measure, on_thread};
+use super::issuer::{Plan, Samples, Start, Target, as_issuer, measure, on_thread};
 use super::privilege::{self, MOST_FAVOURED};
 use crate::Error;
 use crate::harness::{Host, failed};
@@ -9,28 +8,25 @@ use crate::peers::{Peer, Plain, Rayon, Tokio, alone};
 use nearq::{Runtime, Work, Workqueue, WorkqueueBuilder};
 use nearq_platform::{Instant, Linux, Platform as _, ThreadSpec};
 use nearq_topology::{CpuSet, Scope};
-use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 // The rows: who runs the item, and how favoured it is.
 
+/// One run of a row.
+type Measure = Rc<dyn Fn(&Plan) -> Result<Samples, Error>>;
+
 /// One row of the table.
-pub(crate) trait Contestant {
+#[derive(Clone)]
+pub(crate) struct Contestant {
     /// The row's name.
-    fn row(&self) -> &'static str;
-
+    pub(crate) row: &'static str,
     /// What the row is, in a few words.
-    fn about(&self) -> &'static str;
-
+    pub(crate) about: &'static str,
     /// What the caller must be allowed for that; without it the row is left out.
-    fn needs(&self) -> Privilege {
-        Privilege::None
-    }
-
-    /// One run.
-    fn measure(&self, plan: &Plan) -> Result<Samples, Error>;
+    pub(crate) needs: Privilege,
+    pub(crate) measure: Measure,
 }
 
 /// What a row cannot do without.
@@ -60,7 +56,7 @@ pub(crate) mod row {
     pub(crate) const HICCUP: &str = "hiccup";
 }
 
-// nearq as a contestant: the only file of the experiment that knows how its library is called.
+// nearq as a contestant.
 
 /// The short slice.
 pub(crate) const SLICE: Duration = Duration::from_micros(100);
@@ -101,36 +97,21 @@ const REFUSED: Asked = Asked {
     ..HIGH
 };
 
-/// A queue whose workers are confined to the crowd's CPU.
-struct Ours {
-    asked: Asked,
-    /// One run, on the platform that the row is for.
-    measure: fn(Asked, &Plan) -> Result<Samples, Error>,
+/// A queue whose workers are confined to the crowd's CPU, measured on the platform that the row is for.
+fn queue(asked: Asked, measure: fn(Asked, &Plan) -> Result<Samples, Error>) -> Contestant {
+    let Asked { row, about, .. } = asked;
+    let measure = Rc::new(move |plan: &Plan| measure(asked, plan));
+    Contestant { row, about, needs: Privilege::None, measure }
 }
 
 /// The rows of ours that any platform has.
-pub(crate) fn ours<P: Host>() -> Vec<Rc<dyn Contestant>> {
-    let ours = |asked| Rc::new(Ours { asked, measure: as_it_is::<P> }) as Rc<dyn Contestant>;
-    [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].into_iter().map(ours).collect()
+pub(crate) fn ours<P: Host>() -> Vec<Contestant> {
+    [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].map(|asked| queue(asked, as_it_is::<P>)).into()
 }
 
-/// Those that have a privilege to lose.
-pub(crate) fn refused() -> Vec<Rc<dyn Contestant>> {
-    vec![Rc::new(Ours { asked: REFUSED, measure: without_privilege })]
-}
-
-impl Contestant for Ours {
-    fn row(&self) -> &'static str {
-        self.asked.row
-    }
-
-    fn about(&self) -> &'static str {
-        self.asked.about
-    }
-
-    fn measure(&self, plan: &Plan) -> Result<Samples, Error> {
-        (self.measure)(self.asked, plan)
-    }
+/// The row that has a privilege to lose.
+pub(crate) fn refused() -> Contestant {
+    queue(REFUSED, without_privilege)
 }
 
 fn as_it_is<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
@@ -204,21 +185,11 @@ impl<P: Host> Target<P> for Queued<P> {
 // Those to compare with: a plain thread, rayon and tokio, ordinary and favoured, and a real-time thread that only sleeps. All of
 // them are Linux programs.
 
-/// A pool with one thread on the crowd's CPU.
-struct Pool<Q> {
-    row: &'static str,
-    about: &'static str,
-    nice: i32,
-    pool: PhantomData<Q>,
-}
-
-/// A real-time thread that sleeps.
-struct Hiccup;
-
 /// All of them.
-pub(crate) fn others() -> Vec<Rc<dyn Contestant>> {
-    fn pool<Q: Peer>(row: &'static str, about: &'static str, nice: i32) -> Rc<dyn Contestant> {
-        Rc::new(Pool { row, about, nice, pool: PhantomData::<Q> })
+pub(crate) fn others() -> Vec<Contestant> {
+    fn pool<Q: Peer>(row: &'static str, about: &'static str, nice: i32) -> Contestant {
+        let needs = if nice < 0 { Privilege::Favoured } else { Privilege::None };
+        Contestant { row, about, needs, measure: Rc::new(move |plan| of_pool::<Q>(nice, plan)) }
     }
     vec![
         pool::<Plain>("thread", "a thread that is woken", 0),
@@ -227,43 +198,35 @@ pub(crate) fn others() -> Vec<Rc<dyn Contestant>> {
         pool::<Tokio>("tokio nice -20", "the same, favoured", MOST_FAVOURED),
         pool::<Rayon>("rayon", "a worker of rayon", 0),
         pool::<Rayon>("rayon nice -20", "the same, favoured", MOST_FAVOURED),
-        Rc::new(Hiccup),
+        Contestant {
+            row: row::HICCUP,
+            about: "a real-time thread that sleeps: what the machine adds",
+            needs: Privilege::RealTime,
+            measure: Rc::new(hiccup),
+        },
     ]
 }
 
-impl<Q: Peer> Contestant for Pool<Q> {
-    fn row(&self) -> &'static str {
-        self.row
-    }
-
-    fn about(&self) -> &'static str {
-        self.about
-    }
-
-    fn needs(&self) -> Privilege {
-        if self.nice < 0 { Privilege::Favoured } else { Privilege::None }
-    }
-
-    fn measure(&self, plan: &Plan) -> Result<Samples, Error> {
-        alone(|| {
-            // None of the pools has a way to say where its threads run and how favoured they are: they inherit it.
-            let (nice, cpu) = (self.nice, CpuSet::single(plan.cpu));
-            let spec = ThreadSpec { affinity: Some(cpu), ..ThreadSpec::default() };
-            let pool = on_thread::<Linux, Q>(spec, move || {
-                if nice != 0 {
-                    privilege::favour(nice)
-                        .map_err(|error| Error::run(format!("nice {nice}: {error}")))?;
-                }
-                Q::start(1)
-            })?;
-            let plan = plan.clone();
-            as_issuer::<Linux, _>(plan.issuer_cpu, move || {
-                let start = Start::new();
-                let mut target = Sent { pool, start: Arc::clone(&start) };
-                measure(&mut target, &start, &plan)
-            })
+/// A pool with one thread on the crowd's CPU.
+fn of_pool<Q: Peer>(nice: i32, plan: &Plan) -> Result<Samples, Error> {
+    alone(|| {
+        // None of the pools has a way to say where its threads run and how favoured they are: they inherit it.
+        let cpu = CpuSet::single(plan.cpu);
+        let spec = ThreadSpec { affinity: Some(cpu), ..ThreadSpec::default() };
+        let pool = on_thread::<Linux, Q>(spec, move || {
+            if nice != 0 {
+                privilege::favour(nice)
+                    .map_err(|error| Error::run(format!("nice {nice}: {error}")))?;
+            }
+            Q::start(1)
+        })?;
+        let plan = plan.clone();
+        as_issuer::<Linux, _>(plan.issuer_cpu, move || {
+            let start = Start::new();
+            let mut target = Sent { pool, start: Arc::clone(&start) };
+            measure(&mut target, &start, &plan)
         })
-    }
+    })
 }
 
 struct Sent<Q> {
@@ -280,41 +243,28 @@ impl<Q: Peer> Target<Linux> for Sent<Q> {
     }
 }
 
-impl Contestant for Hiccup {
-    fn row(&self) -> &'static str {
-        row::HICCUP
-    }
-
-    fn about(&self) -> &'static str {
-        "a real-time thread that sleeps: what the machine adds"
-    }
-
-    fn needs(&self) -> Privilege {
-        Privilege::RealTime
-    }
-
-    fn measure(&self, plan: &Plan) -> Result<Samples, Error> {
-        let plan = plan.clone();
-        let cpu = CpuSet::single(plan.cpu);
-        let spec = ThreadSpec { affinity: Some(cpu), ..ThreadSpec::default() };
-        on_thread::<Linux, _>(spec, move || {
-            privilege::real_time()
-                .map_err(|error| Error::run(format!("a real-time thread: {error}")))?;
-            Linux::wake_exactly();
-            let mut clock = Linux::steal(plan.cpu);
-            let mut samples = Samples::default();
-            let end = Linux::now() + plan.duration;
-            let mut stolen = Linux::stolen(&mut clock);
-            loop {
-                let expected = Linux::now() + plan.interval;
-                if expected >= end {
-                    return Ok(samples);
-                }
-                Linux::sleep(plan.interval);
-                let now = Linux::now();
-                let before = std::mem::replace(&mut stolen, Linux::stolen(&mut clock));
-                samples.add(now.saturating_since(expected), stolen != before);
+/// A real-time thread that sleeps.
+fn hiccup(plan: &Plan) -> Result<Samples, Error> {
+    let plan = plan.clone();
+    let cpu = CpuSet::single(plan.cpu);
+    let spec = ThreadSpec { affinity: Some(cpu), ..ThreadSpec::default() };
+    on_thread::<Linux, _>(spec, move || {
+        privilege::real_time()
+            .map_err(|error| Error::run(format!("a real-time thread: {error}")))?;
+        Linux::wake_exactly();
+        let mut clock = Linux::steal(plan.cpu);
+        let mut samples = Samples::default();
+        let end = Linux::now() + plan.duration;
+        let mut stolen = Linux::stolen(&mut clock);
+        loop {
+            let expected = Linux::now() + plan.interval;
+            if expected >= end {
+                return Ok(samples);
             }
-        })
-    }
+            Linux::sleep(plan.interval);
+            let now = Linux::now();
+            let before = std::mem::replace(&mut stolen, Linux::stolen(&mut clock));
+            samples.add(now.saturating_since(expected), stolen != before);
+        }
+    })
 }

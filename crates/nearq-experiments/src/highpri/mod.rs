@@ -37,7 +37,6 @@ use nearq_report::{Collector, Report, metric};
 use nearq_sim::Sim;
 use nearq_topology::Scope;
 use serde_json::{Value, json};
-use std::rc::Rc;
 use std::time::Duration;
 
 /// What `highpri` can be told.
@@ -98,7 +97,7 @@ fn places(machine: &Machine) -> (usize, usize) {
 }
 
 /// All contestants, and what was measured of each in all runs together.
-type Everybody = Vec<(Rc<dyn Contestant>, Samples)>;
+type Everybody = Vec<(Contestant, Samples)>;
 
 /// What is found beside the figures.
 pub struct Found {
@@ -199,7 +198,7 @@ fn scenario(threads: usize) -> String {
 /// On this machine: the crowd is there once, for all rows.
 fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     let mut contestants = contestant::ours::<Linux>();
-    contestants.extend(contestant::refused());
+    contestants.push(contestant::refused());
     contestants.extend(contestant::others());
     let mut remarks = Vec::new();
     for (need, attempt, remedy) in [
@@ -216,9 +215,9 @@ fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     ] {
         let Err(error) = privilege::may(attempt) else { continue };
         let (out, stay): (Vec<_>, Vec<_>) =
-            contestants.into_iter().partition(|contestant| contestant.needs() == need);
+            contestants.into_iter().partition(|contestant| contestant.needs == need);
         contestants = stay;
-        let rows: Vec<_> = out.iter().map(|contestant| contestant.row()).collect();
+        let rows: Vec<_> = out.iter().map(|contestant| contestant.row).collect();
         remarks.push(format!("left out: {}: {error}; needs {remedy}", rows.join(", ")));
     }
     if in_autogroups() {
@@ -239,7 +238,7 @@ fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     run.says(format!("starting {} threads", task.threads));
     let crowd = Crowd::<Linux>::start(task.threads, task.plan.cpu)?;
     let (begin, sleeps) = (std::time::Instant::now(), crowd.sleeps());
-    let all = measure(run, contestants, task, |contestant, _| contestant.measure(&task.plan))?;
+    let all = measure(run, contestants, task, |contestant, _| (contestant.measure)(&task.plan))?;
     let wake_ups = Some((crowd.sleeps() - sleeps) as f64 / begin.elapsed().as_secs_f64());
     Ok(Found { all, remarks, wake_ups })
 }
@@ -254,10 +253,10 @@ fn in_autogroups() -> bool {
 fn simulated(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     let (machine, limit) = (run.machine, SIMULATED_LIMIT + task.plan.duration);
     let all = measure(run, contestant::ours::<Sim>(), task, |contestant, number| {
-        let (contestant, plan, threads) = (Rc::clone(contestant), task.plan.clone(), task.threads);
+        let (contestant, plan, threads) = (contestant.clone(), task.plan.clone(), task.threads);
         let ended = simulate(machine, number as u64, limit, move || {
             let crowd = Crowd::<Sim>::start(threads, plan.cpu)?;
-            let samples = contestant.measure(&plan);
+            let samples = (contestant.measure)(&plan);
             drop(crowd);
             samples
         })?;
@@ -269,28 +268,27 @@ fn simulated(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
 /// Measures everybody in every run.
 fn measure(
     run: &mut Run<'_>,
-    contestants: Vec<Rc<dyn Contestant>>,
+    contestants: Vec<Contestant>,
     task: &Task,
-    one: impl Fn(&Rc<dyn Contestant>, usize) -> Result<Samples, Error>,
+    one: impl Fn(&Contestant, usize) -> Result<Samples, Error>,
 ) -> Result<Everybody, Error> {
     let (scenario, runs) = (scenario(task.threads), task.runs);
     let mut all = vec![Samples::default(); contestants.len()];
     run.begin(runs * contestants.len());
     for number in 0..runs {
-        let what = |of: &Rc<dyn Contestant>| format!("run {} of {runs}: {}", number + 1, of.row());
+        let what = |of: &Contestant| format!("run {} of {runs}: {}", number + 1, of.row);
         let new = run.round(number, &contestants, what, |contestant| {
             let samples = one(contestant, number)?;
             let figures = samples.figures().ok_or_else(|| {
                 Error::run(format!(
                     "{}: nothing was queued in {:?}: give a longer --duration",
-                    contestant.row(),
-                    task.plan.duration
+                    contestant.row, task.plan.duration
                 ))
             })?;
             Ok((samples, figures))
         })?;
         for ((contestant, all), (samples, figures)) in contestants.iter().zip(&mut all).zip(new) {
-            collect(&mut run.figures, &scenario, contestant.row(), &figures);
+            collect(&mut run.figures, &scenario, contestant.row, &figures);
             all.append(samples);
         }
     }

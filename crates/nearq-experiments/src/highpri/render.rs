@@ -7,7 +7,6 @@ use crate::harness::table::{self, Column, met, or_none};
 use crate::plots::curves::{Curve, Curves, draw};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Summary, Table};
-use std::rc::Rc;
 
 /// The columns.
 const COLUMNS: [Column; 9] = [
@@ -97,7 +96,7 @@ fn table(facts: &Facts<'_>) -> Table {
     let scenario = scenario(facts.plan.threads);
     let mut table = Table::new(format!("From queueing to start, in ms, {scenario}"), &headings);
     for (contestant, _) in &facts.found.all {
-        let name = contestant.row();
+        let name = contestant.row;
         let mut cells = facts.cells(name, &scenario, name, &COLUMNS);
         if published {
             let of_document =
@@ -151,8 +150,8 @@ fn conclusions(facts: &Facts<'_>) -> Table {
 
 /// Which share of the samples waits how long, row by row.
 pub(super) fn picture(facts: &Facts<'_>) -> String {
-    let curve = |(contestant, samples): &(Rc<dyn Contestant>, Samples)| Curve {
-        name: contestant.row().into(),
+    let curve = |(contestant, samples): &(Contestant, Samples)| Curve {
+        name: contestant.row.into(),
         points: samples.curve(),
     };
     let title = match facts.model() {
@@ -177,6 +176,6 @@ pub(super) fn picture(facts: &Facts<'_>) -> String {
     draw(&curves)
 }
 
-fn about(contestant: &Rc<dyn Contestant>) -> String {
-    format!("{}: {}", contestant.row(), contestant.about())
+fn about(contestant: &Contestant) -> String {
+    format!("{}: {}", contestant.row, contestant.about)
 }

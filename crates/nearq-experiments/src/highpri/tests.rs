@@ -97,7 +97,8 @@ fn a_quick_run_ends_within_half_a_minute() {
     let common = Common { quick: true, ..Common::default() };
     let options = HighpriOptions { common, ..HighpriOptions::default() };
     let task = options.plan(&Machine::here().unwrap()).unwrap();
-    let all = [contestant::ours::<Linux>(), contestant::refused(), contestant::others()].concat();
+    let all =
+        [contestant::ours::<Linux>(), vec![contestant::refused()], contestant::others()].concat();
     let rows = all.len() * task.runs;
     // A thread begins and ends in a tenth of a millisecond. On the crowded CPU that of a row waits for a turn of all the others.
     let total = rows as f64 * (task.plan.duration.as_secs_f64() + 0.5) + task.threads as f64 * 2e-4;

@@ -1,5 +1,5 @@
-//! Pools of threads that take boxed closures: what people write by hand, and rayon's and the `threadpool` crate's. Whoever wants a result
-//! of one gets it through a channel for one value.
+//! Pools of threads that take boxed closures: what people write by hand, and rayon's and the `threadpool` crate's. A result that is
+//! waited for comes back through a channel for one value.
 
 use super::{Peer, not_started};
 use crate::Error;
@@ -47,7 +47,7 @@ impl<P: Detaches> Peer for Oneshot<P> {
     ) -> Self::Join<T> {
         let (sender, receiver) = oneshot::channel();
         self.0.detach(move || {
-            // Nobody may wait any more.
+            // The receiver may be gone: the result is dropped then.
             let _ = sender.send(function());
         });
         receiver

@@ -22,7 +22,7 @@ use nearq_report::{Collector, Environment, Outputs, Report, metric};
 use serde_json::json;
 
 /// The experiments that come to conclusions, in the order of the tables.
-const QUESTIONS: [&dyn Question; 2] = [&question::Scopes, &question::Dispatch];
+static QUESTIONS: [&Question; 2] = [&question::SCOPES, &question::DISPATCH];
 /// All of them, as `--experiment` says it.
 pub const ALL: &str = "all";
 /// Most seeds.
@@ -58,16 +58,16 @@ pub struct SensitivityOptions {
 
 impl SensitivityOptions {
     /// The experiments asked for.
-    fn questions(&self) -> Result<Vec<&'static dyn Question>, Error> {
+    fn questions(&self) -> Result<Vec<&'static Question>, Error> {
         let wanted = self.experiment.as_deref().unwrap_or(ALL);
         let found: Vec<_> = QUESTIONS
             .into_iter()
-            .filter(|question| wanted == ALL || question.name() == wanted)
+            .filter(|question| wanted == ALL || question.name == wanted)
             .collect();
         if found.is_empty() {
             return Err(Error::input(format!(
                 "--experiment {wanted}: no such experiment, or one without conclusions; give {ALL} or {}",
-                QUESTIONS.map(Question::name).join(", ")
+                QUESTIONS.map(|question| question.name).join(", ")
             )));
         }
         Ok(found)
@@ -82,7 +82,7 @@ impl SensitivityOptions {
 
 /// One experiment on its machine, and everything that is varied.
 struct Case {
-    question: &'static dyn Question,
+    question: &'static Question,
     machine: Machine,
     factors: Vec<Factor>,
 }
@@ -105,7 +105,7 @@ impl Task {
         };
         let parameter = varied.and_then(|(factor, percent)| factor.setting(percent));
         let setting = Setting { machine: &machine, parameter, seed: self.seed, quick };
-        case.question.ask(&setting).map_err(|error| match (error, varied) {
+        (case.question.ask)(&setting).map_err(|error| match (error, varied) {
             (Error::Run(text), Some((factor, percent))) => {
                 Error::run(format!("with {} at {}: {text}", factor.name, difference(percent)))
             }
@@ -124,13 +124,13 @@ pub fn sensitivity(options: &SensitivityOptions, progress: &Progress) -> Result<
 fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, Error> {
     let (questions, runs) = (options.questions()?, options.runs()?);
     let parameters: Vec<&'static str> =
-        questions.iter().flat_map(|question| question.parameters()).copied().collect();
+        questions.iter().flat_map(|question| question.parameters).copied().collect();
     check_names(&options.costs, &parameters)?;
-    let case = |question: &&'static dyn Question| {
-        let name = options.machine.as_deref().unwrap_or(question.machine());
+    let case = |&question: &&'static Question| {
+        let name = options.machine.as_deref().unwrap_or(question.machine);
         let machine = Machine::named(name)?;
-        let factors = factors(&machine, question.parameters(), &options.costs)?;
-        Ok(Case { question: *question, machine, factors })
+        let factors = factors(&machine, question.parameters, &options.costs)?;
+        Ok(Case { question, machine, factors })
     };
     let cases: Vec<Case> = questions.iter().map(case).collect::<Result<_, Error>>()?;
 
@@ -146,7 +146,7 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
         let own = answered.extract_if(.., |(task, _)| task.case == number).collect::<Vec<_>>();
         let own = own.into_iter().map(|(task, answer)| (task.varied, answer));
         let findings =
-            Findings::new(case.question.name(), &case.machine, case.factors.clone(), own.collect());
+            Findings::new(case.question.name, &case.machine, case.factors.clone(), own.collect());
         findings.collect(&mut collector);
         all.push(findings);
     }

@@ -8,21 +8,17 @@ use std::time::Duration;
 
 // What an experiment offers to have its conclusions examined.
 
-/// An experiment that comes to conclusions on a simulated machine.
-pub trait Question: Sync {
-    /// The experiment's name.
-    fn name(&self) -> &'static str;
-
-    /// The machine of the document that the experiment is from.
-    fn machine(&self) -> &'static str;
-
-    /// What can be varied beside the machine's costs.
-    fn parameters(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Runs the experiment once.
-    fn ask(&self, setting: &Setting<'_>) -> Result<Answer, Error>;
+/// An experiment whose conclusions are examined.
+#[derive(Debug)]
+pub struct Question {
+    /// Its name.
+    pub name: &'static str,
+    /// The machine of its document.
+    pub machine: &'static str,
+    /// What of its load can be varied, by name.
+    pub parameters: &'static [&'static str],
+    /// Runs what the conclusions need, once.
+    pub ask: fn(&Setting<'_>) -> Result<Answer, Error>,
 }
 
 /// How an experiment is run.
@@ -100,30 +96,18 @@ pub(super) fn joined(hashes: impl IntoIterator<Item = u64>) -> u64 {
 pub(super) const DURATIONS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(250)];
 
 /// Which configuration moves how much data.
-#[derive(Debug)]
-pub(super) struct Scopes;
-
-impl Question for Scopes {
-    fn name(&self) -> &'static str {
-        "scopes"
-    }
-
-    fn machine(&self) -> &'static str {
-        "ryzen-3900x"
-    }
-
-    fn parameters(&self) -> &'static [&'static str] {
-        &PARAMETERS
-    }
-
-    fn ask(&self, setting: &Setting<'_>) -> Result<Answer, Error> {
+pub(super) static SCOPES: Question = Question {
+    name: "scopes",
+    machine: "ryzen-3900x",
+    parameters: &PARAMETERS,
+    ask: |setting| {
         let duration = DURATIONS[usize::from(setting.quick)];
         let Setting { machine, parameter, seed, .. } = *setting;
         let (judgements, hashes) = conclusions(machine, parameter, seed, duration)?;
         let conclusions = judgements.iter().map(conclusion).collect();
         Ok(Answer { conclusions, trace_hash: joined(hashes) })
-    }
-}
+    },
+};
 
 /// A judgement as a bound on what a configuration does of what `system` does.
 fn conclusion(judgement: &Judgement) -> Conclusion {
@@ -147,63 +131,48 @@ pub(super) const ITEMS: [usize; 2] = [15_000, 4_000];
 const FEWEST: usize = 20;
 
 /// What scope gives the most items per second.
-#[derive(Debug)]
-pub(super) struct Dispatch;
+pub(super) static DISPATCH: Question =
+    Question { name: "dispatch", machine: "grace-72", parameters: &[], ask: of_dispatch };
 
-impl Question for Dispatch {
-    fn name(&self) -> &'static str {
-        "dispatch"
+fn of_dispatch(setting: &Setting<'_>) -> Result<Answer, Error> {
+    let machine = setting.machine;
+    let items = ITEMS[usize::from(setting.quick)] / machine.parallelism();
+    let mut hashes = Vec::new();
+    let mut run = |scope| {
+        let (sample, hash) = simulated_issuers(machine, scope, items.max(FEWEST), setting.seed)?;
+        hashes.push(hash);
+        Ok::<Sample, Error>(sample)
+    };
+    let conclude = |name: &str, value: Option<f64>, bound: Bound| {
+        let value = value.ok_or_else(|| Error::run(format!("{name}: nothing was measured")))?;
+        Ok::<_, Error>(Conclusion { name: name.into(), value, bound })
+    };
+    let faster = |one: &Sample, other: &Sample| Some(other.ns_per_item? / one.ns_per_item?);
+    let mut conclusions = Vec::new();
+    let shards = targets::has_shards(machine);
+    let caches = has_caches(machine);
+    if !shards && !caches {
+        return Err(Error::input(format!(
+            "dispatch has nothing to conclude on {}: its last-level caches are neither several nor large enough for \
+             shards; give a machine such as grace-72 or ryzen-3900x",
+            machine.name()
+        )));
     }
-
-    fn machine(&self) -> &'static str {
-        "grace-72"
+    let cache = run(Scope::Cache)?;
+    if shards {
+        let shard = run(Scope::CacheShard)?;
+        let name = "cache_shard does at least 1.5 times as many items as cache";
+        conclusions.push(conclude(name, faster(&shard, &cache), Bound::AtLeast(targets::SHARDS))?);
+        let longer = |one: &Sample, other: &Sample| Some(one.queue?.p50 / other.queue?.p50);
+        let name = "the median call that queues takes at most twice as long under cache as under cache_shard";
+        conclusions.push(conclude(name, longer(&cache, &shard), Bound::AtMost(2.0))?);
     }
-
-    fn ask(&self, setting: &Setting<'_>) -> Result<Answer, Error> {
-        let machine = setting.machine;
-        let items = ITEMS[usize::from(setting.quick)] / machine.parallelism();
-        let mut hashes = Vec::new();
-        let mut run = |scope| {
-            let (sample, hash) =
-                simulated_issuers(machine, scope, items.max(FEWEST), setting.seed)?;
-            hashes.push(hash);
-            Ok::<Sample, Error>(sample)
-        };
-        let conclude = |name: &str, value: Option<f64>, bound: Bound| {
-            let value = value.ok_or_else(|| Error::run(format!("{name}: nothing was measured")))?;
-            Ok::<_, Error>(Conclusion { name: name.into(), value, bound })
-        };
-        let faster = |one: &Sample, other: &Sample| Some(other.ns_per_item? / one.ns_per_item?);
-        let mut conclusions = Vec::new();
-        let shards = targets::has_shards(machine);
-        let caches = has_caches(machine);
-        if !shards && !caches {
-            return Err(Error::input(format!(
-                "dispatch has nothing to conclude on {}: its last-level caches are neither several nor large enough for \
-                 shards; give a machine such as grace-72 or ryzen-3900x",
-                machine.name()
-            )));
-        }
-        let cache = run(Scope::Cache)?;
-        if shards {
-            let shard = run(Scope::CacheShard)?;
-            let name = "cache_shard does at least 1.5 times as many items as cache";
-            conclusions.push(conclude(
-                name,
-                faster(&shard, &cache),
-                Bound::AtLeast(targets::SHARDS),
-            )?);
-            let longer = |one: &Sample, other: &Sample| Some(one.queue?.p50 / other.queue?.p50);
-            let name = "the median call that queues takes at most twice as long under cache as under cache_shard";
-            conclusions.push(conclude(name, longer(&cache, &shard), Bound::AtMost(2.0))?);
-        }
-        if caches {
-            let system = run(Scope::System)?;
-            let name = "cache does at least as many items as system";
-            conclusions.push(conclude(name, faster(&cache, &system), Bound::AtLeast(1.0))?);
-        }
-        Ok(Answer { conclusions, trace_hash: joined(hashes) })
+    if caches {
+        let system = run(Scope::System)?;
+        let name = "cache does at least as many items as system";
+        conclusions.push(conclude(name, faster(&cache, &system), Bound::AtLeast(1.0))?);
     }
+    Ok(Answer { conclusions, trace_hash: joined(hashes) })
 }
 
 /// Whether the machine has more than one last-level cache.

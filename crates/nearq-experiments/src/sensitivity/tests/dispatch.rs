@@ -4,7 +4,7 @@ use super::*;
 
 fn ask(machine: &str) -> Result<Answer, Error> {
     let machine = Machine::named(machine).unwrap();
-    Dispatch.ask(&Setting { machine: &machine, parameter: None, seed: 1, quick: true })
+    (DISPATCH.ask)(&Setting { machine: &machine, parameter: None, seed: 1, quick: true })
 }
 
 #[test]
