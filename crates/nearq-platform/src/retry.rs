@@ -13,6 +13,10 @@
 //! However many threads wait or ask, the stack is taken once in a [`PAUSE`] at most (`not_before`): an attempt costs the system a failing
 //! call.
 //!
+//! A thread that is about to push has written the first node's address into its own. Meanwhile that node may be taken and freed, and another
+//! one be made at the same address and pushed: then the exchange succeeds, with an address that is right and a pointer to what is gone. So
+//! nodes are made public by their addresses (`expose_provenance`), and who takes the stack goes by those.
+//!
 //! # Forks
 //! `busy` holds the process's epoch, plus one. In the child of a fork, the parent's mark counts for nothing. Attempts that a thread of the
 //! parent had taken off the stack are not made in the child: they were for work of the parent.
@@ -65,6 +69,7 @@ impl Retries {
     /// Leaves an attempt to be made.
     pub fn add(&self, attempt: Attempt) {
         let node = Box::into_raw(Box::new(Node { attempt, next: ptr::null_mut() }));
+        let _ = node.expose_provenance();
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // SAFETY: validity: made above. Aliasing: no other thread knows of the node until it is on the stack.
@@ -99,8 +104,9 @@ impl Retries {
         // Acquire: pairs with the release in `add`.
         let mut node = self.head.swap(ptr::null_mut(), Ordering::Acquire);
         while !node.is_null() {
+            let whole = ptr::with_exposed_provenance_mut(node.addr());
             // SAFETY: validity: from `Box::into_raw` in `add`. Aliasing: it was taken off the stack, so it is ours.
-            let Node { attempt, next } = *unsafe { Box::from_raw(node) };
+            let Node { attempt, next } = *unsafe { Box::<Node>::from_raw(whole) };
             attempt();
             node = next;
         }
@@ -113,8 +119,9 @@ impl Drop for Retries {
     fn drop(&mut self) {
         let mut node = *self.head.get_mut();
         while !node.is_null() {
+            let whole = ptr::with_exposed_provenance_mut(node.addr());
             // SAFETY: validity: as in `make`. Aliasing: no other thread has the stack.
-            node = unsafe { Box::from_raw(node) }.next;
+            node = unsafe { Box::<Node>::from_raw(whole) }.next;
         }
     }
 }
