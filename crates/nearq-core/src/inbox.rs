@@ -28,17 +28,13 @@ impl<P: Platform> Inbox<P> {
     /// Pushes an item of which the caller has `PENDING`; the list has it afterwards.
     #[inline]
     pub(crate) fn push(&self, item: NonNull<Item<P>>) {
+        let node = crate::shared::pushed(item);
         let mut head = self.head.load(Ordering::Relaxed);
         let mut attempt = 0;
         loop {
             // SAFETY: the caller has PENDING, which keeps the item alive.
             unsafe { item.as_ref() }.next.store(head, Ordering::Relaxed);
-            match self.head.compare_exchange_weak(
-                head,
-                item.as_ptr(),
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            ) {
+            match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(_) => crate::pause::after_failure::<P>(&mut attempt),
             }
@@ -60,11 +56,10 @@ impl<P: Platform> Inbox<P> {
         // Acquire: pairs with the release in `push`.
         let mut next: *const Item<P> = self.head.load(Ordering::Acquire);
         core::iter::from_fn(move || {
+            let node = crate::shared::taken(next)?;
             // SAFETY: what is on the list is alive, and stays there as the caller says.
-            let item = unsafe { next.as_ref() }?;
-            let node = next;
-            next = item.next.load(Ordering::Relaxed);
-            Some(node)
+            next = unsafe { node.as_ref() }.next.load(Ordering::Relaxed);
+            Some(node.as_ptr().cast_const())
         })
     }
 
@@ -75,7 +70,7 @@ impl<P: Platform> Inbox<P> {
             return list;
         }
         let mut newest = self.head.swap(core::ptr::null_mut(), Ordering::SeqCst);
-        while let Some(item) = NonNull::new(newest) {
+        while let Some(item) = crate::shared::taken(newest) {
             // SAFETY: the swap gave us the whole list, and with it each item's PENDING.
             newest = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
             list.push_front(item);

@@ -111,6 +111,7 @@ impl<P: Platform> Within<P> {
     /// Puts a ticket onto the list, for the scope.
     fn offer(&self, ticket: Arc<Ticket<P>>) {
         let ticket = Arc::into_raw(ticket).cast_mut();
+        let _ = ticket.expose_provenance();
         let mut head = self.newest.load(Ordering::Relaxed);
         loop {
             // SAFETY: the list's reference is ours until the exchange succeeds.
@@ -134,9 +135,9 @@ impl<P: Platform> Within<P> {
         let mut tickets = Vec::new();
         // SeqCst: for the bell. It also acquires the tickets.
         let mut newest = self.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
-        while !newest.is_null() {
+        while let Some(ticket) = crate::shared::taken(newest) {
             // SAFETY: from `offer`; the swap gave us the list, and with it a reference of each ticket.
-            let ticket = unsafe { Arc::from_raw(newest) };
+            let ticket = unsafe { Arc::from_raw(ticket.as_ptr().cast_const()) };
             newest = ticket.next.load(Ordering::Relaxed);
             tickets.push(ticket);
         }

@@ -83,18 +83,14 @@ impl<P: Platform> Owner<P> for InSet<P> {
     }
 
     unsafe fn ended(&self, item: NonNull<Item<P>>) {
+        let node = crate::shared::pushed(item);
         let newest = &self.ring.newest;
         let mut head = newest.load(Ordering::Relaxed);
         let mut attempt = 0;
         loop {
             self.next.store(head, Ordering::Relaxed);
             // SeqCst: for the bell. It also releases `next`.
-            match newest.compare_exchange_weak(
-                head,
-                item.as_ptr(),
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            ) {
+            match newest.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(_) => crate::pause::after_failure::<P>(&mut attempt),
             }
@@ -188,7 +184,7 @@ impl<T: Send, P: Platform> Members<T, P> {
         if self.ended.is_null() {
             // SeqCst: for the bell. It also acquires what the pushes released.
             let mut newest = self.ring.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
-            while let Some(item) = NonNull::new(newest) {
+            while let Some(item) = crate::shared::taken(newest) {
                 // SAFETY: a member of ours; we have its handle.
                 let next = &unsafe { InSet::of(item) }.next;
                 newest = next.load(Ordering::Relaxed);

@@ -1,8 +1,10 @@
-//! One more reference of what lies in an `Arc`, by a plain reference to it.
+//! Pointers that are taken up again by their addresses: one more reference of what lies in an `Arc`, by a plain reference to it; and the nodes
+//! of lists onto which any thread pushes.
 //!
 //! A plain reference may be used for the value alone, and the count lies in front of that. So the pointer of the whole is exposed when the
 //! `Arc` is made, and taken up again by the address.
 
+use core::ptr::NonNull;
 use std::sync::Arc;
 
 /// Puts the value into an `Arc` of which [`share`] can make more.
@@ -23,4 +25,23 @@ pub(crate) unsafe fn share<T>(value: &T) -> Arc<T> {
         Arc::increment_strong_count(whole);
         Arc::from_raw(whole)
     }
+}
+
+// ---- nodes of lists ------------------------------------------------------------------------------------------
+//
+// A thread that is about to push has written the first node's address into its own node. Meanwhile that first node may be taken and freed, and
+// another one be made at the same address and pushed: then the exchange, which compares addresses, succeeds, and the pointer is one to what is
+// gone. So a node is made public by its address before it is pushed, and the thread that takes the list goes by addresses.
+
+/// The node's pointer, as it is pushed.
+#[inline(always)]
+pub(crate) fn pushed<T>(node: NonNull<T>) -> *mut T {
+    let _ = node.as_ptr().expose_provenance();
+    node.as_ptr()
+}
+
+/// The node at that address, which was [`pushed`]; none if it is null.
+#[inline(always)]
+pub(crate) fn taken<T>(node: *const T) -> Option<NonNull<T>> {
+    NonNull::new(core::ptr::with_exposed_provenance_mut(node.addr()))
 }

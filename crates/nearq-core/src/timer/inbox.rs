@@ -30,6 +30,7 @@ impl<P: Platform> Inbox<P> {
 
     /// Pushes a node whose `QUEUED` the caller has set; false if the inbox is closed.
     pub(super) fn push(&self, node: NonNull<TimerNode<P>>) -> bool {
+        let pushed = crate::shared::pushed(node);
         let mut attempt = 0;
         loop {
             let head = self.head.load(Ordering::Relaxed);
@@ -39,12 +40,8 @@ impl<P: Platform> Inbox<P> {
             // SAFETY: the caller keeps the node alive until it is pushed.
             unsafe { node.as_ref() }.next.store(head, Ordering::Relaxed);
             // Release: the thread sees `next`. SeqCst: pairs with `is_empty`, see `timer`.
-            let pushed = self.head.compare_exchange_weak(
-                head,
-                node.as_ptr(),
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
+            let pushed =
+                self.head.compare_exchange_weak(head, pushed, Ordering::SeqCst, Ordering::Relaxed);
             if pushed.is_ok() {
                 return true;
             }
@@ -79,7 +76,7 @@ impl<P: Platform> Inbox<P> {
 
     fn reversed(mut newest: *mut TimerNode<P>) -> Requests<P> {
         let mut head = null_mut();
-        while let Some(node) = NonNull::new(newest) {
+        while let Some(node) = crate::shared::taken(newest) {
             // SAFETY: it was on the inbox, so it has `QUEUED` and `HELD`; `HELD` keeps it alive, and we have its `next`.
             let next = &unsafe { node.as_ref() }.next;
             newest = next.load(Ordering::Relaxed);
