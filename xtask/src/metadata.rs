@@ -1,4 +1,4 @@
-//! The crates of the house, as cargo knows them.
+//! The crates of this project, as cargo's metadata lists them.
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 use std::path::Path;

@@ -38,6 +38,18 @@ struct Node {
     next: *mut Node,
 }
 
+impl Node {
+    /// The node at that address, by the address alone; none if it is null.
+    ///
+    /// # Safety
+    /// It was pushed by [`Retries::add`], and no other thread has it.
+    unsafe fn at(node: *mut Node) -> Option<Box<Node>> {
+        let whole: *mut Node = ptr::with_exposed_provenance_mut(node.addr());
+        // SAFETY: validity: from `Box::into_raw` in `add`. Aliasing: as the caller says.
+        (!whole.is_null()).then(|| unsafe { Box::from_raw(whole) })
+    }
+}
+
 /// The attempts of one process that are to be made again.
 #[derive(Debug, Default)]
 pub struct Retries {
@@ -102,13 +114,12 @@ impl Retries {
         }
         self.not_before.store(now + PAUSE.as_nanos() as u64, Ordering::Relaxed);
         // Acquire: pairs with the release in `add`.
-        let mut node = self.head.swap(ptr::null_mut(), Ordering::Acquire);
-        while !node.is_null() {
-            let whole = ptr::with_exposed_provenance_mut(node.addr());
-            // SAFETY: validity: from `Box::into_raw` in `add`. Aliasing: it was taken off the stack, so it is ours.
-            let Node { attempt, next } = *unsafe { Box::<Node>::from_raw(whole) };
+        let mut first = self.head.swap(ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: it was taken off the stack, so it is ours.
+        while let Some(node) = unsafe { Node::at(first) } {
+            let Node { attempt, next } = *node;
             attempt();
-            node = next;
+            first = next;
         }
         // Release: pairs with the acquire in `is_empty`.
         self.busy.store(0, Ordering::Release);
@@ -117,11 +128,10 @@ impl Retries {
 
 impl Drop for Retries {
     fn drop(&mut self) {
-        let mut node = *self.head.get_mut();
-        while !node.is_null() {
-            let whole = ptr::with_exposed_provenance_mut(node.addr());
-            // SAFETY: validity: as in `make`. Aliasing: no other thread has the stack.
-            node = unsafe { Box::<Node>::from_raw(whole) }.next;
+        let mut first = *self.head.get_mut();
+        // SAFETY: no other thread has the stack.
+        while let Some(node) = unsafe { Node::at(first) } {
+            first = node.next;
         }
     }
 }

@@ -61,7 +61,7 @@ impl<P: Host> Items<P> {
         } else {
             P::compute(self.rounds);
         }
-        // AcqRel: whoever ends last has seen the others' failures, and the issuer sees them through the parker.
+        // AcqRel: the thread that ends last has seen the others' failures, and the issuer sees them through the parker.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.done.unpark();
         }

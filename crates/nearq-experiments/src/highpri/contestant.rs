@@ -176,7 +176,7 @@ impl<P: Host> Target<P> for Queued<P> {
             if queued {
                 return expected;
             }
-            // Not a yield: who queues may be favoured over the worker that it waits for.
+            // Not a yield: the thread that queues may be favoured over the worker that it waits for.
             P::sleep(NOT_YET);
         }
     }

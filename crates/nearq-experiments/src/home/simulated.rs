@@ -15,7 +15,7 @@ use std::time::Duration;
 
 // A run on the simulated machine: the tasks are simulated processes, and what they do to their memory is declared.
 //
-// The first thread starts everything and waits for it, as the script of numa_test does: the tasks, whoever watches over them
+// The first thread starts everything and waits for it, as the script of numa_test does: the tasks, the thread that watches them
 // (`watch`), and what disturbs them. What the tasks tell goes into a list that nobody holds while calling the platform.
 
 /// Runs a plan for a row with a seed.

@@ -436,7 +436,7 @@ impl Sample {
     }
 }
 
-/// How many nanoseconds one reading takes, for the report: the least of several means, as whoever else is on the machine makes it
+/// How many nanoseconds one reading takes, for the report: the least of several means, as other programs on the machine make it
 /// longer and never shorter.
 pub(super) fn cost_of_reading<P: Host>() -> f64 {
     const READINGS: u32 = 10_000;

@@ -186,7 +186,7 @@ impl Experiment for LockOptions {
         }
         if job.outside > 0 {
             let calibrated = nanoseconds_per_round(&CpuSet::single(job.cpus[0]))?;
-            // The least: whoever else is on the machine makes a round longer, never shorter.
+            // The least: other programs on the machine make a round longer, never shorter.
             job.outside = rounds_for(Duration::from_nanos(job.outside_ns as u64), calibrated.min);
         }
         let reading = Some(load::cost_of_reading::<Linux>());

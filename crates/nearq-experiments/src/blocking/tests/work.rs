@@ -8,7 +8,7 @@ fn what_was_calibrated_takes_the_time_that_was_asked_for_however_often_it_is_cut
     let rounds = rounds_for(Duration::from_millis(5), each.median);
     let best = |times: u64| {
         let run = || (0..times).map(|_| cpu_time_of(rounds / times).unwrap()).sum::<Duration>();
-        // The least of several: whoever else is on the machine makes it longer, never shorter.
+        // The least of several: other programs on the machine make it longer, never shorter.
         (0..10).map(|_| run()).min().unwrap().as_secs_f64()
     };
     for times in [1, 10] {
