@@ -313,7 +313,7 @@ impl<P: Platform> Admission<P> {
         P::model_fence();
         // SeqCst: who drains says so before it looks whether the queue is empty.
         let drainers = self.drainers.load(Ordering::SeqCst);
-        if drainers == 0 || crate::serving::serves(link.queue) {
+        if drainers == 0 || crate::serving::serves_owner::<P>(link.owner_address()) {
             return false;
         }
         // The only one who drains may be who shuts down.
@@ -425,7 +425,7 @@ impl<P: Platform> Admission<P> {
             return if refused { Entry::Refused } else { Entry::Elsewhere };
         }
         // Accounted from here on: it may be cancelled.
-        header.set_target(link, spot);
+        header.set_target(link.account(), spot);
         self.line().unwrap_or(link).inactive.push(item);
         self.close();
         if link.pool.runtime().broken.is(Broken::AdmissionLeak) {

@@ -10,7 +10,7 @@ use crate::broken::Broken;
 use crate::event::Event;
 use crate::executing::Executing;
 use crate::home::{Home, Inside};
-use crate::link::Link;
+use crate::item::account::Account;
 use crate::pool::Pool;
 use crate::runtime::Inner;
 use crate::worker::Worker;
@@ -49,8 +49,8 @@ pub(crate) struct Context<'a, P: Platform> {
     /// Something is to be looked after when the current item has returned: it has described itself, or it has forked and
     /// this is the child.
     pub(crate) look_after: Cell<bool>,
-    /// The link that it serves.
-    pub(crate) link: Cell<*const Link<P>>,
+    /// The account whose items it serves; null between batches.
+    pub(crate) account: Cell<*const Account<P>>,
     /// Whether the current item is a future which it polls: one that waits leaves its place, so it may wait for its own queue.
     polls: Cell<bool>,
     /// The home of the item that it executes; null if it has none.
@@ -70,7 +70,7 @@ impl<'a, P: Platform> Context<'a, P> {
             over_since: Cell::new(None),
             brisk: Cell::new(false),
             look_after: Cell::new(false),
-            link: Cell::new(core::ptr::null()),
+            account: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
             home: Cell::new(core::ptr::null()),
         }
@@ -227,7 +227,7 @@ pub(crate) fn is_polling<P: Platform>() -> bool {
 
 /// Whether the caller is a worker that executes an item right now.
 pub(crate) fn is_in_item<P: Platform>() -> bool {
-    with_current::<P, _>(|context| !context.link.get().is_null()).unwrap_or(false)
+    with_current::<P, _>(|context| !context.account.get().is_null()).unwrap_or(false)
 }
 
 /// Whether this is broken in the runtime of the worker that calls.

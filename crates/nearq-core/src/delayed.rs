@@ -29,6 +29,7 @@ use std::sync::{Arc, Weak};
 use nearq_platform::{Atomic, Instant, Ordering, Platform, PlatformCell};
 
 use crate::held::Held;
+use crate::item::later::{Later, LaterTable, Launch};
 use crate::item::{ARRIVED, DISABLED, Epoch, Finished, Item, PENDING, TIMED};
 use crate::queue::Queue;
 use crate::timer::{Foreign, Hold, TimerNode, TimerTable};
@@ -36,7 +37,7 @@ use crate::timer::{Foreign, Hold, TimerNode, TimerTable};
 /// What the timer needs of an item.
 #[repr(C)]
 pub(crate) struct Delay<P: Platform> {
-    node: TimerNode<P>,
+    later: Later<P>,
     item: NonNull<Item<P>>,
     /// Which runtime's timer it is for. An address to compare with.
     runtime: *const (),
@@ -68,38 +69,36 @@ impl<P: Platform> Last<P> {
     }
 }
 
-/// An item that is on its way to its queue: off the timer, and still to be sent.
-pub(crate) struct Launch<P: Platform> {
-    queue: Arc<Queue<P>>,
-    item: NonNull<Item<P>>,
-    node: NonNull<Item<P>>,
-    cpu: usize,
-}
-
-impl<P: Platform> Launch<P> {
-    /// Sends it, unless the queue is being dropped. The caller has a handle of the item, and not its lock.
-    pub(crate) fn go(self) {
-        // By the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
-        let passed = self.queue.pass(|| {
-            self.queue.launch(self.item, self.node, self.cpu);
-        });
-        if !passed {
-            // SAFETY: the caller's handle.
-            unsafe { Item::unclaim(self.item, self.node) };
-        }
-    }
-
-    /// As [`go`](Self::go), and gives a reference back.
-    pub(crate) fn go_with_reference(self) {
-        let item = Last(self.item);
-        self.go();
-        item.let_go();
-    }
-}
-
 impl<P: Platform> Delay<P> {
     const TABLE: TimerTable<P> =
         TimerTable { expire: Self::expire, end_if_over: Self::end_if_over, release: Self::release };
+    const LATER: LaterTable<P> =
+        LaterTable { cancel: Self::cancel, take_over: Self::take_over, abandon: Self::abandon };
+
+    unsafe fn cancel(_: *const Later<P>, held: &Held<'_, P>) {
+        disarm(held);
+        forget(held);
+    }
+
+    /// Nothing where the item was armed anew since, for a later time: the timer comes once more for that. The item gets a reference, for the
+    /// caller to give back.
+    ///
+    /// The timer is not told to come again: while we have the lock, it would do so at once, and again, for ever.
+    unsafe fn take_over(this: *const Later<P>, held: &Held<'_, P>) -> Option<Launch<P>> {
+        // SAFETY: the table belongs to records with which a delay begins (repr C); the caller's lock keeps it.
+        let this = unsafe { &*this.cast::<Self>() };
+        if !this.is_due(held) {
+            return None;
+        }
+        let launch = take_off(held, this)?;
+        held.item().add_reference();
+        Some(launch)
+    }
+
+    unsafe fn abandon(this: *const Later<P>) {
+        // SAFETY: from `Arc::into_raw`, with the item's reference.
+        drop(unsafe { Arc::from_raw(this.cast::<Self>()) });
+    }
 
     unsafe fn expire(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
         // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer holds it.
@@ -192,7 +191,7 @@ impl<P: Platform> Delay<P> {
             return known;
         }
         let made = Arc::into_raw(Arc::new(Delay {
-            node: TimerNode::new(&Self::TABLE),
+            later: Later::new(TimerNode::new(&Self::TABLE), &Self::LATER),
             item: held.item().whole(),
             runtime,
             epoch: queue.epoch(),
@@ -200,7 +199,9 @@ impl<P: Platform> Delay<P> {
             target: P::Cell::new(Target { queue: Weak::new(), cpu: 0 }),
         }));
         let place = &held.item().extra().delay;
-        abandon(place.swap(made.cast_mut(), Ordering::AcqRel));
+        let before = place.swap(made.cast_mut().cast(), Ordering::AcqRel);
+        // SAFETY: the item does not have it any more.
+        unsafe { Later::abandon(before) };
         made
     }
 
@@ -211,17 +212,10 @@ impl<P: Platform> Delay<P> {
     }
 }
 
-/// Lets go of an item's delay, if it has one. By who frees the item or replaces the delay.
-pub(crate) fn abandon<P: Platform>(delay: *mut Delay<P>) {
-    if !delay.is_null() {
-        // SAFETY: from `Arc::into_raw`, with the item's reference.
-        drop(unsafe { Arc::from_raw(delay.cast_const()) });
-    }
-}
-
 /// The item's delay; null if it never had one.
 fn current<P: Platform>(held: &Held<'_, P>) -> *const Delay<P> {
-    held.item().extra().delay.load(Ordering::Acquire)
+    // All records are delays.
+    held.later().cast()
 }
 
 /// Puts an item that is not pending on the timer; false if it is pending or disabled, or the runtime ends.
@@ -313,28 +307,6 @@ fn disarm<'a, P: Platform>(held: &'a Held<'_, P>) -> &'a Delay<P> {
         held.keep(queue);
     }
     this
-}
-
-/// Takes an item off the timer that is on one.
-pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) {
-    disarm(held);
-    forget(held);
-}
-
-/// The timer found the item locked: what it came for, to be done when the lock has been given back. Nothing where the item was
-/// armed anew since, for a later time: the timer comes once more for that. The item gets a reference, for the caller to give back.
-///
-/// The timer is not told to come again: while we have the lock, it would do so at once, and again, for ever.
-pub(crate) fn take_over<P: Platform>(held: &Held<'_, P>) -> Option<Launch<P>> {
-    let delay = current(held);
-    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
-    let this = unsafe { &*delay };
-    if !this.is_due(held) {
-        return None;
-    }
-    let launch = take_off(held, this)?;
-    held.item().add_reference();
-    Some(launch)
 }
 
 /// Takes an item off the timer, to be sent when the lock is given back. Nothing if its queue is gone; then it is not

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use crate::delayed::Delay;
 use crate::event::Event;
 use crate::forked;
 use crate::home::{Home, Inside};
 use crate::item::Item;
+use crate::item::later::Later;
 use crate::stamp::Stamp;
 
 /// In the word: the rest is the handle of a home.
@@ -235,7 +235,7 @@ pub(crate) struct Extra<P: Platform> {
     stamp: P::AtomicU64,
     home: Mutex<Option<Home<P>>, P>,
     /// What the timer needs of the item (`delayed`); null if it never waited for its time. Under the item's lock.
-    pub(crate) delay: P::AtomicPtr<Delay<P>>,
+    pub(crate) delay: P::AtomicPtr<Later<P>>,
 }
 
 impl<P: Platform> Extra<P> {
@@ -276,7 +276,8 @@ impl<P: Platform> Extra<P> {
 
 impl<P: Platform> Drop for Extra<P> {
     fn drop(&mut self) {
-        crate::delayed::abandon(self.delay.load(Ordering::Acquire));
+        // SAFETY: null, or the record of the item, which goes.
+        unsafe { Later::abandon(self.delay.load(Ordering::Acquire)) };
     }
 }
 

@@ -185,7 +185,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until everything that was queued before the call has ended.
     pub(crate) fn flush(&self) -> Result<(), Error> {
-        if crate::serving::serves(self) {
+        if crate::queue::serves(self) {
             return Err(Error::Deadlock(WITHIN_FLUSH));
         }
         let mut flush = Flush::default();
@@ -250,12 +250,6 @@ impl<P: Platform> Queue<P> {
             link.watch(PAST);
             link.admission().give_back(u64::from(link.credits.withdraw()));
         }
-    }
-
-    /// Something has ended on a link that is watched.
-    #[cold]
-    pub(crate) fn look_at(&self, link: &Link<P>) {
-        self.tell_of(link).wake();
     }
 
     /// Who is to be told after something has ended, or was cancelled, on a link.
@@ -337,7 +331,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until nothing is left; the queue works again afterwards.
     pub(crate) fn drain(&self) -> Result<(), Error> {
-        if crate::serving::serves(self) {
+        if crate::queue::serves(self) {
             return Err(Error::Deadlock(WITHIN_DRAIN));
         }
         Draining::begin(self).wait();
@@ -375,7 +369,7 @@ impl<P: Platform> Queue<P> {
 /// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it
 /// is not ready.
 fn blocks_itself<P: Platform>(queue: &Queue<P>) -> bool {
-    crate::serving::serves(queue) && !crate::context::is_polling::<P>()
+    crate::queue::serves(queue) && !crate::context::is_polling::<P>()
 }
 
 /// Counts of 32 bits, in 32 bits.
@@ -497,7 +491,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let DrainedQueue { queue, draining, listener } = self.get_mut();
         // Also a future: when it is woken because the queue is empty, the queue has it.
-        if crate::serving::serves(*queue) {
+        if crate::queue::serves(*queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
         }
         draining.take_if(|draining| draining.epoch != P::fork_epoch());

@@ -12,6 +12,7 @@
 //! Who waits waits for each domain of each queue, one after the other. Their limits are zero: a domain that is still stays so until
 //! somebody thaws, and then nobody waits any more.
 
+use crate::link::Link;
 use nearq_platform::Platform;
 
 use crate::error::Error;
@@ -79,7 +80,7 @@ impl<P: Platform> Runtime<P> {
     fn runs_freezable(&self) -> bool {
         crate::context::with_current::<P, _>(|context| {
             // SAFETY: null, or the link that this worker serves, which its item keeps alive.
-            let link = unsafe { context.link.get().as_ref() };
+            let link = unsafe { Link::of(context.account.get()).as_ref() };
             core::ptr::eq(context.inner, self.inner())
                 && link.is_some_and(|link| link.queue().nature.freezable)
         })

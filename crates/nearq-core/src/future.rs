@@ -76,7 +76,7 @@ impl<P: Platform> Route<P> for Weak<Queue<P>> {
     type Kept = Option<Arc<Queue<P>>>;
 
     fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
-        if crate::serving::serves::<P>(self.as_ptr()) {
+        if crate::queue::serves::<P>(self.as_ptr()) {
             // SAFETY: the caller is within an item of the queue, which is not freed before that item has been counted.
             let sent = unsafe { &*self.as_ptr() }.send_own(item, P::current_cpu());
             debug_assert!(sent, "what its own items wake is not refused");
@@ -90,7 +90,7 @@ impl<P: Platform> Route<P> for Weak<Queue<P>> {
 
     unsafe fn push(_: Option<&Self::Kept>, item: NonNull<Item<P>>) {
         // SAFETY: RUNNING is the caller's; the queue counts the item, so the link is there.
-        unsafe { crate::run::push_deferred(item, core::ptr::null()) };
+        unsafe { crate::link::push_deferred(item, core::ptr::null()) };
     }
 }
 
@@ -244,7 +244,7 @@ where
             }
             // Acquire: pairs with `publish`; the link is that of the queueing which was deferred.
             this.item().state.load(Ordering::Acquire);
-            if !this.item().link().is_null() {
+            if !this.item().account().is_null() {
                 return true;
             }
             // Woken where its queue is closed, and counted nowhere; it is cancelled. AcqRel: hands PENDING on.

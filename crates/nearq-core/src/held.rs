@@ -15,7 +15,7 @@
 //!
 //! # Cancelling
 //! `PENDING` goes. Where the node is on a list, it becomes `STALE`; where the lock's holder has it (`ARRIVED`) or the execution
-//! would push it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Queue::retire`): so
+//! would push it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Owner::retire`): so
 //! nothing that is cancelled holds up others, a flush, or the queue's end. A queueing that is not accounted yet cannot be
 //! cancelled: the canceller unlocks and tries again; that queuer is a few instructions away.
 //!
@@ -32,15 +32,14 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::admission::Admission;
 use crate::event::Notification;
 use crate::extra::Extra;
+use crate::item::account::{Account, Left, Leftover, Owner};
+use crate::item::later::Later;
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
     PENDING, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
 };
-use crate::link::Link;
-use crate::queue::{Orphan, Queue};
 
 /// So often an item can be disabled for long: one less than the word has room for, for those that are disabled for a moment.
 const MOST_DISABLED: u64 = DISABLED - DISABLED_ONCE;
@@ -51,11 +50,11 @@ pub(crate) struct Held<'a, P: Platform> {
     /// Something has ended for which somebody waits.
     notify: Cell<bool>,
     /// What must not be dropped under the lock: it may be the last handle of a queue.
-    kept: Cell<Option<Arc<Queue<P>>>>,
+    kept: Cell<Option<Arc<dyn Owner<P>>>>,
     /// Who waited for the queue of what was cancelled.
     told: Cell<Option<Notification<P>>>,
     /// That queue, if it has no handle any more.
-    orphan: Cell<Option<Orphan<P>>>,
+    leftover: Cell<Option<Leftover<P>>>,
 }
 
 impl<P: Platform> Item<P> {
@@ -98,7 +97,7 @@ impl<P: Platform> Item<P> {
             notify: Cell::new(false),
             kept: Cell::new(None),
             told: Cell::new(None),
-            orphan: Cell::new(None),
+            leftover: Cell::new(None),
         }
     }
 
@@ -267,39 +266,34 @@ impl<P: Platform> Held<'_, P> {
             return Some(false);
         }
         if word & TIMED != 0 {
-            crate::delayed::cancel(self);
+            Later::cancel(self);
             return Some(true);
         }
-        let (link, inactive) = if word & AWAY != 0 {
+        let (account, held_back) = if word & AWAY != 0 {
             crate::stand_in::cancel(self)?
         } else {
-            let link = self.item.accounted();
-            if link.is_null() {
+            let account = self.item.accounted();
+            if account.is_null() {
                 return None;
             }
-            (link, self.make_stale() & INACTIVE != 0)
+            (account, self.make_stale() & INACTIVE != 0)
         };
         self.count_dropped();
-        // SAFETY: the queueing was accounted on the link, and the queue waits for it to be retired.
-        let link = unsafe { &*link };
-        if !inactive {
-            link.pool.count_stale();
-            if word & AWAY == 0 && self.item.spot().home().is_some() {
-                link.pool.homed_left();
-            }
-        }
-        let (told, orphan) = link.queue().retire(link, inactive);
+        // SAFETY: the queueing was counted there, and the queue waits for it to be retired.
+        let account = unsafe { &*account };
+        let homed = word & AWAY == 0 && self.item.spot().home().is_some();
+        let (told, leftover) = account.owner().retire(account, held_back, homed);
         self.told.set(Some(told));
-        self.orphan.set(orphan);
+        self.leftover.set(leftover);
         Some(true)
     }
 
-    /// The domain in which the item is held back, if it is. Nothing if it is between two steps of somebody else: try again.
+    /// Where the item is counted as held back, if it is. Nothing if it is between two steps of somebody else: try again.
     #[expect(
         clippy::option_option,
         reason = "as `cancel`: the outer one is for the caller's loop alone"
     )]
-    pub(crate) fn held_back_in(&self) -> Option<Option<*const Admission<P>>> {
+    pub(crate) fn held_back_at(&self) -> Option<Option<&Account<P>>> {
         let word = self.word();
         let node: &Item<P> = match word & (PENDING | TIMED | AWAY) {
             PENDING => self.item,
@@ -309,11 +303,11 @@ impl<P: Platform> Held<'_, P> {
             }
             _ => return Some(None),
         };
-        // SAFETY: null, or a link on which the node is counted; cancelling, which gives that back, needs the lock.
-        let link = unsafe { node.accounted().as_ref() }?;
-        // After the link, which is written when it is decided.
+        // SAFETY: null, or the account where the node is counted; cancelling, which gives that back, needs the lock.
+        let account = unsafe { node.accounted().as_ref() }?;
+        // After the account, which is written when it is decided.
         let is_held_back = node.current() & INACTIVE != 0;
-        Some(is_held_back.then(|| core::ptr::from_ref(link.admission())))
+        Some(is_held_back.then_some(account))
     }
 
     /// Clears `PENDING` of an item whose queueing goes by its own node; the word before.
@@ -325,7 +319,7 @@ impl<P: Platform> Held<'_, P> {
             let stale = if arrived || word & DEFERRED != 0 { 0 } else { STALE };
             if stale == 0 {
                 // On no list: the next queueing begins with the node.
-                self.item.forget_link();
+                self.item.forget_account();
             }
             let to = word & !(PENDING | DEFERRED | ARRIVED | INACTIVE) | stale;
             if self.item.change(word, to) {
@@ -335,7 +329,7 @@ impl<P: Platform> Held<'_, P> {
     }
 
     /// Drops the queue after the lock is given back.
-    pub(crate) fn keep(&self, queue: Arc<Queue<P>>) {
+    pub(crate) fn keep(&self, queue: Arc<dyn Owner<P>>) {
         let before = self.kept.replace(Some(queue));
         // Another handle of the same queue: an item is on one timer, for one queue.
         debug_assert!(before.is_none_or(|before| Arc::strong_count(&before) > 1));
@@ -344,6 +338,11 @@ impl<P: Platform> Held<'_, P> {
     /// The item.
     pub(crate) fn item(&self) -> &Item<P> {
         self.item
+    }
+
+    /// What the timer has of the item; null if it never was on one.
+    pub(crate) fn later(&self) -> *const Later<P> {
+        self.item.extra().delay.load(Ordering::Acquire)
     }
 
     /// Counts an execution that has ended, for those who wait, and what was cancelled behind it.
@@ -402,7 +401,7 @@ impl<P: Platform> Held<'_, P> {
             } else if word & ARRIVED != 0 {
                 if item.change(word, word & !ARRIVED) {
                     if word & TIMED != 0 {
-                        launch = crate::delayed::take_over(&self).or(launch);
+                        launch = Later::take_over(&self).or(launch);
                     } else {
                         left = Some(self.bring_on(word));
                     }
@@ -438,7 +437,7 @@ impl<P: Platform> Held<'_, P> {
     fn bring_on(&self, word: u64) -> Left<P> {
         if word & INACTIVE != 0 {
             // Held back, so accounted; cancelling, which gives that back, needs the lock.
-            Left::new(self.item.link(), None)
+            Left::new(self.item.account(), None)
         } else {
             self.node_left(word)
         }
@@ -451,40 +450,7 @@ impl<P: Platform> Held<'_, P> {
             _ => crate::stand_in::of(self.item.known_extra()),
         };
         // SAFETY: PENDING keeps the node alive.
-        Left::new(unsafe { node.as_ref() }.link(), Some(node))
-    }
-}
-
-/// What is to be sent when the lock has been given back: a node, or the kicker of a domain. A cancelled node is sent as well;
-/// who takes it off its list throws it away.
-struct Left<P: Platform> {
-    link: *const Link<P>,
-    node: Option<NonNull<Item<P>>>,
-}
-
-impl<P: Platform> Left<P> {
-    /// The queueing is accounted on the link, and the caller has the item's lock: so the queue is there. From here on it is
-    /// there because we visit it.
-    fn new(link: *const Link<P>, node: Option<NonNull<Item<P>>>) -> Self {
-        // SAFETY: as above.
-        unsafe { &*link }.queue().begin_visit();
-        Left { link, node }
-    }
-
-    fn send(self) {
-        // SAFETY: we visit the queue, and links live as long as it.
-        let link = unsafe { &*self.link };
-        match self.node {
-            Some(node) => link.push_any(node),
-            None => link.admission().kick(),
-        }
-    }
-}
-
-impl<P: Platform> Drop for Left<P> {
-    fn drop(&mut self) {
-        // SAFETY: as in `send`; the last that is done to the queue. No lock is held.
-        drop(unsafe { &*self.link }.queue().end_visit());
+        Left::new(unsafe { node.as_ref() }.account(), Some(node))
     }
 }
 

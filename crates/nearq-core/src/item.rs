@@ -4,7 +4,7 @@
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. Whoever set it owns `link` and `cpu` |
+//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. Whoever set it owns `account` and `spot` |
 //! | 1 | `RUNNING` | a worker executes the item's function |
 //! | 2 | `DEFERRED` | queued while running: whoever ends the execution pushes it |
 //! | 3..8 | | of items that run once: who waits for the result (`task`) |
@@ -35,11 +35,11 @@
 //! # Steps
 //! * **claim** (queuer): sets `PENDING`. If it was set, somebody else's queueing stands, and this one is that one. Refused where
 //!   the item is disabled.
-//! * **account** (queuer): the queue's limit lets it in or holds it back; then `link` is written. Until then it is null: so who
+//! * **account** (queuer): the queue's limit lets it in or holds it back; then `account` is written. Until then it is null: so who
 //!   cancels knows that there is a place to give back.
 //! * **publish** (queuer): where the item is not running, the queuer pushes it. Where it is, the queuer sets `DEFERRED`, and
 //!   who clears `RUNNING` pushes it.
-//! * **start** (worker that took it off a list): `PENDING` to `RUNNING` in one step, `link` to null before.
+//! * **start** (worker that took it off a list): `PENDING` to `RUNNING` in one step, `account` to null before.
 //! * **finish** (that worker): clears `RUNNING`.
 //! * **cancel** (anybody, under the lock): clears `PENDING`. The node stays where it is, `STALE`: lists have no way to take one
 //!   out without stopping others. Worker and canceller decide by compare-exchange on the word: either `start` saw no
@@ -64,16 +64,18 @@
 //!   as idle, and who first asks for it in the child makes it so (`current`). Of a task, which runs once, it counts as the
 //!   parent's for ever (`task`). The item whose function forked runs in the child as well (`fork`).
 
+pub(crate) mod account;
 mod execution;
 mod holds;
+pub(crate) mod later;
 
 use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::extra::Attachment;
-use crate::link::Link;
 use crate::stamp::Stamp;
+use account::Account;
 pub(crate) use holds::Parts;
 
 pub(crate) const PENDING: u64 = 1;
@@ -126,14 +128,14 @@ pub(crate) struct ItemTable<P: Platform> {
 
 /// The header with which every queueable object begins.
 ///
-/// `link` and `spot` are written by the owner of `PENDING`.
+/// `account` and `spot` are written by the owner of `PENDING`.
 #[repr(C)]
 pub(crate) struct Item<P: Platform> {
     pub(crate) state: P::AtomicU64,
     /// The next item of the list that this one is on.
     pub(crate) next: P::AtomicPtr<Item<P>>,
     /// Where it was queued; null from the start of an execution until the next queueing is accounted.
-    link: P::AtomicPtr<Link<P>>,
+    account: P::AtomicPtr<Account<P>>,
     table: &'static ItemTable<P>,
     /// The CPU that queued it, and the node where it is at home, for who wants to know. Relaxed: a hint, which the next queuer may
     /// overwrite while the worker that has started the item still reads it.
@@ -296,7 +298,7 @@ impl<P: Platform> Item<P> {
         Item {
             state: P::AtomicU64::new(state),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
-            link: P::AtomicPtr::new(core::ptr::null_mut()),
+            account: P::AtomicPtr::new(core::ptr::null_mut()),
             table,
             spot: P::AtomicU32::new(0),
             join: P::AtomicU32::new(0),
@@ -385,7 +387,7 @@ impl<P: Platform> Item<P> {
             let locked = idle | LOCKED;
             match self.state.compare_exchange(word, locked, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
-                    self.forget_link();
+                    self.forget_account();
                     self.forget_extra(word);
                     self.held().unlock();
                     return idle;
@@ -403,29 +405,29 @@ impl<P: Platform> Item<P> {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Records where the item goes. The caller owns `PENDING`, and the queueing is accounted on the link.
+    /// Records where the item goes. The caller owns `PENDING`, and the queueing is counted at the account.
     #[inline]
-    pub(crate) fn set_target(&self, link: *const Link<P>, spot: Spot) {
+    pub(crate) fn set_target(&self, account: *const Account<P>, spot: Spot) {
         self.set_spot(spot);
         // Release: pairs with the acquire in `accounted`.
-        self.link.store(link.cast_mut(), Ordering::Release);
+        self.account.store(account.cast_mut(), Ordering::Release);
     }
 
-    /// The link on which the item is. The caller owns `PENDING`.
+    /// Where the item is counted. The caller owns `PENDING`.
     #[inline]
-    pub(crate) fn link(&self) -> *const Link<P> {
-        self.link.load(Ordering::Relaxed)
+    pub(crate) fn account(&self) -> *const Account<P> {
+        self.account.load(Ordering::Relaxed)
     }
 
     /// Makes the node ready for a queueing that is not accounted yet. By who has it, before the last bit goes that says so.
-    pub(crate) fn forget_link(&self) {
-        self.link.store(core::ptr::null_mut(), Ordering::Relaxed);
+    pub(crate) fn forget_account(&self) {
+        self.account.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// As [`link`](Self::link), for who holds the lock of a pending item: null while it is not accounted, or starts.
-    pub(crate) fn accounted(&self) -> *const Link<P> {
+    /// As [`account`](Self::account), for who holds the lock of a pending item: null while it is not accounted, or starts.
+    pub(crate) fn accounted(&self) -> *const Account<P> {
         // Acquire: pairs with the release in `set_target`.
-        self.link.load(Ordering::Acquire)
+        self.account.load(Ordering::Acquire)
     }
 
     /// The CPU that queued it, and its home; or, where it is queued again already, those of the next queueing.
@@ -480,7 +482,7 @@ impl<P: Platform> Item<P> {
             }
             // Cancelled before it was on a list: nobody will take it off one. While the item runs, that is all.
             if word & STALE != 0 {
-                self.forget_link();
+                self.forget_account();
             }
             let to = if word & STALE != 0 { word & !STALE } else { word | DEFERRED };
             if self.change(word, to) {
@@ -499,7 +501,7 @@ impl<P: Platform> Item<P> {
         // The marks of who waits are the parent's.
         let ended = if word & DISABLED == 0 { word & (DONE | CANCELLED) } else { 0 };
         let kept = word & (RUNNING | !(REFERENCE - 1)) | ended | disabled | epoch::<P>();
-        self.forget_link();
+        self.forget_account();
         self.forget_extra(word);
         self.state.store(kept, Ordering::Relaxed);
     }
@@ -507,7 +509,7 @@ impl<P: Platform> Item<P> {
     /// In the child of a fork, for an item of the runtime itself: it is idle, with one handle.
     pub(crate) fn reset_after_fork_in_child(&self) {
         crate::forked::set(&self.state, REFERENCE | epoch::<P>());
-        crate::forked::set(&self.link, core::ptr::null_mut());
+        crate::forked::set(&self.account, core::ptr::null_mut());
     }
 
     /// Makes `extra` know of none of the parent's threads. By who has the item to itself; `word` is what the parent left.

@@ -20,12 +20,14 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::admission::Admission;
 use crate::credits::Credits;
+use crate::event::Notification;
+use crate::executing::free_if_over;
 use crate::inbox::Inbox;
-use crate::item::Item;
+use crate::item::account::{Account, Owner};
+use crate::item::{Finished, Item};
 use crate::near::Near;
 use crate::pad::Padded;
 use crate::pool::Pool;
-use crate::queue::Queue;
 use crate::worker::Counted;
 
 /// Counters are spread over this many cache lines at most, so that workers of one pool seldom share one.
@@ -66,8 +68,12 @@ pub(crate) const OBSERVED: u32 = 1 << 2;
 pub(crate) const HOMED: u32 = 1 << 3;
 
 /// One workqueue on one pool.
+///
+/// In this order: an item's account is the link's address (`Link::of`), and what is read for each item comes before what is not.
+#[repr(C)]
 pub(crate) struct Link<P: Platform> {
-    pub(crate) queue: *const Queue<P>,
+    /// Where the link's items are counted, as they know it; its owner is the queue.
+    account: Account<P>,
     /// The domain of the queue in which its items are counted.
     admission: *const Admission<P>,
     pub(crate) pool: Arc<Pool<P>>,
@@ -101,7 +107,7 @@ pub(crate) struct Link<P: Platform> {
     pub(crate) next_of_domain: P::AtomicPtr<Link<P>>,
 }
 
-// SAFETY: `queue` points to the queue that owns the link and outlives it, `admission` to a part of that queue; the rest is
+// SAFETY: `account` points to the queue that owns the link and outlives it, `admission` to a part of that queue; the rest is
 // `Sync` by itself.
 unsafe impl<P: Platform> Sync for Link<P> {}
 // SAFETY: as above.
@@ -109,7 +115,7 @@ unsafe impl<P: Platform> Send for Link<P> {}
 
 impl<P: Platform> Link<P> {
     pub(crate) fn new(
-        queue: *const Queue<P>,
+        queue: *const dyn Owner<P>,
         admission: *const Admission<P>,
         pool: Arc<Pool<P>>,
         set: usize,
@@ -130,7 +136,7 @@ impl<P: Platform> Link<P> {
         };
         let stripes = Near::new::<P>(pool.near_node(), stripes, stripe);
         Link {
-            queue,
+            account: Account::new(queue),
             admission,
             pool,
             manner: P::AtomicU32::new(0),
@@ -151,18 +157,42 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// The queue that the link belongs to.
+    /// The account of the link's items.
+    #[inline(always)]
+    pub(crate) fn account(&self) -> *const Account<P> {
+        // Of the whole link, so that `of` leads back to it.
+        core::ptr::from_ref(self).cast()
+    }
+
+    /// As [`account`](Self::account), for who has the link.
+    #[inline(always)]
+    fn lent(&self) -> &Account<P> {
+        // SAFETY: the link begins with it.
+        unsafe { &*self.account() }
+    }
+
+    /// The thread that is to be woken after something has ended here.
+    pub(crate) fn told(&self) -> Notification<P> {
+        self.account.owner().tell_of(self.lent())
+    }
+
+    /// The link whose account that is; null for null.
+    #[inline(always)]
+    pub(crate) fn of(account: *const Account<P>) -> *const Self {
+        const { assert!(core::mem::offset_of!(Link<P>, account) == 0) };
+        account.cast()
+    }
+
+    /// The address of the queue that the link belongs to (`queue/links`).
     #[inline]
-    pub(crate) fn queue(&self) -> &Queue<P> {
-        // SAFETY: a queue outlives its links, and whoever has the link keeps the queue from being freed: by a handle,
-        // by an item that is queued there, or by `Worker::set_link`.
-        unsafe { &*self.queue }
+    pub(crate) fn owner_address(&self) -> *const () {
+        self.account.owner_address()
     }
 
     /// The domain in which its items are counted.
     #[inline]
     pub(crate) fn admission(&self) -> &Admission<P> {
-        // SAFETY: domains live as long as their queue; as `queue`.
+        // SAFETY: domains live as long as their queue; as in `Account::owner`.
         unsafe { &*self.admission }
     }
 
@@ -319,16 +349,15 @@ impl<P: Platform> Link<P> {
 
     /// Who runs its items now: workers of the pool, and the queue's rescuer.
     fn running(&self) -> u64 {
-        let link = core::ptr::from_ref(self);
-        let rescuer = self.queue().rescuer().is_some_and(|rescuer| rescuer.serves(link));
-        self.pool.workers_of(link) + u64::from(rescuer)
+        let rescuer = self.account.owner().rescues(self.lent());
+        self.pool.workers_of(self.account()) + u64::from(rescuer)
     }
 
     /// Whether more was let in than has ended or is run by workers of the pool. What helpers and the rescuer run counts as
     /// waiting. What waits never counts as running, unless a worker looks for its next item at this very moment.
     pub(crate) fn has_waiting(&self) -> bool {
         let ended = self.ended();
-        let running = self.pool.workers_of(core::ptr::from_ref(self));
+        let running = self.pool.workers_of(self.account());
         u64::from(self.entered().wrapping_sub(ended)) > running
     }
 
@@ -376,7 +405,7 @@ impl<P: Platform> Link<P> {
     #[inline]
     pub(crate) fn tell(&self) {
         if self.is_watched() {
-            self.queue().look_at(self);
+            self.told().wake();
         }
     }
 
@@ -466,6 +495,23 @@ impl<P: Platform> Link<P> {
             at_home: sum(|stripe| &stripe.at_home),
             away: sum(|stripe| &stripe.away),
         }
+    }
+}
+
+/// Ends an execution during which the item was queued on some link.
+///
+/// # Safety
+/// The caller has the item's `RUNNING`, and has not counted the execution on `served` yet, if that is not null.
+pub(crate) unsafe fn push_deferred<P: Platform>(
+    item: core::ptr::NonNull<Item<P>>,
+    served: *const Link<P>,
+) {
+    // SAFETY: as the caller says.
+    match unsafe { item.as_ref() }.finish_deferred(served.cast()) {
+        // SAFETY: it was queued on the served link, which lives until we count the execution there.
+        Finished::Deferred => unsafe { &*served }.push_any(item),
+        // SAFETY: it is said so.
+        over => unsafe { free_if_over(over, item) },
     }
 }
 

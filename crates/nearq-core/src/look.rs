@@ -13,6 +13,7 @@ use core::time::Duration;
 
 use nearq_platform::{Instant, Platform};
 
+use crate::item::account::Account;
 use crate::link::Link;
 use crate::queue::Queue;
 use crate::runtime::{Inner, Runtime};
@@ -60,13 +61,13 @@ pub struct WaitingNow {
     pub oldest: Option<Duration>,
 }
 
-/// The queue that a link belongs to, and the link as the queue has it: the pointer is compared, not followed.
+/// The queue that an account belongs to, and its link as the queue has it: the pointer is compared, not followed.
 fn owner_of<P: Platform>(
     queues: &[Arc<Queue<P>>],
-    link: *const Link<P>,
+    account: *const Account<P>,
 ) -> Option<(&Queue<P>, &Link<P>)> {
     queues.iter().find_map(|queue| {
-        let own = queue.links().find(|own| core::ptr::eq(*own, link))?;
+        let own = queue.links().find(|own| core::ptr::eq(own.account(), account))?;
         Some((&**queue, own))
     })
 }
@@ -84,8 +85,8 @@ fn fold<P: Platform>(
     // Neighbours are mostly of one queue.
     let mut last: Option<(&Queue<P>, &Link<P>)> = None;
     for seen in &sight.seen {
-        let known = last.filter(|(_, link)| core::ptr::eq(*link, seen.link));
-        let found = known.or_else(|| owner_of(queues, seen.link));
+        let known = last.filter(|(_, link)| core::ptr::eq(link.account(), seen.account));
+        let found = known.or_else(|| owner_of(queues, seen.account));
         let Some((queue, link)) = found else { continue };
         last = found;
         let (pool, function) = (pool.unwrap_or(link.pool.id), (seen.table.name)());
@@ -139,9 +140,9 @@ impl<P: Platform> Runtime<P> {
         let busy = inner.table.iter().filter(|worker| worker.is_alive() && worker.is_in_item());
         busy.filter_map(|worker| {
             let began = worker.began();
-            let link = worker.link();
+            let account = worker.account();
             Some(RunningNow {
-                queue: owner_of(&queues, link).map(|(queue, _)| (queue.id, queue.name.clone())),
+                queue: owner_of(&queues, account).map(|(queue, _)| (queue.id, queue.name.clone())),
                 function: worker.function()?,
                 description: worker.description(),
                 thread: worker.name(),

@@ -43,9 +43,9 @@ use crate::batch::CAPACITY;
 use crate::forked;
 use crate::idle::Idle;
 use crate::inbox::Inbox;
+use crate::item::account::Account;
 use crate::item::{Item, Started};
 use crate::level::{Level, leave};
-use crate::link::Link;
 use crate::list::List;
 use crate::pad::Padded;
 use crate::runtime::Inner;
@@ -451,10 +451,11 @@ impl<P: Platform> Pool<P> {
 
     // ---- what is seen from outside ---------------------------------------------------------------------
 
-    /// Workers that serve `link` now.
-    pub(crate) fn workers_of(&self, link: *const Link<P>) -> u64 {
-        self.entries().filter(|worker| worker.link() == link && worker.function().is_some()).count()
-            as u64
+    /// Workers that serve the account now.
+    pub(crate) fn workers_of(&self, account: *const Account<P>) -> u64 {
+        let serves =
+            |worker: &&Worker<P>| worker.account() == account && worker.function().is_some();
+        self.entries().filter(serves).count() as u64
     }
 
     /// A worker is about to block, or has come back: another one may take its place meanwhile.

@@ -10,10 +10,8 @@ use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
 
 use crate::admission::{Admission, Entry};
 use crate::attributes::{Attributes, Kind, Layout, Places};
-use crate::broken::Broken;
 use crate::domain::{Bounds, DomainLimit};
 use crate::error::Error;
-use crate::event::Notification;
 use crate::flush::{Flushing, Sets};
 use crate::forked;
 use crate::gate::Gate;
@@ -30,12 +28,13 @@ mod change;
 mod delayed;
 mod end;
 mod homes;
+mod owner;
 mod retired;
 mod sampling;
 
-pub(crate) use end::Orphan;
 pub(crate) use homes::Way;
 use homes::{HomeConfig, QueueHome};
+pub(crate) use owner::serves;
 
 /// From a CPU to a link.
 struct LinkTable<P: Platform> {
@@ -295,7 +294,7 @@ impl<P: Platform> Queue<P> {
             return Self::send_without_credit(link, item, spot);
         }
         // Accounted from here on: it may be cancelled.
-        header.set_target(link, spot);
+        header.set_target(link.account(), spot);
         if header.publish() {
             if ANY {
                 link.push_any(item);
@@ -318,7 +317,7 @@ impl<P: Platform> Queue<P> {
                 Entry::LetIn => {
                     // SAFETY: PENDING keeps the item alive.
                     let header = unsafe { item.as_ref() };
-                    header.set_target(link, spot);
+                    header.set_target(link.account(), spot);
                     if header.publish() {
                         link.push_any(item);
                     }
@@ -366,32 +365,6 @@ impl<P: Platform> Queue<P> {
             return Error::ShutDown;
         }
         Error::Draining { queue: self.name.clone() }
-    }
-
-    /// Gives back what a cancelled item counted: its place under the limit, or its place among those that wait for one. Outside all locks,
-    /// the threads that waited for that are to be woken, and the orphan to be dropped.
-    #[cold]
-    pub(crate) fn retire(
-        &self,
-        link: &Link<P>,
-        inactive: bool,
-    ) -> (Notification<P>, Option<Orphan<P>>) {
-        // Before the count, which may be what the queue's end waits for.
-        self.begin_visit();
-        let admission = link.admission();
-        if inactive {
-            if admission.forget_inactive() {
-                self.inner().monitor.ask_to_tidy();
-            }
-            link.unhold();
-        } else if !self.inner().broken.is(Broken::CancelLeak) {
-            link.count_cancelled();
-        }
-        if admission.needs_attention() {
-            admission.kick();
-        }
-        let told = self.tell_of(link);
-        (told, self.end_visit())
     }
 
     #[inline]

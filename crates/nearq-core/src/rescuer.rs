@@ -71,6 +71,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::forked;
 use crate::item::Item;
+use crate::item::account::Account;
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::priority::{Favoured, MOST_FAVOURED, Priority};
@@ -203,9 +204,10 @@ impl<P: Platform> Rescuer<P> {
         self.stopped.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether its thread runs an item of that link.
-    pub(crate) fn serves(&self, link: *const Link<P>) -> bool {
-        self.entry().is_some_and(|worker| worker.link() == link && worker.function().is_some())
+    /// Whether its thread runs an item that is counted there.
+    pub(crate) fn serves(&self, account: *const Account<P>) -> bool {
+        self.entry()
+            .is_some_and(|worker| worker.account() == account && worker.function().is_some())
     }
 
     /// Starts the thread of the queue's rescuer, and those without which it would not be called. Nothing if they are there.
@@ -446,7 +448,7 @@ impl<P: Platform> Own<'_, P> {
     /// Whether the node, which is on a list of the caller's, is the queue's. See "which items are its own".
     fn has(&self, item: core::ptr::NonNull<Item<P>>) -> bool {
         // SAFETY: it is on a list, which keeps it alive: by PENDING, or by STALE.
-        let link = unsafe { item.as_ref() }.link();
+        let link = Link::of(unsafe { item.as_ref() }.account());
         if link.is_null() {
             return self.queue.domains().any(|domain| domain.kicker.is(item));
         }

@@ -23,10 +23,11 @@ use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::context::{self, Context, Surplus};
-use crate::executing::{free, free_if_over};
+use crate::executing::free;
 use crate::home::{Wanted, WorkerMemory};
+use crate::item::account::Account;
 use crate::item::{Executed, Finished, Item, Started};
-use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
+use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::runtime::{Inner, until_retry};
@@ -317,9 +318,9 @@ impl<'a, P: Platform> Runner<'a, P> {
         // SAFETY: it came off our batch, which keeps it alive: by PENDING, or by STALE.
         let header = unsafe { item.as_ref() };
         // Before it starts; after that the next queuer may write it.
-        let link = header.link();
-        let (item, link) = match header.start() {
-            Started::Yes => (item, link),
+        let account = header.account();
+        let (item, account) = match header.start() {
+            Started::Yes => (item, account),
             started => match self.set_aside(item, started) {
                 Some(instead) => instead,
                 None => return Ran::Here,
@@ -329,12 +330,12 @@ impl<'a, P: Platform> Runner<'a, P> {
         let header = unsafe { item.as_ref() };
         let table = header.table();
         // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
-        let Some(served) = (unsafe { link.as_ref() }) else {
+        let Some(served) = (unsafe { Link::of(account).as_ref() }) else {
             run_kicker(self.pool, item);
             return Ran::Here;
         };
-        if self.context.link.get() != link {
-            self.serve(link);
+        if self.context.account.get() != account {
+            self.serve(account);
         }
         if self.place.repatriate::<P>() {
             served.count_repatriated(self.worker.index);
@@ -364,7 +365,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         if executed.deferred {
             // SAFETY: RUNNING is still ours, and we have not counted the execution.
-            unsafe { push_deferred(item, link) };
+            unsafe { push_deferred(item, Link::of(account)) };
         }
         served.end(self.worker.index);
         Ran::Here
@@ -413,33 +414,33 @@ impl<'a, P: Platform> Runner<'a, P> {
     }
 
     /// Says whose items it serves; null for nobody's. The queue that it has served may be freed then.
-    fn serve(&mut self, link: *const Link<P>) {
+    fn serve(&mut self, account: *const Account<P>) {
         if self.memory.is_changed() {
             // SAFETY: null, or the link of an item that the caller is about to run.
-            let link = unsafe { link.as_ref() };
+            let link = unsafe { Link::of(account).as_ref() };
             // Of links whose items may have homes, each item says what it wants.
             if link.is_some_and(|link| link.manner() & HOMED == 0) {
                 self.memory.want::<P>(Wanted::Own, &self.inner.homes);
             }
         }
-        self.context.link.set(link);
-        self.worker.set_link(link);
+        self.context.account.set(account);
+        self.worker.set_account(account);
         self.inner.departures.notify();
     }
 
-    /// What is to be done with a node whose item did not start. An item that started instead, and the link on which it was queued.
+    /// What is to be done with a node whose item did not start. An item that started instead, and where it is counted.
     #[cold]
     fn set_aside(
         &mut self,
         item: NonNull<Item<P>>,
         started: Started,
-    ) -> Option<(NonNull<Item<P>>, *const Link<P>)> {
+    ) -> Option<(NonNull<Item<P>>, *const Account<P>)> {
         match started {
             Started::Yes | Started::Left | Started::Cancelled => {}
             // SAFETY: nobody has the item any more.
             Started::Free => unsafe { free(item) },
             Started::StandIn => match stand_in::arrive(item) {
-                Arrived::Started(target, link) => return Some((target, link)),
+                Arrived::Started(target, account) => return Some((target, account)),
                 Arrived::Gone => {}
                 Arrived::Again => {
                     self.pool.push(item);
@@ -457,8 +458,8 @@ impl<'a, P: Platform> Runner<'a, P> {
         let Ok(cpu_time) = P::cpu_time(P::current_thread()) else { return };
         let used = cpu_time.saturating_sub(self.cpu_time);
         self.cpu_time = cpu_time;
-        // SAFETY: null, or the link of `Worker::set_link`, which keeps its queue alive.
-        if let Some(link) = unsafe { self.context.link.get().as_ref() } {
+        // SAFETY: null, or the link of `Worker::set_account`, which keeps its queue alive.
+        if let Some(link) = unsafe { Link::of(self.context.account.get()).as_ref() } {
             link.count_cpu_time(self.worker.index, used.as_nanos() as u64);
             link.count_seen(self.worker);
         }
@@ -467,7 +468,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     /// Serves nobody, and knows of no item. The time.
     pub(crate) fn let_go(&mut self) -> Instant {
         let now = P::now();
-        if !self.context.link.get().is_null() {
+        if !self.context.account.get().is_null() {
             self.account(now);
             self.worker.set_running(core::ptr::null());
             self.serve(core::ptr::null());
@@ -556,20 +557,6 @@ pub(crate) fn run_kicker<P: Platform>(pool: &Pool<P>, item: NonNull<Item<P>>) {
     // The fence: the kicker's state is not written `SeqCst`.
     P::fence(Ordering::SeqCst);
     inner.departures.notify();
-}
-
-/// Ends an execution during which the item was queued on some link.
-///
-/// # Safety
-/// The caller has the item's `RUNNING`, and has not counted the execution on `served` yet, if that is not null.
-pub(crate) unsafe fn push_deferred<P: Platform>(item: NonNull<Item<P>>, served: *const Link<P>) {
-    // SAFETY: as the caller says.
-    match unsafe { item.as_ref() }.finish_deferred(served) {
-        // SAFETY: it was queued on the served link, which lives until we count the execution there.
-        Finished::Deferred => unsafe { &*served }.push_any(item),
-        // SAFETY: it is said so.
-        over => unsafe { free_if_over(over, item) },
-    }
 }
 
 impl<P: Platform> Inner<P> {

@@ -181,7 +181,7 @@ impl<P: Platform> Drop for Within<P> {
 fn count_panicked<P: Platform>() {
     with_current::<P, _>(|context| {
         // SAFETY: null, or the link that this worker serves.
-        if let Some(link) = unsafe { context.link.get().as_ref() } {
+        if let Some(link) = unsafe { crate::link::Link::of(context.account.get()).as_ref() } {
             link.count_panicked(context.worker.index);
         }
     });

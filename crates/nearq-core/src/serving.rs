@@ -6,23 +6,22 @@ use crate::admission::Admission;
 use crate::context::{is_in_item, with_current};
 use crate::item::Item;
 use crate::link::Link;
-use crate::queue::Queue;
 
 /// Whether the caller is a worker that serves a link of that domain right now.
 pub(crate) fn serves_domain<P: Platform>(domain: *const Admission<P>) -> bool {
     serves_link::<P>(|link| core::ptr::eq(link.admission(), domain))
 }
 
-/// Whether the caller is a worker that serves `queue` right now.
-pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
-    serves_link::<P>(|link| core::ptr::eq(link.queue(), queue))
+/// Whether the caller is a worker that serves the queue at that address right now.
+pub(crate) fn serves_owner<P: Platform>(queue: *const ()) -> bool {
+    serves_link::<P>(|link| core::ptr::addr_eq(link.owner_address(), queue))
 }
 
 /// Whether the caller is a worker that serves such a link right now.
 fn serves_link<P: Platform>(is_it: impl FnOnce(&Link<P>) -> bool) -> bool {
     with_current::<P, _>(|context| {
         // SAFETY: null, or the link that this worker serves.
-        unsafe { context.link.get().as_ref() }.is_some_and(is_it)
+        unsafe { Link::of(context.account.get()).as_ref() }.is_some_and(is_it)
     })
     .unwrap_or(false)
 }
@@ -37,7 +36,11 @@ impl<P: Platform> Item<P> {
         let mut attempt = 0;
         loop {
             let held = self.lock();
-            let domain = held.held_back_in();
+            // SAFETY: each account is the beginning of a link; the item is counted there as long as we have its lock.
+            let domain = held.held_back_at().map(|account| {
+                account
+                    .map(|account| core::ptr::from_ref(unsafe { &*Link::of(account) }.admission()))
+            });
             held.unlock();
             if let Some(domain) = domain {
                 return domain.filter(|domain| serves_domain(*domain));

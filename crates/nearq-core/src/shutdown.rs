@@ -154,9 +154,9 @@ impl<P: Platform> Inner<P> {
         for queue in &queues {
             let mut waiting = queue.left() as usize;
             for worker in self.table.iter().filter(|worker| worker.is_alive()) {
-                let link = worker.link();
-                // The pointer is compared, not followed: it may be the link of a queue that is gone.
-                let serves = queue.links().any(|own| core::ptr::eq(own, link));
+                let account = worker.account();
+                // The pointer is compared, not followed: it may be that of a queue that is gone.
+                let serves = queue.links().any(|own| core::ptr::eq(own.account(), account));
                 // A worker serves the link of its last item until it looks for another; no more run than are left.
                 if let (true, Some(function)) = (serves && waiting != 0, worker.function()) {
                     waiting = waiting.saturating_sub(1);

@@ -2,8 +2,8 @@
 
 use nearq_platform::Platform;
 
+use crate::item::account::Account;
 use crate::item::{Item, ItemTable};
-use crate::link::Link;
 use crate::stamp::Stamp;
 
 /// Nodes that are looked at in one place: some 10 us.
@@ -13,7 +13,7 @@ pub(crate) const MOST: usize = 512;
 pub(crate) struct Seen<P: Platform> {
     pub(crate) table: &'static ItemTable<P>,
     /// Compared, never followed: it may be gone.
-    pub(crate) link: *const Link<P>,
+    pub(crate) account: *const Account<P>,
     pub(crate) stamp: Stamp,
 }
 
@@ -41,14 +41,14 @@ impl<P: Platform> Sight<P> {
             }
             // SAFETY: as the caller says.
             let item = unsafe { &*node };
-            let link = item.accounted();
+            let account = item.accounted();
             // The kicker has none; a cancelled one is not waited for.
-            if link.is_null() || item.is_stale() {
+            if account.is_null() || item.is_stale() {
                 continue;
             }
             // SAFETY: on a list, and not stale a moment ago: it stays there, so it is a stand-in or none.
             let table = unsafe { crate::stand_in::table_of(item) };
-            self.seen.push(Seen { table, link, stamp: item.stamp() });
+            self.seen.push(Seen { table, account, stamp: item.stamp() });
         }
     }
 

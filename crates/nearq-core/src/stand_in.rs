@@ -23,11 +23,11 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::extra::Extra;
 use crate::held::Held;
+use crate::item::account::Account;
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
     RUNNING, STALE, TIMED, is_abandoned,
 };
-use crate::link::Link;
 
 #[repr(C)]
 struct StandIn<P: Platform> {
@@ -161,8 +161,8 @@ pub(crate) fn of<P: Platform>(extra: &Extra<P>) -> NonNull<Item<P>> {
 
 /// What becomes of a node that was taken off a list.
 pub(crate) enum Arrived<P: Platform> {
-    /// The target has started; it was queued on that link.
-    Started(NonNull<Item<P>>, *const Link<P>),
+    /// The target has started; it was counted there.
+    Started(NonNull<Item<P>>, *const Account<P>),
     /// Nothing is left to do.
     Gone,
     /// The target is locked: onto the pool with the node, once more.
@@ -197,7 +197,7 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arriv
     let target = held.item();
     // SAFETY: the worker has the node.
     let header = unsafe { node.as_ref() };
-    let link = header.link();
+    let account = header.account();
     let spot = header.spot();
     let stamp = header.stamp();
     loop {
@@ -219,7 +219,7 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arriv
                 let item = target.whole();
                 // On no list, and the target is not away any more: nobody else has the node. RUNNING keeps the target.
                 free(node);
-                return Arrived::Started(item, link);
+                return Arrived::Started(item, account);
             }
         }
     }
@@ -227,23 +227,23 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arriv
 
 /// Takes back the queueing of an item that is `AWAY`: where it is accounted, and whether it is held back there. Nothing if it is not
 /// accounted yet.
-pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Link<P>, bool)> {
+pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Account<P>, bool)> {
     let target = held.item();
     let node = of(target.extra());
     // SAFETY: the target is away, and we have its lock.
     let header = unsafe { node.as_ref() };
-    let link = header.accounted();
-    if link.is_null() {
+    let account = header.accounted();
+    if account.is_null() {
         return None;
     }
     let before = held.clear(PENDING | AWAY | DEFERRED);
     if before & DEFERRED != 0 {
         // We have a handle, or the target's RUNNING is set.
         free(node);
-        return Some((link, false));
+        return Some((account, false));
     }
     // One step for both: STALE alone keeps it, so whoever takes it off its list frees it. AcqRel: he finds out; or has let it in
     // before, which we find out. Nobody else has set STALE, nor cleared PENDING.
     let before = header.state.fetch_add(STALE - PENDING, Ordering::AcqRel);
-    Some((link, before & INACTIVE != 0))
+    Some((account, before & INACTIVE != 0))
 }

@@ -24,8 +24,8 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
 use crate::batch::Batch;
 use crate::forked;
+use crate::item::account::Account;
 use crate::item::{Item, ItemTable};
-use crate::link::Link;
 use crate::list::List;
 use crate::pool::Pool;
 
@@ -68,8 +68,8 @@ pub(crate) struct Worker<P: Platform> {
     pub(crate) batch: Batch<P>,
     /// Whether it counts as loaded in its pool. The worker's own.
     loaded: P::AtomicU32,
-    /// The link whose item runs; keeps the link's queue from being freed.
-    link: P::AtomicPtr<Link<P>>,
+    /// The account of the item that runs; keeps the account's owner from being freed.
+    account: P::AtomicPtr<Account<P>>,
     /// Whether it has a place of its level: it runs items or looks for some.
     placed: P::AtomicU32,
     /// Whether somebody has said that it sleeps, since the monitor looked.
@@ -107,7 +107,7 @@ impl<P: Platform> Worker<P> {
             pool: P::AtomicPtr::new(pool.cast_mut()),
             batch: Batch::new(),
             loaded: P::AtomicU32::new(0),
-            link: P::AtomicPtr::new(core::ptr::null_mut()),
+            account: P::AtomicPtr::new(core::ptr::null_mut()),
             placed: P::AtomicU32::new(0),
             hint: P::AtomicU32::new(0),
             counted: core::array::from_fn(|_| P::AtomicU32::new(0)),
@@ -248,7 +248,7 @@ impl<P: Platform> Worker<P> {
         forked::set(&self.status, FREE);
         forked::set(&self.loaded, 0);
         forked::set(&self.placed, 0);
-        forked::set(&self.link, core::ptr::null_mut());
+        forked::set(&self.account, core::ptr::null_mut());
         forked::set(&self.running, core::ptr::null_mut());
         forked::set(&self.home, 0);
         forked::set(&self.hooked, 0);
@@ -319,19 +319,19 @@ impl<P: Platform> Worker<P> {
         self.home.store(node.map_or(0, |node| node + 1), Ordering::Relaxed);
     }
 
-    /// The link whose items it serves now; null between batches.
-    pub(crate) fn link(&self) -> *const Link<P> {
-        // Acquire: pairs with `set_link`; null means that the worker is done with the link it served. SeqCst: as there.
-        self.link.load(Ordering::SeqCst)
+    /// The account whose items it serves now; null between batches.
+    pub(crate) fn account(&self) -> *const Account<P> {
+        // Acquire: pairs with `set_account`; null means that the worker is done with the one that it served. SeqCst: as there.
+        self.account.load(Ordering::SeqCst)
     }
 
     /// Says whose items it serves.
     #[inline]
-    pub(crate) fn set_link(&self, link: *const Link<P>) {
-        // Release: everything done for the last link comes before. What is done for the new one ends with a
+    pub(crate) fn set_account(&self, account: *const Account<P>) {
+        // Release: everything done for the last account comes before. What is done for the new one ends with a
         // read-modify-write of its counter, which orders this store before it.
         // SeqCst: Dekker's pattern with who waits for the departure (`Inner::departures`).
-        self.link.store(link.cast_mut(), Ordering::SeqCst);
+        self.account.store(account.cast_mut(), Ordering::SeqCst);
     }
 
     /// Says what it runs; null for nothing.

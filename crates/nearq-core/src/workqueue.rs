@@ -344,7 +344,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// Whether the caller is within an item of this queue.
     pub(crate) fn is_served_here(&self) -> bool {
-        crate::serving::serves::<P>(self.inside())
+        crate::queue::serves::<P>(self.inside())
     }
 
     /// The way of a future that is woken.
@@ -472,7 +472,7 @@ impl<P: Platform> Drop for Workqueue<P> {
         queue.abandon_delays();
         // Goes last, and waits for the runtime's threads if it is the last one.
         let runtime = queue.runtime().clone();
-        if crate::serving::serves::<P>(Arc::as_ptr(&queue)) {
+        if crate::queue::serves::<P>(Arc::as_ptr(&queue)) {
             // One of its own items drops it; waiting for that item would be waiting for ourselves.
             runtime.inner().adopt(queue);
             return;

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::event::Notification;
 use crate::item::{Activated, Item};
+use crate::link::Link;
 use crate::list::List;
 use crate::turn::Turn;
 
@@ -99,7 +100,7 @@ impl<P: Platform> Admission<P> {
         for link in watched {
             // SAFETY: the link belongs to the queue, which the caller keeps alive.
             let link = unsafe { &*link };
-            told.push(link.queue().tell_of(link));
+            told.push(link.told());
         }
         if self.freezers.load(Ordering::SeqCst) != 0 && self.is_still() {
             self.wake_freezers();
@@ -171,7 +172,7 @@ impl<P: Platform> Admission<P> {
                 continue;
             }
             // Before it is activated: then it may be cancelled. It need not be the link on which it was held back.
-            let link = header.link();
+            let link = Link::of(header.account());
             match header.activate() {
                 Activated::Yes => {
                     // SAFETY: the link belongs to the queue, which the caller keeps alive.

@@ -338,7 +338,7 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
         while stub.pools[0].take(worker, 1) != 0 {
             let item = worker.batch.pop().expect("just taken");
             // SAFETY: it came off the batch, so we have its PENDING, which keeps it alive.
-            if unsafe { item.as_ref() }.link().is_null() {
+            if unsafe { item.as_ref() }.account().is_null() {
                 execute(item, || stub.pools[0].push(item));
             } else {
                 // Runs, and does not end.

@@ -17,10 +17,10 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 use super::{Route, owned};
 use crate::gate::Gate;
 use crate::inbox::Inbox;
+use crate::item::account::Account;
 use crate::item::tests::{model, spawn};
 use crate::item::{Epoch, Finished, Item, PENDING, REFERENCE, RUNNING, Started};
 use crate::join::JoinHandle;
-use crate::link::Link;
 use crate::outcome::JoinError;
 use crate::task::Alone;
 
@@ -40,7 +40,7 @@ impl<P: Platform> Place<P> {
     fn send_now(&self, item: NonNull<Item<P>>) {
         // SAFETY: the caller has PENDING.
         let header = unsafe { item.as_ref() };
-        header.set_target(Self::link(), crate::item::Spot::of_cpu(0));
+        header.set_target(Self::account(), crate::item::Spot::of_cpu(0));
         self.counted.fetch_add(1, Ordering::Relaxed);
         if header.publish() {
             self.inbox.push(item);
@@ -51,13 +51,13 @@ impl<P: Platform> Place<P> {
     fn push_deferred(&self, item: NonNull<Item<P>>) {
         // SAFETY: RUNNING is the caller's.
         let header = unsafe { item.as_ref() };
-        // Its link is the one that `send_now` wrote, or this would follow it.
-        assert_eq!(header.finish_deferred(Self::link()), Finished::Deferred);
+        // Its account is the one that `send_now` wrote, or this would follow it.
+        assert_eq!(header.finish_deferred(Self::account()), Finished::Deferred);
         self.inbox.push(item);
     }
 
     /// Not null, and never followed: it says that the item is counted.
-    fn link() -> *const Link<P> {
+    fn account() -> *const Account<P> {
         NonNull::dangling().as_ptr()
     }
 

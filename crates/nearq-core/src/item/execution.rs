@@ -4,11 +4,11 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
+use super::account::Account;
 use super::{
     ARRIVED, AWAY, Activated, DEFERRED, ENDED, Finished, INACTIVE, Item, LOCKED, PENDING, RUNNING,
     STALE, Started, WAITED, is_abandoned,
 };
-use crate::link::Link;
 
 impl<P: Platform> Item<P> {
     /// From `PENDING` to `RUNNING`, in one step. The caller took the node off a list.
@@ -23,9 +23,9 @@ impl<P: Platform> Item<P> {
 
     #[inline]
     fn try_start(&self, word: u64) -> bool {
-        let link = self.link.load(Ordering::Relaxed);
+        let account = self.account.load(Ordering::Relaxed);
         // Before the next queuer can have PENDING.
-        self.link.store(core::ptr::null_mut(), Ordering::Relaxed);
+        self.account.store(core::ptr::null_mut(), Ordering::Relaxed);
         debug_assert_eq!(word & (PENDING | RUNNING), PENDING);
         // Acquire: pairs with every `claim` before it. Release: keeps the fields' reads above it. SeqCst: who sees the
         // item not pending and then writes something is not seen by this execution, or sees all that it does.
@@ -36,7 +36,7 @@ impl<P: Platform> Item<P> {
             Ordering::Relaxed,
         );
         if started.is_err() {
-            self.link.store(link, Ordering::Release);
+            self.account.store(account, Ordering::Release);
         }
         started.is_ok()
     }
@@ -64,7 +64,7 @@ impl<P: Platform> Item<P> {
     /// The caller has the node of a queueing that was cancelled: it can be queued again. Whether the item is to be freed; nothing
     /// if the word is another one by now.
     fn throw_away(&self, word: u64) -> Option<bool> {
-        self.forget_link();
+        self.forget_account();
         self.change(word, word & !STALE).then_some(is_abandoned(word & !STALE))
     }
 
@@ -139,18 +139,18 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// As [`finish`](Self::finish), after that said `Deferred`. `Deferred` once more if the caller pushes the item onto `served`'s
-    /// pool, which is where it was queued. The caller has not counted the execution as completed yet, so `served` is alive;
-    /// another link may be gone as soon as somebody cancels the item, so that case takes the lock.
+    /// As [`finish`](Self::finish), after that said `Deferred`. `Deferred` once more if the caller pushes the item onto the pool of
+    /// `served`, which is where it was queued. The caller has not counted the execution as completed yet, so `served` is alive;
+    /// another account may be gone as soon as somebody cancels the item, so that case takes the lock.
     #[inline]
-    pub(crate) fn finish_deferred(&self, served: *const Link<P>) -> Finished {
+    pub(crate) fn finish_deferred(&self, served: *const Account<P>) -> Finished {
         loop {
             let word = self.state.load(Ordering::Acquire);
             if word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
                 if self.change(word, word & !(RUNNING | DEFERRED)) {
                     // Not before: until then it may be cancelled and queued elsewhere, and the word is as it was. Now the node
-                    // is ours, so its link stays.
-                    let own = core::ptr::eq(self.link(), served);
+                    // is ours, so its account stays.
+                    let own = core::ptr::eq(self.account(), served);
                     return if own { Finished::Deferred } else { self.pass_on() };
                 }
             } else if word & LOCKED != 0 {

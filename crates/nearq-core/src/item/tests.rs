@@ -12,9 +12,9 @@ use super::{Epoch, Finished, Item, ItemTable, Started};
 use crate::context::Context;
 use crate::executing::free;
 use crate::inbox::Inbox;
+use crate::link::{Link, push_deferred};
 use crate::list::List;
 use crate::pool::Pool;
-use crate::run::push_deferred;
 use crate::runtime::Inner;
 use crate::stand_in::{self, Arrived};
 use crate::work::Work;
@@ -97,9 +97,9 @@ pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worke
     let item = worker.batch.pop().expect("just taken");
     // SAFETY: it came off the batch, which keeps it alive: by PENDING, or by STALE.
     let header = unsafe { item.as_ref() };
-    let link = header.link();
-    let (item, link) = match header.start() {
-        Started::Yes => (item, link),
+    let account = header.account();
+    let (item, account) = match header.start() {
+        Started::Yes => (item, account),
         Started::Left | Started::Cancelled => return true,
         Started::Free => {
             // SAFETY: nobody has it any more.
@@ -107,7 +107,7 @@ pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worke
             return true;
         }
         Started::StandIn => match stand_in::arrive(item) {
-            Arrived::Started(target, link) => (target, link),
+            Arrived::Started(target, account) => (target, account),
             Arrived::Gone => return true,
             Arrived::Again => {
                 pool.push(item);
@@ -119,12 +119,13 @@ pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worke
     // SAFETY: RUNNING keeps it alive.
     let _spot = unsafe { item.as_ref() }.spot();
     let context = Context::new(inner, pool, worker);
-    context.link.set(link);
+    context.account.set(account);
     context.executing.item.set(item.as_ptr());
     let entered = context.enter();
     // SAFETY: its RUNNING is ours, and the table is the item's own.
     let deferred = unsafe { (item.as_ref().table().execute)(item) }.deferred;
     // SAFETY: null for the kicker; else a link of the queue, which is alive.
+    let link = Link::of(account);
     match unsafe { link.as_ref() } {
         Some(served) => {
             if deferred {

@@ -20,19 +20,6 @@ impl<P: Platform> Queue<P> {
         passed.open
     }
 
-    /// Keeps the queue from being freed, for a few instructions of a thread that has nothing else there.
-    pub(crate) fn begin_visit(&self) {
-        self.gate.begin_visit();
-    }
-
-    /// The last that the thread does to the queue. What is returned is to be dropped outside all locks.
-    pub(crate) fn end_visit(&self) -> Option<Orphan<P>> {
-        self.gate.end_visit(|| {
-            // SAFETY: `new` has made it so, and the visit keeps it alive.
-            Orphan(unsafe { crate::shared::share(self) })
-        })
-    }
-
     /// Whether no worker touches the queue any more: it is empty, and none serves it.
     pub(crate) fn is_left(&self) -> bool {
         // See `run_kicker`.
@@ -40,9 +27,9 @@ impl<P: Platform> Queue<P> {
         self.is_empty()
             && !self.domains().any(|domain| domain.kicker.is_active())
             && !self.inner().table.iter().any(|worker| {
-                let link = worker.link();
-                // The pointer is compared, not followed: the link may be another queue's.
-                self.links().any(|own| core::ptr::eq(own, link))
+                let account = worker.account();
+                // The pointer is compared, not followed: it may be another queue's.
+                self.links().any(|own| core::ptr::eq(own.account(), account))
             })
     }
 
@@ -75,15 +62,6 @@ impl<P: Platform> Queue<P> {
         // With the lock, so that who follows a change of the runtime has sent its kicker before, or leaves the queue alone.
         config.closed = self.is_unused();
         config.closed
-    }
-}
-
-/// A queue without a handle, kept by a thread that has left its gate. Its drop looks whether that was the last that touched the queue.
-pub(crate) struct Orphan<P: Platform>(Arc<Queue<P>>);
-
-impl<P: Platform> Drop for Orphan<P> {
-    fn drop(&mut self) {
-        self.0.inner().reap_orphans_now();
     }
 }
 

@@ -19,6 +19,7 @@ use crate::domain::Bounds;
 use crate::event::tests::Count;
 use crate::item::{Item, Started};
 use crate::join::JoinHandle;
+use crate::link::Link;
 use crate::outcome::JoinError;
 use crate::queue::Queue;
 use crate::runtime::Runtime;
@@ -28,7 +29,7 @@ pub(crate) fn execute<P: Platform>(item: core::ptr::NonNull<Item<P>>) {
     // SAFETY: PENDING or STALE keeps the item alive, and the node is ours.
     let header = unsafe { item.as_ref() };
     let table = header.table();
-    let link = header.link();
+    let link = Link::of(header.account());
     match header.start() {
         Started::Yes => {}
         // SAFETY: nobody has it any more.
@@ -93,7 +94,7 @@ impl<P: Platform> Desk<P> {
         let link = self.queue.links().next().expect("a pod");
         assert!(link.credits.take() || link.admission().refill(link) == Entry::LetIn);
         // SAFETY: born with PENDING, which is ours.
-        unsafe { item.as_ref() }.set_target(link, crate::item::Spot::of_cpu(0));
+        unsafe { item.as_ref() }.set_target(link.account(), crate::item::Spot::of_cpu(0));
         Sent(item)
     }
 

@@ -1,0 +1,112 @@
+//! A queue as its items and links know it: the owner of their accounts (`item/account`).
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_platform::Platform;
+
+use super::Queue;
+use crate::broken::Broken;
+use crate::event::Notification;
+use crate::item::Item;
+use crate::item::account::{Account, Leftover, Owner};
+use crate::link::Link;
+
+impl<P: Platform> Link<P> {
+    /// The queue that the link belongs to.
+    #[inline]
+    pub(crate) fn queue(&self) -> &Queue<P> {
+        // SAFETY: the owners of all accounts are queues. A queue outlives its links, and whoever has the link keeps the queue from being freed:
+        // see `Account::owner`.
+        unsafe { &*self.owner_address().cast() }
+    }
+}
+
+/// Whether the caller is a worker that serves `queue` right now.
+pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
+    crate::serving::serves_owner::<P>(queue.cast())
+}
+
+/// The link whose account that is.
+fn link_of<P: Platform>(account: &Account<P>) -> &Link<P> {
+    // SAFETY: each account is the beginning of a link, and was lent by a pointer to the whole link.
+    unsafe { &*Link::of(account) }
+}
+
+impl<P: Platform> Owner<P> for Queue<P> {
+    #[cold]
+    fn retire(
+        &self,
+        account: &Account<P>,
+        held_back: bool,
+        homed: bool,
+    ) -> (Notification<P>, Option<Leftover<P>>) {
+        let link = link_of(account);
+        if !held_back {
+            link.pool.count_stale();
+            if homed {
+                link.pool.homed_left();
+            }
+        }
+        // Before the count, which may be what the queue's end waits for.
+        self.begin_visit();
+        let admission = link.admission();
+        if held_back {
+            if admission.forget_inactive() {
+                self.inner().monitor.ask_to_tidy();
+            }
+            link.unhold();
+        } else if !self.inner().broken.is(Broken::CancelLeak) {
+            link.count_cancelled();
+        }
+        if admission.needs_attention() {
+            admission.kick();
+        }
+        let told = self.tell_of(link);
+        (told, self.end_visit())
+    }
+
+    fn begin_visit(&self) {
+        self.gate.begin_visit();
+    }
+
+    fn end_visit(&self) -> Option<Leftover<P>> {
+        self.gate.end_visit(|| {
+            // SAFETY: `new` has made it so, and the visit keeps it alive.
+            let own: Arc<Self> = unsafe { crate::shared::share(self) };
+            Leftover::new(own)
+        })
+    }
+
+    fn send(&self, account: &Account<P>, node: Option<NonNull<Item<P>>>) {
+        let link = link_of(account);
+        match node {
+            Some(node) => link.push_any(node),
+            None => link.admission().kick(),
+        }
+    }
+
+    fn submit(self: Arc<Self>, item: NonNull<Item<P>>, node: NonNull<Item<P>>, cpu: usize) {
+        // By the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
+        let passed = self.pass(|| {
+            self.launch(item, node, cpu);
+        });
+        if !passed {
+            // SAFETY: the caller's handle.
+            unsafe { Item::unclaim(item, node) };
+        }
+    }
+
+    #[cold]
+    fn tell_of(&self, account: &Account<P>) -> Notification<P> {
+        self.tell_of(link_of(account))
+    }
+
+    fn rescues(&self, account: &Account<P>) -> bool {
+        self.rescuer().is_some_and(|rescuer| rescuer.serves(account))
+    }
+
+    fn reap(&self) {
+        self.inner().reap_orphans_now();
+    }
+}
