@@ -119,9 +119,9 @@ pub(crate) enum Entry {
 
 /// Whether the runtime is shut down, and the caller is not one of its workers.
 fn is_shut<P: Platform>(link: &Link<P>) -> bool {
-    let inner = link.pool.runtime();
+    let services = link.pool.services();
     P::model_fence();
-    inner.is_shut() && !crate::context::works_for(inner)
+    services.host().is_shut() && !crate::context::works_for(services)
 }
 
 /// The limit of one domain.
@@ -317,7 +317,7 @@ impl<P: Platform> Admission<P> {
             return false;
         }
         // The only one who drains may be who shuts down.
-        drainers > 1 || !link.pool.runtime().is_shut() || is_shut(link)
+        drainers > 1 || !link.pool.services().host().is_shut() || is_shut(link)
     }
 
     /// Whether the limit has been changed since the ceiling's word was read; true inside if nothing may get in now.
@@ -428,7 +428,7 @@ impl<P: Platform> Admission<P> {
         header.set_target(link.account(), spot);
         self.line().unwrap_or(link).inactive.push(item);
         self.close();
-        if link.pool.runtime().broken.is(Broken::AdmissionLeak) {
+        if link.pool.services().broken.is(Broken::AdmissionLeak) {
             return Entry::HeldBack;
         }
         if self.admitted.load(Ordering::SeqCst) < self.allowed() {

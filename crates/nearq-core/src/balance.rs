@@ -33,7 +33,7 @@ use nearq_platform::{Instant, Platform};
 use crate::by_pool::{ByPool, place_of};
 use crate::level::Level;
 use crate::pool::{Noted, Pool};
-use crate::runtime::Inner;
+use crate::queue::runtime::Inner;
 use crate::watch::{Doing, Watcher};
 use crate::worker::Counted;
 
@@ -172,7 +172,7 @@ impl<P: Platform> Balance<P> {
         let passed =
             now.saturating_since(self.looked.replace(now).unwrap_or(now)).min(LONGEST_STEP);
         let (mut replaced, mut stuck) = (false, false);
-        let homes_are_used = inner.homes.are_used();
+        let homes_are_used = inner.services.homes.are_used();
         for (index, pool) in pools.iter().enumerate() {
             let of = &mut self.pools.values()[index];
             if homes_are_used {
@@ -217,7 +217,7 @@ impl<P: Platform> Balance<P> {
             (of.counts, of.waiting, of.unknown, of.given) = Default::default();
         }
         let limit = inner.cpu_intensive_after();
-        for worker in inner.table.iter() {
+        for worker in inner.services.table.iter() {
             let pool = worker.pool();
             let Some(index) = place_of(pools, pool) else { continue };
             let Some(seen) = watcher.seen_mut(worker) else { continue };

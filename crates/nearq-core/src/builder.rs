@@ -13,8 +13,8 @@ use crate::config::{Beginning, WorkerInfo};
 use crate::error::Error;
 use crate::fork;
 use crate::home::HomeChoice;
+use crate::queue::runtime::Runtime;
 use crate::report::Stall;
-use crate::runtime::Runtime;
 use crate::stall::STALL_AFTER;
 use crate::variables;
 

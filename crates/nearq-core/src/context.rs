@@ -12,7 +12,7 @@ use crate::executing::Executing;
 use crate::home::{Home, Inside};
 use crate::item::account::Account;
 use crate::pool::Pool;
-use crate::runtime::Inner;
+use crate::pool::services::Services;
 use crate::worker::Worker;
 
 /// How long more may be awake than shall be, once some have come back from blocking.
@@ -33,7 +33,7 @@ pub(crate) enum Surplus {
 #[repr(C)]
 pub(crate) struct Context<'a, P: Platform> {
     pub(crate) executing: Executing<P>,
-    pub(crate) inner: &'a Inner<P>,
+    pub(crate) services: &'a Services<P>,
     pub(crate) pool: &'a Pool<P>,
     pub(crate) worker: &'a Worker<P>,
     /// Whether it has a place of its level.
@@ -58,10 +58,10 @@ pub(crate) struct Context<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> Context<'a, P> {
-    pub(crate) fn new(inner: &'a Inner<P>, pool: &'a Pool<P>, worker: &'a Worker<P>) -> Self {
+    pub(crate) fn new(pool: &'a Pool<P>, worker: &'a Worker<P>) -> Self {
         Context {
             executing: Executing::nothing(),
-            inner,
+            services: pool.services(),
             pool,
             worker,
             has_place: Cell::new(false),
@@ -157,13 +157,6 @@ pub(crate) fn with_current<P: Platform, R>(f: impl FnOnce(&Context<'_, P>) -> R)
     Some(f(context))
 }
 
-impl<P: Platform> crate::runtime::Runtime<P> {
-    /// As the function [`blocking`](crate::blocking), on the platform of this runtime.
-    pub fn blocking<R>(&self, f: impl FnOnce() -> R) -> R {
-        blocking::<P, R>(f)
-    }
-}
-
 /// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile. Before that, the ends of futures are run that this
 /// thread has put off: `f` may wait for one of them.
 pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
@@ -234,14 +227,14 @@ pub(crate) fn is_in_item<P: Platform>() -> bool {
 #[inline(always)]
 pub(crate) fn is_broken<P: Platform>(what: Broken) -> bool {
     cfg!(feature = "broken")
-        && with_current::<P, _>(|context| context.inner.broken.is(what)).unwrap_or(false)
+        && with_current::<P, _>(|context| context.services.broken.is(what)).unwrap_or(false)
 }
 
-/// The home of the item in which the caller is, if it is a worker of `inner`.
-pub(crate) fn home_of_caller<P: Platform>(inner: *const Inner<P>) -> Option<Home<P>> {
+/// The home of the item in which the caller is, if it is a worker of that runtime.
+pub(crate) fn home_of_caller<P: Platform>(services: *const Services<P>) -> Option<Home<P>> {
     with_current::<P, _>(|context| {
         let home = context.home.get();
-        if home.is_null() || !core::ptr::eq(context.inner, inner) {
+        if home.is_null() || !core::ptr::eq(context.services, services) {
             return None;
         }
         // SAFETY: the pointer of an `Arc`, which the worker keeps until the item has returned; this adds the reference that is taken.
@@ -252,7 +245,7 @@ pub(crate) fn home_of_caller<P: Platform>(inner: *const Inner<P>) -> Option<Home
     .flatten()
 }
 
-/// Whether the caller is a worker of `inner`.
-pub(crate) fn works_for<P: Platform>(inner: *const Inner<P>) -> bool {
-    with_current::<P, _>(|context| core::ptr::eq(context.inner, inner)).unwrap_or(false)
+/// Whether the caller is a worker of that runtime.
+pub(crate) fn works_for<P: Platform>(services: *const Services<P>) -> bool {
+    with_current::<P, _>(|context| core::ptr::eq(context.services, services)).unwrap_or(false)
 }

@@ -6,7 +6,7 @@ use nearq_platform::{Linux, Ordering, Platform};
 
 use crate::builder::RuntimeBuilder;
 use crate::error::Error;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::settings::WorkqueueBuilder;
 use crate::workqueue::Workqueue;
 

@@ -348,7 +348,7 @@ impl<P: Platform> Queue<P> {
         // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
         let inner = self.inner();
         let is_left = || self.is_left() || inner.has_ended();
-        while !wait_until(&inner.departures, Some(P::now() + KICKED), is_left) {
+        while !wait_until(&inner.services.departures, Some(P::now() + KICKED), is_left) {
             self.carry_out_kickers();
         }
         // And of who has just cancelled the last item: nobody could say afterwards that he has gone.

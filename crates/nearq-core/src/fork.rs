@@ -67,7 +67,7 @@ use nearq_platform::{ForkHooks, Platform};
 use crate::context;
 use crate::forked::{give_back, hold, set};
 use crate::queue::Queue;
-use crate::runtime::Inner;
+use crate::queue::runtime::Inner;
 use crate::worker::Worker;
 
 struct Hooks<P: Platform>(core::marker::PhantomData<P>);
@@ -110,7 +110,7 @@ impl<P: Platform> Inner<P> {
         hold(&self.siblings);
         hold(&self.levels);
         hold(&self.surroundings);
-        self.homes.hold_for_fork();
+        self.services.homes.hold_for_fork();
     }
 
     /// After a fork, in the process that forked.
@@ -119,7 +119,7 @@ impl<P: Platform> Inner<P> {
     /// After `hold_for_fork`, once.
     unsafe fn release_after_fork(&self) {
         // SAFETY: here and below: taken by `hold_for_fork`.
-        unsafe { self.homes.release_after_fork() };
+        unsafe { self.services.homes.release_after_fork() };
         // SAFETY: as above.
         unsafe { give_back(&self.surroundings) };
         // SAFETY: as above.
@@ -146,7 +146,7 @@ impl<P: Platform> Inner<P> {
         // SAFETY: as the caller promises. There is no other thread, so the locks are free from here on.
         unsafe { self.release_after_fork() };
         self.leave_worker();
-        self.table.iter().for_each(Worker::after_fork_in_child);
+        self.services.table.iter().for_each(Worker::after_fork_in_child);
         self.pools.lock().iter().for_each(|pool| pool.after_fork_in_child());
         self.levels.lock().iter().for_each(|level| level.after_fork_in_child());
         let mut has_rescuers = false;
@@ -156,13 +156,13 @@ impl<P: Platform> Inner<P> {
             queue.after_fork_in_child();
             has_rescuers |= queue.rescuer().is_some();
         }
-        set(&self.rescuers_missing, u32::from(has_rescuers));
-        self.monitor.after_fork_in_child();
+        set(&self.services.rescuers_missing, u32::from(has_rescuers));
+        self.services.alarm.after_fork_in_child();
         self.hogs.after_fork_in_child();
         self.timer.after_fork_in_child();
-        self.departures.after_fork_in_child();
+        self.services.departures.after_fork_in_child();
         self.observation.after_fork_in_child();
-        self.homes.after_fork_in_child();
+        self.services.homes.after_fork_in_child();
         set(&self.threads, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds the lock. The handle is of a thread of the parent.
         unsafe { self.last_ended.renew(None) };
@@ -181,7 +181,7 @@ impl<P: Platform> Inner<P> {
     /// In the child: if the thread that forked is one of this runtime's workers, it is so no longer.
     fn leave_worker(&self) {
         let left = context::with_current::<P, _>(|context| {
-            let ours = core::ptr::eq(context.inner, self);
+            let ours = core::ptr::eq(context.services, &raw const self.services);
             if ours {
                 context.look_after.set(true);
                 // SAFETY: null where the worker frees something between two items, or has nothing to do. Else users' code runs

@@ -16,7 +16,7 @@ use crate::link::Link;
 use nearq_platform::Platform;
 
 use crate::error::Error;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 
 impl<P: Platform> Runtime<P> {
     /// Freezes: [freezable](crate::WorkqueueBuilder::freezable) queues start nothing any more. What is queued on them waits
@@ -81,7 +81,7 @@ impl<P: Platform> Runtime<P> {
         crate::context::with_current::<P, _>(|context| {
             // SAFETY: null, or the link that this worker serves, which its item keeps alive.
             let link = unsafe { Link::of(context.account.get()).as_ref() };
-            core::ptr::eq(context.inner, self.inner())
+            core::ptr::eq(context.services, &raw const self.inner().services)
                 && link.is_some_and(|link| link.queue().nature.freezable)
         })
         .unwrap_or(false)

@@ -12,7 +12,7 @@ use crate::histogram::Times;
 use crate::home::{Home, QueueMemory};
 use crate::link::{InHand, LinkStatistics};
 use crate::queue::Queue;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::settings::change_of_bounds;
 use crate::workqueue::Workqueue;
 

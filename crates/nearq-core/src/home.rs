@@ -29,7 +29,7 @@ pub use choice::HomeChoice;
 pub(crate) use inside::Inside;
 pub use memory::{QueueMemory, Registered};
 pub(crate) use memory::{Wanted, WorkerMemory, most_of};
-pub(crate) use registry::{Homes, warn_of_memory};
+pub(crate) use registry::{Homes, Host, warn_of_memory};
 
 /// A node of the machine where something is at home: items that have it go there, run there as long as its CPUs can do the work, and
 /// come back after; what they allocate lies there; memory can be bound there.

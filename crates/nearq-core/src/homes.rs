@@ -4,7 +4,7 @@ use nearq_platform::{Linux, Platform};
 
 use crate::error::Error;
 use crate::home::{Home, HomeChoice, most_of};
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 
 impl Home<Linux> {
     /// A home on the least loaded node that the process may use, by the homes given out there and the work that runs there and is at home

@@ -6,7 +6,7 @@ use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
 use crate::pool::Pool;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::worker::Worker;
 
 /// A pool, for people.
@@ -101,6 +101,7 @@ impl<P: Platform> Runtime<P> {
         // A rescuer is one as long as it is at a pool.
         let workers = self
             .inner()
+            .services
             .table
             .iter()
             .filter(|worker| worker.is_alive() && !(worker.rescues() && worker.is_idle()));

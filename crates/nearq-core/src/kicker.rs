@@ -78,3 +78,21 @@ impl<P: Platform> Kicker<P> {
         unreachable!("the domain holds a reference to its kicker");
     }
 }
+
+/// Carries out the item by which a queue asks a worker to look after its limit, which has started. It belongs to no link and is not counted.
+#[cold]
+pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: NonNull<Item<P>>) {
+    // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
+    let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
+    if deferred {
+        // SAFETY: as above.
+        let kicker = unsafe { item.as_ref() };
+        // Nobody cancels a kicker, so it is still queued.
+        if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
+            pool.push_kicker(item);
+        }
+    }
+    // The fence: the kicker's state is not written `SeqCst`.
+    P::fence(Ordering::SeqCst);
+    pool.services().departures.notify();
+}

@@ -16,7 +16,7 @@ use nearq_platform::{Instant, Platform};
 use crate::item::account::Account;
 use crate::link::Link;
 use crate::queue::Queue;
-use crate::runtime::{Inner, Runtime};
+use crate::queue::runtime::{Inner, Runtime};
 use crate::sight::Sight;
 use std::sync::Arc;
 
@@ -137,7 +137,8 @@ impl<P: Platform> Runtime<P> {
         let inner = self.inner();
         let queues = inner.live_queues();
         let now = P::now();
-        let busy = inner.table.iter().filter(|worker| worker.is_alive() && worker.is_in_item());
+        let busy =
+            inner.services.table.iter().filter(|worker| worker.is_alive() && worker.is_in_item());
         busy.filter_map(|worker| {
             let began = worker.began();
             let account = worker.account();

@@ -8,7 +8,7 @@ use nearq_topology::CpuSet;
 
 use crate::error::Error;
 use crate::home::{HomeChoice, Homes};
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 
 /// A node that can be a home, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct NodeHomes {
 
 impl<P: Platform> Runtime<P> {
     pub(crate) fn homes_of(&self) -> &Arc<Homes<P>> {
-        &self.inner().homes
+        &self.inner().services.homes
     }
 
     /// The nodes that can be a [home](crate::Home), and who is at home there.

@@ -24,11 +24,13 @@
 //! Pools live as long as the runtime. The threads of a pool that no queue uses any more end soon, and are not called to help other pools
 //! (`threads`); and where there are many such pools, the monitor does not look at them (`service`).
 
+pub(crate) mod alarm;
 mod calling;
 pub(crate) mod hardship;
 mod homes;
 mod hooks;
 mod service;
+pub(crate) mod services;
 mod siblings;
 mod threads;
 
@@ -48,13 +50,13 @@ use crate::item::{Item, Started};
 use crate::level::{Level, leave};
 use crate::list::List;
 use crate::pad::Padded;
-use crate::runtime::Inner;
 use crate::sight::Sight;
 use crate::worker::Worker;
 
 use hardship::Hardship;
 use homes::Homed;
 pub(crate) use homes::Noted;
+use services::Services;
 use threads::Members;
 
 /// Cancelled nodes may be on a pool's lists, if there are not as many others: some 100 KiB.
@@ -70,7 +72,7 @@ pub(crate) struct Pool<P: Platform> {
     /// The number of the node that its pod lies in; none if that is not one.
     pub(crate) node: Option<u32>,
     pub(crate) level: Arc<Level<P>>,
-    runtime: *const Inner<P>,
+    services: *const Services<P>,
     arrivals: Padded<Arrivals<P>>,
     idle: Padded<Idle<P>>,
     listed: Padded<Listed<P>>,
@@ -139,7 +141,7 @@ impl<P: Platform> Pool<P> {
         cores: usize,
         node: Option<u32>,
         level: Arc<Level<P>>,
-        runtime: *const Inner<P>,
+        services: *const Services<P>,
     ) -> Self {
         let cpus = key.pod.len().max(1) as u32;
         Pool {
@@ -149,7 +151,7 @@ impl<P: Platform> Pool<P> {
             cores: cores.max(1) as u32,
             node,
             level,
-            runtime,
+            services,
             arrivals: Padded(Arrivals { inbox: Inbox::new(), kickers: Inbox::new() }),
             idle: Padded(Idle::new()),
             listed: Padded(Listed {
@@ -177,9 +179,10 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    pub(crate) fn runtime(&self) -> &Inner<P> {
-        // SAFETY: the runtime owns its pools, and whoever has a pool keeps the runtime alive.
-        unsafe { &*self.runtime }
+    /// What it shares with all pools of the runtime.
+    pub(crate) fn services(&self) -> &Services<P> {
+        // SAFETY: they are a part of the runtime, which owns its pools, and whoever has a pool keeps the runtime alive.
+        unsafe { &*self.services }
     }
 
     // ---- pushing ---------------------------------------------------------------------------------------

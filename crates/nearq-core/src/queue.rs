@@ -21,8 +21,8 @@ use crate::link::{HOMED, InHand, Link, LinkStatistics, OBSERVED};
 use crate::observe::Observed;
 use crate::pad::Padded;
 use crate::priority::Priority;
+use crate::queue::runtime::{Inner, Runtime};
 use crate::rescuer::Rescuer;
-use crate::runtime::{Inner, Runtime};
 
 mod change;
 mod delayed;
@@ -30,6 +30,7 @@ mod end;
 mod homes;
 mod owner;
 mod retired;
+pub(crate) mod runtime;
 mod sampling;
 
 pub(crate) use homes::Way;

@@ -6,7 +6,7 @@ use crate::observe::TraceEvent;
 #[cfg(feature = "observe")]
 use crate::observe::power_of;
 use crate::queue::Queue;
-use crate::runtime::{Inner, Runtime};
+use crate::queue::runtime::{Inner, Runtime};
 
 impl<P: Platform> Inner<P> {
     /// Has every queue follow the readers.

@@ -76,8 +76,9 @@ use crate::link::Link;
 use crate::pool::Pool;
 use crate::priority::{Favoured, MOST_FAVOURED, Priority};
 use crate::queue::Queue;
+use crate::queue::runtime::Inner;
+use crate::run::Entry;
 use crate::run::{Ran, Runner};
-use crate::runtime::{Entry, Inner};
 use crate::worker::Worker;
 
 /// So many items in one place while others call.
@@ -221,7 +222,7 @@ impl<P: Platform> Rescuer<P> {
         if self.is_stopped() || self.entry().is_some() {
             return Ok(());
         }
-        inner.monitor.reserve().map_err(failed)?;
+        inner.services.alarm.reserve().map_err(failed)?;
         inner.timer.reserve().map_err(failed)?;
         if !inner.count_rescuer() {
             return Err(Error::ShutDown);
@@ -239,9 +240,10 @@ impl<P: Platform> Rescuer<P> {
         queue: &Arc<Queue<P>>,
     ) -> Result<(), Refused> {
         let first = queue.links().next().expect("a queue has a link");
-        let worker = inner.table.iter().find(|worker| worker.rescues() && worker.claim_free());
+        let worker =
+            inner.services.table.iter().find(|worker| worker.rescues() && worker.claim_free());
         let new = |index| Worker::rescuer(index, Arc::as_ptr(&first.pool));
-        let Some(worker) = worker.or_else(|| inner.table.add(new)) else {
+        let Some(worker) = worker.or_else(|| inner.services.table.add(new)) else {
             let remedy =
                 "the runtime has had as many threads as it can; build fewer queues with a rescuer";
             return Err(Refused::new("find a number for another rescuer", 0, remedy));
@@ -378,7 +380,7 @@ fn visit<P: Platform>(
         P::tell_home(me, node.map(|node| node as usize));
     }
     worker.set_pool(Arc::as_ptr(pool));
-    let context = Context::new(inner, pool, worker);
+    let context = Context::new(pool, worker);
     let entered = context.enter();
     let mut runner = Runner::new(&context, inner, pool, worker, place);
     if rescue(rescuer, &queue, pool, &mut runner) == Ran::Forked {
@@ -472,7 +474,7 @@ impl<P: Platform> Inner<P> {
 
     /// In the child of a fork: starts the rescuers anew. By the monitor.
     fn see_to_rescuers(&self, now: Instant) {
-        if self.rescuers_missing.load(Ordering::Relaxed) == 0 {
+        if self.services.rescuers_missing.load(Ordering::Relaxed) == 0 {
             return;
         }
         let last = self.rescuers_tried.load(Ordering::Relaxed);
@@ -481,14 +483,14 @@ impl<P: Platform> Inner<P> {
         }
         self.rescuers_tried.store(now.as_nanos().max(1), Ordering::Relaxed);
         // Before the queues are looked at: a fork after this sets it again, in the child.
-        self.rescuers_missing.store(0, Ordering::Relaxed);
+        self.services.rescuers_missing.store(0, Ordering::Relaxed);
         for queue in self.live_queues() {
             let Some(rescuer) = queue.rescuer() else { continue };
             if let Err(error) = rescuer.start(&queue) {
                 if self.is_stopping() {
                     return;
                 }
-                self.rescuers_missing.store(1, Ordering::Relaxed);
+                self.services.rescuers_missing.store(1, Ordering::Relaxed);
                 if last == 0 {
                     P::warn(&error.to_string());
                 }

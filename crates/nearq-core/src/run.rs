@@ -13,12 +13,15 @@
 
 mod homes;
 mod search;
+mod threads;
+
+pub(crate) use threads::Entry;
 
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
+use nearq_platform::{Instant, PAUSE, Platform};
 
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
@@ -26,11 +29,13 @@ use crate::context::{self, Context, Surplus};
 use crate::executing::free;
 use crate::home::{Wanted, WorkerMemory};
 use crate::item::account::Account;
-use crate::item::{Executed, Finished, Item, Started};
+use crate::item::{Executed, Item, Started};
+use crate::kicker;
 use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
 use crate::place::Place;
 use crate::pool::Pool;
-use crate::runtime::{Inner, until_retry};
+use crate::queue::runtime::Inner;
+use crate::runtime::until_retry;
 use crate::stamp::Stamp;
 use crate::stand_in::{self, Arrived};
 use crate::worker::Worker;
@@ -104,7 +109,7 @@ pub(crate) fn run<P: Platform>(
     worker: &Worker<P>,
     place: Place,
 ) -> bool {
-    let context = Context::new(inner, pool, worker);
+    let context = Context::new(pool, worker);
     let _entered = context.enter();
     *worker.thread.lock() = Some(P::current_thread());
     let mut runner = Runner::new(&context, inner, pool, worker, place);
@@ -133,7 +138,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             pool,
             worker,
             place,
-            memory: WorkerMemory::new(&inner.homes),
+            memory: WorkerMemory::new(&inner.services.homes),
             limit: 1,
             each: u64::MAX,
             turn: now,
@@ -235,7 +240,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             // By the monitor: to read the machine takes a millisecond of CPU time, for which a worker beside many threads would wait
             // for seconds.
             if self.inner.is_look_due(end) {
-                self.inner.monitor.arm();
+                self.inner.services.alarm.arm();
             }
             // From here on it may wait for a lock, and that is no item's doing.
             self.worker.set_running(core::ptr::null());
@@ -263,7 +268,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     #[inline]
     fn watch_batch(&self) {
         if self.worker.batch.len() > 1 {
-            self.inner.monitor.arm();
+            self.inner.services.alarm.arm();
         }
     }
 
@@ -278,7 +283,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             self.pool.call_idle_worker();
         } else {
             // This worker's next item may be one that blocks.
-            self.inner.monitor.arm();
+            self.inner.services.alarm.arm();
         }
     }
 
@@ -331,7 +336,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         let table = header.table();
         // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
         let Some(served) = (unsafe { Link::of(account).as_ref() }) else {
-            run_kicker(self.pool, item);
+            kicker::carry_out(self.pool, item);
             return Ran::Here;
         };
         if self.context.account.get() != account {
@@ -420,12 +425,12 @@ impl<'a, P: Platform> Runner<'a, P> {
             let link = unsafe { Link::of(account).as_ref() };
             // Of links whose items may have homes, each item says what it wants.
             if link.is_some_and(|link| link.manner() & HOMED == 0) {
-                self.memory.want::<P>(Wanted::Own, &self.inner.homes);
+                self.memory.want::<P>(Wanted::Own, &self.inner.services.homes);
             }
         }
         self.context.account.set(account);
         self.worker.set_account(account);
-        self.inner.departures.notify();
+        self.inner.services.departures.notify();
     }
 
     /// What is to be done with a node whose item did not start. An item that started instead, and where it is counted.
@@ -489,7 +494,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         if had_place {
             self.pool.level.release();
         }
-        if self.inner.broken.is(Broken::LostWakeUp) {
+        if self.inner.services.broken.is(Broken::LostWakeUp) {
             // The look that is left out.
         } else if self.pool.has_work() {
             self.pool.call_worker();
@@ -537,34 +542,6 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.pool.worker_ended();
         self.pool.bury();
         Ran::Here
-    }
-}
-
-/// Carries out the item by which a queue asks a worker to look after its limit, which has started. It belongs to no link and is not counted.
-#[cold]
-pub(crate) fn run_kicker<P: Platform>(pool: &Pool<P>, item: NonNull<Item<P>>) {
-    let inner = pool.runtime();
-    // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
-    let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
-    if deferred {
-        // SAFETY: as above.
-        let kicker = unsafe { item.as_ref() };
-        // Nobody cancels a kicker, so it is still queued.
-        if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
-            pool.push_kicker(item);
-        }
-    }
-    // The fence: the kicker's state is not written `SeqCst`.
-    P::fence(Ordering::SeqCst);
-    inner.departures.notify();
-}
-
-impl<P: Platform> Inner<P> {
-    /// Whether the runtime is being shut down.
-    #[inline]
-    pub(crate) fn is_stopping(&self) -> bool {
-        // SeqCst: after a thread was counted; see `start_thread`.
-        self.stopping.load(Ordering::SeqCst) != 0
     }
 }
 

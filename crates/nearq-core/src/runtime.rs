@@ -1,7 +1,6 @@
 //! A runtime: the pools, levels and queues of one process, and how they follow the machine.
 //!
-//! A [`Runtime`] is a handle; the last one's drop ends every thread. Queues hold a handle each. The process-wide
-//! default runtime (`default`) is never dropped.
+//! It knows its queues by a trait ([`KnownQueue`]): they are above. The handle that users have is above as well (`queue/runtime`).
 //!
 //! Locks here are taken when something is created or changed, never on an item's way. Order: a queue's `config`, then
 //! `pools`, then `levels`.
@@ -11,27 +10,23 @@ use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
-use nearq_topology::{CpuSet, Scope, Topology};
+use nearq_topology::{CpuSet, Topology};
 
 use crate::attributes::{Attributes, Kind, Layout, Surroundings};
-use crate::broken::Variant;
 use crate::config::{Beginning, Config};
 use crate::error::Error;
-use crate::event::Event;
 use crate::hogs::Hogs;
-use crate::home::Homes;
 use crate::kept::Kept;
 use crate::level::Level;
-use crate::monitor::Monitor;
 use crate::observe::Observation;
 use crate::pool::Pool;
+use crate::pool::services::Services;
 use crate::priority::Priorities;
-use crate::queue::Queue;
 use crate::timer::Timer;
-use crate::worker::{Table, Worker};
 use phase::{Freezer, Shutdown};
 use pools::Pools;
 
+mod hosts;
 mod limit;
 mod orphans;
 mod phase;
@@ -40,23 +35,37 @@ mod retry;
 mod threads;
 
 pub(crate) use retry::until_retry;
-pub(crate) use threads::Entry;
 
 /// The machine, affinity and quota are looked at again at most this often, and only while there is work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The runtime's inside. Lives until the last handle is gone and the last thread has ended.
-pub(crate) struct Inner<P: Platform> {
-    pub(crate) table: Table<P>,
-    pub(crate) monitor: Monitor<P>,
+/// A queue, as its runtime knows it.
+pub(crate) trait KnownQueue: Send + Sync + 'static {
+    /// Follows a change of the machine, or of a default.
+    fn relayout(&self);
+
+    /// Follows whether items may have homes.
+    fn mark_links(&self);
+
+    /// Whether it takes part in a freeze.
+    fn is_freezable(&self) -> bool;
+
+    /// It is put on the list of those that nobody waits for. With the lock of that list.
+    fn mark_orphaned(&self);
+
+    /// Closes the queue if nobody touches it any more; then nobody will. By a thread that took the last handle.
+    fn close_if_unused(&self) -> bool;
+}
+
+/// What a runtime is made of. Lives until the last handle is gone and the last thread has ended.
+pub(crate) struct Core<P: Platform, Q: KnownQueue> {
+    pub(crate) services: Services<P>,
     pub(crate) timer: Timer<P>,
     pub(crate) freezer: Freezer<P>,
     pub(crate) observation: Observation<P>,
-    pub(crate) homes: Arc<Homes<P>>,
     pub(crate) priorities: Priorities<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) shutdown: Shutdown<P>,
-    pub(crate) broken: Variant,
     pub(crate) surroundings: Mutex<Arc<Surroundings>, P>,
     /// What the surroundings say may not have reached every level and queue.
     pub(crate) stale: P::AtomicU32,
@@ -65,8 +74,8 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) siblings: Mutex<Kept<Vec<*const Pool<P>>>, P>,
     pub(crate) levels: Mutex<Vec<Arc<Level<P>>>, P>,
     /// Every queue whose end has not begun; a queue takes itself off.
-    pub(crate) queues: Mutex<Vec<std::sync::Weak<Queue<P>>>, P>,
-    pub(crate) orphans: Mutex<Vec<Arc<Queue<P>>>, P>,
+    pub(crate) queues: Mutex<Vec<std::sync::Weak<Q>>, P>,
+    pub(crate) orphans: Mutex<Vec<Arc<Q>>, P>,
     pub(crate) has_orphans: P::AtomicU32,
     pub(crate) config: Config,
     /// No other runtime of the process has it: by this its threads know whose they are.
@@ -75,23 +84,20 @@ pub(crate) struct Inner<P: Platform> {
     pub(crate) reserved: P::AtomicU32,
     /// Threads of workers that have ended, and their stop hooks have not. They do not count under the limit.
     pub(crate) leaving: P::AtomicU32,
-    /// In the child of a fork: rescuers are to be started anew; and when that was tried last.
-    pub(crate) rescuers_missing: P::AtomicU32,
+    /// When rescuers were last tried to be started anew, in the child of a fork.
     pub(crate) rescuers_tried: P::AtomicU64,
     pub(crate) threads: P::AtomicU32,
     /// Workers' threads that were started, to tell them apart; and the handle of the one that has ended last.
-    started: P::AtomicU32,
+    pub(crate) started: P::AtomicU32,
     pub(crate) last_ended: Mutex<Option<P::JoinHandle>, P>,
-    /// Whether there was ever a pool that no queue used.
-    pub(crate) has_unused: P::AtomicU32,
-    thread_limit: P::AtomicU32,
+    pub(crate) thread_limit: P::AtomicU32,
     /// Pools that wait for a thread which the limit refuses.
     pub(crate) line: limit::Line<P>,
-    spin: P::AtomicU32,
+    pub(crate) spin: P::AtomicU32,
     /// No spinning where one CPU is allowed: whoever is waited for could not run.
     may_spin: P::AtomicU32,
-    idle_timeout: P::AtomicU64,
-    last_look: P::AtomicU64,
+    pub(crate) idle_timeout: P::AtomicU64,
+    pub(crate) last_look: P::AtomicU64,
     /// Who has heard where all workers are at home; 0 is nobody. Relaxed: it is the turn of one thread at a time to look.
     heard: P::AtomicU64,
     /// 1 while an attempt is left to the threads that wait for work; see `retry`.
@@ -101,32 +107,15 @@ pub(crate) struct Inner<P: Platform> {
     default_max_active_warned: P::AtomicU32,
     /// Functions that used the CPU of a per-CPU pool for too long, and from when on that is so.
     pub(crate) hogs: Hogs<P>,
-    cpu_intensive_after: P::AtomicU64,
-    stall_after: P::AtomicU64,
-    /// A worker has let go of the queue that it served; for who wants to free one.
-    pub(crate) departures: Event<P>,
-    handles: P::AtomicU32,
+    pub(crate) cpu_intensive_after: P::AtomicU64,
+    pub(crate) stall_after: P::AtomicU64,
+    pub(crate) handles: P::AtomicU32,
 }
 
 // SAFETY: the raw pointers in `siblings` lead to pools that `pools` keeps.
-unsafe impl<P: Platform> Send for Inner<P> {}
+unsafe impl<P: Platform, Q: KnownQueue> Send for Core<P, Q> {}
 // SAFETY: as above; everything else is `Sync` by itself.
-unsafe impl<P: Platform> Sync for Inner<P> {}
-
-/// A runtime. Handles are cheap to clone and name the same runtime.
-///
-/// `Runtime::default()` is the process-wide one; most programs never build another.
-///
-/// In the child of a fork every handle works: its runtime has no threads and nothing queued, and starts afresh with the first use.
-///
-/// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them. Two runtimes of which
-/// each runs an item that drops the last handle of the other wait for each other for ever: let a thread of the program drop one of them.
-pub struct Runtime<P: Platform = nearq_platform::Linux> {
-    inner: Arc<Inner<P>>,
-    /// Whether its drop waits for the threads, if it is the last handle. Not where a queue has it: any thread may be the last to let
-    /// go of a queue, in the middle of anything.
-    waits: bool,
-}
+unsafe impl<P: Platform, Q: KnownQueue> Sync for Core<P, Q> {}
 
 /// Runtimes that the process has had.
 #[allow(
@@ -135,72 +124,30 @@ pub struct Runtime<P: Platform = nearq_platform::Linux> {
 )]
 static RUNTIMES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::new(0);
 
-impl<P: Platform> core::fmt::Debug for Runtime<P> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Runtime")
-            .field("threads", &self.inner.threads.load(Ordering::Relaxed))
-            .finish_non_exhaustive()
-    }
-}
-
-impl<P: Platform> Clone for Runtime<P> {
-    fn clone(&self) -> Self {
-        // As `Arc`: leaked handles must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the
-        // rest.
-        if self.inner.handles.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
-            std::process::abort();
-        }
-        Runtime { inner: Arc::clone(&self.inner), waits: true }
-    }
-}
-
-impl<P: Platform> Runtime<P> {
-    /// A handle for a queue.
-    pub(crate) fn tie(&self) -> Self {
-        let mut tie = self.clone();
-        tie.waits = false;
-        tie
-    }
-}
-
-impl<P: Platform> Drop for Runtime<P> {
-    fn drop(&mut self) {
-        // AcqRel: what every handle did comes before the end.
-        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            if self.waits {
-                self.inner.stop();
-            } else {
-                self.inner.tell_to_stop();
-            }
-        }
-    }
-}
-
-impl<P: Platform> Drop for Inner<P> {
+impl<P: Platform, Q: KnownQueue> Drop for Core<P, Q> {
     fn drop(&mut self) {
         // `fork` follows it, unless it never came so far.
         P::unfollow_forks(core::ptr::from_ref(self).cast());
     }
 }
 
-impl<P: Platform> Runtime<P> {
-    /// A runtime without threads, on a machine as described.
-    pub(crate) fn start(surroundings: Surroundings, beginning: Beginning, broken: Variant) -> Self {
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
+    /// What a runtime is made of, with one handle and without threads, on a machine as described.
+    pub(crate) fn new(
+        surroundings: Surroundings,
+        beginning: Beginning,
+        services: Services<P>,
+        timer: Timer<P>,
+    ) -> Self {
         let may_spin = surroundings.parallelism() > 1;
-        let homes = Homes::new(&surroundings.topology, &surroundings.allowed(), beginning.weights);
-        homes.set_choice(beginning.home_choice);
-        homes.set_inherits(beginning.inherits_homes);
-        let inner = Inner {
-            homes: Arc::new(homes),
-            table: Table::new(),
-            monitor: Monitor::new(),
-            timer: Timer::new(),
+        Core {
+            services,
+            timer,
             freezer: Freezer::new(),
             observation: Observation::new(),
             priorities: Priorities::new(),
             stopping: P::AtomicU32::new(0),
             shutdown: Shutdown::new(),
-            broken,
             surroundings: Mutex::new_in(Arc::new(surroundings)),
             stale: P::AtomicU32::new(0),
             pools: Mutex::new_in(Pools::new()),
@@ -213,12 +160,10 @@ impl<P: Platform> Runtime<P> {
             number: RUNTIMES.fetch_add(1, core::sync::atomic::Ordering::Relaxed) + 1,
             reserved: P::AtomicU32::new(0),
             leaving: P::AtomicU32::new(0),
-            rescuers_missing: P::AtomicU32::new(0),
             rescuers_tried: P::AtomicU64::new(0),
             threads: P::AtomicU32::new(0),
             started: P::AtomicU32::new(0),
             last_ended: Mutex::new_in(None),
-            has_unused: P::AtomicU32::new(0),
             thread_limit: P::AtomicU32::new(beginning.thread_limit),
             line: limit::Line::new(),
             spin: P::AtomicU32::new(beginning.spin),
@@ -233,157 +178,17 @@ impl<P: Platform> Runtime<P> {
             hogs: Hogs::new(),
             cpu_intensive_after: P::AtomicU64::new(nanos(beginning.cpu_intensive_after)),
             stall_after: P::AtomicU64::new(nanos(beginning.stall_after)),
-            departures: Event::new(),
             handles: P::AtomicU32::new(1),
-        };
-        let inner = crate::shared::exposed(inner);
-        inner.monitor.set_runtime(Arc::as_ptr(&inner));
-        inner.timer.set_runtime(Arc::as_ptr(&inner));
-        inner.homes.set_runtime(&inner);
-        Runtime { inner, waits: true }
-    }
-
-    pub(crate) fn inner(&self) -> &Inner<P> {
-        &self.inner
-    }
-
-    /// The machine as this runtime sees it.
-    pub fn topology(&self) -> Topology {
-        self.inner.surroundings().topology.clone()
-    }
-
-    /// The CPUs that the runtime's queues may use: those that the process may use, as last read, within the
-    /// [mask](Self::set_cpumask).
-    pub fn allowed(&self) -> CpuSet {
-        self.inner.surroundings().allowed()
-    }
-
-    /// How many workers of one nice value run at once at most: the CPUs allowed, or the quota rounded up.
-    pub fn parallelism(&self) -> usize {
-        self.inner.surroundings().parallelism() as usize
-    }
-
-    /// Switches all scopes off, or on again, for every queue; in effect for the next item.
-    pub fn set_affinity(&self, on: bool) {
-        self.inner.change_surroundings(|surroundings| surroundings.affinity = on);
-    }
-
-    /// Whether scopes are heeded.
-    pub fn affinity(&self) -> bool {
-        self.inner.surroundings().affinity
-    }
-
-    /// Changes the scope of every queue that names none; in effect for the next item.
-    pub fn set_default_scope(&self, scope: Scope) {
-        self.inner.change_surroundings(|surroundings| surroundings.default_scope = scope);
-    }
-
-    /// The scope of queues that name none.
-    pub fn default_scope(&self) -> Scope {
-        self.inner.surroundings().default_scope
-    }
-
-    /// Cores of a shard of the scope `cache_shard`, on average.
-    pub fn cache_shard_size(&self) -> usize {
-        self.inner.surroundings().shard_size
-    }
-
-    /// Changes how long a worker looks for work before it sleeps, in looks.
-    pub fn set_spin(&self, looks: u32) {
-        self.inner.spin.store(looks, Ordering::Relaxed);
-    }
-
-    /// Looks at the machine, the affinity and the quota now, instead of within a second of work. On Linux a look reads a dozen files,
-    /// however large the machine is. Everything is read only if other CPUs or nodes are online than before, or if the machine could not be
-    /// read whole. [`Topology::reread`] says what such a look does not see.
-    pub fn refresh(&self) {
-        self.inner.refresh();
-    }
-
-    /// Worker threads that are alive.
-    pub fn threads(&self) -> usize {
-        self.inner.threads.load(Ordering::Acquire) as usize
-    }
-
-    /// The number, in the system's own tools, of the monitor: the thread that sees to it that work which waits gets started. None before
-    /// it was needed for the first time.
-    pub fn monitor_thread_id(&self) -> Option<u64> {
-        self.inner.monitor.thread().map(P::thread_id)
-    }
-
-    /// Changes from when on an item of a per-CPU queue uses its CPU for too long; zero is never. See
-    /// [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after).
-    pub fn set_cpu_intensive_after(&self, limit: Duration) {
-        self.inner.cpu_intensive_after.store(nanos(limit), Ordering::Relaxed);
-    }
-
-    /// From when on an item of a per-CPU queue uses its CPU for too long; zero is never.
-    pub fn cpu_intensive_after(&self) -> Duration {
-        self.inner.cpu_intensive_after()
-    }
-
-    /// Changes after how long it is reported that work waits and nothing starts; zero is never. See
-    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
-    pub fn set_stall_after(&self, period: Duration) {
-        self.inner.stall_after.store(nanos(period), Ordering::Relaxed);
-    }
-
-    /// After how long it is reported that work waits and nothing starts; zero is never.
-    pub fn stall_after(&self) -> Duration {
-        self.inner.stall_after()
-    }
-
-    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. Where nothing of the mask can be used
-    /// any more, it stands for all. Per-CPU queues do not heed it. In effect for the next item.
-    ///
-    /// # Errors
-    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use.
-    pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
-        let cpus = cpus.into();
-        self.inner
-            .check_mask_within(cpus.as_ref(), |surroundings| surroundings.limits.effective())?;
-        self.inner.change_surroundings(|surroundings| surroundings.mask = cpus);
-        Ok(())
-    }
-
-    /// The CPUs that queues may use, as it was set.
-    pub fn cpumask(&self) -> Option<CpuSet> {
-        self.inner.surroundings().mask.clone()
-    }
-
-    /// Looks at its inbox that a worker takes before it sleeps.
-    pub fn spin(&self) -> u32 {
-        self.inner.spin_budget()
-    }
-
-    /// The functions that used the CPU of a per-CPU pool for too long while others waited for it, and how often, most often first.
-    pub fn cpu_hogs(&self) -> Vec<(&'static str, u64)> {
-        self.inner.hogs.list()
-    }
-
-    /// Somebody who knows what threads do (a program that the kernel calls when it switches them, say) tells that the thread has
-    /// fallen asleep, by its number in the system's own tools. If it is a worker, and work waits, another one takes its place
-    /// at once instead of within some milliseconds. What is told is not relied upon: the runtime asks the system itself.
-    pub fn note_blocked(&self, thread_id: u64) {
-        let named = |worker: &&Worker<P>| {
-            worker.is_placed()
-                && worker.thread.lock().is_some_and(|thread| P::thread_id(thread) == thread_id)
-        };
-        if let Some(worker) = self.inner.table.iter().find(named) {
-            worker.hint();
-            self.inner.monitor.hurry();
         }
     }
-}
 
-impl<P: Platform> Inner<P> {
     /// One reference more.
     pub(crate) fn shared(&self) -> Arc<Self> {
-        // SAFETY: `Runtime::start` has made it so, and the caller keeps it alive.
+        // SAFETY: the handle's `start` has made it so, and the caller keeps it alive.
         unsafe { crate::shared::share(self) }
     }
 
-    fn surroundings(&self) -> Arc<Surroundings> {
+    pub(crate) fn surroundings(&self) -> Arc<Surroundings> {
         Arc::clone(&self.surroundings.lock())
     }
 
@@ -408,7 +213,7 @@ impl<P: Platform> Inner<P> {
         self.check_mask_within(mask, Surroundings::allowed)
     }
 
-    fn check_mask_within(
+    pub(crate) fn check_mask_within(
         &self,
         mask: Option<&CpuSet>,
         allowed: impl FnOnce(&Surroundings) -> CpuSet,
@@ -440,21 +245,21 @@ impl<P: Platform> Inner<P> {
         self.next_queue.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn add_queue(&self, queue: &Arc<Queue<P>>) {
+    pub(crate) fn add_queue(&self, queue: &Arc<Q>) {
         self.queues.lock().push(Arc::downgrade(queue));
     }
 
     /// A queue ends.
-    pub(crate) fn remove_queue(&self, queue: *const Queue<P>) {
+    pub(crate) fn remove_queue(&self, queue: *const Q) {
         self.queues.lock().retain(|other| other.as_ptr() != queue);
     }
 
-    pub(crate) fn live_queues(&self) -> Vec<Arc<Queue<P>>> {
+    pub(crate) fn live_queues(&self) -> Vec<Arc<Q>> {
         self.queues.lock().iter().filter_map(std::sync::Weak::upgrade).collect()
     }
 
-    pub(crate) fn freezable_queues(&self) -> Vec<Arc<Queue<P>>> {
-        self.live_queues().into_iter().filter(|queue| queue.nature.freezable).collect()
+    pub(crate) fn freezable_queues(&self) -> Vec<Arc<Q>> {
+        self.live_queues().into_iter().filter(|queue| queue.is_freezable()).collect()
     }
 
     // ---- the machine ---------------------------------------------------------------------------------------
@@ -489,10 +294,10 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    fn refresh(&self) {
+    pub(crate) fn refresh(&self) {
         // What cannot be read now may be readable in a second; until then the last answer stands.
         let Ok(mut now) = P::look_again(|| self.surroundings()) else { return };
-        now.limits.affinity = self.homes.unentered(now.limits.affinity);
+        now.limits.affinity = self.services.homes.unentered(now.limits.affinity);
         let known = self.surroundings();
         // Not only the online CPUs: a machine that was read in part before may be whole now.
         let is_known = |topology: &Topology| *topology == known.topology;
@@ -517,7 +322,7 @@ impl<P: Platform> Inner<P> {
         }
         let surroundings = self.surroundings();
         let parallelism = surroundings.parallelism();
-        self.homes.set_machine(&surroundings.topology, &surroundings.allowed());
+        self.services.homes.set_machine(&surroundings.topology, &surroundings.allowed());
         self.may_spin.store(u32::from(parallelism > 1), Ordering::Relaxed);
         let levels = self.levels.lock().clone();
         for level in levels {
@@ -558,6 +363,6 @@ impl<P: Platform> Inner<P> {
 }
 
 /// As the runtime keeps it; what is longer than five centuries is cut.
-fn nanos(time: Duration) -> u64 {
+pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

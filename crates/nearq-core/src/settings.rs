@@ -11,8 +11,8 @@ use crate::domain::Bounds;
 use crate::error::Error;
 use crate::home::{Home, QueueMemory};
 use crate::priority::{MOST_FAVOURED, Priority};
+use crate::queue::runtime::Runtime;
 use crate::queue::{Nature, Queue};
-use crate::runtime::Runtime;
 use crate::workqueue::Workqueue;
 
 /// Settings of a workqueue that is to be made.

@@ -9,7 +9,11 @@ use std::sync::Arc;
 
 /// Puts the value into an `Arc` of which [`share`] can make more.
 pub(crate) fn exposed<T>(value: T) -> Arc<T> {
-    let arc = Arc::new(value);
+    expose(Arc::new(value))
+}
+
+/// Lets [`share`] make more of an `Arc`.
+pub(crate) fn expose<T>(arc: Arc<T>) -> Arc<T> {
     let _ = Arc::as_ptr(&arc).expose_provenance();
     arc
 }

@@ -39,7 +39,7 @@ use nearq_platform::{Atomic, Instant, Ordering, Platform};
 use crate::admission::Admission;
 use crate::context::blocking;
 use crate::queue::Queue;
-use crate::runtime::{Inner, Runtime};
+use crate::queue::runtime::{Inner, Runtime};
 
 /// How often it is looked whether what takes some instructions is over.
 const LOOK: Duration = Duration::from_micros(100);
@@ -100,7 +100,7 @@ impl<P: Platform> Inner<P> {
         if blocking::<P, _>(|| self.wait_until_empty(deadline) && self.end_threads(deadline)) {
             self.shutdown.ended.store(1, Ordering::Release);
             // Who is in the middle of dropping a queue need not wait for what only threads could do.
-            self.departures.notify();
+            self.services.departures.notify();
             // Queues that nobody waited for; no worker comes for them any more.
             self.reap_orphans();
             return Ok(());
@@ -132,7 +132,7 @@ impl<P: Platform> Inner<P> {
     /// Ends every thread; nothing is queued any more. False if they take too long.
     fn end_threads(&self, deadline: Instant) -> bool {
         self.tell_to_stop();
-        while self.has_threads() || self.monitor.is_alive() || self.timer.is_alive() {
+        while self.has_threads() || self.services.alarm.is_alive() || self.timer.is_alive() {
             if P::now() >= deadline {
                 return false;
             }
@@ -153,7 +153,7 @@ impl<P: Platform> Inner<P> {
         };
         for queue in &queues {
             let mut waiting = queue.left() as usize;
-            for worker in self.table.iter().filter(|worker| worker.is_alive()) {
+            for worker in self.services.table.iter().filter(|worker| worker.is_alive()) {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be that of a queue that is gone.
                 let serves = queue.links().any(|own| core::ptr::eq(own.account(), account));

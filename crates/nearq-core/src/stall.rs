@@ -20,8 +20,8 @@ use nearq_platform::{Instant, Platform, RunState};
 use crate::by_pool::ByPool;
 use crate::outcome::contain;
 use crate::pool::Pool;
+use crate::queue::runtime::Inner;
 use crate::report::{Activity, BusyWorker, MOST_SHOWN, PoolThreads, Stall, ThreadLimit};
-use crate::runtime::Inner;
 use crate::watch::{Doing, Watcher};
 use crate::worker::Worker;
 
@@ -119,7 +119,7 @@ fn describe<P: Platform>(
     lasts: Duration,
     now: Instant,
 ) -> Stall {
-    let of_pool = inner.table.iter().filter(|worker| {
+    let of_pool = inner.services.table.iter().filter(|worker| {
         // The queue's rescuer as well, while it is there.
         worker.is_alive() && core::ptr::eq(worker.pool(), Arc::as_ptr(pool))
     });

@@ -47,7 +47,7 @@ mod node;
 
 use core::ptr::NonNull;
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use nearq_lock::Mutex;
 use nearq_platform::{
@@ -57,7 +57,6 @@ use nearq_platform::{
 use crate::forked;
 use crate::pad::Padded;
 use crate::priority::{Favoured, Priority};
-use crate::runtime::Inner;
 use hands::Hands;
 use inbox::Inbox;
 use leavings::Leavings;
@@ -106,6 +105,18 @@ pub(crate) struct Armed {
     pub(crate) hold: Hold,
 }
 
+/// A runtime, as its timer knows it.
+pub(crate) trait Host<P: Platform>: Send + Sync {
+    /// The runtime's number, by which its threads know whose they are.
+    fn number(&self) -> u64;
+
+    /// A thread with the CPUs, the priority and the signals of the runtime. Foreign code may run there.
+    fn thread_spec(&self) -> ThreadSpec;
+
+    /// The system has refused the thread: it is to be tried again later.
+    fn retry_later(&self);
+}
+
 /// The timer of one runtime.
 pub(crate) struct Timer<P: Platform> {
     shared: Arc<Shared<P>>,
@@ -126,7 +137,8 @@ struct Shared<P: Platform> {
     sweeps: P::AtomicU32,
     /// The most favoured of the queues that use the timer.
     favoured: Favoured<P>,
-    runtime: P::AtomicPtr<Inner<P>>,
+    /// The runtime; none in tests.
+    host: Option<Weak<dyn Host<P>>>,
     handle: Mutex<Option<P::JoinHandle>, P>,
     thread: Mutex<Option<P::Thread>, P>,
     leavings: Leavings<P>,
@@ -140,7 +152,8 @@ struct Incoming<P: Platform> {
 }
 
 impl<P: Platform> Timer<P> {
-    pub(crate) fn new() -> Self {
+    /// A timer whose thread keeps that runtime, if there is one.
+    pub(crate) fn new(host: Option<Weak<dyn Host<P>>>) -> Self {
         let requests = Incoming { inbox: Inbox::new(), waiting: P::AtomicU32::new(0) };
         let shared = Shared {
             requests: Padded(requests),
@@ -152,17 +165,12 @@ impl<P: Platform> Timer<P> {
             refused: P::AtomicU32::new(0),
             sweeps: P::AtomicU32::new(0),
             favoured: Favoured::new(),
-            runtime: P::AtomicPtr::new(core::ptr::null_mut()),
+            host,
             handle: Mutex::new_in(None),
             thread: Mutex::new_in(None),
             leavings: Leavings::new(),
         };
         Timer { shared: Arc::new(shared) }
-    }
-
-    /// Names the runtime that it belongs to, which its thread keeps alive; before anything else.
-    pub(crate) fn set_runtime(&self, runtime: *const Inner<P>) {
-        self.shared.runtime.store(runtime.cast_mut(), Ordering::Release);
     }
 
     /// Has the node expire at `deadline`, or as soon after as the thread gets to it; never before. Replaces the deadline that was
@@ -370,10 +378,8 @@ impl<P: Platform> Shared<P> {
         if turn.is_err() {
             return Ok(());
         }
-        let runtime = NonNull::new(self.runtime.load(Ordering::Acquire));
-        // The thread keeps the runtime alive: callbacks use it.
-        // SAFETY: the thread that uses the timer keeps the runtime alive; this adds a reference of our own.
-        let own = runtime.map(|runtime| unsafe { runtime.as_ref() }.shared());
+        // The thread keeps the runtime alive: callbacks use it. It is there: the thread that uses the timer keeps it.
+        let own = self.host.as_ref().and_then(Weak::upgrade);
         // After it has been in vain for long enough, one try for each request, so that owners need not wait each time.
         let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
         let mut pause = FIRST_PAUSE;
@@ -388,7 +394,7 @@ impl<P: Platform> Shared<P> {
             let spec = spec_of("nq/timer", own.as_deref());
             let (shared, keep) = (Arc::clone(self), own.clone());
             let main = move || {
-                P::set_employer(keep.as_ref().map_or(0, |inner| inner.number));
+                P::set_employer(keep.as_ref().map_or(0, |host| host.number()));
                 watch(&shared);
                 shared.alive.store(0, Ordering::SeqCst);
                 drop(keep);
@@ -411,8 +417,8 @@ impl<P: Platform> Shared<P> {
         P::model_fence();
         if self.stopped.load(Ordering::SeqCst) != 0 {
             self.end_without_thread();
-        } else if let Some(inner) = &own {
-            inner.retry_later();
+        } else if let Some(host) = &own {
+            host.retry_later();
         }
         refusal
     }
@@ -427,16 +433,10 @@ impl<P: Platform> Shared<P> {
     }
 }
 
-/// A thread with the CPUs, the priority and the signals of the runtime, if there is one: not those of the thread that happens to start it.
-fn spec_of<P: Platform>(name: &str, inner: Option<&Inner<P>>) -> ThreadSpec {
-    ThreadSpec {
-        name: name.into(),
-        affinity: inner.map(Inner::widest_mask),
-        scheduling: inner.map(|inner| inner.priorities.ordinary()),
-        // Foreign code may run there.
-        signals: inner.map(|inner| inner.config.signals),
-        ..ThreadSpec::default()
-    }
+/// A thread as the runtime wants it, if there is one: not as the thread that happens to start it.
+fn spec_of<P: Platform>(name: &str, host: Option<&dyn Host<P>>) -> ThreadSpec {
+    let spec = host.map_or_else(ThreadSpec::default, Host::thread_spec);
+    ThreadSpec { name: name.into(), ..spec }
 }
 
 fn watch<P: Platform>(shared: &Arc<Shared<P>>) {

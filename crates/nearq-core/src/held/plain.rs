@@ -16,7 +16,7 @@ use crate::domain::Bounds;
 use crate::item::tests::step;
 use crate::item::{Item, LOCKED};
 use crate::queue::Queue;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::work::Work;
 use crate::worker::Worker;
 
@@ -43,7 +43,7 @@ impl Bench {
             Beginning { thread_limit: 4096, inherits_homes: true, ..Beginning::default() };
         let runtime = Runtime::<Linux>::start(surroundings, beginning, Variant::default());
         let inner = runtime.inner();
-        inner.monitor.stop();
+        inner.services.alarm.stop();
         inner.stopping.store(1, Ordering::SeqCst);
         inner.timer.do_without_thread();
         let bounds = Bounds::new(max_active, None);
@@ -62,7 +62,7 @@ impl Bench {
             assert!(link.pool.mark_queued_at_level());
         }
         let pool = Arc::as_ptr(&queue.links().next().expect("two").pool);
-        inner.table.add(|index| Worker::new(index, pool)).expect("there is room");
+        inner.services.table.add(|index| Worker::new(index, pool)).expect("there is room");
         Bench { queue, runtime }
     }
 
@@ -79,7 +79,7 @@ impl Bench {
         let inner = self.runtime.inner();
         let mut links = self.queue.links();
         let link = links.find(|link| link.pool.key.pod.contains(cpu)).expect("one a CPU");
-        step(inner, &link.pool, inner.table.get(0))
+        step(&link.pool, inner.services.table.get(0))
     }
 
     fn run_out(&self) {

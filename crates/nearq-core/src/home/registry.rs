@@ -23,7 +23,6 @@ use super::choice::HomeChoice;
 use super::inside::Inside;
 use super::map::Map;
 use crate::forked;
-use crate::runtime::Inner;
 
 /// The memory policy of the program before there were homes.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,6 +31,16 @@ enum OwnPolicy {
     Known(MemoryPolicy),
     /// The system does not tell, or it could not be had again: no policy is changed.
     Untouchable,
+}
+
+/// A runtime, as its homes know it.
+pub(crate) trait Host: Send + Sync {
+    /// Has the queues follow whether items may have homes.
+    fn mark_links(&self);
+
+    /// Workers that run something which is not at home where they run, in thousandths, by the node's number. `nodes` is one more than the
+    /// highest.
+    fn strangers(&self, nodes: usize) -> Vec<u32>;
 }
 
 /// The homes of one runtime.
@@ -57,11 +66,17 @@ pub(crate) struct Homes<P: Platform> {
     judged: P::AtomicU64,
     /// Every home, for the monitor; those that are gone are taken off now and then.
     list: Mutex<Vec<Weak<Inside<P>>>, P>,
-    runtime: Mutex<Weak<Inner<P>>, P>,
+    /// The runtime; none in tests.
+    host: Option<Weak<dyn Host>>,
 }
 
 impl<P: Platform> Homes<P> {
-    pub(crate) fn new(topology: &Topology, allowed: &CpuSet, weights: Weights) -> Self {
+    pub(crate) fn new(
+        topology: &Topology,
+        allowed: &CpuSet,
+        weights: Weights,
+        host: Option<Weak<dyn Host>>,
+    ) -> Self {
         let map = Map::new(topology, &weights);
         let nodes = Nodes::of(topology, allowed);
         Homes {
@@ -77,18 +92,13 @@ impl<P: Platform> Homes<P> {
             entered: Mutex::new_in(Vec::new()),
             judged: P::AtomicU64::new(0),
             list: Mutex::new_in(Vec::new()),
-            runtime: Mutex::new_in(Weak::new()),
+            host,
         }
     }
 
-    /// Names the runtime that it belongs to; before anything else.
-    pub(crate) fn set_runtime(&self, runtime: &Arc<Inner<P>>) {
-        *self.runtime.lock() = Arc::downgrade(runtime);
-    }
-
     /// The runtime, if it is there.
-    pub(super) fn runtime(&self) -> Option<Arc<Inner<P>>> {
-        self.runtime.lock().upgrade()
+    fn host(&self) -> Option<Arc<dyn Host>> {
+        self.host.as_ref()?.upgrade()
     }
 
     /// The nodes that can be a home.
@@ -126,9 +136,9 @@ impl<P: Platform> Homes<P> {
         }
         if self.used.swap(1, Ordering::SeqCst) == 0
             && self.has_several()
-            && let Some(runtime) = self.runtime()
+            && let Some(host) = self.host()
         {
-            runtime.mark_links();
+            host.mark_links();
         }
     }
 
@@ -194,25 +204,13 @@ impl<P: Platform> Homes<P> {
 
     /// What is on each of the nodes, by index of `nodes`.
     pub(crate) fn loads(&self, nodes: &Nodes) -> Vec<Load> {
-        let others = self.runtime().map(|runtime| self.strangers(&runtime));
+        let others = self.host().map(|host| host.strangers(self.map.nodes()));
         let others = others.unwrap_or_default();
         let load = |id: usize| Load {
             homes: self.given(id).saturating_mul(1000),
             others: others.get(id).copied().unwrap_or(0),
         };
         nodes.iter().map(|node| load(node.id)).collect()
-    }
-
-    /// Workers that run something which is not at home where they run, in thousandths, by the node's number.
-    fn strangers(&self, runtime: &Inner<P>) -> Vec<u32> {
-        let mut counts = vec![0; self.map.nodes()];
-        for worker in runtime.table.iter().filter(|worker| worker.is_placed()) {
-            let Some(node) = worker.pool().node else { continue };
-            if worker.function().is_some() && worker.home() != Some(node) {
-                counts[node as usize] += 1000;
-            }
-        }
-        counts
     }
 
     // ---- what is set -------------------------------------------------------------------------------------
@@ -278,15 +276,12 @@ impl<P: Platform> Homes<P> {
         forked::hold(&self.list);
         forked::hold(&self.own);
         forked::hold(&self.entered);
-        forked::hold(&self.runtime);
     }
 
     /// # Safety
     /// After `hold_for_fork`, once.
     pub(crate) unsafe fn release_after_fork(&self) {
         // SAFETY: here and below: as the caller promises.
-        unsafe { forked::give_back(&self.runtime) };
-        // SAFETY: as above.
         unsafe { forked::give_back(&self.entered) };
         // SAFETY: as above.
         unsafe { forked::give_back(&self.own) };

@@ -3,7 +3,7 @@ use nearq_platform::Residency;
 use nearq_topology::Topology;
 
 use super::*;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 
 fn runtime() -> Runtime<Linux> {
     Runtime::<Linux>::builder().build().unwrap()
@@ -149,11 +149,11 @@ fn a_runtime_that_began_where_the_machine_could_not_be_read_has_one_node_for_hom
     let real = Topology::from_synthetic("numa:2 core:2").unwrap();
     let error = Topology::from_sysfs(std::path::Path::new("/nonexistent")).unwrap_err();
     let stand_in = Topology::of_cpus(real.possible(), &error).unwrap();
-    let homes = Homes::<Linux>::new(&stand_in, real.possible(), Weights::default());
+    let homes = Homes::<Linux>::new(&stand_in, real.possible(), Weights::default(), None);
     homes.set_machine(&real, real.possible());
     assert_eq!((homes.has_several(), homes.nodes().len()), (false, 1));
     assert_eq!(&homes.nodes().get(0).cpus, real.possible());
-    let homes = Homes::<Linux>::new(&real, real.possible(), Weights::default());
+    let homes = Homes::<Linux>::new(&real, real.possible(), Weights::default(), None);
     homes.set_machine(&real, real.possible());
     assert_eq!(homes.nodes().len(), 2);
 }

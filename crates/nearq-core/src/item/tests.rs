@@ -15,7 +15,6 @@ use crate::inbox::Inbox;
 use crate::link::{Link, push_deferred};
 use crate::list::List;
 use crate::pool::Pool;
-use crate::runtime::Inner;
 use crate::stand_in::{self, Arrived};
 use crate::work::Work;
 use crate::worker::Worker;
@@ -90,7 +89,7 @@ pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce())
 }
 
 /// Takes one node off a pool, if there is one, and does with it what a worker does.
-pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worker<P>) -> bool {
+pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     if pool.take(worker, 1) == 0 {
         return false;
     }
@@ -118,7 +117,7 @@ pub(crate) fn step<P: Platform>(inner: &Inner<P>, pool: &Pool<P>, worker: &Worke
     };
     // SAFETY: RUNNING keeps it alive.
     let _spot = unsafe { item.as_ref() }.spot();
-    let context = Context::new(inner, pool, worker);
+    let context = Context::new(pool, worker);
     context.account.set(account);
     context.executing.item.set(item.as_ptr());
     let entered = context.enter();

@@ -9,7 +9,7 @@ use super::Level;
 use crate::attributes::{Attributes, PoolKey};
 use crate::pool::Pool;
 use crate::priority::Priority;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 
 /// A runtime whose monitor sleeps and which starts no threads: pools, levels and workers without anything that moves
 /// by itself. With the level of nice 0, which has so many places.
@@ -17,7 +17,7 @@ fn still<P: Platform>(places: u32) -> (Runtime<P>, Arc<Level<P>>) {
     use nearq_platform::{Atomic, Ordering};
 
     let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
-    runtime.inner().monitor.stop();
+    runtime.inner().services.alarm.stop();
     runtime.inner().stopping.store(1, Ordering::SeqCst);
     let level = Arc::clone(&pool(&runtime, 0).level);
     level.set_limit(places);
@@ -121,7 +121,8 @@ mod modelled {
 
     /// A worker of `pool` that searches, and an item that waits there.
     fn worker_with_work(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>) -> u32 {
-        let worker = runtime.inner().table.add(|index| Worker::new(index, Arc::as_ptr(pool)));
+        let worker =
+            runtime.inner().services.table.add(|index| Worker::new(index, Arc::as_ptr(pool)));
         // It is the only one that the pool wants.
         pool.count_worker();
         pool.idle().begin_search();
@@ -132,7 +133,7 @@ mod modelled {
 
     /// What a worker does to get a place: `take_place` and `rest` of the module `run`.
     fn get_place(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>, worker: u32) {
-        let worker = runtime.inner().table.get(worker);
+        let worker = runtime.inner().services.table.get(worker);
         while !(worker.take_grant() || pool.level.acquire(pool)) {
             worker.set_idle();
             pool.idle().settle(worker);

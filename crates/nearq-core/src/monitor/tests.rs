@@ -3,9 +3,9 @@
 #![cfg(not(miri))]
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::Platform;
 
-use super::{ARMED, STARTED};
+use super::{Task, disarm};
 use crate::admission::tests::{Stub, idle};
 use crate::item::tests::model;
 
@@ -16,15 +16,13 @@ fn one_pushes_while_the_monitor_goes_to_sleep() {
         let stub = Stub::new(8, 1);
         let inner = stub.queue.inner();
         // As if its thread were there: this one.
-        inner.monitor.started.store(STARTED, Ordering::SeqCst);
-        inner.monitor.armed.store(ARMED, Ordering::SeqCst);
+        inner.services.alarm.arm_for_test();
         let work = idle();
         let issuer = stub.issuer(&work);
-        inner.monitor.disarm(inner);
+        disarm(inner);
         Loom::join(issuer);
-        let armed = inner.monitor.armed.load(Ordering::SeqCst);
-        assert_eq!(armed, ARMED, "nobody looks after the item");
-        inner.monitor.stop();
+        assert_eq!(inner.services.alarm.task(), Task::Look, "nobody looks after the item");
+        inner.services.alarm.stop();
         stub.run_out();
         stub.check(1);
     });

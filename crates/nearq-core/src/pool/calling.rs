@@ -38,7 +38,7 @@ impl<P: Platform> Pool<P> {
             != 0
         {
             // A place that becomes free comes to us, or a worker comes by in a moment.
-            self.runtime().monitor.arm();
+            self.services().alarm.arm();
             return;
         }
         self.call_idle_worker_for::<HOMED>();
@@ -65,7 +65,7 @@ impl<P: Platform> Pool<P> {
     /// Pops a worker to be woken, if none is searching and one more may be awake.
     #[inline]
     pub(super) fn pop_to_wake(&self) -> Wakeup<'_, P> {
-        self.idle.pop_to_wake(&self.runtime().table, || self.is_full())
+        self.idle.pop_to_wake(&self.services().table, || self.is_full())
     }
 
     /// Every worker is busy, or there is none.
@@ -73,7 +73,7 @@ impl<P: Platform> Pool<P> {
         self.serve();
         if self.level.is_full() {
             // No CPU is free. Whoever becomes idle will look here; the monitor sees to it that it does not take long.
-            self.runtime().monitor.arm();
+            self.services().alarm.arm();
         } else {
             self.find_hands::<HOMED>();
         }
@@ -86,7 +86,7 @@ impl<P: Platform> Pool<P> {
             return;
         }
         // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
-        self.runtime().monitor.arm();
+        self.services().alarm.arm();
         if !self.call_helper(HOMED) {
             self.want_thread();
         }
@@ -115,7 +115,7 @@ impl<P: Platform> Pool<P> {
 
     /// Wakes one more worker although others may be searching; true if one was there.
     pub(crate) fn wake_another(&self) -> bool {
-        match self.idle.pop_another(&self.runtime().table, false) {
+        match self.idle.pop_another(&self.services().table, false) {
             Wakeup::Worker(worker) => {
                 worker.parker.unpark();
                 true
@@ -129,7 +129,7 @@ impl<P: Platform> Pool<P> {
         if !self.has_waiting() || self.is_full() {
             return false;
         }
-        match self.idle.pop_another(&self.runtime().table, true) {
+        match self.idle.pop_another(&self.services().table, true) {
             Wakeup::Worker(worker) => {
                 worker.parker.unpark();
                 true
@@ -153,7 +153,7 @@ impl<P: Platform> Pool<P> {
             return true;
         }
         // What has no home may be taken by anybody.
-        let called = self.call_helper(self.runtime().homes.are_used() && !self.has_homeless());
+        let called = self.call_helper(self.services().homes.are_used() && !self.has_homeless());
         if !called {
             self.want_thread();
         }
@@ -206,7 +206,7 @@ impl<P: Platform> Pool<P> {
                 Wakeup::Unneeded => false,
             };
             if called {
-                self.runtime().monitor.arm();
+                self.services().alarm.arm();
                 return true;
             }
         }

@@ -67,7 +67,7 @@ impl<P: Platform> Homed<P> {
 impl<P: Platform> Pool<P> {
     /// The node on which what belongs to the pool should lie; none where it does not matter.
     pub(crate) fn near_node(&self) -> Option<u32> {
-        self.node.filter(|_| self.runtime().homes.has_several())
+        self.node.filter(|_| self.services().homes.has_several())
     }
 
     /// As [`push`](Self::push), of an item with a home.
@@ -113,7 +113,7 @@ impl<P: Platform> Pool<P> {
             return true;
         }
         let imbalance = self.waiting_milli().saturating_sub(helper.waiting_milli());
-        self.runtime().homes.map.may_take(node, home, imbalance)
+        self.services().homes.map.may_take(node, home, imbalance)
     }
 
     /// Items that wait, at least, in thousandths for each CPU; less those for which a worker of its own is about to come.
@@ -125,7 +125,7 @@ impl<P: Platform> Pool<P> {
 
     /// Whether a worker of `helper` that is called for what is at home here would find something that it may take.
     pub(super) fn is_worth_calling(&self, helper: &Pool<P>) -> bool {
-        !self.runtime().homes.are_used() || !self.is_guarded_from(helper) || self.lets_in(helper)
+        !self.services().homes.are_used() || !self.is_guarded_from(helper) || self.lets_in(helper)
     }
 
     /// As [`take_from_siblings`](Self::take_from_siblings), where items have homes.

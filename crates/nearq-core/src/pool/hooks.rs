@@ -44,7 +44,7 @@ impl<P: Platform> Pool<P> {
         }
         // CHECK.
         if self.has_work() {
-            self.runtime().monitor.arm();
+            self.services().alarm.arm();
             if let Wakeup::Worker(other) = self.pop_to_wake() {
                 other.parker.unpark();
             }

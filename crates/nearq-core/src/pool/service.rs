@@ -22,7 +22,7 @@ impl<P: Platform> Pool<P> {
         // ASK.
         P::model_fence();
         if self.service.load(Ordering::SeqCst) == OUT {
-            self.runtime().put_into_service(self);
+            self.services().host().put_into_service(self);
         }
     }
 

@@ -25,7 +25,7 @@ impl<P: Platform> Pool<P> {
     /// Whether workers of `other` may run items of this pool.
     pub(crate) fn may_be_helped_by(&self, other: &PoolKey) -> bool {
         let helping = self.key.helping && other.helping && self.key.allowed == other.allowed;
-        let leaks = self.runtime().broken.is(Broken::StrictLeak);
+        let leaks = self.services().broken.is(Broken::StrictLeak);
         (helping || leaks && self.key.strict && other.strict)
             && self.key.priority == other.priority
             && self.key.pod != other.pod
@@ -35,7 +35,7 @@ impl<P: Platform> Pool<P> {
     /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
     /// are about to take.
     pub(crate) fn take_from_siblings(&self, worker: &Worker<P>, limit: usize) -> usize {
-        if self.runtime().homes.are_used() {
+        if self.services().homes.are_used() {
             return self.take_by_homes(worker, limit);
         }
         let mut each = self.siblings().map(|sibling| sibling.take_for_sibling(worker, limit));
@@ -65,7 +65,7 @@ impl<P: Platform> Pool<P> {
                 (sibling.has_work() || sibling.has_loaded() && sibling.has_batches())
                     && !sibling.idle.has_searching()
                     && !sibling.idle.has_idle()
-                    && (!self.runtime().homes.are_used() || sibling.needs_help_of(self))
+                    && (!self.services().homes.are_used() || sibling.needs_help_of(self))
             })
     }
 

@@ -48,7 +48,7 @@ impl<P: Platform> Pool<P> {
         // DROP. Relaxed: the permit publishes it.
         } else if self.users.fetch_sub(1, Ordering::Relaxed) == 1 {
             // Relaxed: a hint (`free_entry`).
-            crate::forked::set(&self.runtime().has_unused, 1);
+            crate::forked::set(&self.services().has_unused, 1);
             // TELL.
             self.entries().for_each(|worker| worker.parker.unpark());
             self.bury();
@@ -92,14 +92,14 @@ impl<P: Platform> Pool<P> {
     /// Starts a thread, which searches (with a place of the level, if `with_place`). False if it could not be started.
     #[cold]
     pub(crate) fn start_worker(&self, with_place: bool) -> bool {
-        let runtime = self.runtime();
-        if runtime.rescuers_missing.load(Ordering::Relaxed) != 0 {
+        let services = self.services();
+        if services.rescuers_missing.load(Ordering::Relaxed) != 0 {
             // The first thread that is started in the child of a fork: the monitor starts the rescuers as well.
-            runtime.monitor.arm();
+            services.alarm.arm();
         }
         let Some(worker) = self.free_entry() else {
             self.hardship.begin(Denied::Otherwise);
-            runtime.monitor.arm();
+            services.alarm.arm();
             return false;
         };
         if with_place {
@@ -109,7 +109,7 @@ impl<P: Platform> Pool<P> {
         // again.
         self.workers.fetch_add(1, Ordering::Relaxed);
         self.idle.begin_search();
-        let started = runtime.start_thread(self, worker);
+        let started = services.host().start_thread(self, worker);
         match started {
             Ok(()) => self.hardship.end(),
             Err(denied) => {
@@ -117,7 +117,7 @@ impl<P: Platform> Pool<P> {
                 self.workers.fetch_sub(1, Ordering::Relaxed);
                 worker.not_started();
                 self.hardship.begin(denied);
-                runtime.monitor.arm();
+                services.alarm.arm();
             }
         }
         started.is_ok()
@@ -132,14 +132,14 @@ impl<P: Platform> Pool<P> {
     /// one up.
     pub(super) fn want_thread(&self) {
         if self.hardship.is_by_limit() && self.wants_workers() {
-            self.runtime().want_thread(self);
+            self.services().host().want_thread(self);
         }
     }
 
     /// As `want_thread`, when that has had no effect for long. By the monitor.
     pub(crate) fn want_thread_badly(&self) {
         if self.hardship.is_by_limit() && self.needs_thread() {
-            self.runtime().want_thread_badly(self);
+            self.services().host().want_thread_badly(self);
         }
     }
 
@@ -155,7 +155,7 @@ impl<P: Platform> Pool<P> {
         // Relaxed: where the last queue and the last worker go at once, both may overlook that, and the entries stay the pool's own.
         if self.workers.load(Ordering::Relaxed) == 0
             && !self.is_used()
-            && let Some(worker) = self.idle.bury_all(&self.runtime().table)
+            && let Some(worker) = self.idle.bury_all(&self.services().table)
         {
             worker.parker.unpark();
         }
@@ -168,22 +168,22 @@ impl<P: Platform> Pool<P> {
     }
 
     fn free_entry(&self) -> Option<&Worker<P>> {
-        let runtime = self.runtime();
+        let services = self.services();
         if let Some(worker) = self.entries().find(|worker| worker.claim_free()) {
             // Another pool may have had it for a while since it was looked at.
             worker.set_pool(self);
             return Some(worker);
         }
         // Relaxed: an entry that is overlooked is found the next time.
-        let worker = match runtime.has_unused.load(Ordering::Relaxed) {
+        let worker = match services.has_unused.load(Ordering::Relaxed) {
             0 => None,
-            _ => runtime.table.iter().find(|worker| {
+            _ => services.table.iter().find(|worker| {
                 !worker.rescues() && !worker.pool().is_used() && worker.claim_free()
             }),
         };
         let worker = match worker {
             Some(worker) => worker,
-            None => runtime.table.add(|index| Worker::new(index, self))?,
+            None => services.table.add(|index| Worker::new(index, self))?,
         };
         worker.set_pool(self);
         self.members.add(worker);

@@ -244,7 +244,8 @@ impl<P: Platform> Queue<P> {
             })
             .collect();
         let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
-        let mut by_node = vec![Vec::new(); self.inner().homes.map.nodes()].into_boxed_slice();
+        let mut by_node =
+            vec![Vec::new(); self.inner().services.homes.map.nodes()].into_boxed_slice();
         for link in &links {
             // SAFETY: links live as long as the queue.
             if let Some(node) = unsafe { &**link }.pool.node {

@@ -49,7 +49,7 @@ impl<P: Platform> Queue<P> {
         }
         // The timer is about to drop what it has.
         let shut = self.inner().is_shut();
-        let early = self.inner().broken.is(Broken::EarlyTimer);
+        let early = self.inner().services.broken.is(Broken::EarlyTimer);
         let deadline = P::now() + if early { delay / 2 } else { delay };
         // SAFETY: the caller has a handle.
         let header = unsafe { item.as_ref() };

@@ -22,11 +22,11 @@ impl<P: Platform> Queue<P> {
 
     /// Whether no worker touches the queue any more: it is empty, and none serves it.
     pub(crate) fn is_left(&self) -> bool {
-        // See `run_kicker`.
+        // See `kicker::carry_out`.
         P::fence(Ordering::SeqCst);
         self.is_empty()
             && !self.domains().any(|domain| domain.kicker.is_active())
-            && !self.inner().table.iter().any(|worker| {
+            && !self.inner().services.table.iter().any(|worker| {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be another queue's.
                 self.links().any(|own| core::ptr::eq(own.account(), account))
@@ -41,7 +41,7 @@ impl<P: Platform> Queue<P> {
             while let Some(item) = link.pool.take_one(is_own) {
                 // SAFETY: it came off a list, so its PENDING is ours.
                 if unsafe { item.as_ref() }.start() == Started::Yes {
-                    crate::run::run_kicker(&link.pool, item);
+                    crate::kicker::carry_out(&link.pool, item);
                 }
             }
         }

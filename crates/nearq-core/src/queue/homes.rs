@@ -120,7 +120,7 @@ impl<P: Platform> Queue<P> {
             return Err(Error::PerCpu("where memory comes from"));
         }
         if memory == QueueMemory::Interleave {
-            self.inner().homes.begin_use();
+            self.inner().services.homes.begin_use();
         }
         self.home.memory.store(memory as u32, Ordering::Relaxed);
         self.observe_links(&self.lock_config());
@@ -129,7 +129,7 @@ impl<P: Platform> Queue<P> {
 
     /// Whether its links have items look for a home, and workers for where their memory comes from.
     pub(super) fn heeds_homes(&self) -> bool {
-        self.kind != Kind::PerCpu && self.inner().homes.are_used()
+        self.kind != Kind::PerCpu && self.inner().services.homes.are_used()
     }
 
     /// The link for an item, and what is noted with it.
@@ -145,7 +145,7 @@ impl<P: Platform> Queue<P> {
         let header = unsafe { node.as_ref() };
         let Some(home) = self.home_for(header, way) else { return (link, Spot::new(cpu, None)) };
         let spot = Spot::new(cpu, Some(home));
-        let there = self.inner().homes.map.node_of(cpu) == Some(home);
+        let there = self.inner().services.homes.map.node_of(cpu) == Some(home);
         if there || way == Way::Named {
             return (link, spot);
         }
@@ -173,10 +173,10 @@ impl<P: Platform> Queue<P> {
         if let Some(home) = unsafe { self.home_now().as_ref() } {
             return Some(home.node());
         }
-        if !self.inner().homes.inherits() {
+        if !self.inner().services.homes.inherits() {
             return None;
         }
-        let home = crate::context::home_of_caller(self.inner())?;
+        let home = crate::context::home_of_caller(&raw const self.inner().services)?;
         let node = home.inside().node();
         if way == Way::New {
             item.attachment.give_home(home);

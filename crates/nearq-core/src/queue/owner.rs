@@ -53,10 +53,10 @@ impl<P: Platform> Owner<P> for Queue<P> {
         let admission = link.admission();
         if held_back {
             if admission.forget_inactive() {
-                self.inner().monitor.ask_to_tidy();
+                self.inner().services.alarm.ask_to_tidy();
             }
             link.unhold();
-        } else if !self.inner().broken.is(Broken::CancelLeak) {
+        } else if !self.inner().services.broken.is(Broken::CancelLeak) {
             link.count_cancelled();
         }
         if admission.needs_attention() {

@@ -31,7 +31,7 @@ fn a_queue_is_orphaned_while_its_kicker_ends() {
             let stub = Arc::clone(&stub);
             spawn(move || {
                 assert!(stub.work(0), "the kicker");
-                // As in `run_kicker`.
+                // As in `kicker::carry_out`.
                 Loom::fence(Ordering::SeqCst);
                 stub.queue.inner().reap_orphans();
             })

@@ -12,7 +12,7 @@ use crate::item::Item;
 use crate::item::tests::blank;
 use crate::list::List;
 use crate::pool::Pool;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::worker::Worker;
 
 /// A pool of a runtime that starts no threads, and so many items.
@@ -25,7 +25,7 @@ struct Still {
 impl Still {
     fn new(items: usize) -> Self {
         let runtime = Runtime::<Linux>::builder_in().spin(0).build().expect("the machine is known");
-        runtime.inner().monitor.stop();
+        runtime.inner().services.alarm.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
         let pod = CpuSet::single(0);
         let key = PoolKey {
@@ -164,7 +164,7 @@ mod modelled {
             let runtime = builder.build().expect("the machine is constant");
             let inner = runtime.inner();
             inner.threads.store(1, Ordering::Relaxed);
-            inner.monitor.stop();
+            inner.services.alarm.stop();
             let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
             let bounds = Bounds::new(4, None);
             let nature = Nature { rescuer: true, ..Nature::default() };
@@ -173,13 +173,14 @@ mod modelled {
             inner.add_queue(&inside);
             let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
             let pool = Arc::as_ptr(&inside.links().next().expect("one").pool);
-            let worker = inner.table.add(|index| Worker::rescuer(index, pool)).expect("room");
+            let worker =
+                inner.services.table.add(|index| Worker::rescuer(index, pool)).expect("room");
             rescuer.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);
             let (own, weak, index) = (Arc::clone(&rescuer), Arc::downgrade(&inside), worker.index);
             let handle = runtime.clone();
             let thread = spawn(move || {
                 let inner = handle.inner();
-                assert_eq!(live(inner, &own, &weak, inner.table.get(index)), Ran::Here);
+                assert_eq!(live(inner, &own, &weak, inner.services.table.get(index)), Ran::Here);
             });
             Stub { queue: Workqueue::of(Arc::clone(&inside)), inside, rescuer, thread, runtime }
         }

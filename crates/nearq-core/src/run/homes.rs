@@ -17,7 +17,7 @@ impl<P: Platform> Runner<'_, P> {
         item: &Item<P>,
         execute: impl FnOnce() -> Executed,
     ) -> Executed {
-        let homes = &self.inner.homes;
+        let homes = &self.inner.services.homes;
         let queue = served.queue();
         let node = item.spot().home();
         if node.is_some() {

@@ -26,7 +26,7 @@ impl<P: Platform> Runner<'_, P> {
     pub(super) fn find(&self) -> bool {
         self.pool.take(self.worker, self.limit) != 0
             || self.pool.take_back(self.worker) != 0
-            || ((self.pool.key.helping || self.inner.broken.is(Broken::StrictLeak))
+            || ((self.pool.key.helping || self.inner.services.broken.is(Broken::StrictLeak))
                 && self.pool.take_from_siblings(self.worker, HELP.min(self.limit)) != 0)
     }
 
@@ -50,7 +50,7 @@ impl<P: Platform> Runner<'_, P> {
             }
             let goes_on = self.let_others_run() || several;
             // Another thread may wait until the worker has let go of the queue that it served last, or ends.
-            if !goes_on || self.inner.is_stopping() || self.inner.departures.is_awaited() {
+            if !goes_on || self.inner.is_stopping() || self.inner.services.departures.is_awaited() {
                 break;
             }
         }

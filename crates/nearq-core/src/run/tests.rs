@@ -11,7 +11,7 @@ use nearq_topology::{CpuSet, Scope};
 
 use crate::builder::RuntimeBuilder;
 use crate::item::tests::{model, model_within, spawn};
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::work::Work;
 use crate::workqueue::Workqueue;
 

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use super::Inner;
+use super::{Core, KnownQueue};
 use crate::pool::Pool;
 use crate::worker::Worker;
 
@@ -123,7 +123,7 @@ impl<P: Platform> Waiting<P> {
 /// So many workers are retired for a pool at most: they may be in their stop hooks for long.
 const MOST_LEAVING: usize = 4;
 
-impl<P: Platform> Inner<P> {
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// How many threads there may be.
     pub(crate) fn thread_limit(&self) -> u32 {
         self.thread_limit.load(Ordering::Relaxed)
@@ -203,7 +203,7 @@ impl<P: Platform> Inner<P> {
     /// longest ago.
     fn longest_asleep(&self, line: &VecDeque<Arc<Pool<P>>>) -> Option<&Worker<P>> {
         let mut pools: Vec<Sleepers<'_, P>> = Vec::new();
-        for worker in self.table.iter().filter(|worker| !worker.rescues()) {
+        for worker in self.services.table.iter().filter(|worker| !worker.rescues()) {
             let pool = worker.pool();
             // SeqCst: `has_idle` reads the word that SETTLE wrote; the worker's status was written before that.
             if !pool.idle().has_idle() || !worker.is_idle() {
@@ -225,7 +225,7 @@ impl<P: Platform> Inner<P> {
     }
 
     /// The calling thread, which was a worker's, ends; `retired` says whether it was retired to make room for another pool.
-    pub(super) fn thread_ended(&self, retired: bool) {
+    pub(crate) fn thread_ended(&self, retired: bool) {
         // END.
         self.threads.fetch_sub(1, Ordering::SeqCst);
         P::model_fence();

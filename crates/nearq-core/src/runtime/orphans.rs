@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use super::Inner;
-use crate::queue::Queue;
+use super::{Core, KnownQueue};
 
-impl<P: Platform> Inner<P> {
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Keeps a queue whose drop must not wait, until nobody touches it any more. Its gate is closed.
-    pub(crate) fn adopt(&self, queue: Arc<Queue<P>>) {
+    pub(crate) fn adopt(&self, queue: Arc<Q>) {
         let mut orphans = self.orphans.lock();
         // With the lock: a thread that finds the mark finds the queue on the list (`gate`).
-        queue.gate.mark_orphaned();
+        queue.mark_orphaned();
         orphans.push(queue);
         // SeqCst: see `reap_orphans`.
         self.has_orphans.store(1, Ordering::SeqCst);

@@ -2,7 +2,7 @@
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use super::Inner;
+use super::{Core, KnownQueue};
 
 /// Whether a runtime is frozen.
 pub(crate) struct Freezer<P: Platform> {
@@ -49,7 +49,14 @@ impl<P: Platform> Shutdown<P> {
     }
 }
 
-impl<P: Platform> Inner<P> {
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
+    /// Whether the runtime is being shut down.
+    #[inline]
+    pub(crate) fn is_stopping(&self) -> bool {
+        // SeqCst: after a thread was counted; see `start_thread`.
+        self.stopping.load(Ordering::SeqCst) != 0
+    }
+
     /// Whether nothing new is taken.
     pub(crate) fn is_shut(&self) -> bool {
         // SeqCst: see "the races" at `shutdown`.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nearq_platform::{AtomicInt, Ordering, Platform};
 use nearq_topology::CpuSet;
 
-use super::Inner;
+use super::{Core, KnownQueue};
 use crate::attributes::PoolKey;
 use crate::broken::Broken;
 use crate::level::Level;
@@ -93,7 +93,7 @@ fn family_of(key: &PoolKey) -> Family {
     (key.priority, key.helping.then(|| key.allowed.clone()))
 }
 
-impl<P: Platform> Inner<P> {
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// The pools with these keys; made where there is none. All at once: a queue may have one for each of many CPUs, and each list of those
     /// that help each other is made once.
     pub(crate) fn pools_of(&self, keys: &[PoolKey]) -> Vec<Arc<Pool<P>>> {
@@ -107,7 +107,7 @@ impl<P: Platform> Inner<P> {
             }
             let family = family_of(key);
             // One that does not help changes nothing for the others, of which there may be thousands.
-            let helps = key.helping || self.broken.is(Broken::StrictLeak);
+            let helps = key.helping || self.services.broken.is(Broken::StrictLeak);
             if helps && !grown.iter().any(|(grown, _)| *grown == family) {
                 let known = pools.families.get(&family).map_or(0, Vec::len);
                 grown.push((family, known));
@@ -146,20 +146,13 @@ impl<P: Platform> Inner<P> {
         self.serve_priority(&key.priority);
         let level = self.level(&key.priority);
         let node = self.node_of_pod(&key.pod);
-        crate::shared::exposed(Pool::new(id, key.clone(), cores.len(), node, level, self))
+        crate::shared::exposed(Pool::new(id, key.clone(), cores.len(), node, level, &self.services))
     }
 
     /// The number of the node that a pod lies in.
     fn node_of_pod(&self, pod: &CpuSet) -> Option<u32> {
-        let node = self.homes.map.node_of(pod.first()?)?;
-        pod.iter().all(|cpu| self.homes.map.node_of(cpu) == Some(node)).then_some(node)
-    }
-
-    /// Has the queues follow whether items may have homes.
-    pub(crate) fn mark_links(&self) {
-        for queue in self.live_queues() {
-            queue.observe_links(&queue.lock_config());
-        }
+        let node = self.services.homes.map.node_of(pod.first()?)?;
+        pod.iter().all(|cpu| self.services.homes.map.node_of(cpu) == Some(node)).then_some(node)
     }
 
     /// Tells every pool of a family which pools it helps, nearest first, where that changes by the pools from `known` on.

@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
-use super::Inner;
+use super::{Core, KnownQueue};
 use crate::outcome::contain;
 use crate::worker::Worker;
 
-impl<P: Platform> Inner<P> {
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// The system has refused the thread of the monitor or of the timer.
     #[cold]
     pub(crate) fn retry_later(&self) {
@@ -45,13 +45,13 @@ impl<P: Platform> Inner<P> {
     fn tell_a_sleeper(&self) {
         match self.first_idle() {
             Some(worker) => worker.parker.unpark(),
-            None => self.monitor.wake(),
+            None => self.services.alarm.wake(),
         }
     }
 
     /// The idle worker with the lowest number.
     fn first_idle(&self) -> Option<&Worker<P>> {
-        self.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
+        self.services.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
     }
 
     /// Whether an idle worker must not end, because an attempt is left and it may be the last that would make it.
@@ -76,7 +76,7 @@ impl<P: Platform> Inner<P> {
         // SEE.
         self.timer.retry();
         if self.pools_in_service().iter().any(|pool| pool.has_waiting()) {
-            self.monitor.retry();
+            self.services.alarm.retry();
         }
     }
 }

@@ -1,112 +1,17 @@
 //! The threads of a runtime's workers: how one is started, which CPUs it may use, and how all of them end.
 
-use core::num::NonZeroUsize;
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::CpuSet;
 
-use super::Inner;
-use crate::config::{WorkerInfo, call_hook};
+use super::{Core, KnownQueue};
 use crate::place::Place;
 use crate::pool::Pool;
 use crate::pool::hardship::Denied;
 use crate::priority::{self, Priority};
-use crate::worker::Worker;
 
-impl<P: Platform> Inner<P> {
-    /// Starts the thread of `worker`, an entry of `pool`.
-    pub(crate) fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> Result<(), Denied> {
-        self.count_thread()?;
-        let (mask, place) = self.place_of(pool);
-        let info = WorkerInfo { name: worker.name(), pod: pool.key.pod.clone() };
-        let spec = ThreadSpec {
-            name: info.name.clone(),
-            stack_size: self.config.stack_size.map(NonZeroUsize::get),
-            affinity: Some(mask),
-            scheduling: Some(self.priorities.scheduling(&pool.key.priority)),
-            signals: Some(self.config.signals),
-            refused: Some(|refused| {
-                P::warn_once(&format!("start: {}", refused.cause()), &refused.to_string())
-            }),
-            ..ThreadSpec::default()
-        };
-        let (own, pool) = (self.shared(), pool.shared());
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry(core::ptr::from_ref(worker));
-        let handle = P::spawn(spec, move || {
-            let entry = entry;
-            // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
-            let worker = unsafe { &*entry.0 };
-            P::set_employer(own.number);
-            // Hooks and items may fork. In the child this thread is not a worker, and not counted.
-            let epoch = P::fork_epoch();
-            own.begin_worker(&pool, worker, &info);
-            let mut place = place;
-            if let Some(node) = pool.node.filter(|_| own.homes.has_several()) {
-                // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
-                place.begin_on::<P>(node, &own.homes);
-                // The system's scheduler has it go back there; it forgets that with the thread.
-                P::tell_home(P::current_thread(), Some(node as usize));
-            }
-            let mut retired = false;
-            if P::fork_epoch() == epoch {
-                retired = crate::run::run(&own, &pool, worker, place);
-            }
-            if P::fork_epoch() == epoch {
-                // The hook may wait for what another thread is to do that the limit allows only now. First this count: the thread that stops
-                // the runtime waits for both.
-                own.leaving.fetch_add(1, Ordering::SeqCst);
-                own.thread_ended(retired);
-                call_hook(own.config.on_stop.as_ref(), &info);
-            }
-            if P::fork_epoch() == epoch {
-                let before = own.bow_out(worker, number);
-                own.leaving.fetch_sub(1, Ordering::SeqCst);
-                // It does not count any more, and has nothing left to do but to end.
-                before.into_iter().for_each(P::join);
-            }
-        });
-        match handle {
-            Ok(handle) => {
-                // If the entry's last thread ended before it could find its handle here, that goes now.
-                *worker.handle.lock() = Some((number, handle));
-                Ok(())
-            }
-            Err(_) => {
-                self.threads.fetch_sub(1, Ordering::SeqCst);
-                Err(Denied::Otherwise)
-            }
-        }
-    }
-
-    /// The thread of a worker, which is the caller, ends. A thread that nobody waits for keeps its stack, so each waits for the one that has
-    /// ended before it, which is returned; the thread that stops the runtime waits for the last one.
-    fn bow_out(&self, worker: &Worker<P>, number: u32) -> Option<P::JoinHandle> {
-        // Its entry may be another thread's by now, with its handle.
-        let own = worker.handle.lock().take_if(|(of, _)| *of == number);
-        // Else the thread that stops the runtime has it, or the one that started this thread has not stored it yet.
-        own.and_then(|(_, handle)| self.last_ended.lock().replace(handle))
-    }
-
-    /// What the worker, which is the caller, does before it looks for work. Foreign code, if there is any, may take long.
-    fn begin_worker(&self, pool: &Pool<P>, worker: &Worker<P>, info: &WorkerInfo) {
-        let (attendant, on_start) = (self.config.attendant, self.config.on_start.as_ref());
-        let epoch = P::fork_epoch();
-        let has_foreign = attendant.is_some() || on_start.is_some();
-        if has_foreign {
-            pool.enter_hook(worker);
-        }
-        if let Some(attendant) = attendant {
-            attendant();
-        }
-        self.arrive(&pool.key.priority);
-        call_hook(on_start, info);
-        if has_foreign && P::fork_epoch() == epoch {
-            pool.leave_hook(worker);
-        }
-    }
-
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Tells the system's scheduler where all workers are at home, if it is one that has not been told: they tell it when they begin, and
     /// it may have been loaded since. By whoever reads the machine again.
     pub(super) fn tell_homes(&self) {
@@ -115,7 +20,7 @@ impl<P: Platform> Inner<P> {
             return;
         }
         // Rescuers tell wherever they go.
-        for worker in self.table.iter().filter(|worker| !worker.rescues()) {
+        for worker in self.services.table.iter().filter(|worker| !worker.rescues()) {
             let Some(node) = worker.pool().near_node() else { continue };
             // Locked until it is told: the thread takes itself out before it ends.
             let thread = worker.thread.lock();
@@ -126,7 +31,7 @@ impl<P: Platform> Inner<P> {
     }
 
     /// Counts a thread that is about to be started, if it may be started.
-    fn count_thread(&self) -> Result<(), Denied> {
+    pub(crate) fn count_thread(&self) -> Result<(), Denied> {
         if self.is_stopping() {
             return Err(Denied::Otherwise);
         }
@@ -192,14 +97,14 @@ impl<P: Platform> Inner<P> {
     }
 
     /// Ends every thread, and waits for them unless the caller is one.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.tell_to_stop();
         if self.is_within() {
             return;
         }
         self.join_threads();
         // A thread that was being started when the handles were taken ends by itself.
-        while self.has_threads() || self.monitor.is_alive() || self.timer.is_alive() {
+        while self.has_threads() || self.services.alarm.is_alive() || self.timer.is_alive() {
             P::sleep(Duration::from_micros(100));
         }
         self.join_last_ended();
@@ -227,28 +132,28 @@ impl<P: Platform> Inner<P> {
     pub(crate) fn tell_to_stop(&self) {
         self.stopping.store(1, Ordering::SeqCst);
         P::model_fence();
-        self.monitor.stop();
+        self.services.alarm.stop();
         self.timer.stop();
-        for worker in self.table.iter() {
+        for worker in self.services.table.iter() {
             worker.parker.unpark();
         }
     }
 
     /// Waits until the threads have ended that were told to stop. Not by one of them.
     pub(crate) fn join_threads(&self) {
-        for worker in self.table.iter() {
+        for worker in self.services.table.iter() {
             let handle = worker.handle.lock().take();
             if let Some((_, handle)) = handle {
                 P::join(handle);
             }
         }
         self.join_last_ended();
-        self.monitor.join();
+        self.services.alarm.join();
         self.timer.join();
     }
 }
 
-impl<P: Platform> Inner<P> {
+impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// The caller, a new thread for `priority`, looks what came of that, and says so where it matters.
     pub(crate) fn arrive(&self, priority: &Priority) {
         let priorities = &self.priorities;
@@ -262,7 +167,7 @@ impl<P: Platform> Inner<P> {
     pub(crate) fn serve_priority(&self, priority: &Priority) {
         let priorities = &self.priorities;
         if priorities.favoured.add(&priorities.absolute(priority))
-            && let Some(thread) = self.monitor.thread()
+            && let Some(thread) = self.services.alarm.thread()
         {
             priorities.favoured.favour(thread);
         }
@@ -273,12 +178,6 @@ impl<P: Platform> Inner<P> {
         self.priorities.favoured.favour(P::current_thread());
     }
 }
-
-/// A worker's entry on its way into the worker's thread.
-pub(crate) struct Entry<P: Platform>(pub(crate) *const Worker<P>);
-
-// SAFETY: the entry is shared between threads by design, and lives as long as the runtime.
-unsafe impl<P: Platform> Send for Entry<P> {}
 
 #[cfg(test)]
 mod tests;

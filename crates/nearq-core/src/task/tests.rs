@@ -22,7 +22,7 @@ use crate::join::JoinHandle;
 use crate::link::Link;
 use crate::outcome::JoinError;
 use crate::queue::Queue;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 
 /// Executes a task as a worker does, if it has not been cancelled.
 pub(crate) fn execute<P: Platform>(item: core::ptr::NonNull<Item<P>>) {
@@ -65,7 +65,7 @@ pub(crate) struct Desk<P: Platform> {
 impl<P: Platform> Desk<P> {
     pub(crate) fn new() -> Self {
         let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
-        runtime.inner().monitor.stop();
+        runtime.inner().services.alarm.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
         let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
         let bounds = Bounds::new(8, None);

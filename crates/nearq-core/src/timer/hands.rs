@@ -1,7 +1,7 @@
 //! What the timer's thread has for itself: the wheel, and the foreign code that expired nodes have left. No other thread touches it.
 
 use core::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
@@ -27,15 +27,15 @@ impl<P: Platform> Hands<P> {
     /// Has foreign code run by threads of its own. False if it has to be tried again.
     #[cold]
     pub(super) fn give_away(&mut self, shared: &Arc<Shared<P>>) -> bool {
-        // SAFETY: null, or the runtime, which this thread keeps alive.
-        let inner = unsafe { shared.runtime.load(Ordering::Acquire).as_ref() };
-        let (number, own) = (inner.map_or(0, |inner| inner.number), Arc::clone(shared));
+        // It is there: this thread keeps it.
+        let host = shared.host.as_ref().and_then(Weak::upgrade);
+        let (number, own) = (host.as_ref().map_or(0, |host| host.number()), Arc::clone(shared));
         shared.leavings.add(&mut self.foreign, || {
             let main = move || {
                 P::set_employer(number);
                 own.leavings.run();
             };
-            P::spawn(spec_of("nq/drop", inner), main).is_ok()
+            P::spawn(spec_of("nq/drop", host.as_deref()), main).is_ok()
         })
     }
 

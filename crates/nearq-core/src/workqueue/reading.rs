@@ -7,7 +7,7 @@ use crate::attributes::{Attributes, Kind};
 use crate::domain::DomainLimit;
 use crate::home::{Home, QueueMemory};
 use crate::link::LinkStatistics;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::workqueue::Workqueue;
 
 impl<P: Platform> Workqueue<P> {

@@ -13,7 +13,7 @@ use nearq_model::bound;
 use nearq_platform::Linux;
 
 use super::FEW;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::workqueue::Workqueue;
 
 /// A queue whose attributes have changed so often, and on which an item has run after each change.
@@ -288,7 +288,7 @@ mod models {
             );
             // Before the runtime ends.
             let inner = stub.queue.inner();
-            assert!(crate::item::tests::step(inner, &pool, inner.table.get(0)));
+            assert!(crate::item::tests::step(&pool, inner.services.table.get(0)));
         });
     }
 }

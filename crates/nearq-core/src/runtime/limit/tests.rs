@@ -7,14 +7,14 @@ use nearq_model::Loom;
 use nearq_topology::{CpuSet, Scope};
 
 use crate::item::tests::model_in_part;
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 use crate::workqueue::Workqueue;
 
 /// A runtime that may have one worker, without a monitor: what is lost stays so. With two queues, each of which has a pool of its own.
 fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
     let runtime = Runtime::<Loom>::builder_in().spin(0).thread_limit(1);
     let runtime = runtime.build().expect("the machine is constant");
-    runtime.inner().monitor.stop();
+    runtime.inner().services.alarm.stop();
     let queues = [0, 5].map(|nice| {
         let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
         queue.strict(true).nice(nice).build_in().expect("can be done")

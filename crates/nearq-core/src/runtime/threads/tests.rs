@@ -7,10 +7,10 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use super::Inner;
 use crate::admission::tests::Stub;
 use crate::item::tests::{aborts, model, spawn};
-use crate::runtime::Runtime;
+use crate::queue::runtime::Inner;
+use crate::queue::runtime::Runtime;
 
 fn one_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
     model(3, move || {

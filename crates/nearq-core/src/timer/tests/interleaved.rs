@@ -16,7 +16,7 @@ const FAR: Instant = Instant::from_nanos(1 << 40);
 const FARTHER: Instant = Instant::from_nanos(1 << 50);
 
 fn timer() -> Arc<Timer<Loom>> {
-    Arc::new(Timer::new())
+    Arc::new(Timer::new(None))
 }
 
 #[test]

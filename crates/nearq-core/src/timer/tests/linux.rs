@@ -10,12 +10,12 @@ use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
 
 use super::super::{Hold, Timer};
 use super::{Foreign, Owner, TimerNode, TimerTable, end, goes_on};
-use crate::runtime::Runtime;
+use crate::queue::runtime::Runtime;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
 fn timer() -> Arc<Timer<Linux>> {
-    Arc::new(Timer::new())
+    Arc::new(Timer::new(None))
 }
 
 /// Context switches of the timer's thread so far.

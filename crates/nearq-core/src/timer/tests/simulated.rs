@@ -30,7 +30,7 @@ const OWNERS: usize = 80;
 
 /// Threads that arm, arm again and disarm nodes of their own for 100 ms; then all that is armed is left to come.
 fn program(seed: u64, leave: bool) {
-    let timer = Arc::new(Timer::<Sim>::new());
+    let timer = Arc::new(Timer::<Sim>::new(None));
     let issuers: Vec<_> = (0..4)
         .map(|issuer| {
             let timer = Arc::clone(&timer);
@@ -124,7 +124,7 @@ fn a_thread_that_is_refused_now_and_then() {
         let mut faults = Faults::NONE;
         faults.spawn_refused_one_in = 2;
         let outcome = simulation("core:2", seed).faults(faults).run(|| {
-            let timer = Arc::new(Timer::<Sim>::new());
+            let timer = Arc::new(Timer::<Sim>::new(None));
             let owner = Owner::new(&timer);
             owner.arm_in(Duration::from_millis(1));
             owner.wait(1);
@@ -140,7 +140,7 @@ fn a_thread_that_is_refused_for_long() {
     let mut faults = Faults::NONE;
     faults.spawn_refused_one_in = 1;
     let outcome = simulation("core:2", 1).faults(faults).run(|| {
-        let timer = Arc::new(Timer::<Sim>::new());
+        let timer = Arc::new(Timer::<Sim>::new(None));
         let owners = [Owner::new(&timer), Owner::new(&timer)];
         assert_eq!(owners[0].arm_in(Duration::from_millis(1)).hold, Hold::Taken);
         Sim::sleep(Duration::from_secs(1));
@@ -163,7 +163,7 @@ fn the_end_where_no_thread_could_ever_be_started() {
     let mut faults = Faults::NONE;
     faults.spawn_refused_one_in = 1;
     let outcome = simulation("core:2", 1).faults(faults).run(|| {
-        let timer = Arc::new(Timer::<Sim>::new());
+        let timer = Arc::new(Timer::<Sim>::new(None));
         let owner = Owner::new(&timer);
         owner.arm_in(Duration::from_millis(1));
         end(&timer);
@@ -177,7 +177,7 @@ fn the_end_where_no_thread_could_ever_be_started() {
 #[test]
 fn on_an_idle_machine_nobody_is_late() {
     let outcome = simulation("core:2", 3).run(|| {
-        let timer = Arc::new(Timer::<Sim>::new());
+        let timer = Arc::new(Timer::<Sim>::new(None));
         let begin = Sim::now();
         let mut dice = Dice(5);
         let owners: Vec<_> = (0..500)
@@ -208,7 +208,7 @@ fn on_an_idle_machine_nobody_is_late() {
 fn a_time_out_for_each_request_holds_little_memory() {
     const ROUNDS: u32 = 20_000;
     let outcome = simulation("core:2", 3).run(|| {
-        let timer = Arc::new(Timer::<Sim>::new());
+        let timer = Arc::new(Timer::<Sim>::new(None));
         let mut owners = std::collections::VecDeque::new();
         let mut most = 0;
         let mut used = Duration::ZERO;
@@ -242,7 +242,7 @@ fn a_time_out_for_each_request_holds_little_memory() {
 #[test]
 fn a_far_deadline_makes_no_wake_ups() {
     let outcome = simulation("core:2", 3).time_limit(Duration::from_secs(100_000)).run(|| {
-        let timer = Arc::new(Timer::<Sim>::new());
+        let timer = Arc::new(Timer::<Sim>::new(None));
         let owner = Owner::new(&timer);
         owner.arm_in(Duration::from_hours(24));
         Sim::sleep(Duration::from_secs(1));
@@ -264,7 +264,7 @@ fn nice(nice: i32) -> Priority {
 #[test]
 fn the_thread_is_as_favoured_as_the_most_favoured_that_use_it() {
     let outcome = simulation("core:2", 3).run(|| {
-        let timer = Arc::new(Timer::<Sim>::new());
+        let timer = Arc::new(Timer::<Sim>::new(None));
         let owner = Owner::new(&timer);
         timer.serve(&nice(5));
         owner.arm_in(Duration::ZERO);
@@ -293,7 +293,7 @@ fn the_thread_is_as_favoured_as_the_most_favoured_that_use_it() {
 #[test]
 fn a_period_is_kept_without_requests() {
     let outcome = simulation("core:2", 3).run(|| {
-        let timer = Arc::new(Timer::<Sim>::new());
+        let timer = Arc::new(Timer::<Sim>::new(None));
         let owner = Owner::new(&timer);
         owner.0.again.store(999, Ordering::Relaxed);
         owner.0.period.store(1_000_000, Ordering::Relaxed);

@@ -1,0 +1,83 @@
+//! What pools, their workers and the links to them share with all others of a runtime, and what they ask of it.
+//!
+//! The runtime is made of this and more (`runtime`); it is above, so it is asked by a trait, on cold paths only.
+
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Platform};
+
+use super::Pool;
+use super::alarm::Alarm;
+use super::hardship::Denied;
+use crate::broken::Variant;
+use crate::event::Event;
+use crate::home::Homes;
+use crate::table::Table;
+use crate::worker::Worker;
+
+/// What all pools of a runtime share.
+pub(crate) struct Services<P: Platform> {
+    /// The entries of all workers.
+    pub(crate) table: Table<P>,
+    /// Wakes the monitor.
+    pub(crate) alarm: Alarm<P>,
+    pub(crate) homes: Arc<Homes<P>>,
+    pub(crate) broken: Variant,
+    /// Whether there was ever a pool that no queue used.
+    pub(crate) has_unused: P::AtomicU32,
+    /// In the child of a fork: rescuers are to be started anew.
+    pub(crate) rescuers_missing: P::AtomicU32,
+    /// A worker has let go of the queue that it served; for who wants to free one.
+    pub(crate) departures: Event<P>,
+    host: *const dyn Host<P>,
+}
+
+// SAFETY: `host` leads to the runtime, of which this is a part; all else is `Send` by itself.
+unsafe impl<P: Platform> Send for Services<P> {}
+// SAFETY: as above; `Host` is `Sync`, and all else is so by itself.
+unsafe impl<P: Platform> Sync for Services<P> {}
+
+/// A runtime, as its pools know it.
+pub(crate) trait Host<P: Platform>: Send + Sync {
+    /// Starts the thread of `worker`, an entry of `pool`.
+    fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> Result<(), Denied>;
+
+    /// The limit on threads has refused a worker that the pool needs.
+    fn want_thread(&self, pool: &Pool<P>);
+
+    /// As [`want_thread`](Self::want_thread), when that has had no effect for long. By the monitor.
+    fn want_thread_badly(&self, pool: &Pool<P>);
+
+    /// Something has come to the pool, or a user: the monitor is to look at it.
+    fn put_into_service(&self, pool: &Pool<P>);
+
+    /// Whether nothing new is taken, because the runtime is shut down.
+    fn is_shut(&self) -> bool;
+}
+
+impl<P: Platform> Services<P> {
+    /// Services of that runtime, which they are a part of.
+    pub(crate) fn new(
+        host: *const dyn Host<P>,
+        alarm: Alarm<P>,
+        homes: Arc<Homes<P>>,
+        broken: Variant,
+    ) -> Self {
+        Services {
+            table: Table::new(),
+            alarm,
+            homes,
+            broken,
+            has_unused: P::AtomicU32::new(0),
+            rescuers_missing: P::AtomicU32::new(0),
+            departures: Event::new(),
+            host,
+        }
+    }
+
+    /// The runtime.
+    pub(crate) fn host(&self) -> &dyn Host<P> {
+        // SAFETY: the services are a part of it.
+        unsafe { &*self.host }
+    }
+}

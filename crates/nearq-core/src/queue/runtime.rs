@@ -1,0 +1,263 @@
+//! The runtime of queues: what it is made of, with the type of its queues; and the handle that users have.
+//!
+//! A [`Runtime`] is a handle; the last one's drop ends every thread. Queues hold a handle each. The process-wide
+//! default runtime (`default`) is never dropped.
+
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_topology::{CpuSet, Scope, Topology};
+
+use super::Queue;
+use crate::attributes::Surroundings;
+use crate::broken::Variant;
+use crate::config::Beginning;
+use crate::error::Error;
+use crate::home::Homes;
+use crate::pool::alarm::Alarm;
+use crate::pool::services::Services;
+use crate::runtime::{Core, KnownQueue, nanos};
+use crate::timer::Timer;
+use crate::worker::Worker;
+
+/// What a runtime of queues is made of.
+pub(crate) type Inner<P> = Core<P, Queue<P>>;
+
+/// A runtime. Handles are cheap to clone and name the same runtime.
+///
+/// `Runtime::default()` is the process-wide one; most programs never build another.
+///
+/// In the child of a fork every handle works: its runtime has no threads and nothing queued, and starts afresh with the first use.
+///
+/// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them. Two runtimes of which
+/// each runs an item that drops the last handle of the other wait for each other for ever: let a thread of the program drop one of them.
+pub struct Runtime<P: Platform = nearq_platform::Linux> {
+    inner: Arc<Inner<P>>,
+    /// Whether its drop waits for the threads, if it is the last handle. Not where a queue has it: any thread may be the last to let
+    /// go of a queue, in the middle of anything.
+    waits: bool,
+}
+
+impl<P: Platform> core::fmt::Debug for Runtime<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Runtime")
+            .field("threads", &self.inner.threads.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<P: Platform> Clone for Runtime<P> {
+    fn clone(&self) -> Self {
+        // As `Arc`: leaked handles must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the
+        // rest.
+        if self.inner.handles.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+            std::process::abort();
+        }
+        Runtime { inner: Arc::clone(&self.inner), waits: true }
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// A handle for a queue.
+    pub(crate) fn tie(&self) -> Self {
+        let mut tie = self.clone();
+        tie.waits = false;
+        tie
+    }
+}
+
+impl<P: Platform> Drop for Runtime<P> {
+    fn drop(&mut self) {
+        // AcqRel: what every handle did comes before the end.
+        if self.inner.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            if self.waits {
+                self.inner.stop();
+            } else {
+                self.inner.tell_to_stop();
+            }
+        }
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// A runtime without threads, on a machine as described.
+    pub(crate) fn start(surroundings: Surroundings, beginning: Beginning, broken: Variant) -> Self {
+        let inner = Arc::new_cyclic(|own: &Weak<Inner<P>>| {
+            // What the runtime is made of asks it by these. It is not there before the closure has returned: nobody asks until then.
+            let host: *const Inner<P> = own.as_ptr();
+            let homes = Homes::new(
+                &surroundings.topology,
+                &surroundings.allowed(),
+                beginning.weights.clone(),
+                Some(Weak::<Inner<P>>::clone(own)),
+            );
+            homes.set_choice(beginning.home_choice);
+            homes.set_inherits(beginning.inherits_homes);
+            let services = Services::new(host, Alarm::new(host), Arc::new(homes), broken);
+            let timer = Timer::new(Some(Weak::<Inner<P>>::clone(own)));
+            Core::new(surroundings, beginning, services, timer)
+        });
+        let inner = crate::shared::expose(inner);
+        Runtime { inner, waits: true }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner<P> {
+        &self.inner
+    }
+
+    /// As the function [`blocking`](crate::blocking), on the platform of this runtime.
+    pub fn blocking<R>(&self, f: impl FnOnce() -> R) -> R {
+        crate::context::blocking::<P, R>(f)
+    }
+
+    /// The machine as this runtime sees it.
+    pub fn topology(&self) -> Topology {
+        self.inner.surroundings().topology.clone()
+    }
+
+    /// The CPUs that the runtime's queues may use: those that the process may use, as last read, within the
+    /// [mask](Self::set_cpumask).
+    pub fn allowed(&self) -> CpuSet {
+        self.inner.surroundings().allowed()
+    }
+
+    /// How many workers of one nice value run at once at most: the CPUs allowed, or the quota rounded up.
+    pub fn parallelism(&self) -> usize {
+        self.inner.surroundings().parallelism() as usize
+    }
+
+    /// Switches all scopes off, or on again, for every queue; in effect for the next item.
+    pub fn set_affinity(&self, on: bool) {
+        self.inner.change_surroundings(|surroundings| surroundings.affinity = on);
+    }
+
+    /// Whether scopes are heeded.
+    pub fn affinity(&self) -> bool {
+        self.inner.surroundings().affinity
+    }
+
+    /// Changes the scope of every queue that names none; in effect for the next item.
+    pub fn set_default_scope(&self, scope: Scope) {
+        self.inner.change_surroundings(|surroundings| surroundings.default_scope = scope);
+    }
+
+    /// The scope of queues that name none.
+    pub fn default_scope(&self) -> Scope {
+        self.inner.surroundings().default_scope
+    }
+
+    /// Cores of a shard of the scope `cache_shard`, on average.
+    pub fn cache_shard_size(&self) -> usize {
+        self.inner.surroundings().shard_size
+    }
+
+    /// Changes how long a worker looks for work before it sleeps, in looks.
+    pub fn set_spin(&self, looks: u32) {
+        self.inner.spin.store(looks, Ordering::Relaxed);
+    }
+
+    /// Looks at the machine, the affinity and the quota now, instead of within a second of work. On Linux a look reads a dozen files,
+    /// however large the machine is. Everything is read only if other CPUs or nodes are online than before, or if the machine could not be
+    /// read whole. [`Topology::reread`] says what such a look does not see.
+    pub fn refresh(&self) {
+        self.inner.refresh();
+    }
+
+    /// Worker threads that are alive.
+    pub fn threads(&self) -> usize {
+        self.inner.threads.load(Ordering::Acquire) as usize
+    }
+
+    /// The number, in the system's own tools, of the monitor: the thread that sees to it that work which waits gets started. None before
+    /// it was needed for the first time.
+    pub fn monitor_thread_id(&self) -> Option<u64> {
+        self.inner.services.alarm.thread().map(P::thread_id)
+    }
+
+    /// Changes from when on an item of a per-CPU queue uses its CPU for too long; zero is never. See
+    /// [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after).
+    pub fn set_cpu_intensive_after(&self, limit: Duration) {
+        self.inner.cpu_intensive_after.store(nanos(limit), Ordering::Relaxed);
+    }
+
+    /// From when on an item of a per-CPU queue uses its CPU for too long; zero is never.
+    pub fn cpu_intensive_after(&self) -> Duration {
+        self.inner.cpu_intensive_after()
+    }
+
+    /// Changes after how long it is reported that work waits and nothing starts; zero is never. See
+    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
+    pub fn set_stall_after(&self, period: Duration) {
+        self.inner.stall_after.store(nanos(period), Ordering::Relaxed);
+    }
+
+    /// After how long it is reported that work waits and nothing starts; zero is never.
+    pub fn stall_after(&self) -> Duration {
+        self.inner.stall_after()
+    }
+
+    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. Where nothing of the mask can be used
+    /// any more, it stands for all. Per-CPU queues do not heed it. In effect for the next item.
+    ///
+    /// # Errors
+    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use.
+    pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
+        let cpus = cpus.into();
+        self.inner
+            .check_mask_within(cpus.as_ref(), |surroundings| surroundings.limits.effective())?;
+        self.inner.change_surroundings(|surroundings| surroundings.mask = cpus);
+        Ok(())
+    }
+
+    /// The CPUs that queues may use, as it was set.
+    pub fn cpumask(&self) -> Option<CpuSet> {
+        self.inner.surroundings().mask.clone()
+    }
+
+    /// Looks at its inbox that a worker takes before it sleeps.
+    pub fn spin(&self) -> u32 {
+        self.inner.spin_budget()
+    }
+
+    /// The functions that used the CPU of a per-CPU pool for too long while others waited for it, and how often, most often first.
+    pub fn cpu_hogs(&self) -> Vec<(&'static str, u64)> {
+        self.inner.hogs.list()
+    }
+
+    /// Somebody who knows what threads do (a program that the kernel calls when it switches them, say) tells that the thread has
+    /// fallen asleep, by its number in the system's own tools. If it is a worker, and work waits, another one takes its place
+    /// at once instead of within some milliseconds. What is told is not relied upon: the runtime asks the system itself.
+    pub fn note_blocked(&self, thread_id: u64) {
+        let named = |worker: &&Worker<P>| {
+            worker.is_placed()
+                && worker.thread.lock().is_some_and(|thread| P::thread_id(thread) == thread_id)
+        };
+        if let Some(worker) = self.inner.services.table.iter().find(named) {
+            worker.hint();
+            self.inner.services.alarm.hurry();
+        }
+    }
+}
+
+impl<P: Platform> KnownQueue for Queue<P> {
+    fn relayout(&self) {
+        Queue::relayout(self);
+    }
+
+    fn mark_links(&self) {
+        self.observe_links(&self.lock_config());
+    }
+
+    fn is_freezable(&self) -> bool {
+        self.nature.freezable
+    }
+
+    fn mark_orphaned(&self) {
+        self.gate.mark_orphaned();
+    }
+
+    fn close_if_unused(&self) -> bool {
+        Queue::close_if_unused(self)
+    }
+}

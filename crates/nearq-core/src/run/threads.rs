@@ -1,0 +1,130 @@
+//! The threads of workers: how one is started, what it does before it looks for work, and what after.
+
+use core::num::NonZeroUsize;
+
+use nearq_platform::{AtomicInt, Ordering, Platform, ThreadSpec};
+
+use crate::config::{WorkerInfo, call_hook};
+use crate::pool::Pool;
+use crate::pool::hardship::Denied;
+use crate::pool::services;
+use crate::queue::runtime::Inner;
+use crate::worker::Worker;
+
+impl<P: Platform> services::Host<P> for Inner<P> {
+    /// Starts the thread of `worker`, an entry of `pool`.
+    fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> Result<(), Denied> {
+        self.count_thread()?;
+        let (mask, place) = self.place_of(pool);
+        let info = WorkerInfo { name: worker.name(), pod: pool.key.pod.clone() };
+        let spec = ThreadSpec {
+            name: info.name.clone(),
+            stack_size: self.config.stack_size.map(NonZeroUsize::get),
+            affinity: Some(mask),
+            scheduling: Some(self.priorities.scheduling(&pool.key.priority)),
+            signals: Some(self.config.signals),
+            refused: Some(|refused| {
+                P::warn_once(&format!("start: {}", refused.cause()), &refused.to_string())
+            }),
+            ..ThreadSpec::default()
+        };
+        let (own, pool) = (self.shared(), pool.shared());
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let entry = Entry(core::ptr::from_ref(worker));
+        let handle = P::spawn(spec, move || {
+            let entry = entry;
+            // SAFETY: the entry lives as long as the runtime, which `own` keeps alive.
+            let worker = unsafe { &*entry.0 };
+            P::set_employer(own.number);
+            // Hooks and items may fork. In the child this thread is not a worker, and not counted.
+            let epoch = P::fork_epoch();
+            own.begin_worker(&pool, worker, &info);
+            let mut place = place;
+            if let Some(node) = pool.node.filter(|_| own.services.homes.has_several()) {
+                // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
+                place.begin_on::<P>(node, &own.services.homes);
+                // The system's scheduler has it go back there; it forgets that with the thread.
+                P::tell_home(P::current_thread(), Some(node as usize));
+            }
+            let mut retired = false;
+            if P::fork_epoch() == epoch {
+                retired = crate::run::run(&own, &pool, worker, place);
+            }
+            if P::fork_epoch() == epoch {
+                // The hook may wait for what another thread is to do that the limit allows only now. First this count: the thread that stops
+                // the runtime waits for both.
+                own.leaving.fetch_add(1, Ordering::SeqCst);
+                own.thread_ended(retired);
+                call_hook(own.config.on_stop.as_ref(), &info);
+            }
+            if P::fork_epoch() == epoch {
+                let before = own.bow_out(worker, number);
+                own.leaving.fetch_sub(1, Ordering::SeqCst);
+                // It does not count any more, and has nothing left to do but to end.
+                before.into_iter().for_each(P::join);
+            }
+        });
+        match handle {
+            Ok(handle) => {
+                // If the entry's last thread ended before it could find its handle here, that goes now.
+                *worker.handle.lock() = Some((number, handle));
+                Ok(())
+            }
+            Err(_) => {
+                self.threads.fetch_sub(1, Ordering::SeqCst);
+                Err(Denied::Otherwise)
+            }
+        }
+    }
+
+    fn want_thread(&self, pool: &Pool<P>) {
+        Self::want_thread(self, pool);
+    }
+
+    fn want_thread_badly(&self, pool: &Pool<P>) {
+        Self::want_thread_badly(self, pool);
+    }
+
+    fn put_into_service(&self, pool: &Pool<P>) {
+        Self::put_into_service(self, pool);
+    }
+
+    fn is_shut(&self) -> bool {
+        Self::is_shut(self)
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    /// The thread of a worker, which is the caller, ends. A thread that nobody waits for keeps its stack, so each waits for the one that has
+    /// ended before it, which is returned; the thread that stops the runtime waits for the last one.
+    fn bow_out(&self, worker: &Worker<P>, number: u32) -> Option<P::JoinHandle> {
+        // Its entry may be another thread's by now, with its handle.
+        let own = worker.handle.lock().take_if(|(of, _)| *of == number);
+        // Else the thread that stops the runtime has it, or the one that started this thread has not stored it yet.
+        own.and_then(|(_, handle)| self.last_ended.lock().replace(handle))
+    }
+
+    /// What the worker, which is the caller, does before it looks for work. Foreign code, if there is any, may take long.
+    fn begin_worker(&self, pool: &Pool<P>, worker: &Worker<P>, info: &WorkerInfo) {
+        let (attendant, on_start) = (self.config.attendant, self.config.on_start.as_ref());
+        let epoch = P::fork_epoch();
+        let has_foreign = attendant.is_some() || on_start.is_some();
+        if has_foreign {
+            pool.enter_hook(worker);
+        }
+        if let Some(attendant) = attendant {
+            attendant();
+        }
+        self.arrive(&pool.key.priority);
+        call_hook(on_start, info);
+        if has_foreign && P::fork_epoch() == epoch {
+            pool.leave_hook(worker);
+        }
+    }
+}
+
+/// A worker's entry on its way into the worker's thread.
+pub(crate) struct Entry<P: Platform>(pub(crate) *const Worker<P>);
+
+// SAFETY: the entry is shared between threads by design, and lives as long as the runtime.
+unsafe impl<P: Platform> Send for Entry<P> {}

@@ -1,0 +1,42 @@
+//! What the timer and the homes of a runtime ask of it.
+
+use nearq_platform::{Platform, ThreadSpec};
+
+use super::{Core, KnownQueue};
+use crate::{home, timer};
+
+impl<P: Platform, Q: KnownQueue> timer::Host<P> for Core<P, Q> {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn thread_spec(&self) -> ThreadSpec {
+        ThreadSpec {
+            affinity: Some(self.widest_mask()),
+            scheduling: Some(self.priorities.ordinary()),
+            signals: Some(self.config.signals),
+            ..ThreadSpec::default()
+        }
+    }
+
+    fn retry_later(&self) {
+        Self::retry_later(self);
+    }
+}
+
+impl<P: Platform, Q: KnownQueue> home::Host for Core<P, Q> {
+    fn mark_links(&self) {
+        self.live_queues().iter().for_each(|queue| queue.mark_links());
+    }
+
+    fn strangers(&self, nodes: usize) -> Vec<u32> {
+        let mut counts = vec![0; nodes];
+        for worker in self.services.table.iter().filter(|worker| worker.is_placed()) {
+            let Some(node) = worker.pool().node else { continue };
+            if worker.function().is_some() && worker.home() != Some(node) {
+                counts[node as usize] += 1000;
+            }
+        }
+        counts
+    }
+}
