@@ -6,7 +6,7 @@ use nearq_topology::{CpuSet, Limits, Scope, Topology};
 
 use crate::domain::{Bounds, Domain};
 use crate::error::Error;
-use crate::priority::Priority;
+use crate::priority::{LEAST_FAVOURED, LONGEST_SLICE, MOST_FAVOURED, Priority, SHORTEST_SLICE};
 
 /// What can be set of a workqueue, also while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -340,6 +340,31 @@ impl Layout {
         // The others have the whole number, however many CPUs are theirs.
         let here = if matches!(domain, Domain::Node(_)) { self.cpus_of(domain).len() } else { 0 };
         domain.share(here, self.effective.len(), bounds)
+    }
+}
+
+impl Priority {
+    /// What attributes mean. Those of the idle class have neither nice value nor slice, so that all of them share pools.
+    pub(crate) fn of(attributes: &Attributes) -> Self {
+        let Attributes { nice, idle, slice, .. } = *attributes;
+        if idle {
+            Priority { nice: LEAST_FAVOURED, idle, slice: None }
+        } else {
+            Priority { nice, idle, slice }
+        }
+    }
+
+    /// Whether there is such a priority.
+    pub(crate) fn check(attributes: &Attributes) -> Result<(), Error> {
+        if !(MOST_FAVOURED..=LEAST_FAVOURED).contains(&attributes.nice) {
+            return Err(Error::NiceOutOfRange(attributes.nice));
+        }
+        match attributes.slice {
+            Some(slice) if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) => {
+                Err(Error::SliceOutOfRange(slice))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -32,7 +32,8 @@ use nearq_platform::{Instant, Platform};
 
 use crate::by_pool::{ByPool, place_of};
 use crate::level::Level;
-use crate::pool::{Noted, Pool};
+use crate::pool::Pool;
+use crate::pool::homes::Noted;
 use crate::queue::runtime::Inner;
 use crate::watch::{Doing, Watcher};
 use crate::worker::Counted;

@@ -32,7 +32,7 @@ pub(crate) enum Surplus {
 /// Begins with `executing`, as those who only need that rely on.
 #[repr(C)]
 pub(crate) struct Context<'a, P: Platform> {
-    pub(crate) executing: Executing<P>,
+    pub(crate) executing: Executing,
     pub(crate) services: &'a Services<P>,
     pub(crate) pool: &'a Pool<P>,
     pub(crate) worker: &'a Worker<P>,

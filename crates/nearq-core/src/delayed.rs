@@ -172,7 +172,7 @@ impl<P: Platform> Delay<P> {
                 forget(&held);
             }
             // SAFETY: it is said so; our hold keeps the memory.
-            unsafe { crate::executing::free_if_over(held.unlock_by_worker(), delay.item) };
+            unsafe { Item::free_if_over(held.unlock_by_worker(), delay.item) };
         }
         // SAFETY: the hold, which is given back.
         unsafe { Item::release(delay.item) };

@@ -66,6 +66,7 @@ use nearq_platform::{ForkHooks, Platform};
 
 use crate::context;
 use crate::forked::{give_back, hold, set};
+use crate::item::Item;
 use crate::queue::Queue;
 use crate::queue::runtime::Inner;
 use crate::worker::Worker;
@@ -186,7 +187,9 @@ impl<P: Platform> Inner<P> {
                 context.look_after.set(true);
                 // SAFETY: null where the worker frees something between two items, or has nothing to do. Else users' code runs
                 // in it only inside this item, or while the item's memory is being freed; it forked, so it is in users' code.
-                if let Some(item) = unsafe { context.executing.item.get().as_ref() } {
+                if let Some(item) =
+                    unsafe { context.executing.item.get().cast::<Item<P>>().as_ref() }
+                {
                     item.after_fork_in_child();
                 }
             }

@@ -244,7 +244,7 @@ impl<P: Platform> Item<P> {
             crate::stand_in::free(node);
         }
         // SAFETY: it is said so; the caller does without the handle then.
-        unsafe { crate::executing::free_if_over(held.unlock_by_worker(), item) };
+        unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
     }
 }
 

@@ -66,7 +66,7 @@
 
 pub(crate) mod account;
 mod execution;
-mod holds;
+pub(crate) mod holds;
 pub(crate) mod later;
 
 use core::ptr::NonNull;
@@ -76,7 +76,6 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::extra::Attachment;
 use crate::stamp::Stamp;
 use account::Account;
-pub(crate) use holds::Parts;
 
 pub(crate) const PENDING: u64 = 1;
 pub(crate) const RUNNING: u64 = 1 << 1;
@@ -124,6 +123,14 @@ pub(crate) struct ItemTable<P: Platform> {
     pub(crate) refuse: unsafe fn(NonNull<Item<P>>),
     /// The function's name, for people.
     pub(crate) name: fn() -> &'static str,
+}
+
+/// How a type of item parts with its value and its memory, where the value may go first.
+pub(crate) struct Parts<P: Platform> {
+    /// Drops the value in its place.
+    pub(crate) empty: unsafe fn(NonNull<Item<P>>),
+    /// Frees the memory; the value is gone.
+    pub(crate) dealloc: unsafe fn(NonNull<Item<P>>),
 }
 
 /// The header with which every queueable object begins.

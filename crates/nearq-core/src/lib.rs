@@ -95,7 +95,6 @@ mod priority;
 mod queue;
 mod readers;
 mod report;
-mod rescuer;
 mod run;
 mod runtime;
 mod scope;

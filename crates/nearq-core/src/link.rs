@@ -21,7 +21,6 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::admission::Admission;
 use crate::credits::Credits;
 use crate::event::Notification;
-use crate::executing::free_if_over;
 use crate::inbox::Inbox;
 use crate::item::account::{Account, Owner};
 use crate::item::{Finished, Item};
@@ -511,7 +510,7 @@ pub(crate) unsafe fn push_deferred<P: Platform>(
         // SAFETY: it was queued on the served link, which lives until we count the execution there.
         Finished::Deferred => unsafe { &*served }.push_any(item),
         // SAFETY: it is said so.
-        over => unsafe { free_if_over(over, item) },
+        over => unsafe { Item::free_if_over(over, item) },
     }
 }
 

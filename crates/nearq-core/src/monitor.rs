@@ -5,6 +5,8 @@
 //! and hands accordingly (`balance`). With nothing waiting it sleeps, without a time-out: an idle process makes no wake-ups. What wakes it,
 //! and how its thread is started: `pool/alarm`.
 
+pub(crate) mod rescue;
+
 use core::time::Duration;
 
 use nearq_platform::{Platform, Refused, ThreadSpec};
@@ -58,7 +60,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         let pools = inner.pools_in_service();
         let Adjusted { waiting, replaced, stuck } =
             balance.adjust(inner, &pools, &mut watcher, now);
-        if crate::rescuer::attend(inner, &pools, now) {
+        if rescue::attend(inner, &pools, now) {
             pace = Pace::Looks;
         }
         if replaced {

@@ -27,8 +27,10 @@
 pub(crate) mod alarm;
 mod calling;
 pub(crate) mod hardship;
-mod homes;
+mod homed;
+pub(crate) mod homes;
 mod hooks;
+mod members;
 mod service;
 pub(crate) mod services;
 mod siblings;
@@ -54,10 +56,12 @@ use crate::sight::Sight;
 use crate::worker::Worker;
 
 use hardship::Hardship;
-use homes::Homed;
-pub(crate) use homes::Noted;
+use homed::Homed;
+use members::Members;
 use services::Services;
-use threads::Members;
+
+/// The monitor looks at the pool (`service`).
+const IN_SERVICE: u32 = 0;
 
 /// Cancelled nodes may be on a pool's lists, if there are not as many others: some 100 KiB.
 const MANY_STALE: usize = 1024;
@@ -93,7 +97,7 @@ pub(crate) struct Pool<P: Platform> {
     /// Whether its workers can be started.
     pub(crate) hardship: Hardship<P>,
     /// The entries that it has used, newest first (`threads`).
-    members: Members<P>,
+    members: Members<P, Worker<P>>,
     /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
     siblings: P::AtomicPtr<Vec<*const Pool<P>>>,
 }
@@ -171,7 +175,7 @@ impl<P: Platform> Pool<P> {
             away: P::AtomicU32::new(0),
             hooked: P::AtomicU32::new(0),
             users: P::AtomicU32::new(0),
-            service: P::AtomicU32::new(service::IN),
+            service: P::AtomicU32::new(IN_SERVICE),
             stale: P::AtomicU32::new(0),
             hardship: Hardship::new(),
             members: Members::new(),
@@ -407,7 +411,7 @@ impl<P: Platform> Pool<P> {
             // SAFETY: STALE keeps it alive.
             match unsafe { item.as_ref() }.start() {
                 // SAFETY: nobody has the item any more.
-                Started::Free => unsafe { crate::executing::free(item) },
+                Started::Free => unsafe { Item::free(item) },
                 started => {
                     debug_assert_eq!(started, Started::Cancelled, "nobody makes it fresh again");
                 }

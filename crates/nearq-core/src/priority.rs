@@ -19,17 +19,14 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, Ordering, Platform, SchedPolicy, Scheduling};
 
-use crate::attributes::Attributes;
-use crate::error::Error;
-
 /// The slice of workers that could not have the nice value below 0 that they should have: the shortest that Linux gives.
 pub(crate) const SHORT_SLICE: Duration = Duration::from_micros(100);
 /// What Linux cuts slices to.
-const SHORTEST_SLICE: Duration = Duration::from_micros(100);
-const LONGEST_SLICE: Duration = Duration::from_millis(100);
+pub(crate) const SHORTEST_SLICE: Duration = Duration::from_micros(100);
+pub(crate) const LONGEST_SLICE: Duration = Duration::from_millis(100);
 /// The most favoured nice value.
 pub(crate) const MOST_FAVOURED: i32 = -20;
-const LEAST_FAVOURED: i32 = 19;
+pub(crate) const LEAST_FAVOURED: i32 = 19;
 
 /// How the workers of a pool are favoured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,31 +35,6 @@ pub(crate) struct Priority {
     /// They run when nothing else wants the CPU.
     pub(crate) idle: bool,
     pub(crate) slice: Option<Duration>,
-}
-
-impl Priority {
-    /// What attributes mean. Those of the idle class have neither nice value nor slice, so that all of them share pools.
-    pub(crate) fn of(attributes: &Attributes) -> Self {
-        let Attributes { nice, idle, slice, .. } = *attributes;
-        if idle {
-            Priority { nice: LEAST_FAVOURED, idle, slice: None }
-        } else {
-            Priority { nice, idle, slice }
-        }
-    }
-
-    /// Whether there is such a priority.
-    pub(crate) fn check(attributes: &Attributes) -> Result<(), Error> {
-        if !(MOST_FAVOURED..=LEAST_FAVOURED).contains(&attributes.nice) {
-            return Err(Error::NiceOutOfRange(attributes.nice));
-        }
-        match attributes.slice {
-            Some(slice) if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) => {
-                Err(Error::SliceOutOfRange(slice))
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// The most favoured priority of several: the lowest nice value, and the shortest slice. One word: the nice value, counted from 0,

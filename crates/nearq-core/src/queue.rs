@@ -12,7 +12,6 @@ use crate::admission::{Admission, Entry};
 use crate::attributes::{Attributes, Kind, Layout, Places};
 use crate::domain::{Bounds, DomainLimit};
 use crate::error::Error;
-use crate::flush::{Flushing, Sets};
 use crate::forked;
 use crate::gate::Gate;
 use crate::item::{Epoch, Item, Spot};
@@ -22,20 +21,23 @@ use crate::observe::Observed;
 use crate::pad::Padded;
 use crate::priority::Priority;
 use crate::queue::runtime::{Inner, Runtime};
-use crate::rescuer::Rescuer;
 
 mod change;
 mod delayed;
 mod end;
 mod homes;
 mod owner;
+pub(crate) mod rescuer;
 mod retired;
 pub(crate) mod runtime;
 mod sampling;
+pub(crate) mod sets;
 
 pub(crate) use homes::Way;
 use homes::{HomeConfig, QueueHome};
 pub(crate) use owner::serves;
+use rescuer::Rescuer;
+use sets::{Flushing, Sets};
 
 /// From a CPU to a link.
 struct LinkTable<P: Platform> {

@@ -12,10 +12,9 @@
 //! back, and looks once more at its own pool and at the pods it helps (see `idle` and `level` for why nothing is lost).
 
 mod homes;
+mod rescue;
 mod search;
 mod threads;
-
-pub(crate) use threads::Entry;
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -26,7 +25,6 @@ use nearq_platform::{Instant, PAUSE, Platform};
 use crate::batch::CAPACITY;
 use crate::broken::Broken;
 use crate::context::{self, Context, Surplus};
-use crate::executing::free;
 use crate::home::{Wanted, WorkerMemory};
 use crate::item::account::Account;
 use crate::item::{Executed, Item, Started};
@@ -352,7 +350,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             served.count_rescued();
         }
         self.worker.set_running(table);
-        self.context.executing.item.set(item.as_ptr());
+        self.context.executing.item.set(item.as_ptr().cast());
         // SAFETY: the item's RUNNING is ours, and the table is the item's own.
         let execute = || unsafe { (table.execute)(item) };
         let execute = || crate::points::run(served, item.as_ptr(), table, execute);
@@ -443,7 +441,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         match started {
             Started::Yes | Started::Left | Started::Cancelled => {}
             // SAFETY: nobody has the item any more.
-            Started::Free => unsafe { free(item) },
+            Started::Free => unsafe { Item::free(item) },
             Started::StandIn => match stand_in::arrive(item) {
                 Arrived::Started(target, account) => return Some((target, account)),
                 Arrived::Gone => {}

@@ -185,7 +185,7 @@ pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
             return start_target(held, node);
         }
         // SAFETY: it is said so; the node's hold keeps the memory.
-        unsafe { crate::executing::free_if_over(held.unlock_by_worker(), item) };
+        unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
     }
     // SAFETY: it is on no list, and cancelled: nobody else has it. Its hold keeps the target until here.
     unsafe { release(node) };

@@ -153,7 +153,7 @@ impl<P: Platform> Work<P> {
     }
 
     fn refuse_own(&self, why: &'static str) -> Result<(), Error> {
-        if crate::executing::executes(self.item().as_ptr()) {
+        if crate::executing::executes::<P>(self.item().as_ptr().cast_const().cast()) {
             Err(Error::Deadlock(why))
         } else {
             Ok(())

@@ -99,7 +99,7 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         if early {
             if this.item.drop_reference() {
                 // SAFETY: nobody else has it any more.
-                unsafe { crate::executing::free(item) };
+                unsafe { Item::free(item) };
             }
             return Executed { panicked, deferred: false };
         }

@@ -197,7 +197,7 @@ impl<P: Platform> Admission<P> {
                 Activated::Free => {
                     self.stale.fetch_sub(1, Ordering::Relaxed);
                     // SAFETY: nobody has the item any more.
-                    unsafe { crate::executing::free(item) };
+                    unsafe { Item::free(item) };
                 }
             }
         }
@@ -278,7 +278,7 @@ impl<P: Platform> Admission<P> {
         // SAFETY: STALE keeps it alive.
         match unsafe { item.as_ref() }.activate() {
             // SAFETY: nobody has the item any more.
-            Activated::Free => unsafe { crate::executing::free(item) },
+            Activated::Free => unsafe { Item::free(item) },
             outcome => {
                 debug_assert_eq!(outcome, Activated::Cancelled, "nobody makes it fresh again")
             }

@@ -311,7 +311,7 @@ fn the_last_handle_goes_while_a_worker_has_the_lock() {
     drop(work);
     assert_eq!(runs(&count), 0);
     // SAFETY: what it says is done.
-    unsafe { crate::executing::free_if_over(held.unlock_by_worker(), item) };
+    unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
     assert_eq!(runs(&count), 1);
     bench.end();
 }

@@ -111,7 +111,7 @@ impl<P: Platform> Item<P> {
             Finished::Done => {}
             Finished::Deferred => return true,
             // SAFETY: it is said so.
-            over => unsafe { crate::executing::free_if_over(over, item) },
+            over => unsafe { Item::free_if_over(over, item) },
         }
         false
     }

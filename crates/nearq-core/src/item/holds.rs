@@ -29,18 +29,11 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use super::{EMPTY, Item, LOCKED, PENDING, REFERENCE, RUNNING, STALE, is_abandoned};
+use super::{EMPTY, Finished, Item, LOCKED, PENDING, REFERENCE, RUNNING, STALE, is_abandoned};
+use crate::executing::outside_item;
 
 /// More holds than there is memory for.
 const TOO_MANY: u32 = u32::MAX / 2;
-
-/// How a type of item parts with its value and its memory, where the value may go first.
-pub(crate) struct Parts<P: Platform> {
-    /// Drops the value in its place.
-    pub(crate) empty: unsafe fn(NonNull<Item<P>>),
-    /// Frees the memory; the value is gone.
-    pub(crate) dealloc: unsafe fn(NonNull<Item<P>>),
-}
 
 /// Gives back what its owner has, also where a destructor panics.
 struct GiveBack<P: Platform>(NonNull<Item<P>>, unsafe fn(NonNull<Item<P>>));
@@ -146,7 +139,7 @@ impl<P: Platform> Item<P> {
     /// As [`empty`](Self::empty), for a worker.
     #[cold]
     pub(crate) fn empty_contained(&self) {
-        crate::executing::outside_item::<P>(|| self.empty());
+        outside_item::<P>(|| self.empty());
     }
 
     /// Ends an item: the function of its table by which it is freed.
@@ -199,6 +192,30 @@ impl<P: Platform> Item<P> {
             let parts = this.table().parts.as_ref().expect("only such items are held");
             // SAFETY: this was the last hold.
             unsafe { (parts.dealloc)(item) };
+        }
+    }
+
+    /// Frees an item. What its function captured may panic when it is dropped; that must not end a worker.
+    ///
+    /// # Safety
+    /// Nobody has the item any more.
+    #[cold]
+    pub(crate) unsafe fn free(item: NonNull<Self>) {
+        // SAFETY: as the caller says.
+        outside_item::<P>(|| unsafe { (item.as_ref().table().free)(item) });
+    }
+
+    /// Frees an item if that is what is left to be done, or lets go of its last handle.
+    ///
+    /// # Safety
+    /// Where it is to be freed, nobody has it any more; where a handle is left, it is the caller's.
+    pub(crate) unsafe fn free_if_over(left: Finished, item: NonNull<Self>) {
+        match left {
+            // SAFETY: as the caller says.
+            Finished::Free => unsafe { Self::free(item) },
+            // SAFETY: as the caller says.
+            Finished::Last => outside_item::<P>(|| unsafe { Item::let_go(item) }),
+            Finished::Done | Finished::Deferred => {}
         }
     }
 }

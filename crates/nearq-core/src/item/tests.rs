@@ -10,7 +10,6 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
 
 use super::{Epoch, Finished, Item, ItemTable, Started};
 use crate::context::Context;
-use crate::executing::free;
 use crate::inbox::Inbox;
 use crate::link::{Link, push_deferred};
 use crate::list::List;
@@ -84,7 +83,7 @@ pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce())
     match unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) {
         Finished::Deferred => push(),
         // SAFETY: it is said so.
-        over => unsafe { crate::executing::free_if_over(over, item) },
+        over => unsafe { Item::free_if_over(over, item) },
     }
 }
 
@@ -102,7 +101,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
         Started::Left | Started::Cancelled => return true,
         Started::Free => {
             // SAFETY: nobody has it any more.
-            unsafe { free(item) };
+            unsafe { Item::free(item) };
             return true;
         }
         Started::StandIn => match stand_in::arrive(item) {
@@ -119,7 +118,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     let _spot = unsafe { item.as_ref() }.spot();
     let context = Context::new(pool, worker);
     context.account.set(account);
-    context.executing.item.set(item.as_ptr());
+    context.executing.item.set(item.as_ptr().cast());
     let entered = context.enter();
     // SAFETY: its RUNNING is ours, and the table is the item's own.
     let deferred = unsafe { (item.as_ref().table().execute)(item) }.deferred;

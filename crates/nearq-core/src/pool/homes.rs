@@ -36,14 +36,6 @@ const LOOKED_AT: usize = 64;
 /// What has waited for so long may be taken by anybody: as the monitor's patience in `balance`.
 const LONG: Duration = Duration::from_millis(10);
 
-/// Items with homes at a pool.
-pub(super) struct Homed<P: Platform> {
-    /// How many wait.
-    count: P::AtomicU32,
-    /// 1: some have waited for long. Written by the monitor.
-    open: P::AtomicU32,
-}
-
 /// What the monitor remembers of a pool at which items with homes wait.
 #[derive(Debug)]
 pub(crate) struct Noted {
@@ -51,17 +43,6 @@ pub(crate) struct Noted {
     taken: u64,
     waiting: usize,
     count: u32,
-}
-
-impl<P: Platform> Homed<P> {
-    pub(super) fn new() -> Self {
-        Homed { count: P::AtomicU32::new(0), open: P::AtomicU32::new(0) }
-    }
-
-    pub(super) fn after_fork_in_child(&self) {
-        crate::forked::set(&self.count, 0);
-        crate::forked::set(&self.open, 0);
-    }
 }
 
 impl<P: Platform> Pool<P> {

@@ -10,10 +10,9 @@
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use super::Pool;
+use super::{IN_SERVICE, Pool};
 
-/// The monitor looks at the pool; it does not.
-pub(super) const IN: u32 = 0;
+/// The monitor does not look at the pool.
 const OUT: u32 = 1;
 
 impl<P: Platform> Pool<P> {
@@ -37,13 +36,13 @@ impl<P: Platform> Pool<P> {
             && self.called.queued_at_level.load(Ordering::SeqCst) == 0
             && !self.has_waiting();
         if !unused {
-            self.service.store(IN, Ordering::SeqCst);
+            self.service.store(IN_SERVICE, Ordering::SeqCst);
         }
         unused
     }
 
     /// The pool goes back onto the list, unless it is there. By the thread that has the lock of the list.
     pub(crate) fn enter_service(&self) -> bool {
-        self.service.swap(IN, Ordering::SeqCst) == OUT
+        self.service.swap(IN_SERVICE, Ordering::SeqCst) == OUT
     }
 }

@@ -47,6 +47,19 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         Ok(())
     }
 
+    /// Counts a rescuer's thread that is about to be started. False if the runtime is stopping.
+    pub(crate) fn count_rescuer(&self) -> bool {
+        // SeqCst: first it counts, then it looks whether the runtime is stopping; see "its end" in `run/rescue`. The thread that stops the runtime waits
+        // for what is counted (`tell_to_stop`).
+        self.reserved.fetch_add(1, Ordering::SeqCst);
+        P::model_fence();
+        let ends = self.is_stopping();
+        if ends {
+            self.reserved.fetch_sub(1, Ordering::SeqCst);
+        }
+        !ends
+    }
+
     /// Counts one more thread, if the limit allows. The count never exceeds the limit, not even for a moment: others would see it, and be
     /// refused.
     fn count_below_limit(&self) -> bool {

@@ -7,7 +7,7 @@
 //! # Who calls
 //! * A thread that fails to start a worker for a pool notes that in the pool's [`Hardship`](crate::pool::hardship::Hardship). The note
 //!   stays until a worker can be started.
-//! * The monitor ([`attend`]) looks at the pools in hardship on each of its looks. Where work waits and nothing has been started for
+//! * The monitor (`monitor/rescue`) looks at the pools in hardship on each of its looks. Where work waits and nothing has been started for
 //!   [`FIRST`](crate::pool::hardship::FIRST) since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`](crate::pool::hardship::INTERVAL).
 //!   What rescuers start does not count as started: else one of them could keep the others from being called.
 //! * The monitor's own thread is started with the first rescuer, for it could not be started then; so is the timer's, without which
@@ -55,162 +55,34 @@
 //!
 //! # Forks
 //! In the child there is no rescuer at first: most children `exec`. `Inner::rescuers_missing` is set, and the first thread that is to
-//! be started there, for whatever queue, has the monitor start the rescuers too ([`Inner::see_to_rescuers`]). Where
+//! be started there, for whatever queue, has the monitor start the rescuers too (`monitor/rescue`). Where
 //! that fails it is said once, and tried again while work waits.
 
 use core::num::NonZeroUsize;
-use core::time::Duration;
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Refused, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, Refused, ThreadSpec};
 
+use super::threads::Entry;
+use super::{Ran, Runner};
 use crate::config::{WorkerInfo, call_hook};
 use crate::context::Context;
 use crate::error::Error;
-use crate::forked;
 use crate::item::Item;
-use crate::item::account::Account;
 use crate::link::Link;
 use crate::pool::Pool;
 use crate::priority::{Favoured, MOST_FAVOURED, Priority};
 use crate::queue::Queue;
+use crate::queue::rescuer::Rescuer;
 use crate::queue::runtime::Inner;
-use crate::run::Entry;
-use crate::run::{Ran, Runner};
 use crate::worker::Worker;
 
 /// So many items in one place while others call.
 const BATCH: u32 = 16;
 /// What a rescuer asks for, as in the kernel: what it runs has waited for long enough.
 const PRIORITY: Priority = Priority { nice: MOST_FAVOURED, idle: false, slice: None };
-/// How often rescuers that could not be started in the child of a fork are tried again.
-const RETRY: Duration = Duration::from_millis(100);
-
-// ---- the pools ---------------------------------------------------------------------------------------------
-
-/// Calls the rescuers that are needed. By the monitor, on each of its looks, when it has done what it can to start workers. Whether
-/// it must look again soon, because some may be needed.
-pub(crate) fn attend<P: Platform>(inner: &Inner<P>, pools: &[Arc<Pool<P>>], now: Instant) -> bool {
-    inner.see_to_rescuers(now);
-    let mut any = false;
-    for pool in pools.iter().filter(|pool| pool.hardship.lasts()) {
-        if !pool.has_waiting() {
-            pool.hardship.begin_anew();
-            continue;
-        }
-        any = true;
-        if pool.hardship.is_due(pool.signature(), now) && !call(inner, pool) {
-            // Nothing that could be rescued. Something may come that can be.
-            pool.hardship.begin_anew();
-        }
-    }
-    any && inner.reserved.load(Ordering::Relaxed) != 0
-}
-
-/// Calls the rescuers of the queues that have something at the pool. Whether there were any.
-fn call<P: Platform>(inner: &Inner<P>, pool: &Arc<Pool<P>>) -> bool {
-    let mut any = false;
-    for queue in inner.live_queues() {
-        let Some(rescuer) = queue.rescuer() else { continue };
-        let Some(link) = waiting_link(&queue, pool) else { continue };
-        any = true;
-        if rescuer.call(pool) {
-            link.count_mayday();
-        }
-    }
-    any
-}
-
-/// A link of the queue of which something may wait at the pool. It may be one that runs, or waits elsewhere; none although
-/// something waits only where a worker will find it.
-fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Option<&'a Link<P>> {
-    let here = |link: &&Link<P>| Arc::ptr_eq(&link.pool, pool);
-    let kicked = || queue.domains().any(|domain| domain.kicker.is_active());
-    queue
-        .links_in_service()
-        .filter(here)
-        .find(|link| link.has_waiting())
-        .or_else(|| kicked().then(|| queue.links().find(here)).flatten())
-        // A helper of this pool may have it.
-        .or_else(|| {
-            let helped =
-                |link: &&Link<P>| link.pool.may_be_helped_by(&pool.key) && link.has_waiting();
-            queue.links_in_service().find(helped)
-        })
-}
-
-// ---- the rescuer -------------------------------------------------------------------------------------------
-
-/// The rescuer of one queue, which has it together with the thread.
-pub(crate) struct Rescuer<P: Platform> {
-    /// The pools that call, in the order in which they did. Taken by the monitor and the thread only.
-    calls: Mutex<VecDeque<Arc<Pool<P>>>, P>,
-    /// The thread's entry; null if there is no thread.
-    worker: P::AtomicPtr<Worker<P>>,
-    stopped: P::AtomicU32,
-    /// Of who starts or ends the thread.
-    turn: Mutex<(), P>,
-}
 
 impl<P: Platform> Rescuer<P> {
-    pub(crate) fn new() -> Self {
-        Rescuer {
-            // Room for a few, so that a call needs no memory where there is none.
-            calls: Mutex::new_in(VecDeque::with_capacity(8)),
-            worker: P::AtomicPtr::new(core::ptr::null_mut()),
-            stopped: P::AtomicU32::new(0),
-            turn: Mutex::new_in(()),
-        }
-    }
-
-    fn entry(&self) -> Option<&Worker<P>> {
-        // Acquire: pairs with the release in `start`.
-        // SAFETY: null, or an entry, which lives as long as the runtime; the queue and the thread keep that.
-        unsafe { self.worker.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// Its thread, if it has one now.
-    pub(crate) fn thread(&self) -> Option<P::Thread> {
-        self.entry().and_then(|worker| *worker.thread.lock())
-    }
-
-    /// The pool needs help. False if it has said so already.
-    fn call(&self, pool: &Arc<Pool<P>>) -> bool {
-        let mut calls = self.calls.lock();
-        if calls.iter().any(|known| Arc::ptr_eq(known, pool)) {
-            return false;
-        }
-        // CALL.
-        calls.push_back(Arc::clone(pool));
-        drop(calls);
-        if let Some(worker) = self.entry() {
-            // WAKE.
-            worker.parker.unpark();
-        }
-        true
-    }
-
-    fn take_call(&self) -> Option<Arc<Pool<P>>> {
-        self.calls.lock().pop_front()
-    }
-
-    fn has_calls(&self) -> bool {
-        !self.calls.lock().is_empty()
-    }
-
-    fn is_stopped(&self) -> bool {
-        // SeqCst: nothing else is to be ordered; the parker's permit brings it.
-        self.stopped.load(Ordering::SeqCst) != 0
-    }
-
-    /// Whether its thread runs an item that is counted there.
-    pub(crate) fn serves(&self, account: *const Account<P>) -> bool {
-        self.entry()
-            .is_some_and(|worker| worker.account() == account && worker.function().is_some())
-    }
-
     /// Starts the thread of the queue's rescuer, and those without which it would not be called. Nothing if they are there.
     ///
     /// # Errors
@@ -298,35 +170,6 @@ impl<P: Platform> Rescuer<P> {
                 Err(refused)
             }
         }
-    }
-
-    /// Ends the thread, for good; waits for its end where the caller wants to, and is not that thread itself. The queue is empty, and
-    /// nobody queues to it.
-    pub(crate) fn end(&self, wait: bool) {
-        let turn = self.turn.lock();
-        let worker = self.entry();
-        // First the handle: once the thread has ended, the entry is another one's.
-        let handle = worker.and_then(|worker| worker.handle.lock().take());
-        let within =
-            worker.is_some_and(|worker| *worker.thread.lock() == Some(P::current_thread()));
-        self.stopped.store(1, Ordering::SeqCst);
-        self.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
-        drop(turn);
-        if let Some(worker) = worker {
-            worker.parker.unpark();
-        }
-        if let Some((_, handle)) = handle.filter(|_| wait && !within) {
-            crate::context::blocking::<P, _>(|| P::join(handle));
-        }
-    }
-
-    /// There is no thread: it is the parent's. In the child of a fork.
-    pub(crate) fn after_fork_in_child(&self) {
-        forked::set(&self.worker, core::ptr::null_mut());
-        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. What the list had leaks.
-        unsafe { self.calls.renew(VecDeque::new()) };
-        // SAFETY: as above.
-        unsafe { self.turn.renew(()) };
     }
 }
 
@@ -455,48 +298,6 @@ impl<P: Platform> Own<'_, P> {
             return self.queue.domains().any(|domain| domain.kicker.is(item));
         }
         self.links.binary_search(&link).is_ok()
-    }
-}
-
-impl<P: Platform> Inner<P> {
-    /// Counts a rescuer's thread that is about to be started. False if the runtime is stopping.
-    pub(crate) fn count_rescuer(&self) -> bool {
-        // SeqCst: first it counts, then it looks whether the runtime is stopping; see "its end". The thread that stops the runtime waits
-        // for what is counted (`tell_to_stop`).
-        self.reserved.fetch_add(1, Ordering::SeqCst);
-        P::model_fence();
-        let ends = self.is_stopping();
-        if ends {
-            self.reserved.fetch_sub(1, Ordering::SeqCst);
-        }
-        !ends
-    }
-
-    /// In the child of a fork: starts the rescuers anew. By the monitor.
-    fn see_to_rescuers(&self, now: Instant) {
-        if self.services.rescuers_missing.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let last = self.rescuers_tried.load(Ordering::Relaxed);
-        if last != 0 && now.as_nanos() < last + RETRY.as_nanos() as u64 {
-            return;
-        }
-        self.rescuers_tried.store(now.as_nanos().max(1), Ordering::Relaxed);
-        // Before the queues are looked at: a fork after this sets it again, in the child.
-        self.services.rescuers_missing.store(0, Ordering::Relaxed);
-        for queue in self.live_queues() {
-            let Some(rescuer) = queue.rescuer() else { continue };
-            if let Err(error) = rescuer.start(&queue) {
-                if self.is_stopping() {
-                    return;
-                }
-                self.services.rescuers_missing.store(1, Ordering::Relaxed);
-                if last == 0 {
-                    P::warn(&error.to_string());
-                }
-                return;
-            }
-        }
     }
 }
 

@@ -140,11 +140,12 @@ fn lists_are_joined_in_order() {
 mod modelled {
     use nearq_model::Loom;
 
-    use super::super::{Rescuer, call, live};
+    use super::super::{Rescuer, live};
     use super::*;
     use crate::attributes::Kind;
     use crate::domain::Bounds;
     use crate::item::tests::{model_in_part, spawn};
+    use crate::monitor::rescue::call;
     use crate::queue::{Nature, Queue};
     use crate::run::Ran;
     use crate::workqueue::Workqueue;

@@ -1,0 +1,92 @@
+//! When the monitor calls rescuers, and starts them anew in the child of a fork (`run/rescue`).
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
+
+use crate::link::Link;
+use crate::pool::Pool;
+use crate::queue::Queue;
+use crate::queue::runtime::Inner;
+
+/// How often rescuers that could not be started in the child of a fork are tried again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Calls the rescuers that are needed. By the monitor, on each of its looks, when it has done what it can to start workers. Whether
+/// it must look again soon, because some may be needed.
+pub(crate) fn attend<P: Platform>(inner: &Inner<P>, pools: &[Arc<Pool<P>>], now: Instant) -> bool {
+    start_anew(inner, now);
+    let mut any = false;
+    for pool in pools.iter().filter(|pool| pool.hardship.lasts()) {
+        if !pool.has_waiting() {
+            pool.hardship.begin_anew();
+            continue;
+        }
+        any = true;
+        if pool.hardship.is_due(pool.signature(), now) && !call(inner, pool) {
+            // Nothing that could be rescued. Something may come that can be.
+            pool.hardship.begin_anew();
+        }
+    }
+    any && inner.reserved.load(Ordering::Relaxed) != 0
+}
+
+/// Calls the rescuers of the queues that have something at the pool. Whether there were any.
+pub(crate) fn call<P: Platform>(inner: &Inner<P>, pool: &Arc<Pool<P>>) -> bool {
+    let mut any = false;
+    for queue in inner.live_queues() {
+        let Some(rescuer) = queue.rescuer() else { continue };
+        let Some(link) = waiting_link(&queue, pool) else { continue };
+        any = true;
+        if rescuer.call(pool) {
+            link.count_mayday();
+        }
+    }
+    any
+}
+
+/// A link of the queue of which something may wait at the pool. It may be one that runs, or waits elsewhere; none although
+/// something waits only where a worker will find it.
+fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Option<&'a Link<P>> {
+    let here = |link: &&Link<P>| Arc::ptr_eq(&link.pool, pool);
+    let kicked = || queue.domains().any(|domain| domain.kicker.is_active());
+    queue
+        .links_in_service()
+        .filter(here)
+        .find(|link| link.has_waiting())
+        .or_else(|| kicked().then(|| queue.links().find(here)).flatten())
+        // A helper of this pool may have it.
+        .or_else(|| {
+            let helped =
+                |link: &&Link<P>| link.pool.may_be_helped_by(&pool.key) && link.has_waiting();
+            queue.links_in_service().find(helped)
+        })
+}
+
+/// In the child of a fork: starts the rescuers anew.
+fn start_anew<P: Platform>(inner: &Inner<P>, now: Instant) {
+    if inner.services.rescuers_missing.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let last = inner.rescuers_tried.load(Ordering::Relaxed);
+    if last != 0 && now.as_nanos() < last + RETRY.as_nanos() as u64 {
+        return;
+    }
+    inner.rescuers_tried.store(now.as_nanos().max(1), Ordering::Relaxed);
+    // Before the queues are looked at: a fork after this sets it again, in the child.
+    inner.services.rescuers_missing.store(0, Ordering::Relaxed);
+    for queue in inner.live_queues() {
+        let Some(rescuer) = queue.rescuer() else { continue };
+        if let Err(error) = rescuer.start(&queue) {
+            if inner.is_stopping() {
+                return;
+            }
+            inner.services.rescuers_missing.store(1, Ordering::Relaxed);
+            if last == 0 {
+                P::warn(&error.to_string());
+            }
+            return;
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The rescuer of a queue, as the queue has it: who calls, and its thread. What rescuers are for, and what one does: `run/rescue`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::forked;
+use crate::item::account::Account;
+use crate::pool::Pool;
+use crate::worker::Worker;
+
+/// The rescuer of one queue, which has it together with the thread.
+pub(crate) struct Rescuer<P: Platform> {
+    /// The pools that call, in the order in which they did. Taken by the monitor and the thread only.
+    calls: Mutex<VecDeque<Arc<Pool<P>>>, P>,
+    /// The thread's entry; null if there is no thread.
+    pub(crate) worker: P::AtomicPtr<Worker<P>>,
+    stopped: P::AtomicU32,
+    /// Of who starts or ends the thread.
+    pub(crate) turn: Mutex<(), P>,
+}
+
+impl<P: Platform> Rescuer<P> {
+    pub(crate) fn new() -> Self {
+        Rescuer {
+            // Room for a few, so that a call needs no memory where there is none.
+            calls: Mutex::new_in(VecDeque::with_capacity(8)),
+            worker: P::AtomicPtr::new(core::ptr::null_mut()),
+            stopped: P::AtomicU32::new(0),
+            turn: Mutex::new_in(()),
+        }
+    }
+
+    pub(crate) fn entry(&self) -> Option<&Worker<P>> {
+        // Acquire: pairs with the release in `start`.
+        // SAFETY: null, or an entry, which lives as long as the runtime; the queue and the thread keep that.
+        unsafe { self.worker.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Its thread, if it has one now.
+    pub(crate) fn thread(&self) -> Option<P::Thread> {
+        self.entry().and_then(|worker| *worker.thread.lock())
+    }
+
+    /// The pool needs help. False if it has said so already.
+    pub(crate) fn call(&self, pool: &Arc<Pool<P>>) -> bool {
+        let mut calls = self.calls.lock();
+        if calls.iter().any(|known| Arc::ptr_eq(known, pool)) {
+            return false;
+        }
+        // CALL.
+        calls.push_back(Arc::clone(pool));
+        drop(calls);
+        if let Some(worker) = self.entry() {
+            // WAKE.
+            worker.parker.unpark();
+        }
+        true
+    }
+
+    pub(crate) fn take_call(&self) -> Option<Arc<Pool<P>>> {
+        self.calls.lock().pop_front()
+    }
+
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.calls.lock().is_empty()
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        // SeqCst: nothing else is to be ordered; the parker's permit brings it.
+        self.stopped.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether its thread runs an item that is counted there.
+    pub(crate) fn serves(&self, account: *const Account<P>) -> bool {
+        self.entry()
+            .is_some_and(|worker| worker.account() == account && worker.function().is_some())
+    }
+
+    /// Ends the thread, for good; waits for its end where the caller wants to, and is not that thread itself. The queue is empty, and
+    /// nobody queues to it.
+    pub(crate) fn end(&self, wait: bool) {
+        let turn = self.turn.lock();
+        let worker = self.entry();
+        // First the handle: once the thread has ended, the entry is another one's.
+        let handle = worker.and_then(|worker| worker.handle.lock().take());
+        let within =
+            worker.is_some_and(|worker| *worker.thread.lock() == Some(P::current_thread()));
+        self.stopped.store(1, Ordering::SeqCst);
+        self.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
+        drop(turn);
+        if let Some(worker) = worker {
+            worker.parker.unpark();
+        }
+        if let Some((_, handle)) = handle.filter(|_| wait && !within) {
+            crate::context::blocking::<P, _>(|| P::join(handle));
+        }
+    }
+
+    /// There is no thread: it is the parent's. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        forked::set(&self.worker, core::ptr::null_mut());
+        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. What the list had leaks.
+        unsafe { self.calls.renew(VecDeque::new()) };
+        // SAFETY: as above.
+        unsafe { self.turn.renew(()) };
+    }
+}

@@ -1,0 +1,139 @@
+//! A queue's sets of links, and what it has for the threads that wait for it. How they are used: `flush`.
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use super::Queue;
+use crate::event::{Event, Notification};
+use crate::link::{DRAINING, Link};
+
+/// Sets of links at most.
+pub(crate) const SETS: usize = 8;
+
+/// What a queue has for those who wait for it.
+pub(crate) struct Flushing<P: Platform> {
+    pub(crate) event: Event<P>,
+    /// Rounds that led issuers to another set.
+    pub(crate) rounds: P::AtomicU64,
+    /// How often each set came into use anew.
+    pub(crate) turns: [P::AtomicU64; SETS],
+    /// Whether somebody was told that the queue refuses items.
+    pub(crate) warned: P::AtomicU32,
+}
+
+/// Which sets issuers use; part of what the configuration's lock protects.
+pub(crate) struct Sets {
+    /// The set in use.
+    pub(crate) current: usize,
+    /// Sets that there are.
+    pub(crate) made: usize,
+    /// Who drains; a shutdown is one.
+    pub(crate) drainers: u32,
+    /// Whether a shutdown is among them.
+    pub(crate) shut: bool,
+}
+
+impl Sets {
+    pub(crate) fn new() -> Self {
+        Sets { current: 0, made: 1, drainers: 0, shut: false }
+    }
+
+    /// Why the links of the set in use are watched.
+    pub(crate) fn watched(&self) -> u32 {
+        if self.drainers == 0 { 0 } else { DRAINING }
+    }
+
+    /// Nobody drains, unless the runtime is shut: who did is the parent's. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&mut self, shut: bool) {
+        self.shut = shut;
+        self.drainers = u32::from(shut);
+    }
+
+    /// Sets that there are.
+    pub(crate) fn made(&self) -> usize {
+        self.made
+    }
+
+    /// Who drains.
+    pub(crate) fn drainers(&self) -> u32 {
+        self.drainers
+    }
+}
+
+impl<P: Platform> Flushing<P> {
+    pub(crate) fn new() -> Self {
+        Flushing {
+            event: Event::new(),
+            rounds: P::AtomicU64::new(0),
+            turns: core::array::from_fn(|_| P::AtomicU64::new(0)),
+            warned: P::AtomicU32::new(0),
+        }
+    }
+
+    /// Nobody waits. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.event.after_fork_in_child();
+    }
+
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn turn(&self, set: usize) -> u64 {
+        // SeqCst: for a thread that has been told of the set, see "Nobody is forgotten". For a thread that sees a link with new items,
+        // acquire would be enough.
+        self.turns[set].load(Ordering::SeqCst)
+    }
+
+    /// The age of links that are made now.
+    pub(crate) fn age(&self) -> u64 {
+        self.rounds()
+    }
+}
+
+impl<P: Platform> Queue<P> {
+    /// Who is to be told after something has ended, or was cancelled, on a link.
+    #[cold]
+    pub(crate) fn tell_of(&self, link: &Link<P>) -> Notification<P> {
+        // Who waits for the link is told when it is drained: this is one of those after which it can be.
+        if link.is_watched() && self.flushing.event.is_awaited() && link.is_drained() {
+            self.flushing.event.take()
+        } else {
+            Notification::nobody()
+        }
+    }
+
+    /// Whether nothing is held back, on a pool or running, on any link, at one moment during the call.
+    ///
+    /// What has ended is read on all links first, then what is held back, then what has entered. If the sums are the same, then
+    /// on each link all that had entered by the time of the last read had ended at the time of the first. So nothing ran
+    /// then that could have queued something else, and what was held back would have been seen, or had entered since. Acquire reads are
+    /// enough for this order: a thread that sees that an item has ended also sees what that item had queued. That no thread goes to sleep
+    /// on an outdated answer is ensured by the event (`event`: MARK, then SEE).
+    pub(crate) fn is_empty(&self) -> bool {
+        loop {
+            let (newest, retired) = (self.newest_link(), self.first_retired());
+            let ended = sum(self.links_in_service().map(Link::ended));
+            let held: u64 = self.links_in_service().map(Link::held).sum();
+            let entered = sum(self.links_in_service().map(Link::entered));
+            if core::ptr::eq(newest, self.newest_link())
+                && core::ptr::eq(retired, self.first_retired())
+            {
+                return held == 0 && entered == ended;
+            }
+            // A link that came meanwhile, or was retired, was not looked at each time. To say no would be to wait for a notification: nobody
+            // notifies of a link on which nothing has ended.
+        }
+    }
+
+    /// Items that are held back, on pools or running, about.
+    pub(crate) fn left(&self) -> u64 {
+        let ended = sum(self.links_in_service().map(Link::ended));
+        let held: u64 = self.links_in_service().map(Link::held).sum();
+        held + u64::from(sum(self.links_in_service().map(Link::entered)).wrapping_sub(ended))
+    }
+}
+
+/// Counts of 32 bits, in 32 bits.
+fn sum(counts: impl Iterator<Item = u32>) -> u32 {
+    counts.fold(0, u32::wrapping_add)
+}
