@@ -1,10 +1,10 @@
 //! The plan of the house: which of our crates may use which. What is not in the plan is refused, so that a new
-//! arrow is a decision and not an accident. With it go the rules for the sources: `examples` and `errors`.
+//! arrow is a decision and not an accident. With it go the rules for the sources: `folders`, `examples` and `errors`.
 
 use std::path::Path;
 
 use crate::metadata::{self, Package};
-use crate::{errors, examples};
+use crate::{errors, examples, folders};
 
 /// A crate, what it may use, and what its tests may use besides.
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -85,13 +85,14 @@ pub(crate) fn check() -> Result<String, String> {
         return Err(format!("{}\nthe plan is in xtask/src/house.rs", offences.join("\n")));
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let offences = [examples::check(&root)?, errors::check(&root)?].concat();
+    let offences =
+        [folders::check(&root)?, examples::check(&root)?, errors::check(&root)?].concat();
     if !offences.is_empty() {
         return Err(offences.join("\n"));
     }
     let arrows: usize = members.iter().map(|package| package.uses.len()).sum();
     Ok(format!(
-        "{} crates, {arrows} arrows between them, all in the plan; examples and errors are as they should be",
+        "{} crates, {arrows} arrows between them, all in the plan, as are those between the folders of nearq-core; examples and errors are as they should be",
         members.len()
     ))
 }

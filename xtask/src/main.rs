@@ -9,6 +9,7 @@ mod counts;
 mod errors;
 mod examples;
 mod figures;
+mod folders;
 mod house;
 #[cfg(feature = "listing")]
 mod listing;

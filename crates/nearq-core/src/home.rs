@@ -23,7 +23,7 @@ use std::sync::Arc;
 use nearq_home::Nodes;
 use nearq_platform::{Linux, Platform};
 
-use crate::error::Error;
+use crate::base::error::Error;
 
 pub use choice::HomeChoice;
 pub(crate) use inside::Inside;

@@ -65,16 +65,24 @@
 //!   parent's for ever (`task`). The item whose function forked runs in the child as well (`fork`).
 
 pub(crate) mod account;
+pub(crate) mod batch;
 mod execution;
+pub(crate) mod extra;
+pub(crate) mod held;
 pub(crate) mod holds;
+pub(crate) mod inbox;
 pub(crate) mod later;
+pub(crate) mod list;
+pub(crate) mod sight;
+pub(crate) mod stamp;
+pub(crate) mod stand_in;
 
 use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::extra::Attachment;
-use crate::stamp::Stamp;
+use crate::item::extra::Attachment;
+use crate::item::stamp::Stamp;
 use account::Account;
 
 pub(crate) const PENDING: u64 = 1;
@@ -367,9 +375,9 @@ impl<P: Platform> Item<P> {
                     return None;
                 }
             } else if word & LOCKED != 0 {
-                crate::pause::for_holder::<P>(&mut attempt);
+                crate::base::pause::for_holder::<P>(&mut attempt);
             } else if word & STALE != 0 {
-                if let Some(node) = crate::stand_in::claim(item) {
+                if let Some(node) = crate::item::stand_in::claim(item) {
                     return Some(node);
                 }
             } else if this.change(word, word | PENDING) {
@@ -515,8 +523,8 @@ impl<P: Platform> Item<P> {
 
     /// In the child of a fork, for an item of the runtime itself: it is idle, with one handle.
     pub(crate) fn reset_after_fork_in_child(&self) {
-        crate::forked::set(&self.state, REFERENCE | epoch::<P>());
-        crate::forked::set(&self.account, core::ptr::null_mut());
+        crate::base::forked::set(&self.state, REFERENCE | epoch::<P>());
+        crate::base::forked::set(&self.account, core::ptr::null_mut());
     }
 
     /// Makes `extra` know of none of the parent's threads. By who has the item to itself; `word` is what the parent left.

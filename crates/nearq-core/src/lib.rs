@@ -33,131 +33,64 @@
 //! | `task`, `future`, `ending`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, how it ends, and who waits for it |
 //! | `work`, `waiting`, `workqueue`, `settings`, `default`, `error` | what users see |
 
-mod admission;
-mod at_home;
-mod attributes;
-mod balance;
-mod batch;
-mod bell;
-mod broken;
-mod builder;
-mod by_pool;
-mod config;
-mod context;
-mod credits;
-#[cfg(target_os = "linux")]
-mod default;
-mod delayed;
-mod domain;
-mod ending;
-mod error;
-mod event;
-mod executing;
-mod extra;
-mod flush;
-mod fork;
-mod forked;
-mod freeze;
-mod future;
-mod gate;
-mod handle;
-mod held;
-mod histogram;
-mod hogs;
+mod base;
 mod home;
-mod homes;
-mod idle;
-mod inbox;
-mod info;
 mod item;
-mod join;
-mod kept;
-mod kicker;
-mod level;
-mod link;
-mod list;
-mod look;
+mod layout;
+mod limit;
 mod monitor;
-mod near;
-mod node_homes;
 #[cfg_attr(
     not(feature = "observe"),
-    allow(dead_code, unused_imports, reason = "nobody can look on")
+    allow(dead_code, unused_imports, reason = "no reader can be made")
 )]
 mod observe;
-mod outcome;
-mod pad;
-mod pause;
-mod place;
-mod points;
 mod pool;
-mod priority;
 mod queue;
-mod readers;
-mod report;
 mod run;
 mod runtime;
-mod scope;
-mod serving;
-mod set;
-mod settings;
-mod shared;
-mod shutdown;
-mod sight;
 #[cfg(any(test, feature = "slice"))]
 #[doc(hidden)]
 pub mod slice;
-mod stall;
-mod stamp;
-mod stand_in;
-mod table;
 mod task;
 mod timer;
-mod turn;
-mod variables;
-mod waiting;
-mod watch;
-mod wheel;
-mod work;
-mod worker;
-mod workqueue;
+mod user;
 
-pub use at_home::{AtHome, AtHomeForGood};
-pub use attributes::Attributes;
-pub use builder::RuntimeBuilder;
-pub use config::WorkerInfo;
-#[doc(hidden)]
-pub use default::attend_default;
-pub use default::{
-    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
-    system_unbound_long,
-};
-pub use domain::{Domain, DomainLimit};
-pub use error::Error;
-pub use flush::{DrainedQueue, FlushedQueue};
-pub use handle::QueueHandle;
-pub use histogram::{TimeClass, Times};
+pub use base::error::Error;
+pub use base::outcome::{JoinError, Panic};
 pub use home::{Home, HomeChoice, QueueMemory, Registered};
-pub use info::{PoolInfo, WorkerState};
-pub use join::JoinHandle;
-pub use link::{InHand, LinkStatistics};
-pub use look::{RunningNow, WaitingNow};
+pub use layout::attributes::Attributes;
+pub use layout::domain::{Domain, DomainLimit};
+pub use limit::link::{InHand, LinkStatistics};
 pub use nearq_home::{NoHome, Weights, WrongWeight};
 pub use nearq_platform::Residency;
 pub use nearq_topology::{CpuSet, Scope};
-pub use node_homes::NodeHomes;
+pub use observe::histogram::{TimeClass, Times};
 pub use observe::{TraceEvent, TraceKind};
-pub use outcome::{JoinError, Panic};
+pub use queue::flush::{DrainedQueue, FlushedQueue};
 pub use queue::runtime::Runtime;
-pub use readers::{Timing, Tracer};
-pub use report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
-pub use scope::Scope as BorrowScope;
-pub use set::{JoinNext, JoinSet};
-pub use settings::WorkqueueBuilder;
-pub use shutdown::{RunningItem, StillRunning, WaitingItems};
-pub use waiting::Flushed;
-pub use work::Work;
-pub use workqueue::Workqueue;
+pub use runtime::config::WorkerInfo;
+pub use runtime::report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
+pub use task::join::JoinHandle;
+pub use task::waiting::Flushed;
+pub use task::work::Work;
+pub use user::at_home::{AtHome, AtHomeForGood};
+pub use user::builder::RuntimeBuilder;
+#[doc(hidden)]
+pub use user::default::attend_default;
+pub use user::default::{
+    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
+    system_unbound_long,
+};
+pub use user::handle::QueueHandle;
+pub use user::info::{PoolInfo, WorkerState};
+pub use user::look::{RunningNow, WaitingNow};
+pub use user::node_homes::NodeHomes;
+pub use user::readers::{Timing, Tracer};
+pub use user::scope::Scope as BorrowScope;
+pub use user::set::{JoinNext, JoinSet};
+pub use user::settings::WorkqueueBuilder;
+pub use user::shutdown::{RunningItem, StillRunning, WaitingItems};
+pub use user::workqueue::Workqueue;
 
 /// Says what the current item does, for who looks at the worker; cut to 31 bytes, gone when the item ends.
 /// Nothing happens outside a worker.
@@ -167,7 +100,7 @@ pub fn set_description(text: &str) {
 
 /// As [`set_description`], on the platform that the type says.
 pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
-    context::with_current::<P, _>(|context| {
+    pool::context::with_current::<P, _>(|context| {
         context.worker.set_description(text);
         context.look_after.set(true);
     });
@@ -195,5 +128,5 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
 /// # Panics
 /// If `f` does.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
-    context::blocking::<nearq_platform::Linux, R>(f)
+    pool::context::blocking::<nearq_platform::Linux, R>(f)
 }

@@ -5,18 +5,22 @@
 //! and hands accordingly (`balance`). With nothing waiting it sleeps, without a time-out: an idle process makes no wake-ups. What wakes it,
 //! and how its thread is started: `pool/alarm`.
 
+pub(crate) mod balance;
+pub(crate) mod by_pool;
 pub(crate) mod rescue;
+pub(crate) mod stall;
+pub(crate) mod watch;
 
 use core::time::Duration;
 
 use nearq_platform::{Platform, Refused, ThreadSpec};
 
-use crate::balance::{Adjusted, Balance};
+use crate::monitor::balance::{Adjusted, Balance};
+use crate::monitor::stall::Stalls;
+use crate::monitor::watch::Watcher;
 use crate::pool::alarm::{self, Task};
 use crate::queue::runtime::Inner;
 use crate::runtime::until_retry;
-use crate::stall::Stalls;
-use crate::watch::Watcher;
 
 /// How often the armed monitor looks: a worker that falls asleep is noticed after half of that on average. To wake up and go to sleep
 /// again takes some 15 us where the CPUs are virtual ones, and a look as much again where all workers run: below 1 % of a CPU.

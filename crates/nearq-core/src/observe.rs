@@ -8,10 +8,11 @@
 //! Readers (`readers`): `Timing`, which wants the times of all queues, and `Tracer`, which wants the events of one queue or of all. They are
 //! counted under the lock of `readers`, a leaf. Who changes that goes through the queues afterwards (`Queue::follow_readers`, with
 //! the queue's configuration locked), and a queue that is made looks once more after it was put on the list; as with the freezer.
-//! What a queue is told is a bit of its links, [`OBSERVED`](crate::link::OBSERVED), and [`Observed`].
+//! What a queue is told is a bit of its links, [`OBSERVED`](crate::limit::link::OBSERVED), and [`Observed`].
 //!
 //! What a stamp is, says `stamp`. All else is counts, and Relaxed. A sample is lost where a stamp meets a change; no item is.
 
+pub(crate) mod histogram;
 mod sampler;
 mod tape;
 
@@ -20,9 +21,9 @@ use core::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
-use crate::forked;
-use crate::histogram::{Histogram, Times};
-use crate::stamp::Stamp;
+use crate::base::forked;
+use crate::item::stamp::Stamp;
+use crate::observe::histogram::{Histogram, Times};
 
 pub(crate) use sampler::power_of;
 use sampler::{Budget, Rate};

@@ -26,15 +26,21 @@
 
 pub(crate) mod alarm;
 mod calling;
+pub(crate) mod context;
 pub(crate) mod hardship;
 mod homed;
 pub(crate) mod homes;
 mod hooks;
+pub(crate) mod idle;
+pub(crate) mod level;
 mod members;
+pub(crate) mod place;
 mod service;
 pub(crate) mod services;
 mod siblings;
+pub(crate) mod table;
 mod threads;
+pub(crate) mod worker;
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -42,18 +48,18 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::attributes::PoolKey;
-use crate::batch::CAPACITY;
-use crate::forked;
-use crate::idle::Idle;
-use crate::inbox::Inbox;
+use crate::base::forked;
+use crate::base::pad::Padded;
 use crate::item::account::Account;
+use crate::item::batch::CAPACITY;
+use crate::item::inbox::Inbox;
+use crate::item::list::List;
+use crate::item::sight::Sight;
 use crate::item::{Item, Started};
-use crate::level::{Level, leave};
-use crate::list::List;
-use crate::pad::Padded;
-use crate::sight::Sight;
-use crate::worker::Worker;
+use crate::layout::attributes::PoolKey;
+use crate::pool::idle::Idle;
+use crate::pool::level::{Level, leave};
+use crate::pool::worker::Worker;
 
 use hardship::Hardship;
 use homed::Homed;

@@ -8,25 +8,28 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
 
-use crate::admission::{Admission, Entry};
-use crate::attributes::{Attributes, Kind, Layout, Places};
-use crate::domain::{Bounds, DomainLimit};
-use crate::error::Error;
-use crate::forked;
-use crate::gate::Gate;
+use crate::base::error::Error;
+use crate::base::forked;
+use crate::base::gate::Gate;
+use crate::base::kept::Kept;
+use crate::base::pad::Padded;
 use crate::item::{Epoch, Item, Spot};
-use crate::kept::Kept;
-use crate::link::{HOMED, InHand, Link, LinkStatistics, OBSERVED};
+use crate::layout::attributes::{Attributes, Kind, Layout, Places};
+use crate::layout::domain::{Bounds, DomainLimit};
+use crate::layout::priority::Priority;
+use crate::limit::admission::{Admission, Entry};
+use crate::limit::link::{HOMED, InHand, Link, LinkStatistics, OBSERVED};
 use crate::observe::Observed;
-use crate::pad::Padded;
-use crate::priority::Priority;
 use crate::queue::runtime::{Inner, Runtime};
 
 mod change;
+pub(crate) mod delay;
 mod delayed;
 mod end;
+pub(crate) mod flush;
 mod homes;
 mod owner;
+pub(crate) mod points;
 pub(crate) mod rescuer;
 mod retired;
 pub(crate) mod runtime;
@@ -123,7 +126,7 @@ impl<P: Platform> Queue<P> {
         attributes: Attributes,
         bounds: Bounds,
     ) -> Arc<Self> {
-        let queue = crate::shared::exposed(Queue {
+        let queue = crate::base::shared::exposed(Queue {
             id: runtime.inner().number_queue(),
             name,
             kind,
@@ -265,7 +268,7 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn send_by(&self, item: NonNull<Item<P>>, cpu: usize, way: Way) -> bool {
         let link = self.link_for(cpu);
         // SAFETY: PENDING keeps the item alive.
-        crate::points::queued(link, unsafe { item.as_ref() }, cpu);
+        crate::queue::points::queued(link, unsafe { item.as_ref() }, cpu);
         if link.manner() & (OBSERVED | HOMED) != 0 {
             return self.send_otherwise(link, item, cpu, way);
         }

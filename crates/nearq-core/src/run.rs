@@ -22,21 +22,21 @@ use std::sync::Arc;
 
 use nearq_platform::{Instant, PAUSE, Platform};
 
-use crate::batch::CAPACITY;
-use crate::broken::Broken;
-use crate::context::{self, Context, Surplus};
+use crate::base::broken::Broken;
 use crate::home::{Wanted, WorkerMemory};
 use crate::item::account::Account;
+use crate::item::batch::CAPACITY;
+use crate::item::stamp::Stamp;
+use crate::item::stand_in::{self, Arrived};
 use crate::item::{Executed, Item, Started};
-use crate::kicker;
-use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
-use crate::place::Place;
+use crate::limit::kicker;
+use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
 use crate::pool::Pool;
+use crate::pool::context::{self, Context, Surplus};
+use crate::pool::place::Place;
+use crate::pool::worker::Worker;
 use crate::queue::runtime::Inner;
 use crate::runtime::until_retry;
-use crate::stamp::Stamp;
-use crate::stand_in::{self, Arrived};
-use crate::worker::Worker;
 
 /// How long a worker keeps its place while pools of its level wait for one. Long beside a wake-up (some 10 us),
 /// short beside what a person notices.
@@ -353,7 +353,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.context.executing.item.set(item.as_ptr().cast());
         // SAFETY: the item's RUNNING is ours, and the table is the item's own.
         let execute = || unsafe { (table.execute)(item) };
-        let execute = || crate::points::run(served, item.as_ptr(), table, execute);
+        let execute = || crate::queue::points::run(served, item.as_ptr(), table, execute);
         let manner = served.manner();
         let executed = if manner == 0 {
             execute()

@@ -12,25 +12,28 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 use nearq_topology::{CpuSet, Topology};
 
-use crate::attributes::{Attributes, Kind, Layout, Surroundings};
-use crate::config::{Beginning, Config};
-use crate::error::Error;
-use crate::hogs::Hogs;
-use crate::kept::Kept;
-use crate::level::Level;
+use crate::base::error::Error;
+use crate::base::kept::Kept;
+use crate::layout::attributes::{Attributes, Kind, Layout, Surroundings};
+use crate::layout::priority::Priorities;
 use crate::observe::Observation;
 use crate::pool::Pool;
+use crate::pool::level::Level;
 use crate::pool::services::Services;
-use crate::priority::Priorities;
+use crate::runtime::config::{Beginning, Config};
+use crate::runtime::hogs::Hogs;
 use crate::timer::Timer;
 use phase::{Freezer, Shutdown};
 use pools::Pools;
 
+pub(crate) mod config;
+pub(crate) mod hogs;
 mod hosts;
 mod limit;
 mod orphans;
 mod phase;
 mod pools;
+pub(crate) mod report;
 mod retry;
 mod threads;
 
@@ -185,7 +188,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// One reference more.
     pub(crate) fn shared(&self) -> Arc<Self> {
         // SAFETY: the handle's `start` has made it so, and the caller keeps it alive.
-        unsafe { crate::shared::share(self) }
+        unsafe { crate::base::shared::share(self) }
     }
 
     pub(crate) fn surroundings(&self) -> Arc<Surroundings> {

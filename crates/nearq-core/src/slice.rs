@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Parker, Platform, ThreadSpec};
 
-use crate::idle::{Idle, Wakeup};
-use crate::inbox::Inbox;
+use crate::item::inbox::Inbox;
 use crate::item::{Epoch, Finished, Item, Started};
-use crate::work::Work;
-use crate::worker::{Table, Worker};
+use crate::pool::idle::{Idle, Wakeup};
+use crate::pool::worker::{Table, Worker};
+use crate::task::work::Work;
 
 /// One pool with one worker.
 pub struct Slice<P: Platform> {

@@ -26,18 +26,23 @@
 //!   (`item`), and whoever has its handle takes it for cancelled. Nobody touches its stage: it may be half moved.
 //! * The memory is one allocation, freed by who ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
 
+pub(crate) mod future;
+pub(crate) mod join;
+pub(crate) mod waiting;
+pub(crate) mod work;
+
 use core::ptr::NonNull;
 use core::task::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
+use crate::base::outcome::{JoinError, Panic, contain};
 use crate::item::{
     ASLEEP, CANCELLED, CHANGING, DONE, Executed, Item, ItemTable, PENDING, POLLED, REFERENCE,
     RUNNING, is_of_this_process,
 };
-use crate::join::{JoinHandle, Kind};
-use crate::outcome::{JoinError, Panic, contain};
+use crate::task::join::{JoinHandle, Kind};
 
 /// Who else wants to know what becomes of a task; a part of the task itself.
 pub(crate) trait Owner<P: Platform>: Send + 'static {

@@ -44,6 +44,7 @@ mod hands;
 mod inbox;
 mod leavings;
 mod node;
+pub(crate) mod wheel;
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -54,9 +55,9 @@ use nearq_platform::{
     Atomic, AtomicInt, Instant, Ordering, PAUSE, Parker, Platform, Refused, ThreadSpec,
 };
 
-use crate::forked;
-use crate::pad::Padded;
-use crate::priority::{Favoured, Priority};
+use crate::base::forked;
+use crate::base::pad::Padded;
+use crate::layout::priority::{Favoured, Priority};
 use hands::Hands;
 use inbox::Inbox;
 use leavings::Leavings;

@@ -6,7 +6,7 @@ use nearq_home::Nodes;
 use nearq_platform::{MemoryPolicy, Platform, Residency};
 
 use super::{Home, Homes, Inside};
-use crate::error::Error;
+use crate::base::error::Error;
 
 /// Pages that are looked up of one range, and of all the memory of a dynamic home: some 0.1 ms.
 pub(super) const SAMPLES: usize = 256;

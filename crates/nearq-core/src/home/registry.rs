@@ -22,7 +22,7 @@ use nearq_topology::{CpuSet, Topology};
 use super::choice::HomeChoice;
 use super::inside::Inside;
 use super::map::Map;
-use crate::forked;
+use crate::base::forked;
 
 /// The memory policy of the program before there were homes.
 #[derive(Debug, PartialEq, Eq)]

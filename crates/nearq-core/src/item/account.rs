@@ -13,7 +13,7 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 
 use super::Item;
-use crate::event::Notification;
+use crate::base::event::Notification;
 
 /// Where queueings are counted: that with which a link begins.
 pub(crate) struct Account<P: Platform> {

@@ -30,7 +30,7 @@ use core::ptr::NonNull;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{EMPTY, Finished, Item, LOCKED, PENDING, REFERENCE, RUNNING, STALE, is_abandoned};
-use crate::executing::outside_item;
+use crate::base::executing::outside_item;
 
 /// More holds than there is memory for.
 const TOO_MANY: u32 = u32::MAX / 2;

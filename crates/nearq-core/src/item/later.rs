@@ -10,7 +10,7 @@ use nearq_platform::Platform;
 
 use super::Item;
 use super::account::Owner;
-use crate::held::Held;
+use crate::item::held::Held;
 use crate::timer::TimerNode;
 
 /// That with which the record of a delayed item begins.
@@ -82,6 +82,6 @@ impl<P: Platform> Launch<P> {
         let item = self.item;
         self.go();
         // SAFETY: the reference is given back here.
-        crate::executing::outside_item::<P>(|| unsafe { Item::let_go(item) });
+        crate::base::executing::outside_item::<P>(|| unsafe { Item::let_go(item) });
     }
 }

@@ -9,14 +9,14 @@ use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
 
 use super::{Epoch, Finished, Item, ItemTable, Started};
-use crate::context::Context;
-use crate::inbox::Inbox;
-use crate::link::{Link, push_deferred};
-use crate::list::List;
+use crate::item::inbox::Inbox;
+use crate::item::list::List;
+use crate::item::stand_in::{self, Arrived};
+use crate::limit::link::{Link, push_deferred};
 use crate::pool::Pool;
-use crate::stand_in::{self, Arrived};
-use crate::work::Work;
-use crate::worker::Worker;
+use crate::pool::context::Context;
+use crate::pool::worker::Worker;
+use crate::task::work::Work;
 
 type AtomicU32 = <Loom as Platform>::AtomicU32;
 

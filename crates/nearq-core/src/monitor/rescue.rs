@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
-use crate::link::Link;
+use crate::limit::link::Link;
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::queue::runtime::Inner;

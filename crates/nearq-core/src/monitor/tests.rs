@@ -6,8 +6,8 @@ use nearq_model::Loom;
 use nearq_platform::Platform;
 
 use super::{Task, disarm};
-use crate::admission::tests::{Stub, idle};
 use crate::item::tests::model;
+use crate::limit::admission::tests::{Stub, idle};
 
 #[test]
 fn one_pushes_while_the_monitor_goes_to_sleep() {

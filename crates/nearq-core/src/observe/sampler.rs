@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 
-use crate::pad::Padded;
+use crate::base::pad::Padded;
 
 /// One item of 2^20, at the least.
 const MOST_POWER: u32 = 20;

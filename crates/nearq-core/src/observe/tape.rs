@@ -10,7 +10,7 @@ use core::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::pad::Padded;
+use crate::base::pad::Padded;
 
 /// Events that are kept, over all rings.
 const EVENTS: usize = 32 * 1024;

@@ -15,7 +15,7 @@ use core::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Instant, Ordering, Parker, Platform, Refused};
 
-use crate::forked;
+use crate::base::forked;
 
 /// How often its thread is tried to be started before it is left to the next push: some 80 ms with the pauses.
 const TRIES: u32 = 14;

@@ -16,7 +16,7 @@
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Pool;
-use crate::idle::Wakeup;
+use crate::pool::idle::Wakeup;
 
 /// Pools that a pusher looks at for a free core: a look costs it a line that others write.
 const POOLS_LOOKED_AT: usize = 8;

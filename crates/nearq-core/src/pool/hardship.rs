@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
-use crate::forked;
+use crate::base::forked;
 
 /// A pool whose workers could not be started, and that has started nothing for so long, calls. As in the kernel.
 pub(crate) const FIRST: Duration = Duration::from_millis(10);

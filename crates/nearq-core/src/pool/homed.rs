@@ -16,7 +16,7 @@ impl<P: Platform> Homed<P> {
     }
 
     pub(super) fn after_fork_in_child(&self) {
-        crate::forked::set(&self.count, 0);
-        crate::forked::set(&self.open, 0);
+        crate::base::forked::set(&self.count, 0);
+        crate::base::forked::set(&self.open, 0);
     }
 }

@@ -27,8 +27,8 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 
 use super::Pool;
 use crate::item::Item;
-use crate::list::List;
-use crate::worker::Worker;
+use crate::item::list::List;
+use crate::pool::worker::Worker;
 
 /// Items at the front of a list among which a helper chooses. More would keep its lock for too long: each is a cache line of another
 /// node.
@@ -185,11 +185,11 @@ impl<P: Platform> Pool<P> {
         // Relaxed: a thread that has seen an item wait sees it counted; see `push_homed`.
         if self.homed.count.load(Ordering::Relaxed) == 0 {
             *noted = None;
-            crate::forked::set(&self.homed.open, 0);
+            crate::base::forked::set(&self.homed.open, 0);
             return;
         }
         if !waits {
-            crate::forked::set(&self.homed.open, 0);
+            crate::base::forked::set(&self.homed.open, 0);
             self.put_right(noted, now);
             return;
         }
@@ -204,7 +204,7 @@ impl<P: Platform> Pool<P> {
         let open = noted
             .as_ref()
             .is_some_and(|noted| taken.wrapping_sub(noted.taken) < noted.waiting as u64);
-        crate::forked::set(&self.homed.open, u32::from(open));
+        crate::base::forked::set(&self.homed.open, u32::from(open));
         let count = self.homed.count.load(Ordering::Relaxed);
         *noted = Some(Noted { at: now, taken, waiting, count });
     }

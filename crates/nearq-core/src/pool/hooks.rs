@@ -26,8 +26,8 @@
 use nearq_platform::{AtomicInt, Ordering, Platform};
 
 use super::Pool;
-use crate::idle::Wakeup;
-use crate::worker::Worker;
+use crate::pool::idle::Wakeup;
+use crate::pool::worker::Worker;
 
 impl<P: Platform> Pool<P> {
     /// The new worker, which is the caller and counts as searching, begins with foreign code.

@@ -9,11 +9,11 @@ use nearq_platform::{Atomic, Platform};
 use super::Pool;
 use super::alarm::Alarm;
 use super::hardship::Denied;
-use crate::broken::Variant;
-use crate::event::Event;
+use crate::base::broken::Variant;
+use crate::base::event::Event;
 use crate::home::Homes;
-use crate::table::Table;
-use crate::worker::Worker;
+use crate::pool::table::Table;
+use crate::pool::worker::Worker;
 
 /// What all pools of a runtime share.
 pub(crate) struct Services<P: Platform> {

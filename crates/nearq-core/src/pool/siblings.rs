@@ -3,9 +3,9 @@
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Pool;
-use crate::attributes::PoolKey;
-use crate::broken::Broken;
-use crate::worker::Worker;
+use crate::base::broken::Broken;
+use crate::layout::attributes::PoolKey;
+use crate::pool::worker::Worker;
 
 impl<P: Platform> Pool<P> {
     pub(super) fn siblings(&self) -> impl Iterator<Item = &Pool<P>> {

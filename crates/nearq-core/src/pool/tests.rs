@@ -6,9 +6,9 @@ use nearq_model::Loom;
 use nearq_platform::Platform;
 
 use super::Pool;
-use crate::admission::tests::{Stub, idle};
 use crate::item::tests::model;
-use crate::worker::Worker;
+use crate::limit::admission::tests::{Stub, idle};
+use crate::pool::worker::Worker;
 
 /// A worker of the pool, which sleeps.
 fn one_asleep(pool: &Pool<Loom>) -> &Worker<Loom> {

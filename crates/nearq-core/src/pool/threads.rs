@@ -26,7 +26,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Pool;
 use super::hardship::Denied;
-use crate::worker::Worker;
+use crate::pool::worker::Worker;
 
 /// How long a worker of a pool that no queue uses sleeps before it ends. Not zero, so that a queue that is made again at once still finds
 /// it.
@@ -36,7 +36,7 @@ impl<P: Platform> Pool<P> {
     /// One reference more.
     pub(crate) fn shared(&self) -> Arc<Self> {
         // SAFETY: `Inner::make_pool` has made it so, and the caller keeps it alive.
-        unsafe { crate::shared::share(self) }
+        unsafe { crate::base::shared::share(self) }
     }
 
     /// One more queue uses the pool, or uses it no more.
@@ -48,7 +48,7 @@ impl<P: Platform> Pool<P> {
         // DROP. Relaxed: the permit publishes it.
         } else if self.users.fetch_sub(1, Ordering::Relaxed) == 1 {
             // Relaxed: a hint (`free_entry`).
-            crate::forked::set(&self.services().has_unused, 1);
+            crate::base::forked::set(&self.services().has_unused, 1);
             // TELL.
             self.entries().for_each(|worker| worker.parker.unpark());
             self.bury();

@@ -21,14 +21,14 @@ use nearq_lock::MutexGuard;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{Config, LinkTable, Queue};
-use crate::admission::Admission;
-use crate::attributes::{Attributes, Kind, Layout};
-use crate::domain::{Bounds, Domain};
-use crate::error::Error;
-use crate::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
-use crate::pad::Padded;
+use crate::base::error::Error;
+use crate::base::pad::Padded;
+use crate::layout::attributes::{Attributes, Kind, Layout};
+use crate::layout::domain::{Bounds, Domain};
+use crate::layout::priority::Priority;
+use crate::limit::admission::Admission;
+use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
 use crate::pool::Pool;
-use crate::priority::Priority;
 
 /// The links by their sets and pools, the domains, and the tables: to find them in, however many there are.
 pub(super) struct Known<P: Platform> {

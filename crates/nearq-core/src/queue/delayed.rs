@@ -7,8 +7,8 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{Queue, Way};
-use crate::broken::Broken;
-use crate::error::Error;
+use crate::base::broken::Broken;
+use crate::base::error::Error;
 use crate::item::{Item, PENDING};
 
 impl<P: Platform> Queue<P> {
@@ -54,7 +54,7 @@ impl<P: Platform> Queue<P> {
         // SAFETY: the caller has a handle.
         let header = unsafe { item.as_ref() };
         let held = header.lock();
-        let armed = !shut && crate::delayed::arm(&held, self, cpu, deadline);
+        let armed = !shut && crate::queue::delay::arm(&held, self, cpu, deadline);
         held.unlock();
         if armed {
             self.inner().timer.see_to_the_thread();
@@ -96,12 +96,12 @@ impl<P: Platform> Queue<P> {
             let held = header.lock();
             let Some(cancelled) = held.cancel() else {
                 held.unlock();
-                crate::pause::for_holder::<P>(&mut attempt);
+                crate::base::pause::for_holder::<P>(&mut attempt);
                 continue;
             };
             let armed = !delay.is_zero()
                 && !self.inner().is_shut()
-                && crate::delayed::arm(&held, self, cpu, deadline);
+                && crate::queue::delay::arm(&held, self, cpu, deadline);
             // Else it is pending again, or disabled, or the runtime ends.
             let is_pending = held.word() & PENDING != 0;
             held.unlock();

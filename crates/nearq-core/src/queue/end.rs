@@ -7,8 +7,8 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Queue;
-use crate::admission::Admission;
 use crate::item::Started;
+use crate::limit::admission::Admission;
 
 impl<P: Platform> Queue<P> {
     /// Runs `f`, unless the queue is being dropped; whether it ran. By a thread that has a reference and no handle.
@@ -41,7 +41,7 @@ impl<P: Platform> Queue<P> {
             while let Some(item) = link.pool.take_one(is_own) {
                 // SAFETY: it came off a list, so its PENDING is ours.
                 if unsafe { item.as_ref() }.start() == Started::Yes {
-                    crate::kicker::carry_out(&link.pool, item);
+                    crate::limit::kicker::carry_out(&link.pool, item);
                 }
             }
         }

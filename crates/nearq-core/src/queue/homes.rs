@@ -16,11 +16,11 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{LinkTable, Queue};
-use crate::attributes::Kind;
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::home::{Home, Inside, QueueMemory};
 use crate::item::{AWAY, Item, Spot};
-use crate::link::{HOMED, Link};
+use crate::layout::attributes::Kind;
+use crate::limit::link::{HOMED, Link};
 
 /// How an item comes to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ impl<P: Platform> Queue<P> {
             0 => node,
             _ => {
                 // SAFETY: a node that is away and about to be sent stands in for an item.
-                let target = unsafe { crate::stand_in::target_of(node) };
+                let target = unsafe { crate::item::stand_in::target_of(node) };
                 // SAFETY: the node keeps it alive.
                 unsafe { target.as_ref() }
             }
@@ -176,7 +176,7 @@ impl<P: Platform> Queue<P> {
         if !self.inner().services.homes.inherits() {
             return None;
         }
-        let home = crate::context::home_of_caller(&raw const self.inner().services)?;
+        let home = crate::pool::context::home_of_caller(&raw const self.inner().services)?;
         let node = home.inside().node();
         if way == Way::New {
             item.attachment.give_home(home);

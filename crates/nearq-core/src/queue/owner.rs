@@ -6,11 +6,11 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 
 use super::Queue;
-use crate::broken::Broken;
-use crate::event::Notification;
+use crate::base::broken::Broken;
+use crate::base::event::Notification;
 use crate::item::Item;
 use crate::item::account::{Account, Leftover, Owner};
-use crate::link::Link;
+use crate::limit::link::Link;
 
 impl<P: Platform> Link<P> {
     /// The queue that the link belongs to.
@@ -24,7 +24,7 @@ impl<P: Platform> Link<P> {
 
 /// Whether the caller is a worker that serves `queue` right now.
 pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
-    crate::serving::serves_owner::<P>(queue.cast())
+    crate::limit::serving::serves_owner::<P>(queue.cast())
 }
 
 /// The link whose account that is.
@@ -73,7 +73,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
     fn end_visit(&self) -> Option<Leftover<P>> {
         self.gate.end_visit(|| {
             // SAFETY: `new` has made it so, and the visit keeps it alive.
-            let own: Arc<Self> = unsafe { crate::shared::share(self) };
+            let own: Arc<Self> = unsafe { crate::base::shared::share(self) };
             Leftover::new(own)
         })
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use crate::forked;
+use crate::base::forked;
 use crate::item::account::Account;
 use crate::pool::Pool;
-use crate::worker::Worker;
+use crate::pool::worker::Worker;
 
 /// The rescuer of one queue, which has it together with the thread.
 pub(crate) struct Rescuer<P: Platform> {
@@ -95,7 +95,7 @@ impl<P: Platform> Rescuer<P> {
             worker.parker.unpark();
         }
         if let Some((_, handle)) = handle.filter(|_| wait && !within) {
-            crate::context::blocking::<P, _>(|| P::join(handle));
+            crate::pool::context::blocking::<P, _>(|| P::join(handle));
         }
     }
 

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{Config, Queue};
-use crate::link::Link;
+use crate::limit::link::Link;
 
 /// So many links are looked at without harm.
 const FEW: usize = if cfg!(test) { 4 } else { 128 };

@@ -10,16 +10,16 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope, Topology};
 
 use super::Queue;
-use crate::attributes::Surroundings;
-use crate::broken::Variant;
-use crate::config::Beginning;
-use crate::error::Error;
+use crate::base::broken::Variant;
+use crate::base::error::Error;
 use crate::home::Homes;
+use crate::layout::attributes::Surroundings;
 use crate::pool::alarm::Alarm;
 use crate::pool::services::Services;
+use crate::pool::worker::Worker;
+use crate::runtime::config::Beginning;
 use crate::runtime::{Core, KnownQueue, nanos};
 use crate::timer::Timer;
-use crate::worker::Worker;
 
 /// What a runtime of queues is made of.
 pub(crate) type Inner<P> = Core<P, Queue<P>>;
@@ -98,7 +98,7 @@ impl<P: Platform> Runtime<P> {
             let timer = Timer::new(Some(Weak::<Inner<P>>::clone(own)));
             Core::new(surroundings, beginning, services, timer)
         });
-        let inner = crate::shared::expose(inner);
+        let inner = crate::base::shared::expose(inner);
         Runtime { inner, waits: true }
     }
 
@@ -108,7 +108,7 @@ impl<P: Platform> Runtime<P> {
 
     /// As the function [`blocking`](crate::blocking), on the platform of this runtime.
     pub fn blocking<R>(&self, f: impl FnOnce() -> R) -> R {
-        crate::context::blocking::<P, R>(f)
+        crate::pool::context::blocking::<P, R>(f)
     }
 
     /// The machine as this runtime sees it.

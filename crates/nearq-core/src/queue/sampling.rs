@@ -4,10 +4,10 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
+use crate::item::stamp::Stamp;
 use crate::item::{Item, ItemTable};
-use crate::link::Link;
+use crate::limit::link::Link;
 use crate::observe::{TraceEvent, TraceKind};
-use crate::stamp::Stamp;
 
 impl<P: Platform> Link<P> {
     /// Marks an item that is about to be queued here as a sample, or as none. The caller owns its `PENDING`, and the link is observed.

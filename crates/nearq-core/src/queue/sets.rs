@@ -3,8 +3,8 @@
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Queue;
-use crate::event::{Event, Notification};
-use crate::link::{DRAINING, Link};
+use crate::base::event::{Event, Notification};
+use crate::limit::link::{DRAINING, Link};
 
 /// Sets of links at most.
 pub(crate) const SETS: usize = 8;

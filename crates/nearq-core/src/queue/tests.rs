@@ -7,9 +7,9 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use crate::admission::tests::Stub;
 use crate::item::tests::{model, spawn};
-use crate::work::Work;
+use crate::limit::admission::tests::Stub;
+use crate::task::work::Work;
 
 /// Puts the queue among the orphans while `other` is busy with it. Afterwards one of the two must have freed it.
 fn orphan_beside(stub: &Stub, other: <Loom as Platform>::JoinHandle) {

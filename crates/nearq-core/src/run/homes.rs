@@ -7,10 +7,10 @@ use nearq_platform::Platform;
 use super::Runner;
 use crate::home::{QueueMemory, Wanted};
 use crate::item::{Executed, Item};
-use crate::link::Link;
+use crate::limit::link::Link;
 
 impl<P: Platform> Runner<'_, P> {
-    /// Calls `execute`, which runs the item, of a link that is [`HOMED`](crate::link::HOMED).
+    /// Calls `execute`, which runs the item, of a link that is [`HOMED`](crate::limit::link::HOMED).
     pub(super) fn run_at_home(
         &mut self,
         served: &Link<P>,

@@ -65,17 +65,17 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, Refused, ThreadSpec}
 
 use super::threads::Entry;
 use super::{Ran, Runner};
-use crate::config::{WorkerInfo, call_hook};
-use crate::context::Context;
-use crate::error::Error;
+use crate::base::error::Error;
 use crate::item::Item;
-use crate::link::Link;
+use crate::layout::priority::{Favoured, MOST_FAVOURED, Priority};
+use crate::limit::link::Link;
 use crate::pool::Pool;
-use crate::priority::{Favoured, MOST_FAVOURED, Priority};
+use crate::pool::context::Context;
+use crate::pool::worker::Worker;
 use crate::queue::Queue;
 use crate::queue::rescuer::Rescuer;
 use crate::queue::runtime::Inner;
-use crate::worker::Worker;
+use crate::runtime::config::{WorkerInfo, call_hook};
 
 /// So many items in one place while others call.
 const BATCH: u32 = 16;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use nearq_platform::Platform;
 
 use super::Runner;
-use crate::broken::Broken;
+use crate::base::broken::Broken;
 
 /// Looks at the inbox before others may run: some 2 us.
 const LOOKS: u32 = 64;

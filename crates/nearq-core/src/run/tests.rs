@@ -9,11 +9,11 @@ use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope};
 
-use crate::builder::RuntimeBuilder;
 use crate::item::tests::{model, model_within, spawn};
 use crate::queue::runtime::Runtime;
-use crate::work::Work;
-use crate::workqueue::Workqueue;
+use crate::task::work::Work;
+use crate::user::builder::RuntimeBuilder;
+use crate::user::workqueue::Workqueue;
 
 /// A runtime that never spins, and a queue whose pool wants one worker.
 fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {

@@ -4,12 +4,12 @@ use core::num::NonZeroUsize;
 
 use nearq_platform::{AtomicInt, Ordering, Platform, ThreadSpec};
 
-use crate::config::{WorkerInfo, call_hook};
 use crate::pool::Pool;
 use crate::pool::hardship::Denied;
 use crate::pool::services;
+use crate::pool::worker::Worker;
 use crate::queue::runtime::Inner;
-use crate::worker::Worker;
+use crate::runtime::config::{WorkerInfo, call_hook};
 
 impl<P: Platform> services::Host<P> for Inner<P> {
     /// Starts the thread of `worker`, an entry of `pool`.

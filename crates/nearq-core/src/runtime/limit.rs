@@ -39,7 +39,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{Core, KnownQueue};
 use crate::pool::Pool;
-use crate::worker::Worker;
+use crate::pool::worker::Worker;
 
 /// Which pools wait for a thread that the limit refuses.
 pub(crate) struct Line<P: Platform> {
@@ -79,7 +79,7 @@ impl<P: Platform> Line<P> {
 
     /// No pool is in the line, and no worker is about to end. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        crate::forked::set(&self.wanting, 0);
+        crate::base::forked::set(&self.wanting, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds the lock. The old contents of the line leak.
         unsafe { self.waiting.renew(Waiting::new()) };
     }
@@ -159,7 +159,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.retire(Retire::OneMore);
     }
 
-    /// A worker has gone to sleep. To be called after [`Idle::settle`](crate::idle::Idle::settle).
+    /// A worker has gone to sleep. To be called after [`Idle::settle`](crate::pool::idle::Idle::settle).
     #[inline]
     pub(crate) fn settled(&self) {
         // LOOK.

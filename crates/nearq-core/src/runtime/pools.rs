@@ -11,11 +11,11 @@ use nearq_platform::{AtomicInt, Ordering, Platform};
 use nearq_topology::CpuSet;
 
 use super::{Core, KnownQueue};
-use crate::attributes::PoolKey;
-use crate::broken::Broken;
-use crate::level::Level;
+use crate::base::broken::Broken;
+use crate::layout::attributes::PoolKey;
+use crate::layout::priority::Priority;
 use crate::pool::Pool;
-use crate::priority::Priority;
+use crate::pool::level::Level;
 
 /// What all pools that help each other have in common: the priority, and the CPUs where their workers may go, if they help at all.
 type Family = (Priority, Option<CpuSet>);
@@ -146,7 +146,14 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.serve_priority(&key.priority);
         let level = self.level(&key.priority);
         let node = self.node_of_pod(&key.pod);
-        crate::shared::exposed(Pool::new(id, key.clone(), cores.len(), node, level, &self.services))
+        crate::base::shared::exposed(Pool::new(
+            id,
+            key.clone(),
+            cores.len(),
+            node,
+            level,
+            &self.services,
+        ))
     }
 
     /// The number of the node that a pod lies in.

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Instant, Ordering, PAUSE, Platform};
 
 use super::{Core, KnownQueue};
-use crate::outcome::contain;
-use crate::worker::Worker;
+use crate::base::outcome::contain;
+use crate::pool::worker::Worker;
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// The system has refused the thread of the monitor or of the timer.

@@ -6,10 +6,10 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::CpuSet;
 
 use super::{Core, KnownQueue};
-use crate::place::Place;
+use crate::layout::priority::{self, Priority};
 use crate::pool::Pool;
 use crate::pool::hardship::Denied;
-use crate::priority::{self, Priority};
+use crate::pool::place::Place;
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Tells the system's scheduler where all workers are at home, if it is one that has not been told: they tell it when they begin, and

@@ -13,16 +13,16 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform};
 use nearq_topology::Scope;
 
 use super::new;
-use crate::admission::Entry;
-use crate::attributes::{Attributes, Kind};
-use crate::domain::Bounds;
-use crate::event::tests::Count;
+use crate::base::event::tests::Count;
+use crate::base::outcome::JoinError;
 use crate::item::{Item, Started};
-use crate::join::JoinHandle;
-use crate::link::Link;
-use crate::outcome::JoinError;
+use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::domain::Bounds;
+use crate::limit::admission::Entry;
+use crate::limit::link::Link;
 use crate::queue::Queue;
 use crate::queue::runtime::Runtime;
+use crate::task::join::JoinHandle;
 
 /// Executes a task as a worker does, if it has not been cancelled.
 pub(crate) fn execute<P: Platform>(item: core::ptr::NonNull<Item<P>>) {
@@ -271,7 +271,7 @@ fn a_result_whose_drop_panics_does_not_end_a_worker() {
 #[test]
 fn a_waker_that_panics_when_it_is_replaced_harms_nobody() {
     static DROPPED: Count = Count::new(0);
-    let (waker, bell) = (crate::event::tests::bomb(&DROPPED), Bell::<Linux>::new());
+    let (waker, bell) = (crate::base::event::tests::bomb(&DROPPED), Bell::<Linux>::new());
     let (Sent(item), mut handle) = queued(|| 7);
     assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(poll(&mut handle, &bell).is_pending());

@@ -7,7 +7,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::node::{Decision, Foreign, NONE, TimerNode};
 use super::{FOREVER, Shared, spec_of};
-use crate::wheel::Wheel;
+use crate::timer::wheel::Wheel;
 
 /// So many nodes expire before the thread looks at its requests again: some 100 µs of work.
 const BATCH: u32 = 512;
@@ -82,8 +82,8 @@ impl<P: Platform> Hands<P> {
     /// Runs a step of a node's owner, and keeps the foreign code that it leaves. What waits for an item may be a future whose queue is gone: a
     /// wake ends it.
     fn run_foreign(&mut self, step: impl FnOnce() -> Option<Foreign>) {
-        let add = |end: crate::ending::End| self.foreign.push(Box::new(|| end.run()));
-        let foreign = crate::ending::put_off::<P, _>(step, add);
+        let add = |end: crate::base::ending::End| self.foreign.push(Box::new(|| end.run()));
+        let foreign = crate::base::ending::put_off::<P, _>(step, add);
         self.foreign.extend(foreign);
     }
 

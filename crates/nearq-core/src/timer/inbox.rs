@@ -30,7 +30,7 @@ impl<P: Platform> Inbox<P> {
 
     /// Pushes a node whose `QUEUED` the caller has set; false if the inbox is closed.
     pub(super) fn push(&self, node: NonNull<TimerNode<P>>) -> bool {
-        let pushed = crate::shared::pushed(node);
+        let pushed = crate::base::shared::pushed(node);
         let mut attempt = 0;
         loop {
             let head = self.head.load(Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl<P: Platform> Inbox<P> {
             if pushed.is_ok() {
                 return true;
             }
-            crate::pause::after_failure::<P>(&mut attempt);
+            crate::base::pause::after_failure::<P>(&mut attempt);
         }
     }
 
@@ -65,7 +65,7 @@ impl<P: Platform> Inbox<P> {
 
     /// Forgets what is there, which is the parent's. In the child of a fork.
     pub(super) fn after_fork_in_child(&self, closes: bool) {
-        crate::forked::set(&self.head, if closes { closed::<P>() } else { null_mut() });
+        crate::base::forked::set(&self.head, if closes { closed::<P>() } else { null_mut() });
     }
 
     /// Takes everything, for the last time.
@@ -76,7 +76,7 @@ impl<P: Platform> Inbox<P> {
 
     fn reversed(mut newest: *mut TimerNode<P>) -> Requests<P> {
         let mut head = null_mut();
-        while let Some(node) = crate::shared::taken(newest) {
+        while let Some(node) = crate::base::shared::taken(newest) {
             // SAFETY: it was on the inbox, so it has `QUEUED` and `HELD`; `HELD` keeps it alive, and we have its `next`.
             let next = &unsafe { node.as_ref() }.next;
             newest = next.load(Ordering::Relaxed);

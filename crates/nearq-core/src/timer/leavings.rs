@@ -9,7 +9,7 @@ use nearq_lock::Mutex;
 use nearq_platform::Platform;
 
 use super::Foreign;
-use crate::outcome::contain;
+use crate::base::outcome::contain;
 
 /// So many threads at most.
 const MOST: usize = 4;

@@ -37,7 +37,7 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, PlatformCell};
 
-use crate::wheel::{Entry, Node};
+use crate::timer::wheel::{Entry, Node};
 
 const HELD: u64 = 1;
 const QUEUED: u64 = 1 << 1;

@@ -4,8 +4,8 @@
 #![cfg(not(miri))]
 
 use super::*;
-use crate::attributes::{Attributes, Kind, Surroundings};
 use crate::item::{Executed, ItemTable, Spot};
+use crate::layout::attributes::{Attributes, Kind, Surroundings};
 use crate::{Home, Runtime, Workqueue};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;

@@ -14,7 +14,7 @@ use nearq_platform::Linux;
 
 use super::FEW;
 use crate::queue::runtime::Runtime;
-use crate::workqueue::Workqueue;
+use crate::user::workqueue::Workqueue;
 
 /// A queue whose attributes have changed so often, and on which an item has run after each change.
 fn changed(
@@ -56,7 +56,7 @@ fn few_links_and_pools_are_looked_at_however_many_there_have_been() {
     for domain in inner.domains() {
         assert!(domain.links().count() <= most);
     }
-    let completed: u64 = inner.domains().map(crate::admission::Admission::completed).sum();
+    let completed: u64 = inner.domains().map(crate::limit::admission::Admission::completed).sum();
     assert_eq!(completed, changes, "what has ended on retired links counts");
     assert!(runtime.inner().pools_in_service().len() <= most);
     // What has been before comes back.
@@ -148,10 +148,10 @@ mod models {
     use nearq_model::Loom;
     use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-    use crate::admission::tests::{Stub, idle};
     use crate::item::tests::{model_within, spawn};
-    use crate::link::Link;
-    use crate::work::Work;
+    use crate::limit::admission::tests::{Stub, idle};
+    use crate::limit::link::Link;
+    use crate::task::work::Work;
 
     type AtomicU32 = <Loom as Platform>::AtomicU32;
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Linux, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope};
 
-use crate::attributes::{Attributes, PoolKey};
 use crate::item::Item;
+use crate::item::list::List;
 use crate::item::tests::blank;
-use crate::list::List;
+use crate::layout::attributes::{Attributes, PoolKey};
 use crate::pool::Pool;
+use crate::pool::worker::Worker;
 use crate::queue::runtime::Runtime;
-use crate::worker::Worker;
 
 /// A pool of a runtime that starts no threads, and so many items.
 struct Still {
@@ -30,7 +30,7 @@ impl Still {
         let pod = CpuSet::single(0);
         let key = PoolKey {
             bound: false,
-            priority: crate::priority::Priority::of(&Attributes::default()),
+            priority: crate::layout::priority::Priority::of(&Attributes::default()),
             strict: true,
             helping: false,
             allowed: pod.clone(),
@@ -142,13 +142,13 @@ mod modelled {
 
     use super::super::{Rescuer, live};
     use super::*;
-    use crate::attributes::Kind;
-    use crate::domain::Bounds;
     use crate::item::tests::{model_in_part, spawn};
+    use crate::layout::attributes::Kind;
+    use crate::layout::domain::Bounds;
     use crate::monitor::rescue::call;
     use crate::queue::{Nature, Queue};
     use crate::run::Ran;
-    use crate::workqueue::Workqueue;
+    use crate::user::workqueue::Workqueue;
 
     /// A runtime that may start no worker and has no other threads, and a queue whose rescuer is a thread of the model.
     struct Stub {

@@ -8,7 +8,7 @@ use nearq_topology::{CpuSet, Scope};
 
 use crate::item::tests::model_in_part;
 use crate::queue::runtime::Runtime;
-use crate::workqueue::Workqueue;
+use crate::user::workqueue::Workqueue;
 
 /// A runtime that may have one worker, without a monitor: what is lost stays so. With two queues, each of which has a pool of its own.
 fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {

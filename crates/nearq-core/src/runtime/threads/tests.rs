@@ -7,8 +7,8 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use crate::admission::tests::Stub;
 use crate::item::tests::{aborts, model, spawn};
+use crate::limit::admission::tests::Stub;
 use crate::queue::runtime::Inner;
 use crate::queue::runtime::Runtime;
 

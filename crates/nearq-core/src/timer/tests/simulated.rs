@@ -9,7 +9,7 @@ use nearq_topology::Topology;
 
 use super::super::{CROWD, Hold, Timer};
 use super::{Owner, end};
-use crate::priority::Priority;
+use crate::layout::priority::Priority;
 
 fn simulation(machine: &str, seed: u64) -> Simulation {
     Simulation::new(Topology::from_synthetic(machine).expect("well formed"), seed)

@@ -1,0 +1,22 @@
+//! What has no notion of work: waiting, errors, forks, memory that is kept, and small tools. Imports nothing of the other folders.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `event`, `gate` | threads and wakers that wait; threads that touch what they have no handle of |
+//! | `executing`, `ending`, `outcome` | what the current thread executes; ends that are put off; panics |
+//! | `kept`, `near`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, taken up again by its address |
+//! | `forked`, `pause`, `broken`, `error` | single words in the child of a fork; waiting for the holder of a word; what the fault soak must find; errors |
+
+pub(crate) mod broken;
+pub(crate) mod ending;
+pub(crate) mod error;
+pub(crate) mod event;
+pub(crate) mod executing;
+pub(crate) mod forked;
+pub(crate) mod gate;
+pub(crate) mod kept;
+pub(crate) mod near;
+pub(crate) mod outcome;
+pub(crate) mod pad;
+pub(crate) mod pause;
+pub(crate) mod shared;

@@ -1,0 +1,342 @@
+//! Something that happens again and again, and who waits until it has led to what they want: threads and futures.
+//!
+//! An event does not say what happened. Each waiter brings a condition over other memory; who may have made a condition
+//! true notifies afterwards.
+//!
+//! # The word
+//! | bits | name | meaning |
+//! |---|---|---|
+//! | 0 | `AWAITED` | somebody waits, or did a moment ago: who notifies must do something |
+//! | 1 | `ASLEEP` | a thread sleeps on the word, or is about to |
+//! | 2..32 | | notifications that found somebody waiting |
+//!
+//! * A waiter sets `AWAITED` (a thread `ASLEEP` too), looks at its condition, and sleeps only as long as the word is what it
+//!   set. A future pushes its waker onto `stack` before it sets `AWAITED`.
+//! * Who notifies looks at `AWAITED`; where it is set, takes both marks away and counts in one step, takes the stack as a whole,
+//!   and wakes everybody. It takes no lock and waits for nobody. Waiters whose condition does not hold begin again.
+//!
+//! # Nothing is lost
+//! Dekker's pattern, all `SeqCst`. Waiter: mark the word (MARK), read what the condition is about (SEE). The other: write that
+//! (MAKE), read the word (LOOK). Either LOOK finds the mark, or SEE sees what was made. So the write that makes a condition
+//! true, and the condition's reads, must be `SeqCst` too. Where LOOK finds the mark and another one takes it away before us, that
+//! one wakes everybody after MAKE. A waker is on the stack before its mark is set, so who takes the mark away
+//! takes the waker with it, or somebody did before: then the waker has been called or will be, and its future looks again.
+//!
+//! # Who owns a registration
+//! It is shared by the stack and the future, and counted. Its `state` goes once from `ARMED` to `LEFT` (by the future) or to `TAKEN`
+//! (by who took the stack); whoever made that step has the waker.
+//! A future that is dropped takes its waker out at once. Its empty registration stays on the stack until the next
+//! notification. That is bounded: once more than `limit` have been pushed since, who pushes takes the stack and wakes those that are
+//! still armed for nothing. The limit is four times as many as were armed then, and at least `LEAST`: so of four registrations
+//! at most one is woken in vain.
+//!
+//! # When the event may be freed
+//! Not before [`Event::take`] has returned, for anybody who calls it: the callers see to that (a worker by
+//! the link that it serves, an issuer by its handle). What is left to do then, [`Notification::wake`], touches the event's
+//! memory no more: it has an address to wake, and registrations that are its own. Wakers are foreign code; they are called
+//! there and only there. A panic of a waker that is called or dropped goes no further.
+
+use core::task::Waker;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, PlatformCell, Wait};
+
+use crate::base::outcome::contain;
+
+const AWAITED: u32 = 1;
+const ASLEEP: u32 = 1 << 1;
+
+const ARMED: u32 = 0;
+const LEFT: u32 = 1;
+const TAKEN: u32 = 2;
+
+/// Registrations that may be on a stack without a look how many of them are still armed.
+const LEAST: u32 = 32;
+
+/// What threads and futures wait for.
+pub(crate) struct Event<P: Platform> {
+    word: P::AtomicU32,
+    /// Registrations, newest first.
+    stack: P::AtomicPtr<Registration<P>>,
+    /// How many were pushed since the stack was last taken; one or the other too many or too few where threads race.
+    pushed: P::AtomicU32,
+    limit: P::AtomicU32,
+}
+
+/// A waker on an event's stack.
+struct Registration<P: Platform> {
+    state: P::AtomicU32,
+    /// Belongs to who takes `state` away from `ARMED`.
+    waker: P::Cell<Option<Waker>>,
+    /// Belongs to who pushes it, then to who takes the stack.
+    next: P::AtomicPtr<Registration<P>>,
+}
+
+/// A future's side of an event. Dropping it takes the waker back.
+pub(crate) struct Listener<P: Platform> {
+    /// The registration, and the waker in it once more, to compare with; and the process in which it was made: it counts for
+    /// nothing in the child of a fork.
+    registered: Option<(Arc<Registration<P>>, Waker, u64)>,
+}
+
+/// Those who are to be woken; the event is not needed any more.
+#[must_use = "nobody is woken before `wake`"]
+pub(crate) struct Notification<P: Platform> {
+    /// The word, if threads sleep on it. Used as an address, never read.
+    sleepers: *const P::AtomicU32,
+    registrations: *mut Registration<P>,
+}
+
+// SAFETY: a registration's cell is touched by who changes its state only, and wakers may be sent.
+unsafe impl<P: Platform> Send for Registration<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Sync for Registration<P> {}
+
+impl<P: Platform> Event<P> {
+    pub(crate) fn new() -> Self {
+        Event {
+            word: P::AtomicU32::new(0),
+            stack: P::AtomicPtr::new(core::ptr::null_mut()),
+            pushed: P::AtomicU32::new(0),
+            limit: P::AtomicU32::new(LEAST),
+        }
+    }
+
+    // ---- who notifies --------------------------------------------------------------------------------------
+
+    /// Wakes everybody who waits. One load where nobody does. What may have made a condition true was written, `SeqCst`,
+    /// before.
+    #[inline]
+    pub(crate) fn notify(&self) {
+        if self.is_awaited() {
+            self.take().wake();
+        }
+    }
+
+    /// Whether somebody may wait; where not, there is nothing to notify of.
+    #[inline]
+    pub(crate) fn is_awaited(&self) -> bool {
+        P::model_fence();
+        // SeqCst: LOOK.
+        self.word.load(Ordering::SeqCst) & AWAITED != 0
+    }
+
+    /// Takes those who wait, as the last thing that is done with the event. The caller wakes them.
+    #[cold]
+    pub(crate) fn take(&self) -> Notification<P> {
+        // SeqCst: LOOK.
+        let mut word = self.word.load(Ordering::SeqCst);
+        loop {
+            if word & AWAITED == 0 {
+                // Nobody, or another one does it.
+                return Notification::nobody();
+            }
+            // Clears the two lowest bits and counts.
+            let next = (word | AWAITED | ASLEEP).wrapping_add(1);
+            match self.word.compare_exchange_weak(word, next, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => break,
+                Err(found) => word = found,
+            }
+        }
+        let asleep = word & ASLEEP != 0;
+        let sleepers = if asleep { &raw const self.word } else { core::ptr::null() };
+        Notification { sleepers, registrations: self.take_stack() }
+    }
+
+    fn take_stack(&self) -> *mut Registration<P> {
+        self.pushed.store(0, Ordering::Relaxed);
+        // SeqCst: comes after the mark was taken away. Acquire: the registrations.
+        self.stack.swap(core::ptr::null_mut(), Ordering::SeqCst)
+    }
+
+    /// Nobody waits: who did is the parent's, also where a future has a copy here, which has to be polled again (`Listener`). What
+    /// was registered is forgotten; a waker of the parent's is never called. In the child of a fork, by who has the event to itself.
+    pub(crate) fn after_fork_in_child(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        crate::base::forked::set(&self.word, word & !(AWAITED | ASLEEP));
+        crate::base::forked::set(&self.stack, core::ptr::null_mut());
+        crate::base::forked::set(&self.pushed, 0);
+    }
+
+    // ---- who waits -----------------------------------------------------------------------------------------
+
+    /// Sleeps until `condition` holds, or the deadline has come; whether it holds. The condition may be asked any number of times; its
+    /// reads are `SeqCst`. Workers call `context::wait_until`.
+    pub(crate) fn sleep_until(
+        &self,
+        deadline: Option<Instant>,
+        mut condition: impl FnMut() -> bool,
+    ) -> bool {
+        loop {
+            let seen = self.mark(AWAITED | ASLEEP);
+            if condition() {
+                return true;
+            }
+            let ended = P::wait_for_work(&self.word, seen, deadline);
+            if condition() {
+                return true;
+            }
+            if ended == Wait::TimedOut {
+                return false;
+            }
+        }
+    }
+
+    /// Says that somebody waits; the word then.
+    fn mark(&self, marks: u32) -> u32 {
+        // SeqCst: MARK.
+        let word = self.word.fetch_or(marks, Ordering::SeqCst) | marks;
+        P::model_fence();
+        word
+    }
+
+    fn push(&self, registration: Arc<Registration<P>>) {
+        // Relaxed: the two numbers are a bound, not a protocol.
+        if self.pushed.fetch_add(1, Ordering::Relaxed) >= self.limit.load(Ordering::Relaxed) {
+            let all =
+                Notification::<P> { sleepers: core::ptr::null(), registrations: self.take_stack() };
+            let armed = all.wake();
+            self.limit.store(armed.saturating_mul(4).max(LEAST), Ordering::Relaxed);
+        }
+        let registration = Arc::into_raw(registration).cast_mut();
+        let mut head = self.stack.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: the count that the stack will have is still ours.
+            unsafe { &*registration }.next.store(head, Ordering::Relaxed);
+            // SeqCst: comes before the mark. Release: the registration.
+            let pushed = self.stack.compare_exchange_weak(
+                head,
+                registration,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            );
+            match pushed {
+                Ok(_) => return,
+                Err(found) => head = found,
+            }
+        }
+    }
+}
+
+impl<P: Platform> Drop for Event<P> {
+    fn drop(&mut self) {
+        // Futures may still have theirs; nobody will call their wakers, and nobody has anything to say.
+        let mut next = self.take_stack();
+        while let Some(registration) = take_first(&mut next) {
+            let waker = registration.leave(TAKEN);
+            contain(|| drop(waker));
+        }
+    }
+}
+
+/// Takes the first registration off a list that the caller owns.
+fn take_first<P: Platform>(list: &mut *mut Registration<P>) -> Option<Arc<Registration<P>>> {
+    let first = core::ptr::NonNull::new(*list)?;
+    // SAFETY: from `Arc::into_raw` in `push`, with the count that the stack had; the caller has the list.
+    let first = unsafe { Arc::from_raw(first.as_ptr().cast_const()) };
+    *list = first.next.load(Ordering::Relaxed);
+    Some(first)
+}
+
+impl<P: Platform> Registration<P> {
+    /// Ends it; the waker, where nobody did before.
+    fn leave(&self, how: u32) -> Option<Waker> {
+        // AcqRel: whoever comes second sees that the waker is gone, and what was done before.
+        let armed = self.state.swap(how, Ordering::AcqRel) == ARMED;
+        armed
+            .then(|| {
+                // SAFETY: who took the state away from ARMED has the cell.
+                self.waker.with_mut(|waker| unsafe { (*waker).take() })
+            })
+            .flatten()
+    }
+}
+
+impl<P: Platform> Notification<P> {
+    /// Nobody is to be woken.
+    pub(crate) fn nobody() -> Self {
+        Notification { sleepers: core::ptr::null(), registrations: core::ptr::null_mut() }
+    }
+
+    /// Wakes them all: how many of the futures were still waiting.
+    pub(crate) fn wake(mut self) -> u32 {
+        if !self.sleepers.is_null() {
+            P::wake(self.sleepers, usize::MAX);
+        }
+        let mut first = core::ptr::null_mut::<Registration<P>>();
+        // First come, first woken.
+        while let Some(registration) = take_first(&mut self.registrations) {
+            registration.next.store(first, Ordering::Relaxed);
+            first = Arc::into_raw(registration).cast_mut();
+        }
+        let mut armed = 0;
+        while let Some(registration) = take_first(&mut first) {
+            if let Some(waker) = registration.leave(TAKEN) {
+                armed += 1;
+                // Foreign code; its panic must not end a worker.
+                contain(|| waker.wake());
+            }
+        }
+        armed
+    }
+}
+
+impl<P: Platform> Listener<P> {
+    pub(crate) const fn new() -> Self {
+        Listener { registered: None }
+    }
+
+    /// Whether `condition` holds. Where it does not, `waker` is called when the event is notified of next.
+    pub(crate) fn poll_until(
+        &mut self,
+        event: &Event<P>,
+        waker: &Waker,
+        mut condition: impl FnMut() -> bool,
+    ) -> bool {
+        if condition() {
+            self.leave();
+            return true;
+        }
+        let armed = self.registered.as_ref().is_some_and(|(registration, own, epoch)| {
+            // Acquire: pairs with `leave`. Where it is taken right after, the waker is called.
+            registration.state.load(Ordering::Acquire) == ARMED
+                && own.will_wake(waker)
+                && *epoch == P::fork_epoch()
+        });
+        if !armed {
+            // Foreign code, which may panic: before anything is changed.
+            let (own, registered) = (waker.clone(), waker.clone());
+            self.leave();
+            let registration = Arc::new(Registration {
+                state: P::AtomicU32::new(ARMED),
+                waker: P::Cell::new(Some(registered)),
+                next: P::AtomicPtr::new(core::ptr::null_mut()),
+            });
+            event.push(Arc::clone(&registration));
+            self.registered = Some((registration, own, P::fork_epoch()));
+        }
+        event.mark(AWAITED);
+        let holds = condition();
+        if holds {
+            self.leave();
+        }
+        holds
+    }
+
+    fn leave(&mut self) {
+        if let Some((registration, own, _)) = self.registered.take() {
+            let waker = registration.leave(LEFT);
+            contain(|| drop(waker));
+            contain(|| drop(own));
+        }
+    }
+}
+
+impl<P: Platform> Drop for Listener<P> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

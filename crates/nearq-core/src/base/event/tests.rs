@@ -1,0 +1,342 @@
+//! No waiter is forgotten, thread or future, however it meets who notifies; and what leaves takes its waker along.
+
+#![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
+
+use core::mem::ManuallyDrop;
+use core::task::{RawWaker, RawWakerVTable, Waker};
+use std::sync::Arc;
+use std::task::Wake;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+
+use super::{ARMED, Event, LEAST, Listener};
+use crate::item::tests::{model, spawn};
+use crate::pool::context::wait_until;
+
+/// A waker that counts its calls.
+struct Bell<P: Platform>(P::AtomicU32);
+
+impl<P: Platform> Wake for Bell<P> {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn bell<P: Platform>() -> (Arc<Bell<P>>, Waker) {
+    let bell = Arc::new(Bell::<P>(P::AtomicU32::new(0)));
+    (Arc::clone(&bell), Waker::from(bell))
+}
+
+impl<P: Platform> Bell<P> {
+    fn rings(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// What may be counted in a static.
+pub(crate) type Count = <Linux as Platform>::AtomicU32;
+
+/// A waker each of whose copies counts, and panics, when it is dropped.
+pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
+    const TABLE: RawWakerVTable =
+        RawWakerVTable::new(|data| RawWaker::new(data, &TABLE), explode, |_| {}, explode);
+    fn explode(data: *const ()) {
+        // SAFETY: from the reference below.
+        unsafe { &*data.cast::<Count>() }.fetch_add(1, Ordering::Relaxed);
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+    let raw = RawWaker::new(core::ptr::from_ref(dropped).cast(), &TABLE);
+    // SAFETY: what it leads to lives for ever, and may be shared.
+    ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
+}
+
+/// An event, and what is waited for.
+struct Stage<P: Platform> {
+    event: Event<P>,
+    made: P::AtomicU32,
+}
+
+impl<P: Platform> Stage<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Stage { event: Event::new(), made: P::AtomicU32::new(0) })
+    }
+
+    fn make(&self) {
+        self.made.fetch_add(1, Ordering::SeqCst);
+        self.event.notify();
+    }
+
+    fn has(&self, count: u32) -> bool {
+        self.made.load(Ordering::SeqCst) >= count
+    }
+
+    fn poll(&self, listener: &mut Listener<P>, waker: &Waker, count: u32) -> bool {
+        listener.poll_until(&self.event, waker, || self.has(count))
+    }
+
+    /// Registrations on the stack, and how many of them are armed; while nobody else is there.
+    fn registered(&self) -> (usize, usize) {
+        let (mut all, mut armed) = (0, 0);
+        let mut next = self.event.stack.load(Ordering::Relaxed);
+        // SAFETY: nobody else is there, and what is on the stack is alive.
+        while let Some(registration) = unsafe { next.as_ref() } {
+            all += 1;
+            armed += usize::from(registration.state.load(Ordering::Relaxed) == ARMED);
+            next = registration.next.load(Ordering::Relaxed);
+        }
+        (all, armed)
+    }
+}
+
+/// A lost wake-up shows as a deadlock.
+#[test]
+#[cfg(not(miri))]
+fn a_thread_that_waits_is_woken() {
+    model(3, || {
+        let stage = Stage::<Loom>::new();
+        let other = {
+            let stage = Arc::clone(&stage);
+            spawn(move || stage.make())
+        };
+        assert!(wait_until(&stage.event, None, || stage.has(1)));
+        Loom::join(other);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn who_finds_the_mark_taken_away_was_seen_by_who_took_it() {
+    model(3, || {
+        let stage = Stage::<Loom>::new();
+        let others = [(); 2].map(|()| {
+            let stage = Arc::clone(&stage);
+            spawn(move || stage.make())
+        });
+        assert!(wait_until(&stage.event, None, || stage.has(2)));
+        others.into_iter().for_each(Loom::join);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn two_threads_that_wait_for_different_things_are_both_woken() {
+    model(2, || {
+        let stage = Stage::<Loom>::new();
+        let other = {
+            let stage = Arc::clone(&stage);
+            spawn(move || assert!(wait_until(&stage.event, None, || stage.has(1))))
+        };
+        let maker = {
+            let stage = Arc::clone(&stage);
+            spawn(move || {
+                stage.make();
+                stage.make();
+            })
+        };
+        assert!(wait_until(&stage.event, None, || stage.has(2)));
+        Loom::join(other);
+        Loom::join(maker);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_future_sees_its_condition_or_its_waker_is_called() {
+    model(3, || {
+        let stage = Stage::<Loom>::new();
+        let other = {
+            let stage = Arc::clone(&stage);
+            spawn(move || stage.make())
+        };
+        let (bell, waker) = bell::<Loom>();
+        let mut listener = Listener::new();
+        let seen = stage.poll(&mut listener, &waker, 1);
+        Loom::join(other);
+        assert!(seen || bell.rings() == 1);
+        assert!(stage.poll(&mut listener, &waker, 1), "it is there now");
+    });
+}
+
+/// A future and a thread: whoever sets the mark, who takes it away wakes both.
+#[test]
+#[cfg(not(miri))]
+fn a_future_and_a_thread_on_one_event() {
+    model(3, || {
+        let stage = Stage::<Loom>::new();
+        let other = {
+            let stage = Arc::clone(&stage);
+            spawn(move || assert!(wait_until(&stage.event, None, || stage.has(1))))
+        };
+        let (bell, waker) = bell::<Loom>();
+        let poller = {
+            let stage = Arc::clone(&stage);
+            spawn(move || {
+                let mut listener = Listener::new();
+                let seen = stage.poll(&mut listener, &waker, 1);
+                // Kept until the event has been notified of.
+                (!seen).then_some(listener).into_iter().for_each(core::mem::forget);
+                stage.made.fetch_add(u32::from(seen) << 16, Ordering::SeqCst);
+            })
+        };
+        stage.make();
+        Loom::join(other);
+        Loom::join(poller);
+        assert!(stage.made.load(Ordering::SeqCst) >> 16 == 1 || bell.rings() == 1);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn who_leaves_while_it_is_notified_has_its_waker_called_once_or_not_at_all() {
+    model(3, || {
+        let stage = Stage::<Loom>::new();
+        let (bell, waker) = bell::<Loom>();
+        let mut listener = Listener::new();
+        assert!(!stage.poll(&mut listener, &waker, 1));
+        let other = {
+            let stage = Arc::clone(&stage);
+            spawn(move || stage.make())
+        };
+        drop(listener);
+        Loom::join(other);
+        assert!(bell.rings() <= 1);
+        drop(waker);
+        drop(stage);
+        assert_eq!(Arc::strong_count(&bell), 1, "no waker is left");
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn who_sweeps_while_it_is_notified_forgets_nobody() {
+    model(2, || {
+        let stage = Stage::<Loom>::new();
+        let (bell, waker) = bell::<Loom>();
+        let mut waiting = Listener::new();
+        assert!(!stage.poll(&mut waiting, &waker, 1));
+        // The next one that comes looks what is on the stack.
+        stage.event.limit.store(0, Ordering::Relaxed);
+        let other = {
+            let stage = Arc::clone(&stage);
+            spawn(move || stage.make())
+        };
+        let (own, own_waker) = self::bell::<Loom>();
+        let mut late = Listener::new();
+        let seen = stage.poll(&mut late, &own_waker, 1);
+        Loom::join(other);
+        assert_eq!(bell.rings(), 1, "by one or the other");
+        assert!(seen || own.rings() == 1);
+    });
+}
+
+// ---- without the model checker, also under Miri -----------------------------------------------------------
+
+#[test]
+#[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
+fn nothing_is_kept_for_those_who_have_left() {
+    let stage = Stage::<Linux>::new();
+    let (kept_bell, kept_waker) = bell::<Linux>();
+    let mut kept = Listener::new();
+    let (bell, waker) = bell::<Linux>();
+    for _ in 0..1000 {
+        let mut passing = Listener::new();
+        assert!(!stage.poll(&mut passing, &waker, 1));
+        assert!(!stage.poll(&mut kept, &kept_waker, 1));
+        drop(passing);
+        assert_eq!(Arc::strong_count(&bell), 2, "who leaves takes the waker along");
+        let (all, armed) = stage.registered();
+        assert!(all <= LEAST as usize + 2 && armed == 1, "{all} are there, {armed} wait");
+    }
+    assert_eq!(bell.rings(), 0);
+    assert!(kept_bell.rings() <= 1000 / LEAST + 1, "woken for nothing now and then");
+    let before = kept_bell.rings();
+    stage.make();
+    assert_eq!(kept_bell.rings(), before + 1);
+    assert_eq!(stage.registered(), (0, 0));
+    assert!(stage.poll(&mut kept, &kept_waker, 1));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
+fn one_registration_serves_many_polls_until_the_waker_changes() {
+    let stage = Stage::<Linux>::new();
+    let ((first_bell, first), (second_bell, second)) = (bell::<Linux>(), bell::<Linux>());
+    let mut listener = Listener::new();
+    for _ in 0..10 {
+        assert!(!stage.poll(&mut listener, &first, 1));
+    }
+    assert_eq!(stage.registered(), (1, 1));
+    assert!(!stage.poll(&mut listener, &second, 1));
+    assert_eq!(stage.registered(), (2, 1));
+    stage.make();
+    assert_eq!((first_bell.rings(), second_bell.rings()), (0, 1));
+    // Nobody waits, so nobody is called.
+    stage.make();
+    assert_eq!(second_bell.rings(), 1);
+}
+
+#[test]
+fn a_waker_that_panics_harms_nobody() {
+    struct Broken;
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+    let stage = Stage::<Linux>::new();
+    let ((first_bell, first), (last_bell, last)) = (bell::<Linux>(), bell::<Linux>());
+    let mut listeners = [(); 3].map(|()| Listener::new());
+    assert!(!stage.poll(&mut listeners[0], &first, 1));
+    assert!(!stage.poll(&mut listeners[1], &Waker::from(Arc::new(Broken)), 1));
+    assert!(!stage.poll(&mut listeners[2], &last, 1));
+    stage.make();
+    assert_eq!((first_bell.rings(), last_bell.rings()), (1, 1));
+}
+
+/// A waker is replaced, its future leaves, or the event ends before the future.
+#[test]
+fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
+    static DROPPED: Count = Count::new(0);
+    let stage = Arc::into_inner(Stage::<Linux>::new()).expect("the only one");
+    let ((_bell, other), waker) = (bell::<Linux>(), bomb(&DROPPED));
+    let mut listeners = [(); 3].map(|()| Listener::new());
+    for listener in &mut listeners {
+        assert!(!stage.poll(listener, &waker, 1));
+    }
+    let [mut first, second, third] = listeners;
+    assert!(!stage.poll(&mut first, &other, 1));
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 2, "the registered one, and one to compare with");
+    drop(second);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 4);
+    drop(stage);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 5);
+    drop(third);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 6);
+}
+
+#[test]
+fn what_is_left_of_a_notification_needs_the_event_no_more() {
+    let stage = Box::new(Stage::<Linux> {
+        event: Event::new(),
+        made: <Linux as Platform>::AtomicU32::new(0),
+    });
+    let (bell, waker) = bell::<Linux>();
+    let mut listener = Listener::new();
+    assert!(!stage.poll(&mut listener, &waker, 1));
+    let notification = stage.event.take();
+    drop(stage);
+    assert_eq!(notification.wake(), 1);
+    assert_eq!(bell.rings(), 1);
+}
+
+#[test]
+fn a_deadline_ends_the_wait() {
+    let stage = Stage::<Linux>::new();
+    let begin = Linux::now();
+    let deadline = begin + core::time::Duration::from_millis(5);
+    assert!(!wait_until(&stage.event, Some(deadline), || stage.has(1)));
+    assert!(Linux::now() >= deadline);
+    stage.make();
+    assert!(wait_until(&stage.event, Some(deadline), || stage.has(1)), "what holds needs no time");
+}

@@ -1,0 +1,343 @@
+//! What few items need: made when one is first waited for, delayed, or queued again after a cancel. And the word of an item in which it is
+//! known, or, where there is none, the stamp of a sample (`observe`): most items have neither, and the header has no room for both.
+//!
+//! | the word | meaning |
+//! |---|---|
+//! | null | neither |
+//! | odd | a stamp, in all bits but the lowest |
+//! | bit 1 | a handle of a home ([`Home::into_raw`]), in all other bits: of what is spawned, which has no other home ever |
+//! | else | a pointer to an [`Extra`], which has room for the stamp and the home; never changes again |
+//!
+//! Whoever needs the extra makes it and takes the stamp or the home along; of several one wins. Who reads a home in the word meanwhile may do
+//! so as long as the item lives: the handle stays the same, and goes with the item. The home of a [`Work`](crate::Work) can be changed, so it is
+//! in the extra, behind a lock. The owner of `PENDING` writes the stamp, where the word is
+//! no pointer by compare-exchange: if that fails, somebody has made the extra. AcqRel where a pointer is written, Acquire where one may be
+//! read: whoever sees it sees what it leads to.
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::base::event::Event;
+use crate::base::forked;
+use crate::home::{Home, Inside};
+use crate::item::Item;
+use crate::item::later::Later;
+use crate::item::stamp::Stamp;
+
+/// In the word: the rest is the handle of a home.
+const HOME: usize = 1 << 1;
+
+/// The word of an item that says what else belongs to it.
+pub(crate) struct Attachment<P: Platform>(P::AtomicPtr<Extra<P>>);
+
+impl<P: Platform> Attachment<P> {
+    pub(crate) fn none() -> Self {
+        Attachment(P::AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    fn of_stamp(stamp: Stamp) -> *mut Extra<P> {
+        match stamp {
+            Stamp::NONE => core::ptr::null_mut(),
+            Stamp(bits) => core::ptr::without_provenance_mut((bits << 1 | 1) as usize),
+        }
+    }
+
+    /// The stamp in the word; none if that is a pointer.
+    fn stamp_in(word: *mut Extra<P>) -> Stamp {
+        if word.addr() & 1 == 0 { Stamp::NONE } else { Stamp(word.addr() as u64 >> 1) }
+    }
+
+    fn pointer_in(word: *mut Extra<P>) -> Option<NonNull<Extra<P>>> {
+        NonNull::new(word).filter(|pointer| pointer.addr().get() & (HOME | 1) == 0)
+    }
+
+    /// The handle in the word, as it was before it was put there.
+    fn home_in(word: *mut Extra<P>) -> Option<*const Inside<P>> {
+        let is_home = word.addr() & (HOME | 1) == HOME;
+        is_home.then(|| word.map_addr(|address| address & !HOME).cast_const().cast())
+    }
+
+    /// The extra, if there is one.
+    pub(crate) fn extra(&self) -> Option<&Extra<P>> {
+        let pointer = Self::pointer_in(self.0.load(Ordering::Acquire))?;
+        // SAFETY: made by `extra_or_new`; freed with the word.
+        Some(unsafe { pointer.as_ref() })
+    }
+
+    /// The extra; made now if there is none.
+    pub(crate) fn extra_or_new(&self) -> &Extra<P> {
+        if let Some(extra) = self.extra() {
+            return extra;
+        }
+        let made = Box::into_raw(Box::new(Extra::new()));
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            if let Some(first) = Self::pointer_in(word) {
+                // SAFETY: nobody has seen ours, and the first is freed with the word.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    return first.as_ref();
+                }
+            }
+            // SAFETY: nobody has seen it yet; never borrowed exclusively afterwards.
+            let extra: &Extra<P> = unsafe { &*made };
+            extra.stamp.store(Self::stamp_in(word).0, Ordering::Relaxed);
+            // SAFETY: the word's handle, which is the extra's from the exchange on; if that fails it is left alone.
+            let home = Self::home_in(word).map(|home| unsafe { Home::from_raw(home) });
+            *extra.home.lock() = home;
+            match self.0.compare_exchange(word, made, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return extra,
+                Err(found) => word = found,
+            }
+            core::mem::forget(extra.home.lock().take());
+        }
+    }
+
+    /// The stamp.
+    #[inline]
+    pub(crate) fn stamp(&self) -> Stamp {
+        let word = self.0.load(Ordering::Acquire);
+        match Self::pointer_in(word) {
+            // SAFETY: as in `extra`.
+            Some(extra) => Stamp(unsafe { extra.as_ref() }.stamp.load(Ordering::Relaxed)),
+            None => Self::stamp_in(word),
+        }
+    }
+
+    /// Writes the stamp. The caller owns the item's `PENDING`.
+    #[inline]
+    pub(crate) fn set_stamp(&self, stamp: Stamp) {
+        let word = self.0.load(Ordering::Acquire);
+        let new = Self::of_stamp(stamp);
+        if word == new {
+            return;
+        }
+        if Self::home_in(word).is_some() && stamp != Stamp::NONE {
+            self.extra_or_new().stamp.store(stamp.0, Ordering::Relaxed);
+            return;
+        }
+        let written = Self::pointer_in(word).is_none()
+            && Self::home_in(word).is_none()
+            && self.0.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if let (false, Some(extra)) = (written, self.extra()) {
+            extra.stamp.store(stamp.0, Ordering::Relaxed);
+        }
+    }
+
+    // ---- the home ----------------------------------------------------------------------------------------
+
+    /// Gives the item a home for good. By who has made it, before anybody else knows of it.
+    pub(crate) fn give_home(&self, home: Home<P>) {
+        let raw = home.into_raw().cast_mut().cast::<Extra<P>>();
+        let word = raw.map_addr(|address| address | HOME);
+        let given = self.0.compare_exchange(
+            core::ptr::null_mut(),
+            word,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if given.is_err() {
+            // SAFETY: from `into_raw` above, and not given away.
+            let home = unsafe { Home::from_raw(raw.cast_const().cast()) };
+            self.set_home(Some(home));
+        }
+    }
+
+    /// Changes the item's home. Of an item whose home is in the word it is not called, but by who gives it one.
+    pub(crate) fn set_home(&self, home: Option<Home<P>>) {
+        if home.is_none() && self.extra().is_none() {
+            return;
+        }
+        let before = core::mem::replace(&mut *self.extra_or_new().home.lock(), home);
+        // Outside the lock.
+        drop(before);
+    }
+
+    /// The item's home.
+    pub(crate) fn home(&self) -> Option<Home<P>> {
+        self.with_home(|home| {
+            // SAFETY: the pointer of an `Arc`, which the item's handle keeps; this adds the reference that is taken.
+            unsafe { Arc::increment_strong_count(home) };
+            // SAFETY: as above.
+            Home::of(unsafe { Arc::from_raw(home) })
+        })
+    }
+
+    /// What `read` makes of the item's home, if it has one. The caller keeps the item.
+    pub(crate) fn with_home<R>(&self, read: impl FnOnce(*const Inside<P>) -> R) -> Option<R> {
+        let word = self.0.load(Ordering::Acquire);
+        if let Some(home) = Self::home_in(word) {
+            return Some(read(home));
+        }
+        let home = self.extra()?.home.lock();
+        home.as_ref().map(|home| read(Arc::as_ptr(home.inside())))
+    }
+
+    /// As [`home`](Self::home), for a worker, which does not wait: none as well where somebody changes it right now.
+    pub(crate) fn home_at_once(&self) -> Option<Home<P>> {
+        match self.extra() {
+            Some(extra) => extra.home.try_lock()?.clone(),
+            None => self.home(),
+        }
+    }
+}
+
+impl<P: Platform> Attachment<P> {
+    /// Frees what the word holds. By the item's drop, before any of its fields is dropped: the simulator forgets a cache line when an
+    /// atomic on it is dropped, and the word of an item whose state has been dropped would have to come from memory.
+    ///
+    /// # Safety
+    /// Once, and the attachment is not used afterwards.
+    #[inline]
+    pub(crate) unsafe fn free(&mut self) {
+        let word = self.0.load(Ordering::Acquire);
+        if !word.is_null() {
+            // SAFETY: as the caller says.
+            unsafe { Self::free_contents(word) };
+        }
+    }
+
+    /// # Safety
+    /// As for [`free`](Self::free); the word is the attachment's.
+    #[inline(never)]
+    unsafe fn free_contents(word: *mut Extra<P>) {
+        if let Some(extra) = Self::pointer_in(word) {
+            // SAFETY: made by `extra_or_new`, no other thread has the item, and this is the only call.
+            drop(unsafe { Box::from_raw(extra.as_ptr()) });
+        } else if let Some(home) = Self::home_in(word) {
+            // SAFETY: the word's handle, which is given back once.
+            drop(unsafe { Home::from_raw(home) });
+        }
+    }
+}
+
+/// See the fields.
+pub(crate) struct Extra<P: Platform> {
+    /// What has ended while somebody waited (`held`). Written under the item's lock.
+    pub(crate) ended: P::AtomicU64,
+    /// Queueings that were cancelled, while somebody waited, behind the execution that runs: they count when that has ended. Under the
+    /// item's lock.
+    pub(crate) later: P::AtomicU64,
+    /// Who waits. Written under the item's lock.
+    pub(crate) waiters: P::AtomicU32,
+    /// `ended` has grown.
+    pub(crate) event: Event<P>,
+    /// Holds of the memory; the item's own is one (`item/holds`).
+    pub(crate) holds: P::AtomicU32,
+    /// Calls of `cancel_sync` that are under way. Under the item's lock.
+    pub(crate) syncs: P::AtomicU32,
+    /// The node by which an item that is `AWAY` is queued (`stand_in`). Under the item's lock.
+    pub(crate) stand_in: P::AtomicPtr<Item<P>>,
+    /// The stamp of a sample.
+    stamp: P::AtomicU64,
+    home: Mutex<Option<Home<P>>, P>,
+    /// What the timer needs of the item (`delayed`); null if it never waited for its time. Under the item's lock.
+    pub(crate) delay: P::AtomicPtr<Later<P>>,
+}
+
+impl<P: Platform> Extra<P> {
+    pub(crate) fn new() -> Self {
+        Extra {
+            ended: P::AtomicU64::new(0),
+            later: P::AtomicU64::new(0),
+            waiters: P::AtomicU32::new(0),
+            event: Event::new(),
+            holds: P::AtomicU32::new(1),
+            syncs: P::AtomicU32::new(0),
+            stand_in: P::AtomicPtr::new(core::ptr::null_mut()),
+            stamp: P::AtomicU64::new(Stamp::NONE.0),
+            home: Mutex::new_in(None),
+            delay: P::AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Nobody waits, and no node is under way: who did and what was are the parent's. What has ended stays counted. In the child
+    /// of a fork, by who has the item to itself; `locked` if a thread of the parent had its lock.
+    ///
+    /// The delay is of another epoch, and is replaced when it is needed (`delayed`); unless it may be half changed, then it is
+    /// forgotten.
+    pub(crate) fn after_fork_in_child(&self, locked: bool) {
+        forked::set(&self.waiters, 0);
+        forked::set(&self.syncs, 0);
+        forked::set(&self.stand_in, core::ptr::null_mut());
+        self.event.after_fork_in_child();
+        if self.home.is_locked() {
+            // SAFETY: this is the only thread, and it is not in the middle of a change. The value may be half changed: it leaks.
+            unsafe { self.home.renew(None) };
+        }
+        if locked {
+            forked::set(&self.delay, core::ptr::null_mut());
+        }
+    }
+}
+
+impl<P: Platform> Drop for Extra<P> {
+    fn drop(&mut self) {
+        // SAFETY: null, or the record of the item, which goes.
+        unsafe { Later::abandon(self.delay.load(Ordering::Acquire)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nearq_platform::Linux;
+
+    #[test]
+    fn a_stamp_is_kept_where_there_is_an_extra_and_where_there_is_none() {
+        let mut word = Attachment::<Linux>::none();
+        assert!(word.stamp() == Stamp::NONE && word.extra().is_none());
+        // As large as one can be.
+        for stamp in [Stamp(1), Stamp(u64::MAX >> 1), Stamp::NONE, Stamp(7)] {
+            word.set_stamp(stamp);
+            assert!(word.stamp() == stamp && word.extra().is_none());
+        }
+        let extra = core::ptr::from_ref(word.extra_or_new());
+        assert_eq!(word.stamp(), Stamp(7), "it is taken along");
+        for stamp in [Stamp::NONE, Stamp(u64::MAX >> 1)] {
+            word.set_stamp(stamp);
+            assert_eq!(word.stamp(), stamp);
+        }
+        assert!(core::ptr::eq(word.extra_or_new(), extra));
+        // SAFETY: the word is not used any more.
+        unsafe { word.free() };
+    }
+
+    #[test]
+    fn a_home_is_kept_in_the_word_or_in_the_extra_and_given_back() {
+        let runtime = crate::Runtime::<Linux>::builder().build().unwrap();
+        let home = Home::pick_in(&runtime);
+        let same = |word: &Attachment<Linux>| word.home().as_ref() == Some(&home);
+        let none = Attachment::<Linux>::none();
+        assert!(none.home().is_none() && none.home_at_once().is_none());
+        none.set_home(None);
+        assert!(none.extra().is_none(), "nothing is made for nothing");
+        for stamped in [false, true] {
+            let mut word = Attachment::<Linux>::none();
+            if stamped {
+                word.set_stamp(Stamp(3));
+            }
+            word.give_home(home.clone());
+            assert!(same(&word) && word.home_at_once().as_ref() == Some(&home));
+            assert_eq!(word.extra().is_some(), stamped, "the word has room for one of them");
+            // No sample: the home stays.
+            word.set_stamp(Stamp::NONE);
+            assert!(same(&word));
+            word.set_stamp(Stamp(u64::MAX >> 1));
+            assert!(same(&word) && word.stamp() == Stamp(u64::MAX >> 1));
+            assert!(word.extra().is_some(), "it takes the home along");
+            word.set_home(None);
+            assert!(word.home().is_none());
+            word.set_home(Some(home.clone()));
+            assert!(same(&word));
+            // SAFETY: the word is not used any more.
+            unsafe { word.free() };
+        }
+        let inside = Arc::clone(home.inside());
+        drop(home);
+        assert!(!inside.is_held(), "the words have given theirs back");
+    }
+}

@@ -1,0 +1,460 @@
+//! The lock of an item, and what is done under it: cancelling, disabling, waiting for an execution to end.
+//!
+//! # Who waits for whom
+//! Users' threads take the lock, a few instructions long, and wait for each other. Workers never wait: one that finds the item
+//! locked leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
+//! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again, right after the lock. Or an activator wanted to
+//!   let it in (`INACTIVE`): the queue's kicker is sent. Or the timer wanted to queue it (`TIMED`): that is done right after the
+//!   lock too.
+//! * `ENDED`: the execution has ended: `RUNNING` is cleared, who waits is counted, and what was queued meanwhile (`DEFERRED`)
+//!   is pushed.
+//!
+//! The lock is given back by a compare-exchange that fails if a mark came; so none is overlooked. While it is held, the item neither
+//! starts nor ends nor is activated. A claim waits, publishing and handles go on: they change bits that the holder leaves alone, or
+//! looks at anew in each compare-exchange.
+//!
+//! # Cancelling
+//! `PENDING` goes. Where the node is on a list, it becomes `STALE`; where the lock's holder has it (`ARRIVED`) or the execution
+//! would push it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Owner::retire`): so
+//! nothing that is cancelled holds up others, a flush, or the queue's end. A queueing that is not accounted yet cannot be
+//! cancelled: the canceller unlocks and tries again; that queuer is a few instructions away.
+//!
+//! # Waiting
+//! `ended` counts, while anybody waits (`WAITED`), what has ended: executions, and queueings that were cancelled. Who begins to wait
+//! sees under the lock how many of them are on their way (one that runs, one that is queued), and waits until
+//! `ended` has grown by so many. Queueings that come later come later in that count, also those that are cancelled while an
+//! earlier execution runs: they are kept apart (`later`) until that has ended. So an item that requeues itself for ever
+//! keeps nobody waiting, and nobody is told too early.
+
+use core::cell::Cell;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::base::event::Notification;
+use crate::item::account::{Account, Left, Leftover, Owner};
+use crate::item::extra::Extra;
+use crate::item::later::Later;
+use crate::item::{
+    ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
+    PENDING, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
+};
+
+/// So often an item can be disabled for long: one less than the word has room for, for those that are disabled for a moment.
+const MOST_DISABLED: u64 = DISABLED - DISABLED_ONCE;
+
+/// The lock, held.
+pub(crate) struct Held<'a, P: Platform> {
+    item: &'a Item<P>,
+    /// Something has ended for which somebody waits.
+    notify: Cell<bool>,
+    /// What must not be dropped under the lock: it may be the last handle of a queue.
+    kept: Cell<Option<Arc<dyn Owner<P>>>>,
+    /// Who waited for the queue of what was cancelled.
+    told: Cell<Option<Notification<P>>>,
+    /// That queue, if it has no handle any more.
+    leftover: Cell<Option<Leftover<P>>>,
+}
+
+impl<P: Platform> Item<P> {
+    /// Takes the lock. Not for workers on their own account.
+    pub(crate) fn lock(&self) -> Held<'_, P> {
+        let mut attempt = 0;
+        loop {
+            if let Some(held) = self.try_lock() {
+                return held;
+            }
+            crate::base::pause::for_holder::<P>(&mut attempt);
+        }
+    }
+
+    /// Takes the lock if it is free, and the item is not abandoned.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, P>> {
+        let word = self.current();
+        let free = word & LOCKED == 0 && !is_abandoned(word);
+        (free && self.change(word, word | LOCKED)).then(|| self.held())
+    }
+
+    /// Takes the lock; nothing if the item is abandoned. For who has nothing but a hold of the memory.
+    pub(crate) fn lock_unless_abandoned(&self) -> Option<Held<'_, P>> {
+        let mut attempt = 0;
+        loop {
+            if is_abandoned(self.current()) {
+                return None;
+            }
+            if let Some(held) = self.try_lock() {
+                return Some(held);
+            }
+            crate::base::pause::for_holder::<P>(&mut attempt);
+        }
+    }
+
+    /// The lock, which the caller has set.
+    pub(crate) fn held(&self) -> Held<'_, P> {
+        Held {
+            item: self,
+            notify: Cell::new(false),
+            kept: Cell::new(None),
+            told: Cell::new(None),
+            leftover: Cell::new(None),
+        }
+    }
+
+    /// Takes the item's queueing back, if it has not started; true if there was one.
+    pub(crate) fn cancel(&self) -> bool {
+        let mut attempt = 0;
+        loop {
+            if self.current() & PENDING == 0 {
+                return false;
+            }
+            let held = self.lock();
+            let cancelled = held.cancel();
+            held.unlock();
+            if let Some(cancelled) = cancelled {
+                return cancelled;
+            }
+            crate::base::pause::for_holder::<P>(&mut attempt);
+        }
+    }
+
+    /// Leaves an item that is on a timer to the lock's holder, or finds that it is on none; true then. False if it is not
+    /// locked any more.
+    pub(crate) fn leave_to_holder(&self) -> bool {
+        let word = self.current();
+        word & TIMED == 0 || (word & LOCKED != 0 && self.change(word, word | ARRIVED))
+    }
+
+    /// Refuses every queueing from now on, once more.
+    pub(crate) fn disable(&self) {
+        loop {
+            let word = self.current();
+            let depth = disabled_for_long(word);
+            assert!(depth < MOST_DISABLED, "a work item is disabled more than 4094 times");
+            if self.change(word, word + DISABLED_ONCE) {
+                return;
+            }
+        }
+    }
+
+    /// Undoes one `disable`; true if that was the last.
+    pub(crate) fn enable(&self) -> bool {
+        loop {
+            let word = self.current();
+            // Not by what a `cancel_sync` does meanwhile, which ends by itself.
+            let depth = disabled_for_long(word);
+            assert!(depth != 0, "a work item is enabled more often than it was disabled");
+            if self.change(word, word - DISABLED_ONCE) {
+                return (word - DISABLED_ONCE) & DISABLED == 0;
+            }
+        }
+    }
+
+    /// As [`disable`](Self::disable), until [`enable_after`](Self::enable_after): by a call that ends in the same thread, so that a child
+    /// that has lost the thread does without. However many such calls are under way, they have one place among those that disable the
+    /// item, which no `enable` of somebody else takes back.
+    pub(crate) fn disable_for_now(&self) {
+        let extra = self.extra();
+        let held = self.lock();
+        // Relaxed, here and below: under the lock.
+        let syncs = extra.syncs.load(Ordering::Relaxed);
+        extra.syncs.store(syncs + 1, Ordering::Relaxed);
+        if syncs == 0 {
+            // `disable` leaves room for one more. AcqRel: every step hands the item on.
+            self.state.fetch_add(DISABLED_ONCE + SYNCED, Ordering::AcqRel);
+        }
+        held.unlock();
+    }
+
+    /// Undoes [`disable_for_now`](Self::disable_for_now).
+    pub(crate) fn enable_after(&self) {
+        let held = self.lock();
+        let syncs = &self.known_extra().syncs;
+        match syncs.load(Ordering::Relaxed) {
+            // A fork has left it behind.
+            0 => {}
+            1 => {
+                syncs.store(0, Ordering::Relaxed);
+                self.state.fetch_sub(DISABLED_ONCE + SYNCED, Ordering::AcqRel);
+            }
+            more => syncs.store(more - 1, Ordering::Relaxed),
+        }
+        held.unlock();
+    }
+
+    /// What few items need; made now if there is none.
+    pub(crate) fn extra(&self) -> &Extra<P> {
+        self.attachment.extra_or_new()
+    }
+
+    /// The extra of an item that has one.
+    fn known_extra(&self) -> &Extra<P> {
+        self.attachment
+            .extra()
+            .expect("the caller has seen a bit that only items with an extra have")
+    }
+
+    /// Begins to wait for what runs, and what is queued if `queued`; nothing if there is none. Ends with
+    /// [`end_wait`](Self::end_wait).
+    pub(crate) fn begin_wait(&self, queued: bool) -> Option<u64> {
+        let extra = self.extra();
+        let held = self.lock();
+        let word = self.state.load(Ordering::Acquire);
+        let queued = queued && word & (PENDING | TIMED) == PENDING;
+        let count = u64::from(word & RUNNING != 0) + u64::from(queued);
+        let target = (count != 0).then(|| {
+            extra.waiters.fetch_add(1, Ordering::Relaxed);
+            self.state.fetch_or(WAITED, Ordering::Relaxed);
+            // What is kept apart comes right after what runs.
+            extra.ended.load(Ordering::Relaxed) + extra.later.load(Ordering::Relaxed) + count
+        });
+        held.unlock();
+        target
+    }
+
+    /// Whether what [`begin_wait`](Self::begin_wait) began to wait for has ended.
+    pub(crate) fn has_ended(&self, target: u64) -> bool {
+        // SeqCst: `Event` asks for it. Acquire: pairs with `count_ended`; what the execution did is visible.
+        self.known_extra().ended.load(Ordering::SeqCst) >= target
+    }
+
+    /// Waits no longer.
+    pub(crate) fn end_wait(&self) {
+        let held = self.lock();
+        let extra = self.known_extra();
+        if extra.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.state.fetch_and(!WAITED, Ordering::Relaxed);
+            // Nobody counts any more, nor compares.
+            extra.later.store(0, Ordering::Relaxed);
+        }
+        held.unlock();
+    }
+
+    /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim gave.
+    ///
+    /// # Safety
+    /// The caller has a handle of the item besides, or a hold of its memory.
+    #[cold]
+    pub(crate) unsafe fn unclaim(item: NonNull<Self>, node: NonNull<Self>) {
+        // SAFETY: as the caller says.
+        let held = unsafe { item.as_ref() }.lock();
+        held.clear(PENDING | AWAY);
+        held.count_dropped();
+        if node != item {
+            crate::item::stand_in::free(node);
+        }
+        // SAFETY: it is said so; the caller does without the handle then.
+        unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
+    }
+}
+
+impl<P: Platform> Held<'_, P> {
+    /// The word, as of now.
+    pub(crate) fn word(&self) -> u64 {
+        self.item.state.load(Ordering::Acquire)
+    }
+
+    /// Clears bits; the word as it was.
+    pub(crate) fn clear(&self, bits: u64) -> u64 {
+        self.item.state.fetch_and(!bits, Ordering::AcqRel)
+    }
+
+    /// Takes the queueing back; whether there was one. Nothing if it is between two steps of somebody else: try again.
+    pub(crate) fn cancel(&self) -> Option<bool> {
+        let word = self.word();
+        if word & PENDING == 0 {
+            return Some(false);
+        }
+        if word & TIMED != 0 {
+            Later::cancel(self);
+            return Some(true);
+        }
+        let (account, held_back) = if word & AWAY != 0 {
+            crate::item::stand_in::cancel(self)?
+        } else {
+            let account = self.item.accounted();
+            if account.is_null() {
+                return None;
+            }
+            (account, self.make_stale() & INACTIVE != 0)
+        };
+        self.count_dropped();
+        // SAFETY: the queueing was counted there, and the queue waits for it to be retired.
+        let account = unsafe { &*account };
+        let homed = word & AWAY == 0 && self.item.spot().home().is_some();
+        let (told, leftover) = account.owner().retire(account, held_back, homed);
+        self.told.set(Some(told));
+        self.leftover.set(leftover);
+        Some(true)
+    }
+
+    /// Where the item is counted as held back, if it is. Nothing if it is between two steps of somebody else: try again.
+    #[expect(
+        clippy::option_option,
+        reason = "as `cancel`: the outer one is for the caller's loop alone"
+    )]
+    pub(crate) fn held_back_at(&self) -> Option<Option<&Account<P>>> {
+        let word = self.word();
+        let node: &Item<P> = match word & (PENDING | TIMED | AWAY) {
+            PENDING => self.item,
+            word if word == PENDING | AWAY => {
+                // SAFETY: the item is away, and we have its lock: so the node is alive.
+                unsafe { &*crate::item::stand_in::of(self.item.known_extra()).as_ptr() }
+            }
+            _ => return Some(None),
+        };
+        // SAFETY: null, or the account where the node is counted; cancelling, which gives that back, needs the lock.
+        let account = unsafe { node.accounted().as_ref() }?;
+        // After the account, which is written when it is decided.
+        let is_held_back = node.current() & INACTIVE != 0;
+        Some(is_held_back.then_some(account))
+    }
+
+    /// Clears `PENDING` of an item whose queueing goes by its own node; the word before.
+    fn make_stale(&self) -> u64 {
+        loop {
+            let word = self.word();
+            // The holder has a node that arrived; but one that was to be activated is still on its list.
+            let arrived = word & (ARRIVED | INACTIVE) == ARRIVED;
+            let stale = if arrived || word & DEFERRED != 0 { 0 } else { STALE };
+            if stale == 0 {
+                // On no list: the next queueing begins with the node.
+                self.item.forget_account();
+            }
+            let to = word & !(PENDING | DEFERRED | ARRIVED | INACTIVE) | stale;
+            if self.item.change(word, to) {
+                return word;
+            }
+        }
+    }
+
+    /// Drops the queue after the lock is given back.
+    pub(crate) fn keep(&self, queue: Arc<dyn Owner<P>>) {
+        let before = self.kept.replace(Some(queue));
+        // Another handle of the same queue: an item is on one timer, for one queue.
+        debug_assert!(before.is_none_or(|before| Arc::strong_count(&before) > 1));
+    }
+
+    /// The item.
+    pub(crate) fn item(&self) -> &Item<P> {
+        self.item
+    }
+
+    /// What the timer has of the item; null if it never was on one.
+    pub(crate) fn later(&self) -> *const Later<P> {
+        self.item.extra().delay.load(Ordering::Acquire)
+    }
+
+    /// Counts an execution that has ended, for those who wait, and what was cancelled behind it.
+    fn count_ended(&self) {
+        let extra = self.item.known_extra();
+        let count = 1 + extra.later.swap(0, Ordering::Relaxed);
+        // Release: what the execution did. SeqCst: `Event` asks for it.
+        extra.ended.fetch_add(count, Ordering::SeqCst);
+        P::model_fence();
+        self.notify.set(true);
+    }
+
+    /// Counts a queueing that is over without an execution, if anybody waits: behind the execution that runs, if one does.
+    fn count_dropped(&self) {
+        let word = self.word();
+        if word & WAITED == 0 {
+            return;
+        }
+        // Under the lock an execution neither starts nor ends, except that it may leave `ENDED`: it is counted when the lock is
+        // given back.
+        if word & RUNNING != 0 {
+            self.item.known_extra().later.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.count_ended();
+        }
+    }
+
+    /// Gives the lock back. For who has a handle.
+    pub(crate) fn unlock(self) {
+        let finished = self.unlock_by_worker();
+        debug_assert_eq!(finished, Finished::Done, "the caller has a handle");
+    }
+
+    /// Does what was left to the holder, and gives the lock back. For a thread that has no handle: says whether the item is to be freed,
+    /// or the caller has got the last handle.
+    pub(crate) fn unlock_by_worker(self) -> Finished {
+        let item = self.item;
+        // Foreign code, which is called when the item is not touched any more.
+        let mut waiters = Vec::new();
+        // What a worker would come for at once, to find the item locked: it is sent when that is over. Else a worker that is
+        // faster than we are would come again and again.
+        let mut left: Option<Left<P>> = None;
+        let mut launch = None;
+        let mut finished = Finished::Done;
+        loop {
+            let word = self.word();
+            if word & ENDED != 0 {
+                if item.change(word, word & !(RUNNING | DEFERRED | ENDED)) {
+                    if word & WAITED != 0 {
+                        self.count_ended();
+                    }
+                    if word & DEFERRED != 0 {
+                        left = Some(self.node_left(word));
+                    }
+                }
+            } else if word & ARRIVED != 0 {
+                if item.change(word, word & !ARRIVED) {
+                    if word & TIMED != 0 {
+                        launch = Later::take_over(&self).or(launch);
+                    } else {
+                        left = Some(self.bring_on(word));
+                    }
+                }
+            } else if self.notify.take() {
+                waiters.push(item.known_extra().event.take());
+            } else if let Some(told) = self.told.take() {
+                waiters.push(told);
+            } else if item.is_to_be_emptied(word & !LOCKED) {
+                // Its destructor may take long, and workers come again and again while the item is locked: so it runs afterwards.
+                item.add_reference();
+                finished = Finished::Last;
+            } else if item.change(word, word & !LOCKED) {
+                // What is left keeps the item: it is pending, or stale.
+                if left.is_none() && is_abandoned(word & !LOCKED) {
+                    finished = Finished::Free;
+                }
+                if let Some(launch) = launch {
+                    launch.go_with_reference();
+                }
+                if let Some(left) = left {
+                    left.send();
+                }
+                for waiter in waiters {
+                    waiter.wake();
+                }
+                return finished;
+            }
+        }
+    }
+
+    /// A worker or an activator came by: what is to be sent for that.
+    fn bring_on(&self, word: u64) -> Left<P> {
+        if word & INACTIVE != 0 {
+            // Held back, so accounted; cancelling, which gives that back, needs the lock.
+            Left::new(self.item.account(), None)
+        } else {
+            self.node_left(word)
+        }
+    }
+
+    /// The node of a queueing that is accounted and on no list.
+    fn node_left(&self, word: u64) -> Left<P> {
+        let node = match word & AWAY {
+            0 => self.item.whole(),
+            _ => crate::item::stand_in::of(self.item.known_extra()),
+        };
+        // SAFETY: PENDING keeps the node alive.
+        Left::new(unsafe { node.as_ref() }.account(), Some(node))
+    }
+}
+
+#[cfg(test)]
+mod plain;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! The list onto which any thread pushes items, and from which a worker takes them all.
+//!
+//! One pointer. A push is one compare-exchange: before it, nobody sees the item, after it, everybody does. So a
+//! pusher that is preempted anywhere delays its own item and nobody else's (a queue in which a push takes two
+//! steps hides, between them, whatever others push behind). The price is the order: the list is last-in-first-out,
+//! and `take_all` reverses it.
+//!
+//! Ordering: push and the emptiness test are `SeqCst`, because a pusher and a worker that goes to sleep decide by
+//! Dekker's pattern who sees whom (`idle`). The push releases the item, `take_all` acquires it.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::item::Item;
+use crate::item::list::List;
+
+/// A multi-producer list of items.
+pub(crate) struct Inbox<P: Platform> {
+    head: P::AtomicPtr<Item<P>>,
+}
+
+impl<P: Platform> Inbox<P> {
+    pub(crate) fn new() -> Self {
+        Inbox { head: P::AtomicPtr::new(core::ptr::null_mut()) }
+    }
+
+    /// Pushes an item of which the caller has `PENDING`; the list has it afterwards.
+    #[inline]
+    pub(crate) fn push(&self, item: NonNull<Item<P>>) {
+        let node = crate::base::shared::pushed(item);
+        let mut head = self.head.load(Ordering::Relaxed);
+        let mut attempt = 0;
+        loop {
+            // SAFETY: the caller has PENDING, which keeps the item alive.
+            unsafe { item.as_ref() }.next.store(head, Ordering::Relaxed);
+            match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(_) => crate::base::pause::after_failure::<P>(&mut attempt),
+            }
+            head = self.head.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Whether nothing is there; see the ordering above.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.load(Ordering::SeqCst).is_null()
+    }
+
+    /// What is there, last pushed first.
+    ///
+    /// # Safety
+    /// Nobody takes anything as long as the answer is used.
+    pub(crate) unsafe fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
+        // Acquire: pairs with the release in `push`.
+        let mut next: *const Item<P> = self.head.load(Ordering::Acquire);
+        core::iter::from_fn(move || {
+            let node = crate::base::shared::taken(next)?;
+            // SAFETY: what is on the list is alive, and stays there as the caller says.
+            next = unsafe { node.as_ref() }.next.load(Ordering::Relaxed);
+            Some(node.as_ptr().cast_const())
+        })
+    }
+
+    /// Takes everything, first pushed first. That nothing is there is `SeqCst` too: who gives a place back looks here (`admission`).
+    pub(crate) fn take_all(&self) -> List<P> {
+        let mut list = List::new();
+        if self.is_empty() {
+            return list;
+        }
+        let mut newest = self.head.swap(core::ptr::null_mut(), Ordering::SeqCst);
+        while let Some(item) = crate::base::shared::taken(newest) {
+            // SAFETY: the swap gave us the whole list, and with it each item's PENDING.
+            newest = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
+            list.push_front(item);
+        }
+        list
+    }
+
+    /// Forgets what is on it, which is the parent's; in the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        crate::base::forked::set(&self.head, core::ptr::null_mut());
+    }
+
+    /// Spins, about `budget` looks, until something is there. Says whether it is.
+    #[inline]
+    pub(crate) fn spin(&self, budget: u32) -> bool {
+        P::wait_until_changed_ptr(&self.head, core::ptr::null_mut(), budget)
+    }
+}
+
+#[cfg(test)]
+mod tests;

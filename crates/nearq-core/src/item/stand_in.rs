@@ -1,0 +1,249 @@
+//! The node of an item whose own node is still on a list, for a queueing that was cancelled.
+//!
+//! Lists have no way to take an item out of their middle (`item`), so a cancelled node stays there until somebody comes by. If the
+//! item is queued again before that, it must go to the end of the list, or to another one. So it goes by a node that is
+//! allocated for this one queueing: an item without a function, whose target is the real one.
+//!
+//! # Protocol
+//! * *claim* (queuer, under the target's lock, where that is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and
+//!   `AWAY`. The node has a hold of the target's memory (`item/holds`). It is accounted, held back, activated and pushed like any item.
+//! * *arrive* (worker that took it off a list): under the target's lock, which it only tries for: if it is locked, the node
+//!   goes back onto the pool. If the target runs, the node stays with it (`DEFERRED`), and who ends the execution pushes
+//!   it. Else the target starts, and the node is gone.
+//! * *cancel* (under the target's lock): the node becomes `STALE` itself, and who takes it off its list frees it. Where it is
+//!   on none (`DEFERRED`), the canceller frees it.
+//!
+//! A node's own word has `PENDING | AWAY`, or `STALE | AWAY` once it is cancelled, and `INACTIVE` like any item's; it is never
+//! `LOCKED` or `RUNNING`. `AWAY` in the target's word means: `Extra::stand_in` is alive, and is the current queueing's. Both
+//! change under the target's lock only.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::item::account::Account;
+use crate::item::extra::Extra;
+use crate::item::held::Held;
+use crate::item::{
+    ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
+    RUNNING, STALE, TIMED, is_abandoned,
+};
+
+#[repr(C)]
+struct StandIn<P: Platform> {
+    item: Item<P>,
+    target: NonNull<Item<P>>,
+}
+
+impl<P: Platform> StandIn<P> {
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Self::free,
+        parts: None,
+        refuse: crate::item::never_refused,
+        name: || "stand-in",
+    };
+
+    unsafe fn execute(_: NonNull<Item<P>>) -> Executed {
+        unreachable!("it is the target that starts")
+    }
+
+    unsafe fn free(node: NonNull<Item<P>>) {
+        // SAFETY: as the caller of a table's `free` says.
+        unsafe { release(node) };
+    }
+}
+
+/// The table of the item for which a node is on a list: its own, or that of the item for which it stands in.
+///
+/// # Safety
+/// The node is on a list and stays there for the time of the call, and it was not stale after it was there.
+pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemTable<P> {
+    let word = node.state.load(Ordering::Acquire);
+    if word & (PENDING | AWAY | STALE) != PENDING | AWAY {
+        return node.table();
+    }
+    // An item of which a stand-in is under way is not on a list itself, or its own node is stale there.
+    let stand_in = node.whole().cast::<StandIn<P>>();
+    // SAFETY: as said, it is a stand-in; it keeps its target alive.
+    unsafe { stand_in.as_ref().target.as_ref().table() }
+}
+
+/// The item for which a node stands in. The node keeps it alive.
+///
+/// # Safety
+/// The node was made by [`claim`] or [`take_off_timer`], and the caller has it.
+pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> NonNull<Item<P>> {
+    // SAFETY: as the caller says.
+    unsafe { node.whole().cast::<StandIn<P>>().as_ref() }.target
+}
+
+/// Lets a node go that nobody has any more, and its hold of the target.
+///
+/// # Safety
+/// The node was made by [`claim`], and nobody has it any more.
+unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
+    // SAFETY: allocated as a box of this type; as the caller says.
+    let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
+    // SAFETY: the node had a hold.
+    unsafe { Item::release(target) };
+}
+
+/// Frees a node that is on no list. The caller has a handle of the target, or its lock.
+pub(crate) fn free<P: Platform>(node: NonNull<Item<P>>) {
+    // SAFETY: on no list, so nobody else has it.
+    let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
+    // SAFETY: the caller keeps it alive.
+    unsafe { target.as_ref() }.unhold();
+}
+
+/// Claims an item whose node is stale: the node to be sent. Nothing if it is not stale any more, or claimed.
+pub(crate) fn claim<P: Platform>(item: NonNull<Item<P>>) -> Option<NonNull<Item<P>>> {
+    // SAFETY: the caller has a handle, or the item's RUNNING.
+    let target = unsafe { item.as_ref() };
+    let extra = target.extra();
+    let made = make(item);
+    let held = target.lock();
+    let node = loop {
+        let word = held.word();
+        if word & STALE == 0 || word & (PENDING | DISABLED) != 0 {
+            free(made);
+            break None;
+        }
+        extra.stand_in.store(made.as_ptr(), Ordering::Relaxed);
+        if target.change(word, word | PENDING | AWAY) {
+            break Some(made);
+        }
+    };
+    held.unlock();
+    node
+}
+
+/// Takes `TIMED` from a pending item, under its lock: the node by which it goes on.
+pub(crate) fn take_off_timer<P: Platform>(
+    held: &Held<'_, P>,
+    item: NonNull<Item<P>>,
+) -> NonNull<Item<P>> {
+    let target = held.item();
+    loop {
+        let word = held.word();
+        debug_assert_eq!(word & (PENDING | TIMED | AWAY), PENDING | TIMED);
+        if word & STALE == 0 {
+            if target.change(word, word & !(TIMED | ARRIVED)) {
+                return item;
+            }
+        } else {
+            let node = make(item);
+            target.extra().stand_in.store(node.as_ptr(), Ordering::Relaxed);
+            if target.change(word, word & !(TIMED | ARRIVED) | AWAY) {
+                return node;
+            }
+            free(node);
+        }
+    }
+}
+
+/// A node with a hold of its target, which the caller keeps alive.
+fn make<P: Platform>(target: NonNull<Item<P>>) -> NonNull<Item<P>> {
+    // SAFETY: as the caller says.
+    unsafe { target.as_ref() }.hold();
+    let made = Box::new(StandIn {
+        item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
+        target,
+    });
+    Item::expose(NonNull::from(Box::leak(made)).cast())
+}
+
+/// The current node of an item that is `AWAY`. Under the item's lock.
+pub(crate) fn of<P: Platform>(extra: &Extra<P>) -> NonNull<Item<P>> {
+    NonNull::new(extra.stand_in.load(Ordering::Relaxed)).expect("an item that is away has a node")
+}
+
+/// What becomes of a node that was taken off a list.
+pub(crate) enum Arrived<P: Platform> {
+    /// The target has started; it was counted there.
+    Started(NonNull<Item<P>>, *const Account<P>),
+    /// Nothing is left to do.
+    Gone,
+    /// The target is locked: onto the pool with the node, once more.
+    Again,
+}
+
+/// A worker has taken the node off a list; `start` said that it stands in.
+pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
+    // SAFETY: the worker has the node.
+    let item = unsafe { node.cast::<StandIn<P>>().as_ref() }.target;
+    // SAFETY: the node has a hold of it.
+    let target = unsafe { item.as_ref() };
+    // SAFETY: the worker has the node.
+    let header = unsafe { node.as_ref() };
+    // Cancelled, and nobody has the target any more: its lock is nobody's.
+    let is_over = is_abandoned(target.state.load(Ordering::Acquire));
+    if !is_over {
+        let Some(held) = target.try_lock() else { return Arrived::Again };
+        if header.state.load(Ordering::Acquire) & STALE == 0 {
+            return start_target(held, node);
+        }
+        // SAFETY: it is said so; the node's hold keeps the memory.
+        unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
+    }
+    // SAFETY: it is on no list, and cancelled: nobody else has it. Its hold keeps the target until here.
+    unsafe { release(node) };
+    Arrived::Gone
+}
+
+/// Starts the target of a node that has arrived, or leaves the node to the execution that runs.
+fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arrived<P> {
+    let target = held.item();
+    // SAFETY: the worker has the node.
+    let header = unsafe { node.as_ref() };
+    let account = header.account();
+    let spot = header.spot();
+    let stamp = header.stamp();
+    loop {
+        let word = held.word();
+        debug_assert_eq!(word & (PENDING | AWAY | LOCKED), PENDING | AWAY | LOCKED);
+        if word & RUNNING != 0 {
+            if target.change(word, word | DEFERRED) {
+                // The execution or the node keeps the target.
+                held.unlock();
+                return Arrived::Gone;
+            }
+        } else {
+            // While PENDING is ours.
+            target.set_spot(spot);
+            target.set_stamp(stamp);
+            let to = word & !(PENDING | AWAY | LOCKED) | RUNNING;
+            // No mark can be there: our node is the only one that could arrive, and nothing runs.
+            if target.change(word, to) {
+                let item = target.whole();
+                // On no list, and the target is not away any more: nobody else has the node. RUNNING keeps the target.
+                free(node);
+                return Arrived::Started(item, account);
+            }
+        }
+    }
+}
+
+/// Takes back the queueing of an item that is `AWAY`: where it is accounted, and whether it is held back there. Nothing if it is not
+/// accounted yet.
+pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Account<P>, bool)> {
+    let target = held.item();
+    let node = of(target.extra());
+    // SAFETY: the target is away, and we have its lock.
+    let header = unsafe { node.as_ref() };
+    let account = header.accounted();
+    if account.is_null() {
+        return None;
+    }
+    let before = held.clear(PENDING | AWAY | DEFERRED);
+    if before & DEFERRED != 0 {
+        // We have a handle, or the target's RUNNING is set.
+        free(node);
+        return Some((account, false));
+    }
+    // One step for both: STALE alone keeps it, so whoever takes it off its list frees it. AcqRel: he finds out; or has let it in
+    // before, which we find out. Nobody else has set STALE, nor cleared PENDING.
+    let before = header.state.fetch_add(STALE - PENDING, Ordering::AcqRel);
+    Some((account, before & INACTIVE != 0))
+}

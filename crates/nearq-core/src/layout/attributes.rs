@@ -1,0 +1,525 @@
+//! What can be set of a workqueue, and which pools follow from it.
+
+use core::time::Duration;
+
+use nearq_topology::{CpuSet, Limits, Scope, Topology};
+
+use crate::base::error::Error;
+use crate::layout::domain::{Bounds, Domain};
+use crate::layout::priority::{
+    LEAST_FAVOURED, LONGEST_SLICE, MOST_FAVOURED, Priority, SHORTEST_SLICE,
+};
+
+/// What can be set of a workqueue, also while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// How CPUs are grouped; `None` follows the runtime's default.
+    pub scope: Option<Scope>,
+    /// Workers never leave their pod.
+    pub strict: bool,
+    /// An item runs on the CPU that queued it, where a worker can.
+    pub localize: bool,
+    /// Idle workers of other pods take items of this queue. Has no effect where `strict` is set.
+    pub helping: bool,
+    /// Off: one pod of all CPUs of the queue, whatever the scope says.
+    pub affinity: bool,
+    /// The CPUs that the queue's items may run on; `None` is all that the process may use.
+    pub cpumask: Option<CpuSet>,
+    /// The nice value of the workers, -20 (most favoured) to 19; 0 is what the maker of the runtime had. No effect with `idle`.
+    pub nice: i32,
+    /// The workers are of the class `SCHED_IDLE`: they run when nothing else wants the CPU. The nice value and the slice have no
+    /// effect meanwhile, and are in effect again when this is switched off.
+    pub idle: bool,
+    /// How long a worker runs in one go while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. A shorter one
+    /// has it run sooner after a sleep, and be interrupted more often. Linux has them from 6.12 on; elsewhere no effect.
+    pub slice: Option<Duration>,
+}
+
+impl Default for Attributes {
+    /// The runtime's default scope, not strict, helping, affinity on, every CPU, nice 0, not idle, the system's slice.
+    fn default() -> Self {
+        Attributes {
+            scope: None,
+            strict: false,
+            localize: false,
+            helping: true,
+            affinity: true,
+            cpumask: None,
+            nice: 0,
+            idle: false,
+            slice: None,
+        }
+    }
+}
+
+impl Attributes {
+    /// These, with all that differs between `before` and `wanted` as it is in `wanted`.
+    pub(crate) fn with_changes(&self, before: &Self, wanted: Self) -> Self {
+        fn pick<T: PartialEq + Clone>(now: &T, before: &T, wanted: T) -> T {
+            if wanted == *before { now.clone() } else { wanted }
+        }
+        let Attributes { scope, strict, localize, helping, affinity, cpumask, nice, idle, slice } =
+            wanted;
+        Attributes {
+            scope: pick(&self.scope, &before.scope, scope),
+            strict: pick(&self.strict, &before.strict, strict),
+            localize: pick(&self.localize, &before.localize, localize),
+            helping: pick(&self.helping, &before.helping, helping),
+            affinity: pick(&self.affinity, &before.affinity, affinity),
+            cpumask: pick(&self.cpumask, &before.cpumask, cpumask),
+            nice: pick(&self.nice, &before.nice, nice),
+            idle: pick(&self.idle, &before.idle, idle),
+            slice: pick(&self.slice, &before.slice, slice),
+        }
+    }
+}
+
+/// What kind of queue it is, from the beginning to the end: where its items go and where they are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// To the pod of the CPU that queues, counted by node.
+    #[default]
+    Unbound,
+    /// To the CPU that queues, counted there.
+    PerCpu,
+    /// To one pod of all CPUs, one at a time.
+    Ordered,
+}
+
+impl Kind {
+    /// Whether a queue of this kind can have the attributes.
+    pub(crate) fn check(self, attributes: &Attributes) -> Result<(), Error> {
+        if self != Kind::PerCpu {
+            return Ok(());
+        }
+        let Attributes {
+            scope,
+            strict,
+            localize,
+            helping,
+            affinity,
+            cpumask,
+            nice: _,
+            idle: _,
+            slice: _,
+        } = attributes;
+        let free = Attributes::default();
+        let set = [
+            (*scope != free.scope, "a scope"),
+            (*strict != free.strict, "strict"),
+            (*localize != free.localize, "localize"),
+            (*helping != free.helping, "helping"),
+            (*affinity != free.affinity, "affinity"),
+            (*cpumask != free.cpumask, "a CPU mask"),
+        ];
+        let wrong = set.into_iter().find(|(set, _)| *set);
+        wrong.map_or(Ok(()), |(_, what)| Err(Error::PerCpu(what)))
+    }
+}
+
+/// What makes two pools the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PoolKey {
+    /// Of one CPU, for per-CPU queues: its workers come back to it whenever they can.
+    pub(crate) bound: bool,
+    pub(crate) priority: Priority,
+    pub(crate) strict: bool,
+    pub(crate) helping: bool,
+    /// Where its workers belong.
+    pub(crate) pod: CpuSet,
+    /// Where they may go; for strict pools the pod, so that queues with different masks share the pool.
+    pub(crate) allowed: CpuSet,
+}
+
+/// Which CPUs and nodes a machine has, for an issuer that names one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Places {
+    possible: CpuSet,
+    /// The node's number, by CPU number.
+    node_of: Vec<Option<usize>>,
+    /// Each node that has CPUs, and the CPU that stands for it: the first that is online, else the first.
+    nodes: Vec<(usize, usize)>,
+}
+
+impl Places {
+    pub(crate) fn of(topology: &Topology) -> Self {
+        let possible = topology.possible().clone();
+        let number = |cpu| topology.node_of(cpu).map(|index| topology.nodes()[index].id);
+        let node_of = (0..possible.last().map_or(0, |last| last + 1)).map(number).collect();
+        let nodes = topology.nodes().iter().filter_map(|node| {
+            let online = node.cpus.intersection(topology.online());
+            online.first().or(node.cpus.first()).map(|cpu| (node.id, cpu))
+        });
+        Places { nodes: nodes.collect(), node_of, possible }
+    }
+
+    /// The domain of a pod that is one CPU.
+    fn domain_of(&self, cpu: usize) -> Domain {
+        self.node_of.get(cpu).copied().flatten().map_or(Domain::Across, Domain::Node)
+    }
+
+    /// Where the items of a pod are counted.
+    fn domain(&self, pod: &CpuSet) -> Domain {
+        let first = pod.first().map_or(Domain::Across, |cpu| self.domain_of(cpu));
+        if pod.iter().all(|cpu| self.domain_of(cpu) == first) { first } else { Domain::Across }
+    }
+
+    /// The CPU itself, if the machine has it.
+    pub(crate) fn cpu(&self, cpu: usize) -> Result<usize, Error> {
+        if self.possible.contains(cpu) {
+            Ok(cpu)
+        } else {
+            Err(Error::NoSuchCpu { cpu, possible: self.possible.clone() })
+        }
+    }
+
+    /// The CPU that stands for a node: `here` if it is on the node.
+    pub(crate) fn cpu_of_node(&self, node: usize, here: usize) -> Result<usize, Error> {
+        if self.node_of.get(here) == Some(&Some(node)) {
+            return Ok(here);
+        }
+        let known = self.nodes.iter().find(|(id, _)| *id == node);
+        known.map(|(_, cpu)| *cpu).ok_or_else(|| Error::NoSuchNode {
+            node,
+            nodes: self.nodes.iter().map(|(id, _)| *id).collect(),
+        })
+    }
+}
+
+/// The process-wide side of the decision: what of the attributes' words is in effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) topology: Topology,
+    pub(crate) limits: Limits,
+    pub(crate) default_scope: Scope,
+    pub(crate) shard_size: usize,
+    /// Off switches affinity off for every queue.
+    pub(crate) affinity: bool,
+    /// The CPUs that queues may use; all that the process may use if not set.
+    pub(crate) mask: Option<CpuSet>,
+}
+
+impl AsRef<Topology> for Surroundings {
+    fn as_ref(&self) -> &Topology {
+        &self.topology
+    }
+}
+
+impl AsRef<Limits> for Surroundings {
+    fn as_ref(&self) -> &Limits {
+        &self.limits
+    }
+}
+
+/// The pools of a queue, and which CPU's items go to which.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Layout {
+    pub(crate) scope: Scope,
+    pub(crate) pools: Vec<PoolKey>,
+    /// Where the items of each of the pools are counted.
+    pub(crate) domains: Vec<Domain>,
+    /// Index into `pools` by CPU number.
+    pub(crate) by_cpu: Vec<u32>,
+    /// The CPUs that the queue may use at all.
+    pub(crate) effective: CpuSet,
+    /// The machine's CPUs and nodes by number.
+    pub(crate) places: Places,
+}
+
+/// A mask within what is allowed; all that is allowed where nothing would be left.
+fn within(mask: Option<&CpuSet>, allowed: CpuSet) -> CpuSet {
+    match mask {
+        Some(mask) if mask.intersects(&allowed) => mask.intersection(&allowed),
+        _ => allowed,
+    }
+}
+
+impl Surroundings {
+    /// The CPUs that the queues may use: what the process may, within the mask where something of that is left.
+    pub(crate) fn allowed(&self) -> CpuSet {
+        within(self.mask.as_ref(), self.limits.effective())
+    }
+
+    /// How many workers of one nice level may run at once.
+    pub(crate) fn parallelism(&self) -> u32 {
+        u32::try_from(self.limits.parallelism()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The queue's mask within what is allowed; all that is allowed where nothing would be left.
+    pub(crate) fn effective(&self, attributes: &Attributes) -> CpuSet {
+        within(attributes.cpumask.as_ref(), self.allowed())
+    }
+
+    /// Which pools the attributes mean on this machine.
+    ///
+    /// The fallbacks are the kernel's: a pod of which the queue may use no CPU stands for all its CPUs, and a mask of
+    /// which the process may use no CPU stands for all that the process may use.
+    pub(crate) fn layout(&self, kind: Kind, attributes: &Attributes) -> Layout {
+        match kind {
+            Kind::Unbound => self.unbound(attributes, self.affinity && attributes.affinity),
+            Kind::Ordered => {
+                // One pool: what another one had taken could be late.
+                let layout = self.unbound(attributes, false);
+                Layout { domains: vec![Domain::Whole; layout.pools.len()], ..layout }
+            }
+            Kind::PerCpu => self.per_cpu(attributes),
+        }
+    }
+
+    /// A pool for each CPU, also for those that are offline or that the process may not use: items for them run somewhere else,
+    /// and on their CPU again as soon as that can be used.
+    fn per_cpu(&self, attributes: &Attributes) -> Layout {
+        let possible = self.topology.possible();
+        let mut by_cpu = vec![0; possible.last().map_or(1, |last| last + 1)];
+        let mut pools = Vec::new();
+        for cpu in possible {
+            by_cpu[cpu] = pools.len() as u32;
+            let pod = CpuSet::single(cpu);
+            pools.push(PoolKey {
+                bound: true,
+                priority: Priority::of(attributes),
+                strict: true,
+                helping: false,
+                allowed: pod.clone(),
+                pod,
+            });
+        }
+        Layout {
+            scope: Scope::Cpu,
+            domains: possible.iter().map(Domain::Cpu).collect(),
+            pools,
+            by_cpu,
+            effective: self.limits.effective(),
+            places: Places::of(&self.topology),
+        }
+    }
+
+    /// A pool for each pod; one for all CPUs if it is not `affine`.
+    fn unbound(&self, attributes: &Attributes, affine: bool) -> Layout {
+        let scope = attributes.scope.unwrap_or(self.default_scope);
+        let effective = self.effective(attributes);
+        let strict = affine && attributes.strict;
+        let helping = attributes.helping && !strict;
+        let cpus = self.topology.possible().last().map_or(1, |last| last + 1);
+        let pods = self.topology.pods(if affine { scope } else { Scope::System }, self.shard_size);
+        let mut pools: Vec<PoolKey> = Vec::new();
+        let mut by_cpu = vec![0; cpus];
+        for (cpu, index) in by_cpu.iter_mut().enumerate() {
+            let inside = pods
+                .pod_of(cpu)
+                .map(|pod| pods.pods[pod].cpus.intersection(&effective))
+                .filter(|inside| !inside.is_empty());
+            let pod = inside.unwrap_or_else(|| effective.clone());
+            let known = pools.iter().position(|pool| pool.pod == pod);
+            *index = known.unwrap_or_else(|| {
+                let allowed = if strict { pod.clone() } else { effective.clone() };
+                let priority = Priority::of(attributes);
+                pools.push(PoolKey { bound: false, priority, strict, helping, pod, allowed });
+                pools.len() - 1
+            }) as u32;
+        }
+        let places = Places::of(&self.topology);
+        let domains = pools.iter().map(|pool| places.domain(&pool.pod)).collect();
+        Layout { scope, pools, domains, by_cpu, effective, places }
+    }
+}
+
+impl Layout {
+    /// The queue's CPUs that belong to a domain.
+    pub(crate) fn cpus_of(&self, domain: Domain) -> CpuSet {
+        match domain {
+            Domain::Across | Domain::Whole => self.effective.clone(),
+            Domain::Cpu(cpu) => CpuSet::single(cpu),
+            Domain::Node(_) => {
+                let inside = |cpu: &usize| self.places.domain_of(*cpu) == domain;
+                self.effective.iter().filter(inside).collect()
+            }
+        }
+    }
+
+    /// How many items a domain may have active.
+    pub(crate) fn limit(&self, domain: Domain, bounds: Bounds) -> usize {
+        // The others have the whole number, however many CPUs are theirs.
+        let here = if matches!(domain, Domain::Node(_)) { self.cpus_of(domain).len() } else { 0 };
+        domain.share(here, self.effective.len(), bounds)
+    }
+}
+
+impl Priority {
+    /// What attributes mean. Those of the idle class have neither nice value nor slice, so that all of them share pools.
+    pub(crate) fn of(attributes: &Attributes) -> Self {
+        let Attributes { nice, idle, slice, .. } = *attributes;
+        if idle {
+            Priority { nice: LEAST_FAVOURED, idle, slice: None }
+        } else {
+            Priority { nice, idle, slice }
+        }
+    }
+
+    /// Whether there is such a priority.
+    pub(crate) fn check(attributes: &Attributes) -> Result<(), Error> {
+        if !(MOST_FAVOURED..=LEAST_FAVOURED).contains(&attributes.nice) {
+            return Err(Error::NiceOutOfRange(attributes.nice));
+        }
+        match attributes.slice {
+            Some(slice) if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) => {
+                Err(Error::SliceOutOfRange(slice))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surroundings(machine: &str, allowed: &str) -> Surroundings {
+        let topology = Topology::from_synthetic(machine).unwrap();
+        let allowed: CpuSet = allowed.parse().unwrap();
+        let mut limits = Limits::unlimited(topology.online().clone());
+        limits.affinity = allowed;
+        Surroundings {
+            topology,
+            limits,
+            default_scope: Scope::Cache,
+            shard_size: 8,
+            affinity: true,
+            mask: None,
+        }
+    }
+
+    fn pods(layout: &Layout) -> Vec<String> {
+        layout.pools.iter().map(|pool| pool.pod.to_list()).collect()
+    }
+
+    #[test]
+    fn a_pool_for_each_pod() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let layout = here.layout(Kind::Unbound, &Attributes::default());
+        assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6-7"]);
+        assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
+        assert!(layout.pools.iter().all(|pool| pool.allowed.to_list() == "0-7"));
+    }
+
+    #[test]
+    fn a_pod_without_allowed_cpus_stands_for_all() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-4");
+        let layout = here.layout(Kind::Unbound, &Attributes::default());
+        assert_eq!(pods(&layout), ["0-1", "2-3", "4", "0-4"]);
+        assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
+    }
+
+    #[test]
+    fn a_mask_outside_what_is_allowed_stands_for_all_that_is() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-3");
+        let mask = Attributes { cpumask: Some("6-7".parse().unwrap()), ..Attributes::default() };
+        assert_eq!(here.layout(Kind::Unbound, &mask).effective.to_list(), "0-3");
+        let part = Attributes { cpumask: Some("3-7".parse().unwrap()), ..Attributes::default() };
+        assert_eq!(here.layout(Kind::Unbound, &part).effective.to_list(), "3");
+    }
+
+    #[test]
+    fn a_node_stands_for_the_callers_cpu_or_its_first() {
+        let here = surroundings("pack:2 numa:1 core:2 pu:1", "0-3");
+        let places = here.layout(Kind::Unbound, &Attributes::default()).places;
+        assert_eq!(places.cpu_of_node(1, 3), Ok(3));
+        assert_eq!(places.cpu_of_node(1, 0), Ok(2));
+        assert_eq!(places.cpu_of_node(9, 0), Err(Error::NoSuchNode { node: 9, nodes: vec![0, 1] }));
+        assert_eq!(places.cpu(3), Ok(3));
+        assert!(places.cpu(4).unwrap_err().to_string().contains("there is no CPU 4"));
+    }
+
+    #[test]
+    fn strict_pools_forget_the_mask_and_do_not_help() {
+        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let strict = Attributes { strict: true, ..Attributes::default() };
+        for pool in here.layout(Kind::Unbound, &strict).pools {
+            assert_eq!(pool.allowed, pool.pod);
+            assert!(!pool.helping);
+        }
+    }
+
+    #[test]
+    fn pods_inside_a_node_are_counted_there_and_others_apart() {
+        let here = surroundings("numa:2 l3:2 core:2 pu:1", "0-6");
+        let layout = here.layout(Kind::Unbound, &Attributes::default());
+        let node = Domain::Node;
+        assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6"]);
+        assert_eq!(layout.domains, [node(0), node(0), node(1), node(1)]);
+        let bounds = Bounds::new(100, None);
+        assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [58, 43]);
+        assert_eq!(layout.cpus_of(node(1)).to_list(), "4-6");
+        let whole = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+        assert_eq!(here.layout(Kind::Unbound, &whole).domains, [Domain::Across]);
+        // A pod of which nothing may be used stands for all, on both nodes.
+        let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
+        let layout = here.layout(Kind::Unbound, &part);
+        assert_eq!(pods(&layout), ["1", "2-3", "4-5", "1-5"]);
+        assert_eq!(layout.domains, [node(0), node(0), node(1), Domain::Across]);
+        let left = Attributes { cpumask: Some("0-3".parse().unwrap()), ..whole };
+        let layout = here.layout(Kind::Unbound, &left);
+        assert_eq!(layout.domains, [node(0)]);
+        assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [100, 8]);
+        let one = surroundings("l3:2 core:2", "0-3").layout(Kind::Unbound, &Attributes::default());
+        assert_eq!(one.domains, [node(0); 2]);
+        assert_eq!(one.limit(node(0), bounds), 100);
+    }
+
+    #[test]
+    fn a_per_cpu_queue_has_a_pool_for_each_cpu_whatever_may_be_used() {
+        let mut here = surroundings("numa:2 core:2 pu:1", "1-2");
+        here.affinity = false;
+        let layout = here.layout(Kind::PerCpu, &Attributes { nice: 5, ..Attributes::default() });
+        assert_eq!(pods(&layout), ["0", "1", "2", "3"]);
+        assert_eq!(layout.by_cpu, [0, 1, 2, 3]);
+        assert_eq!(layout.domains, [0, 1, 2, 3].map(Domain::Cpu));
+        assert!(layout.pools.iter().all(|pool| pool.bound && pool.strict && !pool.helping));
+        assert!(
+            layout.pools.iter().all(|pool| pool.priority.nice == 5 && pool.allowed == pool.pod)
+        );
+        assert_eq!(layout.limit(Domain::Cpu(3), Bounds::new(100, None)), 100, "for each CPU");
+    }
+
+    #[test]
+    fn an_ordered_queue_has_one_pool_of_all_its_cpus_whatever_the_scope() {
+        let here = surroundings("numa:2 core:2 pu:1", "0-3");
+        let cpumask = Some("1-2".parse().unwrap());
+        let strict =
+            Attributes { scope: Some(Scope::Cpu), strict: true, cpumask, ..Attributes::default() };
+        let layout = here.layout(Kind::Ordered, &strict);
+        assert_eq!(pods(&layout), ["1-2"]);
+        assert_eq!(layout.by_cpu, [0; 4]);
+        assert_eq!(layout.domains, [Domain::Whole]);
+        assert_eq!(layout.limit(Domain::Whole, Bounds::ONE), 1);
+    }
+
+    #[test]
+    fn of_a_per_cpu_queue_only_nice_can_be_set() {
+        type Change = fn(&mut Attributes);
+        let changes: [(Change, Option<&str>); 7] = [
+            (|attributes| attributes.scope = Some(Scope::Cpu), Some("a scope")),
+            (|attributes| attributes.strict = true, Some("strict")),
+            (|attributes| attributes.localize = true, Some("localize")),
+            (|attributes| attributes.helping = false, Some("helping")),
+            (|attributes| attributes.affinity = false, Some("affinity")),
+            (|attributes| attributes.cpumask = Some(CpuSet::single(0)), Some("a CPU mask")),
+            (|attributes| attributes.nice = 3, None),
+        ];
+        for (change, wrong) in changes {
+            let mut attributes = Attributes::default();
+            change(&mut attributes);
+            assert_eq!(Kind::PerCpu.check(&attributes).err(), wrong.map(Error::PerCpu));
+            assert_eq!(Kind::Unbound.check(&attributes), Ok(()));
+        }
+    }
+
+    #[test]
+    fn affinity_off_is_one_pod_whatever_the_scope() {
+        let mut here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let off = Attributes { affinity: false, strict: true, ..Attributes::default() };
+        assert_eq!(pods(&here.layout(Kind::Unbound, &off)), ["0-7"]);
+        here.affinity = false;
+        assert_eq!(pods(&here.layout(Kind::Unbound, &Attributes::default())), ["0-7"]);
+    }
+}

@@ -1,0 +1,18 @@
+//! What a queue lets in: its limit on active items, and where that is counted. Imports `base`, `layout`, `item` and `pool`.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `link` | a queue on a pool: what has come there, and what has ended |
+//! | `admission` | the limit of a domain: letting in, holding back, activating |
+//! | `credits` | items that a link may let in without a look at the limit |
+//! | `turn`, `kicker` | what is held back, with the worker that activates; the item that asks a worker for that |
+//! | `serving` | the limit under which the calling worker's own item is |
+//!
+//! The first four are one protocol, and so a circle: all of them read the count of what is held back.
+
+pub(crate) mod admission;
+pub(crate) mod credits;
+pub(crate) mod kicker;
+pub(crate) mod link;
+pub(crate) mod serving;
+pub(crate) mod turn;

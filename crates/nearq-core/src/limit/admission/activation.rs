@@ -1,0 +1,296 @@
+//! Letting in what was held back, by one worker at a time. The protocol is described in `admission`.
+//!
+//! Where others complete items as fast as one worker lets them in, that worker would never come back to its own items. So it lets in
+//! [`AT_ONCE`] at most, and then hands the task on: it gives it up, and sends the kicker.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use super::{
+    AGAIN, Admission, CLOSED, LOOKING, MANY_STALE, NOBODY, OPENING, ceiling, with_ceiling,
+};
+use crate::base::event::Notification;
+use crate::item::list::List;
+use crate::item::{Activated, Item};
+use crate::limit::link::Link;
+use crate::limit::turn::Turn;
+
+/// Items that one worker lets in, or throws away, before another one has its turn: some 10 µs. In unit tests so few that models meet it.
+pub(super) const AT_ONCE: u32 = if cfg!(test) { 2 } else { 64 };
+
+/// Cancelled items that may be on the lists while no worker comes by, if there are not as many others: some 100 KiB, as on a pool's lists.
+pub(super) const MANY_LEFT: u64 = 1024;
+
+impl<P: Platform> Admission<P> {
+    /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes who waits for the queue to be
+    /// empty. Workers only.
+    #[cold]
+    pub(crate) fn attend(&self) {
+        loop {
+            P::model_fence();
+            match self.attention.load(Ordering::SeqCst) {
+                AGAIN => return,
+                NOBODY if self.change_attention(NOBODY, LOOKING) => break,
+                LOOKING if self.change_attention(LOOKING, AGAIN) => return,
+                _ => {}
+            }
+        }
+        let mut left = AT_ONCE;
+        let mut told = Vec::new();
+        loop {
+            self.look(&mut left, &mut told);
+            if left == 0 {
+                // The kicker comes after all that asked us meanwhile.
+                self.attention.swap(NOBODY, Ordering::SeqCst);
+                P::model_fence();
+                self.kick();
+                break;
+            }
+            if self.change_attention(LOOKING, NOBODY) {
+                break;
+            }
+            self.attention.swap(LOOKING, Ordering::SeqCst);
+            P::model_fence();
+        }
+        // Wakers are foreign code: not while we are the one worker that may let anything in.
+        for notification in told {
+            notification.wake();
+        }
+    }
+
+    fn change_attention(&self, from: u32, to: u32) -> bool {
+        self.attention.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// What [`attend`](Self::attend) does, once, for so many items at most. Adds those that are to be woken afterwards.
+    fn look(&self, left: &mut u32, told: &mut Vec<Notification<P>>) {
+        let mut turn = self.turn.lock();
+        loop {
+            self.activate(&mut turn, left);
+            if !self.may_open() {
+                break;
+            }
+            // The mark comes before the look. Only we, who have `turn`, set it.
+            let word = self.ceiling.load(Ordering::SeqCst);
+            let word = match ceiling(word) {
+                CLOSED => self.ceiling.fetch_or(OPENING, Ordering::SeqCst) | OPENING,
+                _ => word,
+            };
+            P::model_fence();
+            if !self.may_open() {
+                continue;
+            }
+            let possible = self.allowed();
+            if ceiling(word) == CLOSED {
+                // It fails where the limit was changed meanwhile, then the kicker opens the ceiling; and where an item was
+                // held back, which is seen below.
+                let open = with_ceiling(word, possible);
+                let _ =
+                    self.ceiling.compare_exchange(word, open, Ordering::SeqCst, Ordering::SeqCst);
+            }
+            P::model_fence();
+            if self.may_open() {
+                break;
+            }
+            self.close();
+        }
+        let watched = core::mem::take(&mut turn.watched);
+        drop(turn);
+        for link in watched {
+            // SAFETY: the link belongs to the queue, which the caller keeps alive.
+            let link = unsafe { &*link };
+            told.push(link.told());
+        }
+        if self.freezers.load(Ordering::SeqCst) != 0 && self.is_still() {
+            self.wake_freezers();
+        }
+    }
+
+    pub(super) fn wake_freezers(&self) {
+        self.stilled.fetch_add(1, Ordering::SeqCst);
+        P::wake(&raw const self.stilled, usize::MAX);
+    }
+
+    /// Whether nobody wants the ceiling closed: nothing is held back, nobody drains the queue, and something may get in.
+    fn may_open(&self) -> bool {
+        self.drainers.load(Ordering::SeqCst) == 0
+            && self.inactive.load(Ordering::SeqCst) == 0
+            && self.limit() != 0
+    }
+
+    fn activate(&self, turn: &mut Turn<P>, left: &mut u32) {
+        if self.inactive.load(Ordering::SeqCst) == 0
+            && self.stale.load(Ordering::Relaxed) < MANY_STALE
+        {
+            return;
+        }
+        turn.collect(self);
+        self.tidy(turn);
+        while !turn.is_empty() && *left > 0 {
+            let limit = self.limit();
+            let admitted = self.admitted.load(Ordering::SeqCst);
+            if admitted >= self.completed() + limit {
+                return;
+            }
+            if self
+                .admitted
+                .compare_exchange(admitted, admitted + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .is_err()
+            {
+                continue;
+            }
+            if self.is_below(limit) {
+                self.admitted.fetch_sub(1, Ordering::SeqCst);
+                continue;
+            }
+            if !self.activate_next(turn, left) {
+                // Nothing was activated with the place that was taken. Who has held something back meanwhile may have found no
+                // place, and left it to whoever gives one back.
+                self.admitted.fetch_sub(1, Ordering::SeqCst);
+                P::model_fence();
+                if !turn.is_empty() {
+                    // The one that is locked, or those for which nothing is left.
+                    return;
+                }
+                turn.collect(self);
+            }
+        }
+    }
+
+    /// Activates the next item that was not cancelled; false if there is none, or the next one is locked, which stays there: the
+    /// lock's holder sends the kicker, so that no other item gets past it; or nothing is `left`.
+    fn activate_next(&self, turn: &mut Turn<P>, left: &mut u32) -> bool {
+        while *left > 0
+            && let Some((place, item)) = turn.pop()
+        {
+            *left -= 1;
+            // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.
+            let header = unsafe { item.as_ref() };
+            if header.is_stale() {
+                self.throw(item);
+                continue;
+            }
+            // Before it is activated: then it may be cancelled. It need not be the link on which it was held back.
+            let link = Link::of(header.account());
+            match header.activate() {
+                Activated::Yes => {
+                    // SAFETY: the link belongs to the queue, which the caller keeps alive.
+                    let link = unsafe { &*link };
+                    link.enter_held();
+                    self.inactive.fetch_sub(1, Ordering::SeqCst);
+                    if link.is_watched() {
+                        // It may have been cancelled before it had entered: then nobody has told yet.
+                        turn.watched.push(link);
+                    }
+                    if header.publish() {
+                        link.push_any(item);
+                    }
+                    return true;
+                }
+                Activated::Locked => {
+                    turn.put_back(place, item);
+                    return false;
+                }
+                // Cancelled this very moment.
+                Activated::Cancelled => drop(self.stale.fetch_sub(1, Ordering::Relaxed)),
+                Activated::Free => {
+                    self.stale.fetch_sub(1, Ordering::Relaxed);
+                    // SAFETY: nobody has the item any more.
+                    unsafe { Item::free(item) };
+                }
+            }
+        }
+        false
+    }
+
+    /// A cancelled item was on a list of those that are held back. It stays there until somebody comes by. True once for so many: the
+    /// monitor is to come if no worker does.
+    pub(crate) fn forget_inactive(&self) -> bool {
+        // Relaxed: a number of what could be thrown away. It is below zero for a moment where an item is thrown away before it is counted.
+        let stale = self.stale.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        self.inactive.fetch_sub(1, Ordering::SeqCst);
+        stale.is_multiple_of(MANY_LEFT)
+    }
+
+    /// Whether more cancelled items than that are on the lists, and more than others.
+    fn is_untidy(&self, many: u64) -> bool {
+        let stale = self.stale.load(Ordering::Relaxed);
+        stale >= many.max(self.inactive.load(Ordering::Relaxed))
+    }
+
+    /// As [`tidy`](Self::tidy), by the monitor where nothing has been started for a while: then no worker comes by. An item that is
+    /// cancelled and queued again leaves a node each time.
+    pub(crate) fn tidy_up(&self) {
+        let mut before = u64::MAX;
+        loop {
+            let stale = self.stale.load(Ordering::Relaxed);
+            // Others are cancelled meanwhile. As long as these are far fewer, it all takes little longer than the first walk did.
+            if stale > before / 2 || !self.is_untidy(MANY_LEFT) {
+                return;
+            }
+            self.clear_out();
+            before = stale;
+        }
+    }
+
+    /// Throws away all cancelled items that are on the lists.
+    ///
+    /// A worker that comes meanwhile waits for `turn`, and then finds all that was there. So the caller has that for a walk only, and
+    /// throws away afterwards.
+    pub(super) fn clear_out(&self) {
+        // A worker that has it throws away what it meets.
+        let Some(mut turn) = self.turn.try_lock() else { return };
+        turn.collect(self);
+        let mut thrown = List::new();
+        turn.retain(|item| {
+            // SAFETY: it is on the list, which keeps it alive.
+            let stale = unsafe { item.as_ref() }.is_stale();
+            if stale {
+                thrown.push_back(item);
+            }
+            !stale
+        });
+        drop(turn);
+        while let Some(item) = thrown.pop_front() {
+            self.throw(item);
+        }
+    }
+
+    /// Throws away cancelled items, once there are more of them than of others.
+    fn tidy(&self, turn: &mut Turn<P>) {
+        if !self.is_untidy(MANY_STALE) {
+            return;
+        }
+        turn.retain(|item| {
+            // SAFETY: it is on the list, which keeps it alive.
+            let stale = unsafe { item.as_ref() }.is_stale();
+            if stale {
+                self.throw(item);
+            }
+            !stale
+        });
+    }
+
+    /// A cancelled item has come off its list.
+    fn throw(&self, item: NonNull<Item<P>>) {
+        self.stale.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: STALE keeps it alive.
+        match unsafe { item.as_ref() }.activate() {
+            // SAFETY: nobody has the item any more.
+            Activated::Free => unsafe { Item::free(item) },
+            outcome => {
+                debug_assert_eq!(outcome, Activated::Cancelled, "nobody makes it fresh again")
+            }
+        }
+    }
+
+    /// Throws away what is left of cancelled items; when nobody touches the queue any more.
+    pub(crate) fn throw_away(&self) {
+        let mut turn = self.turn.lock();
+        turn.collect(self);
+        while let Some((_, item)) = turn.pop() {
+            self.throw(item);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The links of a domain: those that it looks at, and those that it need not look at any more.
+//!
+//! A queue may have had thousands of links to pools that it does not use any more. Each sum of what has ended would go over all of them, and
+//! issuers and workers need that sum all the time. So the queue retires the oldest ones (`queue/retired`): what has ended there is one number.
+//!
+//! # Protocol
+//! The thread that has the queue's configuration sets where the retired links begin (CUT), then adds what has ended on them to
+//! `completed_before` (ADD). A thread that wants the sum reads `completed_before`, then CUT, then the links. So none is counted twice. One that
+//! comes between the two counts too few, for a moment: then the limit seems to be used by items that have ended. A thread that has held
+//! something back for that reason, or waits for the last item to end, relies on the kicker, which is sent after ADD. All `SeqCst`: either that
+//! thread has read what ADD wrote, or the worker that runs the kicker finds what the thread has left.
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use super::Admission;
+use crate::layout::domain::Domain;
+use crate::limit::link::Link;
+
+impl<P: Platform> Admission<P> {
+    /// Adds a link, before its first item. By the thread that has the queue's configuration.
+    pub(crate) fn add_link(&self, link: &Link<P>) {
+        link.next_of_domain.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
+        if self.domain == Domain::Whole && self.line.load(Ordering::Relaxed).is_null() {
+            // Before anything is queued here: a thread that sees the link sees this as well.
+            self.line.store(core::ptr::from_ref(link).cast_mut(), Ordering::Relaxed);
+        }
+        // SeqCst: see `links`.
+        self.first_link.store(core::ptr::from_ref(link).cast_mut(), Ordering::SeqCst);
+    }
+
+    /// The domain's links, without those that are retired.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
+        let end = self.first_retired();
+        // SeqCst: a thread that closes the limit sees every link whose issuer saw it open.
+        let mut next = self.first_link.load(Ordering::SeqCst);
+        core::iter::from_fn(move || {
+            if core::ptr::eq(next, end) {
+                return None;
+            }
+            // SAFETY: not null, as that is the end if nothing else is; a link, which lives as long as the queue.
+            let link = unsafe { &*next };
+            next = link.next_of_domain.load(Ordering::Relaxed);
+            Some(link)
+        })
+    }
+
+    /// The first link that is retired, with all after it; null if there is none.
+    pub(crate) fn first_retired(&self) -> *const Link<P> {
+        self.first_retired.load(Ordering::SeqCst)
+    }
+
+    /// The link on whose inbox everything is held back, if the queue is an ordered one: the first that it had, retired or not.
+    pub(crate) fn line(&self) -> Option<&Link<P>> {
+        // Relaxed: written before the first item was queued.
+        // SAFETY: null, or a link, which lives as long as the queue.
+        unsafe { self.line.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Executions that have ended, over all links.
+    pub(crate) fn completed(&self) -> u64 {
+        // Before the links are read: see above.
+        let before = self.completed_before.load(Ordering::SeqCst);
+        before + self.links().map(Link::completed).sum::<u64>()
+    }
+
+    /// How many items have been let in, over all links; a thread that compares the number must not miss four billion.
+    pub(crate) fn entered(&self) -> u64 {
+        // SeqCst: as in `completed`. As many have entered the links that are retired.
+        let before = self.completed_before.load(Ordering::SeqCst);
+        before + self.links().map(|link| u64::from(link.entered())).sum::<u64>()
+    }
+
+    /// Retires the oldest links, as far as nothing is left on them and `is_used` does not have them. By the thread that has the queue's
+    /// configuration.
+    pub(crate) fn retire_links(&self, is_used: impl Fn(&Link<P>) -> bool) {
+        let links: Vec<&Link<P>> = self.links().collect();
+        let oldest = links.into_iter().rev();
+        let mut completed = 0;
+        let mut newest = None;
+        for link in oldest.take_while(|link| !is_used(link) && link.retire()) {
+            completed += link.completed();
+            newest = Some(link);
+        }
+        let Some(newest) = newest else { return };
+        // CUT.
+        self.first_retired.store(core::ptr::from_ref(newest).cast_mut(), Ordering::SeqCst);
+        // ADD.
+        self.completed_before.fetch_add(completed, Ordering::SeqCst);
+        self.kick();
+    }
+}

@@ -1,0 +1,582 @@
+//! The limit through every interleaving: nothing that is held back is forgotten, no more is let in than allowed, and
+//! who waits for an empty queue is woken.
+//!
+//! The queue is a real one, on a runtime that starts no threads: the test's threads do what workers do.
+
+#![cfg(not(miri))]
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_topology::{Limits, Scope, Topology};
+
+use super::{Admission, CLOSED, Entry, ceiling};
+use crate::item::tests::{execute, model, model_within, spawn, step};
+use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::domain::Bounds;
+use crate::limit::link::Link;
+use crate::pool::Pool;
+use crate::pool::worker::Worker;
+use crate::queue::Queue;
+use crate::queue::runtime::Runtime;
+use crate::task::work::Work;
+
+type AtomicU32 = <Loom as Platform>::AtomicU32;
+
+/// A queue, its pools, the newest first, and the runtime.
+pub(crate) struct Stub {
+    pub(crate) queue: Arc<Queue<Loom>>,
+    pools: Vec<Arc<Pool<Loom>>>,
+    runtime: Runtime<Loom>,
+}
+
+/// Two nodes of a CPU each.
+const TWO_NODES: &str = "numa:2 core:1";
+
+impl Stub {
+    pub(crate) fn new(max_active: usize, workers: usize) -> Arc<Self> {
+        Self::with_scope(Scope::System, max_active, workers)
+    }
+
+    pub(crate) fn with_scope(scope: Scope, max_active: usize, workers: usize) -> Arc<Self> {
+        Self::on(None, scope, max_active, workers)
+    }
+
+    /// On another machine than the model's own, if one is named.
+    pub(crate) fn on(
+        machine: Option<&str>,
+        scope: Scope,
+        max_active: usize,
+        workers: usize,
+    ) -> Arc<Self> {
+        let bounds = Bounds::new(max_active, None);
+        let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
+        Self::of_kind(Kind::Unbound, machine, attributes, bounds, workers)
+    }
+
+    fn ordered(workers: usize) -> Arc<Self> {
+        Self::of_kind(Kind::Ordered, None, Attributes::default(), Bounds::ONE, workers)
+    }
+
+    fn of_kind(
+        kind: Kind,
+        machine: Option<&str>,
+        attributes: Attributes,
+        bounds: Bounds,
+        workers: usize,
+    ) -> Arc<Self> {
+        let runtime =
+            Runtime::<Loom>::builder_in().spin(0).build().expect("the machine is constant");
+        if let Some(machine) = machine {
+            let topology = Topology::from_synthetic(machine).expect("well formed");
+            runtime.inner().change_surroundings(|surroundings| {
+                surroundings.limits = Limits::unlimited(topology.possible().clone());
+                surroundings.topology = topology;
+            });
+        }
+        runtime.inner().services.alarm.stop();
+        runtime.inner().stopping.store(1, Ordering::SeqCst);
+        let queue = Queue::new(
+            &runtime,
+            "modelled".into(),
+            kind,
+            crate::queue::Nature { freezable: true, ..Default::default() },
+            attributes,
+            bounds,
+        );
+        runtime.inner().add_queue(&queue);
+        let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
+        for pool in &pools {
+            // Queued up for a place: pushers leave waking to others.
+            assert!(pool.mark_queued_at_level());
+        }
+        for _ in 0..workers {
+            let pool = Arc::as_ptr(&pools[0]);
+            let added = runtime.inner().services.table.add(|index| Worker::new(index, pool));
+            added.expect("there is room");
+        }
+        Arc::new(Stub { queue, pools, runtime })
+    }
+
+    /// The first domain; the machine of most tests has one node.
+    pub(crate) fn admission(&self) -> &Admission<Loom> {
+        self.queue.domains().next().expect("a domain")
+    }
+
+    pub(crate) fn set_max_active(&self, items: usize) {
+        let changed = self.queue.change_bounds(|bounds| Ok(bounds.with_max_active(items)));
+        changed.expect("can be done");
+    }
+
+    pub(crate) fn issue_on(&self, cpu: usize, work: &Work<Loom>) {
+        assert_eq!(self.queue.queue_on(work.item(), |places| places.cpu(cpu)), Ok(true));
+    }
+
+    pub(crate) fn issue(&self, work: &Work<Loom>) {
+        assert!(self.queue.queue(work.item()));
+    }
+
+    /// The pool on which that CPU's items are.
+    pub(crate) fn pool_of(&self, cpu: usize) -> &Pool<Loom> {
+        let mine = |pool: &&Arc<Pool<Loom>>| pool.key.pod.contains(cpu);
+        self.pools.iter().find(mine).expect("a pool for each CPU")
+    }
+
+    /// Takes one item, if there is one, and does with it what a worker does.
+    pub(crate) fn work(&self, worker: u32) -> bool {
+        self.queue.links().any(|link| self.work_at(&link.pool, worker))
+    }
+
+    /// As [`work`](Self::work), with what is on one pool.
+    pub(crate) fn work_at(&self, pool: &Pool<Loom>, worker: u32) -> bool {
+        let inner = self.runtime.inner();
+        step(pool, inner.services.table.get(worker))
+    }
+
+    /// Works, or lets others run, as long as `goes_on`.
+    pub(crate) fn work_while(&self, worker: u32, goes_on: impl Fn() -> bool) {
+        while goes_on() {
+            if !self.work(worker) {
+                Loom::yield_now();
+            }
+        }
+    }
+
+    /// A thread that does so as worker 1.
+    pub(crate) fn worker_while(
+        self: &Arc<Self>,
+        goes_on: impl Fn(&Self) -> bool + Send + 'static,
+    ) -> <Loom as Platform>::JoinHandle {
+        let stub = Arc::clone(self);
+        spawn(move || stub.work_while(1, || goes_on(&stub)))
+    }
+
+    /// A thread that queues the item.
+    pub(crate) fn issuer(self: &Arc<Self>, work: &Work<Loom>) -> <Loom as Platform>::JoinHandle {
+        let (stub, work) = (Arc::clone(self), work.clone());
+        spawn(move || stub.issue(&work))
+    }
+
+    /// A thread that queues the item for a CPU.
+    fn issuer_on(
+        self: &Arc<Self>,
+        cpu: usize,
+        work: &Work<Loom>,
+    ) -> <Loom as Platform>::JoinHandle {
+        let (stub, work) = (Arc::clone(self), work.clone());
+        spawn(move || stub.issue_on(cpu, &work))
+    }
+
+    /// Works until nothing is on the pool; when nobody else is there any more.
+    pub(crate) fn run_out(&self) {
+        while self.work(0) {}
+    }
+
+    /// What must hold when nothing moves.
+    pub(crate) fn check(&self, items: u64) {
+        let admission = self.admission();
+        assert!(self.queue.is_empty() && self.queue.links().all(Link::is_drained));
+        // What counts as admitted and has not come are credits; none is lost.
+        admission.withdraw();
+        assert_eq!(admission.counts(), (items, 0));
+        assert_eq!(self.queue.completed(), items);
+        let ceiling = ceiling(admission.ceiling.load(Ordering::SeqCst));
+        let highest = items + admission.limit();
+        assert!(
+            ceiling == CLOSED || ceiling <= highest,
+            "the ceiling is {ceiling} instead of {highest}"
+        );
+        assert_ne!(ceiling, CLOSED, "nothing waits, so it is open");
+    }
+}
+
+pub(crate) fn idle() -> Work<Loom> {
+    Work::new_in(|_: &Work<Loom>| {})
+}
+
+/// Items that write their numbers down in the order in which they start, as digits: a panic in an item would be caught.
+pub(crate) struct Digits(Arc<AtomicU32>);
+
+impl Digits {
+    pub(crate) fn new() -> Self {
+        Digits(Arc::new(AtomicU32::new(0)))
+    }
+
+    pub(crate) fn item(&self, digit: u32) -> Work<Loom> {
+        let order = Arc::clone(&self.0);
+        Work::new_in(move |_: &Work<Loom>| {
+            order.store(order.load(Ordering::Relaxed) * 10 + digit, Ordering::Relaxed);
+        })
+    }
+
+    /// The first `COUNT` of them.
+    pub(crate) fn items<const COUNT: usize>(&self) -> [Work<Loom>; COUNT] {
+        core::array::from_fn(|index| self.item(index as u32 + 1))
+    }
+
+    pub(crate) fn read(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn held_back_while_the_last_one_ends() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let (first, second) = (idle(), idle());
+        stub.issue(&first);
+        let issuer = stub.issuer(&second);
+        stub.work(1);
+        Loom::join(issuer);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+/// What one thread queues first starts first, also while a worker opens the ceiling.
+#[test]
+fn nothing_gets_past_what_is_held_back() {
+    model_within(2, 3, || {
+        let stub = Stub::new(1, 2);
+        let digits = Digits::new();
+        let works = digits.items::<2>();
+        // As something that was held back and has been activated leaves it.
+        stub.admission().close();
+        let issuer = {
+            let (stub, works) = (Arc::clone(&stub), works.clone());
+            spawn(move || works.iter().for_each(|work| stub.issue(work)))
+        };
+        stub.admission().attend();
+        Loom::join(issuer);
+        stub.run_out();
+        assert_eq!(digits.read(), 12);
+        stub.check(2);
+    });
+}
+
+#[test]
+fn two_issuers_and_one_place() {
+    model(2, || {
+        let stub = Stub::new(1, 2);
+        let works = [idle(), idle()];
+        let issuers = works.each_ref().map(|work| stub.issuer(work));
+        stub.work(1);
+        issuers.into_iter().for_each(Loom::join);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+#[test]
+fn two_workers_end_while_one_is_held_back_and_never_run_three() {
+    model_within(1, 2, || {
+        let stub = Stub::new(2, 2);
+        let inside = Arc::new(AtomicU32::new(0));
+        let works = [(); 3].map(|()| {
+            let inside = Arc::clone(&inside);
+            Work::<Loom>::new_in(move |_: &Work<Loom>| {
+                assert!(inside.fetch_add(1, Ordering::Relaxed) < 2, "more than the limit");
+                inside.fetch_sub(1, Ordering::Relaxed);
+            })
+        });
+        stub.issue(&works[0]);
+        stub.issue(&works[1]);
+        let other = {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                stub.work(1);
+            })
+        };
+        let issuer = stub.issuer(&works[2]);
+        stub.work(0);
+        Loom::join(other);
+        Loom::join(issuer);
+        stub.run_out();
+        stub.check(3);
+    });
+}
+
+#[test]
+fn an_item_that_requeues_itself_at_the_limit() {
+    model(2, || {
+        let stub = Stub::new(1, 2);
+        let queue = Arc::downgrade(&stub.queue);
+        let mut runs = 0;
+        let own = Work::<Loom>::new_in(move |work: &Work<Loom>| {
+            runs += 1;
+            if runs == 1 {
+                assert!(queue.upgrade().expect("alive").queue(work.item()));
+            }
+        });
+        stub.issue(&own);
+        let other = idle();
+        let issuer = stub.issuer(&other);
+        stub.work(1);
+        Loom::join(issuer);
+        stub.run_out();
+        stub.check(3);
+    });
+}
+
+#[test]
+fn the_limit_is_raised_while_an_item_is_held_back() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let works = [idle(), idle()];
+        stub.issue(&works[0]);
+        let issuer = stub.issuer(&works[1]);
+        stub.set_max_active(2);
+        Loom::join(issuer);
+        // Whoever of the two came second: the second item may start before the first has ended.
+        let mut started = 0;
+        let worker = stub.runtime.inner().services.table.get(0);
+        while stub.pools[0].take(worker, 1) != 0 {
+            let item = worker.batch.pop().expect("just taken");
+            // SAFETY: it came off the batch, so we have its PENDING, which keeps it alive.
+            if unsafe { item.as_ref() }.account().is_null() {
+                execute(item, || stub.pools[0].push(item));
+            } else {
+                // Runs, and does not end.
+                started += 1;
+            }
+        }
+        assert_eq!(started, 2);
+        core::mem::forget(works);
+    });
+}
+
+#[test]
+fn the_limit_is_lowered_while_an_issuer_raises_the_ceiling() {
+    model(3, || {
+        let stub = Stub::new(3, 2);
+        let works = [(); 4].map(|()| idle());
+        for work in &works[..3] {
+            stub.issue(work);
+        }
+        let issuer = stub.issuer(&works[3]);
+        stub.work(1);
+        stub.set_max_active(1);
+        stub.work(1);
+        Loom::join(issuer);
+        // The fourth may have been let in while the limit was 3; the fifth must not be, while two are active.
+        let ceiling = ceiling(stub.admission().ceiling.load(Ordering::SeqCst));
+        assert!(ceiling <= 3, "two have ended, one may be active, and {ceiling} may be let in");
+        stub.run_out();
+        stub.check(4);
+    });
+}
+
+#[test]
+fn the_limit_is_lowered_while_a_worker_opens_the_ceiling() {
+    model(3, || {
+        let stub = Stub::new(2, 2);
+        stub.set_max_active(3);
+        let worker = {
+            let stub = Arc::clone(&stub);
+            // The kicker.
+            spawn(move || assert!(stub.work(1)))
+        };
+        stub.set_max_active(1);
+        Loom::join(worker);
+        stub.run_out();
+        stub.check(0);
+    });
+}
+
+/// A limit that leaves credits on a link after the first item.
+const WITH_CREDITS: usize = 8;
+
+#[test]
+fn no_credit_outlives_a_limit_that_is_lowered() {
+    model(3, || {
+        let stub = Stub::new(WITH_CREDITS, 2);
+        let works = [idle(), idle()];
+        let issuer = stub.issuer(&works[0]);
+        stub.set_max_active(1);
+        // Whatever the issuer is doing: nothing more is let in than the new limit allows.
+        let link = stub.queue.links().next().expect("a pod");
+        assert!(!link.credits.take());
+        Loom::join(issuer);
+        assert!(!link.credits.take());
+        stub.issue(&works[1]);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+#[test]
+fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
+    model_within(1, 2, || {
+        let stub = Stub::new(WITH_CREDITS, 2);
+        let works = [idle(), idle()];
+        stub.issue(&works[0]);
+        // The next one asks for credits.
+        stub.queue.links().for_each(|link| while link.credits.take() {});
+        stub.admission().admitted.store(1, Ordering::SeqCst);
+        let issued = Arc::new(AtomicU32::new(0));
+        let others = [
+            {
+                let (stub, work) = (Arc::clone(&stub), works[1].clone());
+                let issued = Arc::clone(&issued);
+                spawn(move || {
+                    let accepted = stub.queue.try_queue(work.item()).is_ok();
+                    issued.store(1 + u32::from(accepted), Ordering::SeqCst);
+                })
+            },
+            {
+                let issued = Arc::clone(&issued);
+                // Both items, and the kicker as often as it comes.
+                stub.worker_while(move |stub| {
+                    issued.load(Ordering::SeqCst) == 0
+                        || !stub.queue.is_empty()
+                        || stub.admission().drainers.load(Ordering::SeqCst) != 0
+                })
+            },
+        ];
+        stub.queue.drain().expect("from outside");
+        others.into_iter().for_each(Loom::join);
+        stub.run_out();
+        stub.check(u64::from(issued.load(Ordering::SeqCst)));
+        assert!(!works[1].is_pending());
+    });
+}
+
+#[test]
+fn two_issuers_use_one_links_credits() {
+    model(3, || {
+        let stub = Stub::new(WITH_CREDITS, 2);
+        let works = [(); 3].map(|()| idle());
+        stub.issue(&works[0]);
+        let issuer = stub.issuer(&works[1]);
+        stub.issue(&works[2]);
+        Loom::join(issuer);
+        assert_eq!(stub.admission().counts().1, 0);
+        stub.run_out();
+        stub.check(3);
+    });
+}
+
+#[test]
+fn what_one_link_has_in_advance_another_can_use() {
+    model(1, || {
+        let limit = 16;
+        let stub = Stub::with_scope(Scope::Cpu, limit, 2);
+        let links: Vec<_> = stub.queue.links().collect();
+        assert!(links.len() > 1);
+
+        let admit = |link: &Link<Loom>| {
+            link.credits.take() || link.admission().refill(link) == Entry::LetIn
+        };
+        assert!(admit(links[0]));
+        assert!(stub.admission().counts().0 > 1, "the first link has credits");
+        for _ in 1..limit {
+            assert!(admit(links[1]));
+        }
+        assert!(!admit(links[1]) && !admit(links[0]));
+        core::mem::forget(stub);
+    });
+}
+
+#[test]
+fn who_waits_for_an_empty_queue_is_woken() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let works = [idle(), idle()];
+        for work in &works {
+            stub.issue(work);
+        }
+        let worker = {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                assert!(stub.work(1));
+                assert!(stub.work(1));
+            })
+        };
+        stub.queue.drain().expect("from outside");
+        assert_eq!(stub.queue.completed(), 2);
+        Loom::join(worker);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+#[test]
+fn who_waits_for_an_empty_queue_is_woken_whichever_of_two_workers_is_last() {
+    model_within(1, 2, || {
+        let stub = Stub::new(2, 2);
+        let works = [idle(), idle()];
+        for work in &works {
+            stub.issue(work);
+        }
+        let workers = [0, 1].map(|number| {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                // For a moment the items are neither on the inbox nor on the list.
+                while !stub.work(number) {
+                    Loom::yield_now();
+                }
+            })
+        });
+        stub.queue.drain().expect("from outside");
+        assert_eq!(stub.queue.completed(), 2);
+        workers.into_iter().for_each(Loom::join);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+mod attention;
+mod kinds;
+mod tidying;
+
+#[test]
+fn held_back_while_nothing_but_cancelled_ones_is_found() {
+    model(3, || {
+        let stub = Stub::new(1, 2);
+        let [first, second, third] = core::array::from_fn(|_| idle());
+        stub.issue(&first);
+        stub.issue(&second);
+        // Its node stays among those that are held back.
+        assert!(second.cancel());
+        stub.run_out();
+        stub.admission().begin_drain();
+        stub.admission().end_drain();
+        // The kicker takes a place for what it finds, and gives it back.
+        let worker = {
+            let stub = Arc::clone(&stub);
+            spawn(move || {
+                let _ = stub.work(1);
+            })
+        };
+        stub.issue(&third);
+        Loom::join(worker);
+        stub.run_out();
+        stub.check(2);
+    });
+}
+
+/// Others may complete items as fast as one worker lets them in: that worker hands on what is left.
+#[test]
+fn a_worker_lets_a_few_in_and_hands_the_rest_on() {
+    model(1, || {
+        let stub = Stub::new(100, 1);
+        stub.runtime.freeze().expect("nothing runs");
+        let few = super::activation::AT_ONCE as usize;
+        let works: Vec<_> = (0..=few).map(|_| Work::<Loom>::new_in(|_: &Work<Loom>| {})).collect();
+        for work in &works {
+            stub.issue(work);
+        }
+        stub.runtime.thaw();
+        // The kicker, which comes before all else.
+        assert!(stub.work(0));
+        assert_eq!(stub.admission().inactive.load(Ordering::SeqCst), 1);
+        assert!(stub.admission().kicker.is_active(), "somebody goes on");
+        stub.work_while(0, || works.iter().any(Work::is_pending));
+        assert!(!stub.admission().kicker.is_active());
+    });
+}

@@ -1,0 +1,68 @@
+//! Several executions that end at once, of which one looks for all.
+
+use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::task::Wake;
+
+use super::super::NOBODY;
+use super::*;
+use crate::queue::flush::FlushedQueue;
+
+/// One looks, another one asks it to look again, and the third finds that somebody has asked: what that one has counted is seen too.
+#[test]
+fn none_of_three_that_end_at_once_is_overlooked() {
+    model_within(2, 3, || {
+        let stub = Stub::new(3, 1);
+        let admission = stub.admission();
+        let link = stub.queue.links().next().expect("a pod");
+        // Three are let in, and run. Then somebody freezes, and waits until they have ended.
+        for _ in 0..3 {
+            assert!(link.credits.take() || admission.refill(link) == Entry::LetIn);
+        }
+        admission.limit.store(0, Ordering::SeqCst);
+        admission.close_anew();
+        admission.freezers.store(1, Ordering::SeqCst);
+        let others = [1, 2].map(|worker| {
+            let stub = Arc::clone(&stub);
+            spawn(move || stub.queue.links().for_each(|link| link.end(worker)))
+        });
+        link.end(0);
+        others.into_iter().for_each(Loom::join);
+        assert!(admission.is_still());
+        assert_ne!(admission.stilled.load(Ordering::SeqCst), 0, "who waits is told");
+    });
+}
+
+/// Notes how it stands with the domain when it is called.
+struct Looks {
+    stub: Arc<Stub>,
+    seen: AtomicU32,
+}
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        self.seen.store(self.stub.admission().attention.load(Ordering::SeqCst), Ordering::Relaxed);
+    }
+}
+
+/// What a worker lets in may have been cancelled before it had entered; then that worker is the one that tells of it. Wakers are foreign
+/// code, and may take long: others let items in meanwhile.
+#[test]
+fn wakers_are_called_when_others_may_let_items_in() {
+    model(0, || {
+        let stub = Stub::new(1, 1);
+        let looks = Arc::new(Looks { stub: Arc::clone(&stub), seen: AtomicU32::new(u32::MAX) });
+        let work = idle();
+        stub.issue(&work);
+        let link = stub.queue.links().next().expect("a pod");
+        let mut flushed = pin!(FlushedQueue::new(&stub.queue));
+        let waker = Waker::from(Arc::clone(&looks));
+        assert_eq!(flushed.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
+        assert!(link.is_watched());
+        // As if it had just been let in, by the worker that runs it.
+        stub.admission().turn.lock().watched.push(core::ptr::from_ref(link));
+        stub.admission().close();
+        assert!(stub.work(0));
+        assert_eq!(looks.seen.load(Ordering::Relaxed), NOBODY);
+    });
+}

@@ -1,0 +1,182 @@
+//! Admissions that a link has in advance, so that the issuers of one pod write a line of their own.
+//!
+//! Without them every item of a domain, on whatever CPU it is queued, would write the domain's one counter: on a node
+//! with a hundred CPUs the items of all pods would wait for that line, one after the other, however small the pods are.
+//!
+//! # Protocol
+//! One word: how many credits there are, an epoch, and how many items have *entered*: were let in on this link, all in all.
+//! Each credit is counted in the domain's `admitted` already; whoever takes one has nothing more to count.
+//! * `take`: an issuer uses one, and has entered.
+//! * `enter`: an item enters that was let in without a credit. `enter_with`: the same, by an issuer that got several from the
+//!   domain (`Admission::refill`); it leaves the rest here, if the epoch is the one that it saw *before* it looked
+//!   whether the queue is open.
+//! * `withdraw`: takes all back, for other links. `revoke`: the same, and moves the epoch on. Who closes a queue revokes
+//!   after it has closed: then no credit is left, and none comes: who saw the new epoch saw the queue closed, who saw
+//!   the old one cannot add. Whoever has taken back or could not add gives back to the domain.
+//!
+//! An item has entered before anybody can run it: so where as many have ended as have entered, none is left. That costs
+//! nothing: `take` adds one number to the word, whatever is in it. The count is one of 32 bits, and so are the counts that it
+//! is compared with: far fewer items than that are on pools and running.
+//!
+//! All `SeqCst`, because the order of the closed ceiling and the epoch decides, and (`link`) of what has entered and ended.
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+/// Where the epoch begins in the word; credits come before it.
+const EPOCH: u32 = 10;
+/// Where the count of what has entered begins.
+const ENTERED: u32 = 32;
+/// As many as fit; what is too much goes back.
+const MOST: u32 = (1 << EPOCH) - 1;
+const EPOCHS: u32 = (1 << (ENTERED - EPOCH)) - 1;
+const ONE_ENTERED: u64 = 1 << ENTERED;
+
+/// Credits of one link.
+pub(crate) struct Credits<P: Platform> {
+    word: P::AtomicU64,
+}
+
+/// When credits were asked for; those that come later than a revocation do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Epoch(u32);
+
+fn credits(word: u64) -> u32 {
+    word as u32 & MOST
+}
+
+fn epoch(word: u64) -> Epoch {
+    Epoch(word as u32 >> EPOCH)
+}
+
+/// `word` with no credits and the next epoch.
+fn next_epoch(word: u64) -> u64 {
+    let Epoch(before) = epoch(word);
+    let next = before.wrapping_add(1) & EPOCHS;
+    (word & !(ONE_ENTERED - 1)) | u64::from(next << EPOCH)
+}
+
+impl<P: Platform> Credits<P> {
+    pub(crate) fn new() -> Self {
+        Credits { word: P::AtomicU64::new(0) }
+    }
+
+    /// Uses one, if there is one.
+    #[inline]
+    pub(crate) fn take(&self) -> bool {
+        // One less, and one more that has entered.
+        self.update(|word| (credits(word) != 0).then(|| word.wrapping_add(ONE_ENTERED - 1)))
+            .is_some()
+    }
+
+    /// The epoch that credits which are asked for from now on belong to.
+    pub(crate) fn epoch(&self) -> Epoch {
+        epoch(self.word.load(Ordering::SeqCst))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        credits(self.word.load(Ordering::SeqCst))
+    }
+
+    /// How many items have entered, in 32 bits.
+    pub(crate) fn entered(&self) -> u32 {
+        (self.word.load(Ordering::SeqCst) >> ENTERED) as u32
+    }
+
+    /// Counts an item that was let in without a credit.
+    pub(crate) fn enter(&self) {
+        self.word.fetch_add(ONE_ENTERED, Ordering::SeqCst);
+    }
+
+    /// Takes back an [`enter`](Self::enter): the item goes elsewhere.
+    pub(crate) fn leave(&self) {
+        self.word.fetch_sub(ONE_ENTERED, Ordering::SeqCst);
+    }
+
+    /// As [`enter`](Self::enter), with more credits that were asked for at `asked`. False if these have been revoked since, or
+    /// are too many: then they are not added.
+    pub(crate) fn enter_with(&self, more: u32, asked: Epoch) -> bool {
+        let added = self.update(|word| {
+            let fits = epoch(word) == asked && credits(word) + more <= MOST;
+            fits.then(|| word.wrapping_add(ONE_ENTERED + u64::from(more)))
+        });
+        if added.is_none() {
+            self.enter();
+        }
+        added.is_some()
+    }
+
+    /// Takes all.
+    pub(crate) fn withdraw(&self) -> u32 {
+        let before = self.update(|word| (credits(word) != 0).then(|| word & !u64::from(MOST)));
+        before.map_or(0, credits)
+    }
+
+    /// Takes all, also those that are on their way here.
+    pub(crate) fn revoke(&self) -> u32 {
+        self.update(|word| Some(next_epoch(word))).map_or(0, credits)
+    }
+
+    /// None are left, and as many items have entered as have `ended`. In the child of a fork, where nobody brings any.
+    pub(crate) fn after_fork_in_child(&self, ended: u32) {
+        let rest = self.word.load(Ordering::Relaxed) & (ONE_ENTERED - 1) & !u64::from(MOST);
+        crate::base::forked::set(&self.word, u64::from(ended) << ENTERED | rest);
+    }
+
+    /// Changes the word unless `change` finds nothing to change; the word before.
+    #[inline]
+    fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let mut seen = self.word.load(Ordering::SeqCst);
+        let mut attempt = 0;
+        loop {
+            let changed = change(seen)?;
+            match self.word.compare_exchange_weak(seen, changed, Ordering::SeqCst, Ordering::SeqCst)
+            {
+                Ok(_) => return Some(seen),
+                Err(_) => crate::base::pause::after_failure::<P>(&mut attempt),
+            }
+            seen = self.word.load(Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nearq_platform::Linux;
+
+    use super::*;
+
+    #[test]
+    fn each_number_keeps_its_place() {
+        let all = Credits::<Linux>::new();
+        let first = all.epoch();
+        assert!(!all.take() && all.entered() == 0, "there is none");
+        assert!(all.enter_with(3, first));
+        assert_eq!((all.count(), all.entered(), all.epoch()), (3, 1, first));
+        assert!(all.take());
+        assert_eq!((all.count(), all.entered(), all.epoch()), (2, 2, first));
+        assert_eq!(all.withdraw(), 2);
+        assert_eq!((all.count(), all.entered(), all.epoch()), (0, 2, first));
+        all.enter();
+        all.leave();
+        assert_eq!((all.count(), all.entered(), all.epoch()), (0, 2, first));
+        assert!(all.enter_with(5, first));
+        assert_eq!(all.revoke(), 5);
+        assert_ne!(all.epoch(), first);
+        assert!(!all.enter_with(5, first), "asked for before the revocation");
+        assert_eq!((all.count(), all.entered()), (0, 4), "but it has entered");
+    }
+
+    #[test]
+    fn nothing_flows_over_into_its_neighbour() {
+        let all = Credits::<Linux>::new();
+        // The last epoch, and the last but one item.
+        all.word.store(!u64::from(MOST) - ONE_ENTERED, Ordering::SeqCst);
+        assert!(all.enter_with(MOST, all.epoch()));
+        assert_eq!((all.count(), all.entered()), (MOST, u32::MAX));
+        assert!(!all.enter_with(1, all.epoch()), "no more fit");
+        assert_eq!((all.count(), all.entered()), (MOST, 0));
+        assert_eq!(all.revoke(), MOST);
+        assert_eq!((all.count(), all.entered(), all.epoch()), (0, 0, Epoch(0)));
+    }
+}

@@ -1,0 +1,98 @@
+//! The item by which a domain asks a worker to look after its limit: only workers activate what is held back.
+//!
+//! It belongs to no link and is not counted. A domain has one; while it is pending, another question is the same one. It goes to a pool of the
+//! domain that has a worker to spare, and there it comes before all else: what it lets in may be for CPUs that are idle.
+
+use core::ptr::NonNull;
+
+use nearq_platform::{Atomic, Ordering, Platform};
+
+use crate::item::{Epoch, Executed, Finished, Item, ItemTable};
+use crate::limit::admission::Admission;
+use crate::pool::Pool;
+
+/// The item, and whom it asks for.
+#[repr(C)]
+pub(crate) struct Kicker<P: Platform> {
+    item: Item<P>,
+    admission: P::AtomicPtr<Admission<P>>,
+}
+
+impl<P: Platform> Kicker<P> {
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Self::free,
+        parts: None,
+        refuse: crate::item::never_refused,
+        name: || "kicker",
+    };
+
+    pub(crate) fn new() -> Self {
+        Kicker {
+            item: Item::new(&Self::TABLE),
+            admission: P::AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// Says to whom it belongs; before it is sent. The domain does not move any more.
+    pub(crate) fn set_admission(&self, admission: *const Admission<P>) {
+        // Release: pairs with the acquire in `execute`.
+        self.admission.store(admission.cast_mut(), Ordering::Release);
+    }
+
+    /// Sends it to a worker of `pool`, unless it is on its way.
+    pub(crate) fn send(&self, pool: &Pool<P>) {
+        // The whole kicker's pointer: `execute` looks behind the item.
+        let item = NonNull::from(self).cast();
+        // SAFETY: the domain has a handle. Nobody cancels a kicker, so the node is its own.
+        if unsafe { Item::claim(item, Epoch::now::<P>()) }.is_some() && self.item.publish() {
+            pool.push_kicker(item);
+        }
+    }
+
+    /// Whether that node is it.
+    pub(crate) fn is(&self, item: NonNull<Item<P>>) -> bool {
+        core::ptr::eq(item.as_ptr(), &raw const self.item)
+    }
+
+    /// Whether it is on its way or being carried out.
+    pub(crate) fn is_active(&self) -> bool {
+        self.item.is_pending() || self.item.is_running()
+    }
+
+    /// It is not on its way. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) {
+        self.item.reset_after_fork_in_child();
+    }
+
+    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
+        // SAFETY: the table belongs to kickers only, whose first field is the item; the queue waits for its kickers
+        // before it is freed.
+        let kicker = unsafe { item.cast::<Kicker<P>>().as_ref() };
+        // SAFETY: set before it was sent, to the domain that it is a part of.
+        unsafe { &*kicker.admission.load(Ordering::Acquire) }.attend();
+        Executed { panicked: false, deferred: kicker.item.finish() == Finished::Deferred }
+    }
+
+    unsafe fn free(_: NonNull<Item<P>>) {
+        unreachable!("the domain holds a reference to its kicker");
+    }
+}
+
+/// Carries out the item by which a queue asks a worker to look after its limit, which has started. It belongs to no link and is not counted.
+#[cold]
+pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: NonNull<Item<P>>) {
+    // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
+    let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
+    if deferred {
+        // SAFETY: as above.
+        let kicker = unsafe { item.as_ref() };
+        // Nobody cancels a kicker, so it is still queued.
+        if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
+            pool.push_kicker(item);
+        }
+    }
+    // The fence: the kicker's state is not written `SeqCst`.
+    P::fence(Ordering::SeqCst);
+    pool.services().departures.notify();
+}

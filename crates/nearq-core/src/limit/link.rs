@@ -1,0 +1,592 @@
+//! A link: one workqueue on one pool. Where an item is counted.
+//!
+//! A queue's links are never freed before the queue: an issuer that read the old table a moment ago may still look at one of them. A
+//! change of attributes that comes back to an earlier pool finds its link again. Where a queue has had many, those on which nothing is left
+//! are retired: they take no more items (`queue/retired`).
+//!
+//! # When a link is drained
+//! What enters is counted with the credits, before anybody can run it, what is held back in `held`; an item that is activated
+//! has entered before it is not held back any more. So: read what has ended, then `held`, then what has entered. If nothing is
+//! held back, and as many have ended as entered, then at the time of the last read everything that had come here by then had
+//! ended. All `SeqCst`.
+//!
+//! Who waits for that marks the link as watched, then looks. Who ends an item looks at the mark afterwards and
+//! tells the queue (`flush`). All `SeqCst`: one of the two sees the other.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+
+use crate::base::event::Notification;
+use crate::base::near::Near;
+use crate::base::pad::Padded;
+use crate::item::account::{Account, Owner};
+use crate::item::inbox::Inbox;
+use crate::item::{Finished, Item};
+use crate::limit::admission::Admission;
+use crate::limit::credits::Credits;
+use crate::pool::Pool;
+use crate::pool::worker::Counted;
+
+/// Counters are spread over this many cache lines at most, so that workers of one pool seldom share one.
+const STRIPES: usize = 8;
+
+/// What the workers of one stripe have counted.
+struct Stripe<P: Platform> {
+    completed: P::AtomicU64,
+    panicked: P::AtomicU64,
+    helped: P::AtomicU64,
+    repatriated: P::AtomicU64,
+    cpu_nanos: P::AtomicU64,
+    replaced: P::AtomicU64,
+    hogged: P::AtomicU64,
+    at_home: P::AtomicU64,
+    away: P::AtomicU64,
+}
+
+/// The link is not the one that issuers use now; somebody may wait for what is left on it.
+pub(crate) const PAST: u32 = 1;
+/// Somebody waits for the queue to be empty.
+pub(crate) const DRAINING: u32 = 1 << 1;
+
+/// The link takes items.
+const SERVES: u32 = 0;
+/// It takes none while the thread that retires it looks whether something is left.
+const RETIRES: u32 = 1;
+/// It is retired.
+const GONE: u32 = 2;
+
+/// Items run on the CPU that queued them, where a worker can.
+pub(crate) const LOCALIZE: u32 = 1;
+/// Items do not count as running.
+pub(crate) const INTENSIVE: u32 = 1 << 1;
+/// Some of the items are timed (`observe`).
+pub(crate) const OBSERVED: u32 = 1 << 2;
+/// Items may have homes (`queue/homes`).
+pub(crate) const HOMED: u32 = 1 << 3;
+
+/// One workqueue on one pool.
+///
+/// In this order: an item's account is the link's address (`Link::of`), and what is read for each item comes before what is not.
+#[repr(C)]
+pub(crate) struct Link<P: Platform> {
+    /// Where the link's items are counted, as they know it; its owner is the queue.
+    account: Account<P>,
+    /// The domain of the queue in which its items are counted.
+    admission: *const Admission<P>,
+    pub(crate) pool: Arc<Pool<P>>,
+    /// How items are queued and run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`], [`OBSERVED`], [`HOMED`].
+    manner: P::AtomicU32,
+    /// While it is observed: one item of two to this power may be a sample (`observe`).
+    power: P::AtomicU32,
+    /// Which of the queue's sets of links it is in; see `flush`.
+    pub(crate) set: usize,
+    /// When its set came into use, for the order among the links of one pool.
+    age: P::AtomicU64,
+    /// Why somebody may wait for the link to be drained; 0 if nobody does. Read after each item.
+    watched: P::AtomicU32,
+    /// Whether it takes items: [`SERVES`], [`RETIRES`] or [`GONE`].
+    retired: P::AtomicU32,
+    /// Items that may be let in without a look at the domain's limit.
+    pub(crate) credits: Padded<Credits<P>>,
+    /// Items beyond the domain's limit.
+    pub(crate) inactive: Padded<Inbox<P>>,
+    /// How many those are, or are about to be.
+    held: Padded<P::AtomicU64>,
+    stripes: Near<Padded<Stripe<P>>>,
+    /// Items that were let in, and cancelled before they ran.
+    cancelled: P::AtomicU64,
+    /// Calls of the queue's rescuer to the pool, and what it has run on account of the link.
+    mayday: P::AtomicU64,
+    rescued: P::AtomicU64,
+    /// The queue's next link; see `Queue::links`.
+    pub(crate) next: P::AtomicPtr<Link<P>>,
+    /// The domain's next link; see `Admission::links`.
+    pub(crate) next_of_domain: P::AtomicPtr<Link<P>>,
+}
+
+// SAFETY: `account` points to the queue that owns the link and outlives it, `admission` to a part of that queue; the rest is
+// `Sync` by itself.
+unsafe impl<P: Platform> Sync for Link<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Send for Link<P> {}
+
+impl<P: Platform> Link<P> {
+    pub(crate) fn new(
+        queue: *const dyn Owner<P>,
+        admission: *const Admission<P>,
+        pool: Arc<Pool<P>>,
+        set: usize,
+    ) -> Self {
+        let stripes = pool.key.pod.len().next_power_of_two().clamp(1, STRIPES);
+        let stripe = || {
+            Padded(Stripe {
+                completed: P::AtomicU64::new(0),
+                panicked: P::AtomicU64::new(0),
+                helped: P::AtomicU64::new(0),
+                repatriated: P::AtomicU64::new(0),
+                cpu_nanos: P::AtomicU64::new(0),
+                replaced: P::AtomicU64::new(0),
+                hogged: P::AtomicU64::new(0),
+                at_home: P::AtomicU64::new(0),
+                away: P::AtomicU64::new(0),
+            })
+        };
+        let stripes = Near::new::<P>(pool.near_node(), stripes, stripe);
+        Link {
+            account: Account::new(queue),
+            admission,
+            pool,
+            manner: P::AtomicU32::new(0),
+            power: P::AtomicU32::new(0),
+            set,
+            age: P::AtomicU64::new(0),
+            watched: P::AtomicU32::new(0),
+            retired: P::AtomicU32::new(SERVES),
+            credits: Padded(Credits::new()),
+            inactive: Padded(Inbox::new()),
+            held: Padded(P::AtomicU64::new(0)),
+            stripes,
+            cancelled: P::AtomicU64::new(0),
+            mayday: P::AtomicU64::new(0),
+            rescued: P::AtomicU64::new(0),
+            next: P::AtomicPtr::new(core::ptr::null_mut()),
+            next_of_domain: P::AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+
+    /// The account of the link's items.
+    #[inline(always)]
+    pub(crate) fn account(&self) -> *const Account<P> {
+        // Of the whole link, so that `of` leads back to it.
+        core::ptr::from_ref(self).cast()
+    }
+
+    /// As [`account`](Self::account), for who has the link.
+    #[inline(always)]
+    fn lent(&self) -> &Account<P> {
+        // SAFETY: the link begins with it.
+        unsafe { &*self.account() }
+    }
+
+    /// The thread that is to be woken after something has ended here.
+    pub(crate) fn told(&self) -> Notification<P> {
+        self.account.owner().tell_of(self.lent())
+    }
+
+    /// The link whose account that is; null for null.
+    #[inline(always)]
+    pub(crate) fn of(account: *const Account<P>) -> *const Self {
+        const { assert!(core::mem::offset_of!(Link<P>, account) == 0) };
+        account.cast()
+    }
+
+    /// The address of the queue that the link belongs to (`queue/links`).
+    #[inline]
+    pub(crate) fn owner_address(&self) -> *const () {
+        self.account.owner_address()
+    }
+
+    /// The domain in which its items are counted.
+    #[inline]
+    pub(crate) fn admission(&self) -> &Admission<P> {
+        // SAFETY: domains live as long as their queue; as in `Account::owner`.
+        unsafe { &*self.admission }
+    }
+
+    #[inline]
+    fn stripe(&self, worker: u32) -> &Stripe<P> {
+        &self.stripes[worker as usize & (self.stripes.len() - 1)]
+    }
+
+    /// Counts one execution that has ended, as the last thing that is done for it.
+    #[inline]
+    pub(crate) fn count_completed(&self, worker: u32) {
+        // SeqCst: Dekker's pattern with `Admission::close`. Release: whoever reads the sum sees what the item did.
+        self.stripe(worker).completed.fetch_add(1, Ordering::SeqCst);
+    }
+
+    #[cold]
+    pub(crate) fn count_panicked(&self, worker: u32) {
+        self.stripe(worker).panicked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    pub(crate) fn count_helped(&self, worker: u32) {
+        self.stripe(worker).helped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    pub(crate) fn count_repatriated(&self, worker: u32) {
+        self.stripe(worker).repatriated.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a run of an item with a home.
+    pub(crate) fn count_home(&self, worker: u32, at_home: bool) {
+        let stripe = self.stripe(worker);
+        let counter = if at_home { &stripe.at_home } else { &stripe.away };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    pub(crate) fn count_cpu_time(&self, worker: u32, nanos: u64) {
+        self.stripe(worker).cpu_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// Counts what the monitor has seen of a worker that serves the link.
+    pub(crate) fn count_seen(&self, worker: &crate::pool::worker::Worker<P>) {
+        let stripe = self.stripe(worker.index);
+        for (what, counter) in
+            [(Counted::Replaced, &stripe.replaced), (Counted::Hogged, &stripe.hogged)]
+        {
+            let count = worker.take_counted(what);
+            if count != 0 {
+                counter.fetch_add(u64::from(count), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Counts a call of the queue's rescuer.
+    pub(crate) fn count_mayday(&self) {
+        self.mayday.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what the queue's rescuer runs.
+    pub(crate) fn count_rescued(&self) {
+        self.rescued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one item that was let in and cancelled.
+    pub(crate) fn count_cancelled(&self) {
+        // SeqCst: as in `count_completed`.
+        self.cancelled.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Items that were let in and are over: executions that have ended, and what was cancelled. Never more than there were,
+    /// and those counted before a `SeqCst` fence or operation of the caller are in it.
+    pub(crate) fn completed(&self) -> u64 {
+        let stripes = self.stripes.iter();
+        stripes.map(|stripe| stripe.completed.load(Ordering::SeqCst)).sum::<u64>()
+            + self.cancelled.load(Ordering::SeqCst)
+    }
+
+    // ---- what has come, and whether it has ended -------------------------------------------------------------
+
+    /// An execution has ended: counts it, and tells who waits for that. The last thing that is done for it.
+    #[inline]
+    pub(crate) fn end(&self, worker: u32) {
+        self.count_completed(worker);
+        let admission = self.admission();
+        if admission.needs_attention() {
+            admission.attend();
+        }
+        self.tell();
+    }
+
+    /// An item that was about to be held back is refused after all.
+    pub(crate) fn let_go(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.tell();
+    }
+
+    /// Counts an item that is about to be held back.
+    pub(crate) fn hold(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Lets an item in that was held back.
+    pub(crate) fn enter_held(&self) {
+        self.credits.enter();
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// An item that was held back has been cancelled.
+    pub(crate) fn unhold(&self) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether the link takes no items. For a thread that is about to count one here, and once more after it has.
+    pub(crate) fn is_retired(&self) -> bool {
+        P::model_fence();
+        self.retired.load(Ordering::SeqCst) != SERVES
+    }
+
+    /// Whether it is retired for good.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.retired.load(Ordering::SeqCst) == GONE
+    }
+
+    /// Has the link take no more items; false if something is left on it, and then it does take some. By the thread that has the queue's
+    /// configuration, about a link that is not in the table in use.
+    pub(crate) fn retire(&self) -> bool {
+        self.retired.store(RETIRES, Ordering::SeqCst);
+        P::model_fence();
+        self.admission().give_back(u64::from(self.credits.revoke()));
+        let unused = self.is_drained() && self.inactive.is_empty();
+        self.retired.store(if unused { GONE } else { SERVES }, Ordering::SeqCst);
+        unused
+    }
+
+    /// An item that was counted here goes elsewhere after all.
+    pub(crate) fn leave(&self) {
+        self.credits.leave();
+        self.tell();
+    }
+
+    /// Whether everything that had come here by now has ended.
+    pub(crate) fn is_drained(&self) -> bool {
+        let ended = self.ended();
+        P::model_fence();
+        self.held() == 0 && self.entered() == ended
+    }
+
+    /// What has ended, as it is compared with what has entered.
+    pub(crate) fn ended(&self) -> u32 {
+        self.completed() as u32
+    }
+
+    /// Who runs its items now: workers of the pool, and the queue's rescuer.
+    fn running(&self) -> u64 {
+        let rescuer = self.account.owner().rescues(self.lent());
+        self.pool.workers_of(self.account()) + u64::from(rescuer)
+    }
+
+    /// Whether more was let in than has ended or is run by workers of the pool. What helpers and the rescuer run counts as
+    /// waiting. What waits never counts as running, unless a worker looks for its next item at this very moment.
+    pub(crate) fn has_waiting(&self) -> bool {
+        let ended = self.ended();
+        let running = self.pool.workers_of(self.account());
+        u64::from(self.entered().wrapping_sub(ended)) > running
+    }
+
+    /// Items held back.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// Items let in, all in all, in 32 bits.
+    pub(crate) fn entered(&self) -> u32 {
+        self.credits.entered()
+    }
+
+    /// Items on the pool, and those that run; items held back.
+    pub(crate) fn in_hand(&self) -> InHand {
+        let ended = self.ended();
+        let running = self.running();
+        let let_in = u64::from(self.entered().wrapping_sub(ended));
+        InHand {
+            running: running.min(let_in),
+            waiting: let_in.saturating_sub(running),
+            inactive: self.held(),
+        }
+    }
+
+    /// Somebody may wait, for that reason, from now on.
+    pub(crate) fn watch(&self, why: u32) {
+        self.watched.fetch_or(why, Ordering::SeqCst);
+        P::model_fence();
+    }
+
+    /// Nobody waits for that reason any more.
+    pub(crate) fn unwatch(&self, why: u32) {
+        self.watched.fetch_and(!why, Ordering::SeqCst);
+    }
+
+    /// Whether somebody may wait for the link to be drained.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        P::model_fence();
+        self.watched.load(Ordering::SeqCst) != 0
+    }
+
+    /// Something has ended here: tells who may wait for that.
+    #[inline]
+    pub(crate) fn tell(&self) {
+        if self.is_watched() {
+            self.told().wake();
+        }
+    }
+
+    /// When its set came into use.
+    pub(crate) fn age(&self) -> u64 {
+        self.age.load(Ordering::SeqCst)
+    }
+
+    /// Says when its set came into use; before issuers find it. By who holds the queue's configuration.
+    pub(crate) fn set_age(&self, age: u64) {
+        self.age.store(age, Ordering::SeqCst);
+    }
+
+    /// How items are queued and run; 0 is the usual way.
+    #[inline]
+    pub(crate) fn manner(&self) -> u32 {
+        self.manner.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_manner(&self, manner: u32) {
+        self.manner.store(manner, Ordering::Relaxed);
+    }
+
+    /// One item of two to this power may be a sample.
+    #[inline]
+    pub(crate) fn power(&self) -> u32 {
+        self.power.load(Ordering::Relaxed)
+    }
+
+    /// As [`power`](Self::power), from now on. Seldom another one: every issuer reads it.
+    pub(crate) fn set_power(&self, power: u32) {
+        if self.power() != power {
+            self.power.store(power, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts an item that is admitted onto the pool. The caller has its `PENDING`, and its target is this link.
+    #[inline(always)]
+    pub(crate) fn push(&self, item: core::ptr::NonNull<Item<P>>) {
+        self.pool.push(item);
+    }
+
+    /// As [`push`](Self::push), of an item that may have a home.
+    #[inline]
+    pub(crate) fn push_any(&self, item: core::ptr::NonNull<Item<P>>) {
+        // SAFETY: PENDING keeps it alive.
+        match unsafe { item.as_ref() }.spot().home() {
+            None => self.pool.push(item),
+            Some(_) => self.pool.push_homed(item),
+        }
+    }
+
+    /// Nothing waits here. What has been completed stays counted; [`Admission::after_fork_in_child`] counts as much as
+    /// admitted. In the child of a fork.
+    ///
+    /// [`Admission::after_fork_in_child`]: crate::limit::admission::Admission::after_fork_in_child
+    pub(crate) fn after_fork_in_child(&self, shut: bool) {
+        self.credits.after_fork_in_child(self.ended());
+        self.inactive.after_fork_in_child();
+        crate::base::forked::set(&*self.held, 0);
+        // A link that is past stays so: its set is not in use.
+        let past = self.watched.load(Ordering::Relaxed) & PAST;
+        crate::base::forked::set(&self.watched, past | if shut { DRAINING } else { 0 });
+    }
+
+    /// The counters, for a reader.
+    pub(crate) fn statistics(&self) -> LinkStatistics {
+        let sum = |counter: fn(&Stripe<P>) -> &P::AtomicU64| {
+            self.stripes.iter().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum::<u64>()
+        };
+        // First what has ended, then what runs: an item that ends in between counts twice for a moment, never not at all.
+        let completed = sum(|stripe| &stripe.completed);
+        let running = self.running();
+        LinkStatistics {
+            pool: self.pool.id,
+            pod: self.pool.key.pod.clone(),
+            started: completed + running,
+            completed,
+            panicked: sum(|stripe| &stripe.panicked),
+            cpu_time: Duration::from_nanos(sum(|stripe| &stripe.cpu_nanos)),
+            repatriated: sum(|stripe| &stripe.repatriated),
+            helped: sum(|stripe| &stripe.helped),
+            concurrency_wakeups: sum(|stripe| &stripe.replaced),
+            cpu_intensive: sum(|stripe| &stripe.hogged),
+            mayday: self.mayday.load(Ordering::Relaxed),
+            rescued: self.rescued.load(Ordering::Relaxed),
+            at_home: sum(|stripe| &stripe.at_home),
+            away: sum(|stripe| &stripe.away),
+        }
+    }
+}
+
+/// Ends an execution during which the item was queued on some link.
+///
+/// # Safety
+/// The caller has the item's `RUNNING`, and has not counted the execution on `served` yet, if that is not null.
+pub(crate) unsafe fn push_deferred<P: Platform>(
+    item: core::ptr::NonNull<Item<P>>,
+    served: *const Link<P>,
+) {
+    // SAFETY: as the caller says.
+    match unsafe { item.as_ref() }.finish_deferred(served.cast()) {
+        // SAFETY: it was queued on the served link, which lives until we count the execution there.
+        Finished::Deferred => unsafe { &*served }.push_any(item),
+        // SAFETY: it is said so.
+        over => unsafe { Item::free_if_over(over, item) },
+    }
+}
+
+impl LinkStatistics {
+    /// Adds what has happened on another link of the same pool.
+    pub(crate) fn add(&mut self, other: &LinkStatistics) {
+        self.started += other.started;
+        self.completed += other.completed;
+        self.panicked += other.panicked;
+        self.cpu_time += other.cpu_time;
+        self.repatriated += other.repatriated;
+        self.helped += other.helped;
+        self.concurrency_wakeups += other.concurrency_wakeups;
+        self.cpu_intensive += other.cpu_intensive;
+        self.mayday += other.mayday;
+        self.rescued += other.rescued;
+        self.at_home += other.at_home;
+        self.away += other.away;
+    }
+}
+
+/// What of a queue is under way. Read while items come and go: each number may be a few too high or too low.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InHand {
+    /// Items that run.
+    pub running: u64,
+    /// Items that wait for a worker.
+    pub waiting: u64,
+    /// Items that wait because of the limit.
+    pub inactive: u64,
+}
+
+impl core::ops::AddAssign for InHand {
+    fn add_assign(&mut self, other: Self) {
+        self.running += other.running;
+        self.waiting += other.waiting;
+        self.inactive += other.inactive;
+    }
+}
+
+/// What has happened on one pool on account of one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkStatistics {
+    /// The pool's number, as in its workers' names.
+    pub pool: u32,
+    /// The CPUs of the pod.
+    pub pod: nearq_topology::CpuSet,
+    /// Executions that have begun; may count one too many for a moment per worker.
+    pub started: u64,
+    /// Executions that have ended.
+    pub completed: u64,
+    /// Executions that ended in a panic; they count as completed too.
+    pub panicked: u64,
+    /// CPU time of the workers while they served this link. Counted when a worker pauses, at the latest every
+    /// millisecond between two items; a worker that served several links in that time divides it by the number of items.
+    pub cpu_time: Duration,
+    /// How often a worker was brought back into its pod before an item.
+    pub repatriated: u64,
+    /// Executions by workers of other pods.
+    pub helped: u64,
+    /// How often another worker was called because one slept inside an item and had not said so with
+    /// [`blocking`](crate::blocking). Counted when the item has ended.
+    pub concurrency_wakeups: u64,
+    /// How often an item of a per-CPU queue used its CPU for longer than the limit while others waited; see
+    /// [`RuntimeBuilder::cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after). Counted when the item has ended.
+    pub cpu_intensive: u64,
+    /// How often the queue's [rescuer](crate::WorkqueueBuilder::rescuer) was called, because no worker could be started.
+    pub mayday: u64,
+    /// Executions that the rescuer has begun.
+    pub rescued: u64,
+    /// Executions of items with a [home](crate::Home) that began there.
+    pub at_home: u64,
+    /// Executions of items with a home that began elsewhere.
+    pub away: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! Who waits for a link is told of whatever may have been the last.
+
+#![cfg(not(miri))]
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::Platform;
+
+use super::PAST;
+use crate::item::tests::{model, spawn};
+use crate::limit::admission::tests::Stub;
+use crate::pool::context::wait_until;
+
+/// A lost wake-up shows as a deadlock.
+#[test]
+fn an_item_is_refused_that_was_about_to_be_held_back_while_somebody_waits_for_its_link() {
+    model(3, || {
+        let stub = Stub::new(1, 1);
+        let link = stub.queue.links().next().expect("a pod");
+        link.hold();
+        let issuer = {
+            let stub = Arc::clone(&stub);
+            spawn(move || stub.queue.links().for_each(super::Link::let_go))
+        };
+        link.watch(PAST);
+        wait_until(&stub.queue.flushing.event, None, || link.is_drained());
+        Loom::join(issuer);
+    });
+}

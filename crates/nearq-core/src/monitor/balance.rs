@@ -1,0 +1,431 @@
+//! How many workers may be awake, from what the monitor sees of them.
+//!
+//! A worker that sleeps inside its item keeps its place of the level and its hand of the pool, because nothing tells the runtime. So the
+//! monitor adds as many places (`Level::set_extra`) and hands (`Pool::set_hands`) as workers *are away*: asleep, or, in the pool of one
+//! CPU, hogging it. Then somebody is called, and that is all: nothing is undone when the sleeper comes back. It goes on with its work, and most
+//! often another one has fallen asleep meanwhile. So where items sleep all the time, there soon are as many workers awake or asleep
+//! as it takes, and nothing needs to be detected any more.
+//!
+//! Places and hands are taken away when on two looks in a row more workers could run than there are CPUs: half of what was too much on
+//! both. Then as many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`). Workers of which
+//! the system does not tell what they do may be asleep: nothing is taken away for them.
+//!
+//! # Progress
+//! None of this is relied upon. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a call, whatever
+//! the states say. Where the workers do use their CPUs, each one more doubles the time until the next, up to [`PATIENCE`].
+//!
+//! It gets them beyond what is taken, not beyond what is allowed: those that hold places may have got more than there are by now, as what was
+//! too much is taken away while they run on. And nothing is taken away, of the pool or its level, before the pool has started something with
+//! what it got.
+//!
+//! That time is counted in looks, none of them for more than [`LONGEST_STEP`]: whatever keeps the monitor from looking keeps the
+//! workers from running as well. And where a look finds as many workers of the level running, or ready to, as there are CPUs, the pool
+//! waits for its turn: other programs have the CPUs, and one more thread would only be one more that waits. There it takes [`STUCK`]
+//! without such a look, or [`TURN`] in all, as a state may be misread.
+//!
+//! Belongs to the monitor's thread, as all that it remembers.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Instant, Platform};
+
+use crate::monitor::by_pool::{ByPool, place_of};
+use crate::monitor::watch::{Doing, Watcher};
+use crate::pool::Pool;
+use crate::pool::homes::Noted;
+use crate::pool::level::Level;
+use crate::pool::worker::Counted;
+use crate::queue::runtime::Inner;
+
+/// A pool that had work and started nothing for so long gets one more worker.
+const STUCK: Duration = Duration::from_millis(10);
+/// As long as the level is seen to be full of workers that run, so long.
+const TURN: Duration = Duration::from_millis(100);
+/// The longest time between two that it gets so.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// What the time between two looks counts for at most.
+const LONGEST_STEP: Duration = Duration::from_millis(5);
+/// Looks in a row with too many workers that can run, until places are taken away.
+const SURPLUS: u32 = 2;
+
+/// What workers are doing, counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Those that have a place.
+    placed: u32,
+    /// Those of them that do not use it: asleep, or hogs.
+    away: u32,
+    /// Those of them that are known to run, or to be kept from it by nothing but others that do.
+    ready: u32,
+    /// Those of them of which the system does not tell.
+    untold: u32,
+}
+
+impl Counts {
+    fn runnable(self) -> u32 {
+        self.placed - self.away
+    }
+
+    /// Those that are more than so many, although none of them may be asleep.
+    fn beyond(self, cpus: u32) -> u32 {
+        (self.runnable() - self.untold).saturating_sub(cpus)
+    }
+
+    /// Those that do not use their places, or may not.
+    fn maybe_away(self) -> u32 {
+        self.away + self.untold
+    }
+}
+
+/// What is remembered of a pool.
+#[derive(Debug, Default)]
+struct OfPool {
+    counts: Counts,
+    surplus: Surplus,
+    progress: Option<Progress>,
+    /// Where items with homes wait.
+    noted: Option<Noted>,
+}
+
+/// How long nothing has been started at a pool where work waits.
+#[derive(Debug)]
+struct Progress {
+    signature: u64,
+    waited: Duration,
+    /// Since a look found the level full of workers that run.
+    doubted: Duration,
+    /// CPU time of the pool's workers, and when that was read: at the second look, as most often there is none.
+    used: Option<(Instant, Duration)>,
+    patience: Duration,
+    /// Whether it has got a place and a hand since.
+    given: bool,
+    /// Whether that has lasted for [`STUCK`].
+    stuck: bool,
+}
+
+/// What is remembered of a level.
+struct OfLevel<P: Platform> {
+    level: Arc<Level<P>>,
+    counts: Counts,
+    surplus: Surplus,
+    /// Whether work waits at one of its pools.
+    waiting: bool,
+    /// Whether it is not known of one of them whether those that run are too many.
+    unknown: bool,
+    /// Whether one of them has got a place for the sake of progress, and has started nothing since.
+    given: bool,
+}
+
+/// What came of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Adjusted {
+    /// Work waits somewhere.
+    pub(crate) waiting: bool,
+    /// Somebody was called because a worker is asleep, or hogs its CPU.
+    pub(crate) replaced: bool,
+    /// Work waits at a pool that has started nothing for [`STUCK`].
+    pub(crate) stuck: bool,
+}
+
+/// Places and hands, as the monitor gives them.
+pub(crate) struct Balance<P: Platform> {
+    pools: ByPool<OfPool>,
+    levels: Vec<OfLevel<P>>,
+    /// When it looked last.
+    looked: Option<Instant>,
+}
+
+impl<P: Platform> Balance<P> {
+    pub(crate) fn new() -> Self {
+        Balance { pools: ByPool::new(), levels: Vec::new(), looked: None }
+    }
+
+    /// Nothing waits any more. What was given stays for workers that are asleep now, and goes with the rest.
+    pub(crate) fn settle(&mut self, pools: &[Arc<Pool<P>>]) {
+        for of in &mut self.levels {
+            of.level.set_extra(of.level.extra().min(of.counts.maybe_away()));
+            of.surplus = Surplus::default();
+        }
+        for (pool, of) in pools.iter().zip(self.pools.align(pools)) {
+            pool.set_hands(pool.hands().min(pool.cpus() + of.counts.maybe_away()));
+            (of.surplus, of.progress) = (Surplus::default(), None);
+        }
+    }
+
+    /// Gives places and hands after a look at the workers.
+    pub(crate) fn adjust(
+        &mut self,
+        inner: &Inner<P>,
+        pools: &[Arc<Pool<P>>],
+        watcher: &mut Watcher<P>,
+        now: Instant,
+    ) -> Adjusted {
+        let own: Vec<bool> = pools.iter().map(|pool| pool.has_waiting()).collect();
+        // Who helps may fall asleep in another pool's item, and is replaced as in one of its own pool's.
+        let waits = |pool: &Pool<P>| place_of(pools, pool).is_some_and(|place| own[place]);
+        let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(waits);
+        let waiting: Vec<bool> = pools.iter().zip(&own).map(helps).collect();
+        self.count(inner, pools, &waiting, watcher, now);
+        for of in self.levels.iter_mut().filter(|of| of.waiting) {
+            of.adjust();
+        }
+        let passed =
+            now.saturating_since(self.looked.replace(now).unwrap_or(now)).min(LONGEST_STEP);
+        let (mut replaced, mut stuck) = (false, false);
+        let homes_are_used = inner.services.homes.are_used();
+        for (index, pool) in pools.iter().enumerate() {
+            let of = &mut self.pools.values()[index];
+            if homes_are_used {
+                pool.look_after_homed(&mut of.noted, own[index], now);
+            }
+            if !waiting[index] {
+                (of.surplus, of.progress) = (Surplus::default(), None);
+                continue;
+            }
+            pool.tidy();
+            if of.adjust(pool, watcher.is_left_alone(pool)) {
+                count_replaced(pool, watcher);
+                replaced = true;
+            }
+            watcher.suspect(pool.id, of.may_have_surplus(pool));
+            if own[index] {
+                let full = self
+                    .levels
+                    .iter()
+                    .any(|of| Arc::ptr_eq(&of.level, &pool.level) && of.is_full());
+                stuck |= of.see_to_progress(pool, now, passed, full);
+            } else {
+                of.progress = None;
+            }
+        }
+        Adjusted { waiting: waiting.contains(&true), replaced, stuck }
+    }
+
+    fn count(
+        &mut self,
+        inner: &Inner<P>,
+        pools: &[Arc<Pool<P>>],
+        waiting: &[bool],
+        watcher: &mut Watcher<P>,
+        now: Instant,
+    ) {
+        let of_pools = self.pools.align(pools);
+        for of in &mut *of_pools {
+            of.counts = Counts::default();
+        }
+        for of in &mut self.levels {
+            (of.counts, of.waiting, of.unknown, of.given) = Default::default();
+        }
+        let limit = inner.cpu_intensive_after();
+        for worker in inner.services.table.iter() {
+            let pool = worker.pool();
+            let Some(index) = place_of(pools, pool) else { continue };
+            let Some(seen) = watcher.seen_mut(worker) else { continue };
+            let burst = seen.cpu_time.saturating_sub(seen.burst);
+            if pool.key.bound
+                && !seen.hog
+                && limit != Duration::ZERO
+                && burst >= limit
+                && waiting[index]
+            {
+                seen.hog = true;
+                worker.count(Counted::Hogged);
+                inner.count_hog(worker.function(), limit);
+            }
+            // It is in the item that it was in then; what is behind that waits for it, unless somebody has nothing else to do.
+            if now.saturating_since(seen.since) >= STUCK
+                && seen.item == worker.batch.signature()
+                && worker.batch.len() != 0
+            {
+                pool.relieve(worker, false);
+            }
+            let counts = &mut of_pools[index].counts;
+            counts.placed += 1;
+            counts.away += u32::from(seen.hog || seen.doing == Doing::Blocked);
+            counts.untold += u32::from(!seen.hog && seen.doing == Doing::Untold);
+            counts.ready +=
+                u32::from(!seen.hog && matches!(seen.doing, Doing::Runs | Doing::Waits));
+        }
+        for ((pool, of), waiting) in pools.iter().zip(of_pools).zip(waiting) {
+            let level = match self.levels.iter_mut().find(|of| Arc::ptr_eq(&of.level, &pool.level))
+            {
+                Some(level) => level,
+                None => {
+                    self.levels.push(OfLevel {
+                        level: Arc::clone(&pool.level),
+                        counts: Counts::default(),
+                        surplus: Surplus::default(),
+                        waiting: false,
+                        unknown: false,
+                        given: false,
+                    });
+                    self.levels.last_mut().expect("just pushed")
+                }
+            };
+            level.counts.placed += of.counts.placed;
+            level.counts.away += of.counts.away;
+            level.counts.untold += of.counts.untold;
+            // Where nobody was asked, the clocks say that all the pool's CPUs are used.
+            let unasked = watcher.is_left_alone(pool);
+            let used = if unasked { pool.cpus().min(of.counts.placed) } else { 0 };
+            level.counts.ready += of.counts.ready.max(used);
+            level.waiting |= waiting;
+            level.unknown |= unasked;
+            level.given |= of.is_given();
+        }
+    }
+}
+
+/// What is too much, look after look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Surplus {
+    /// Looks in a row with one.
+    looks: u32,
+    /// The least of them.
+    least: u32,
+}
+
+impl Surplus {
+    /// How much to take away after a look that saw `now` too many: half of what was too much in [`SURPLUS`] looks in a row.
+    fn take(&mut self, now: u32) -> u32 {
+        if now == 0 {
+            *self = Surplus::default();
+            return 0;
+        }
+        self.least = if self.looks == 0 { now } else { self.least.min(now) };
+        self.looks += 1;
+        if self.looks < SURPLUS {
+            return 0;
+        }
+        self.looks = 0;
+        self.least.div_ceil(2)
+    }
+}
+
+impl<P: Platform> OfLevel<P> {
+    /// Whether as many workers as should run do, or would if others did not have their CPUs.
+    fn is_full(&self) -> bool {
+        self.counts.ready >= self.level.limit()
+    }
+
+    fn adjust(&mut self) {
+        let (extra, limit) = (self.level.extra(), self.level.limit());
+        let runnable = self.counts.runnable();
+        if runnable < limit && extra < self.counts.away {
+            self.level.set_extra(self.counts.away);
+        } else if !self.unknown && !self.given {
+            let take = self.surplus.take(self.counts.beyond(limit).min(extra));
+            if take != 0 {
+                self.level.set_extra(extra - take);
+            }
+        }
+    }
+}
+
+impl OfPool {
+    /// Whether somebody was called because workers are away. `unknown` is whether those that run may be too many.
+    fn adjust<P: Platform>(&mut self, pool: &Pool<P>, unknown: bool) -> bool {
+        let (hands, cpus) = (pool.hands(), pool.cpus());
+        let runnable = self.counts.runnable();
+        let may_call = || !pool.level.is_full() && !pool.idle().has_searching();
+        if runnable < cpus {
+            self.surplus = Surplus::default();
+            let wanted = cpus + self.counts.away;
+            if hands < wanted {
+                pool.set_hands(wanted);
+            }
+            return may_call() && pool.call_hand() && self.counts.away != 0;
+        }
+        if !unknown && !self.is_given() {
+            let take = self.surplus.take(self.counts.beyond(cpus).min(hands.saturating_sub(cpus)));
+            if take != 0 {
+                pool.set_hands(hands - take);
+            }
+        }
+        // Other CPUs may be free.
+        if pool.key.helping && may_call() {
+            pool.call_hand();
+        }
+        false
+    }
+
+    /// Whether it has got a place for the sake of progress, and has started nothing since.
+    fn is_given(&self) -> bool {
+        self.progress.as_ref().is_some_and(|progress| progress.given)
+    }
+
+    /// Whether more may run than CPUs, and places or hands could be taken away.
+    fn may_have_surplus<P: Platform>(&self, pool: &Pool<P>) -> bool {
+        self.counts.runnable() > pool.cpus()
+            && (pool.hands() > pool.cpus() || pool.level.extra() > 0)
+    }
+
+    /// Whether nothing has been started for [`STUCK`]. `passed` is the time since the last look, and `full` whether this one found the
+    /// pool's level full of workers that run.
+    fn see_to_progress<P: Platform>(
+        &mut self,
+        pool: &Pool<P>,
+        now: Instant,
+        passed: Duration,
+        full: bool,
+    ) -> bool {
+        let signature = pool.signature();
+        let start = |patience, given, stuck| Progress {
+            signature,
+            waited: Duration::ZERO,
+            doubted: Duration::ZERO,
+            used: None,
+            patience,
+            given,
+            stuck,
+        };
+        let Some(progress) = self.progress.as_mut().filter(|of| of.signature == signature) else {
+            let patience = self.progress.as_ref().map_or(STUCK, |of| of.patience);
+            self.progress = Some(start(patience, false, false));
+            return false;
+        };
+        progress.waited += passed;
+        progress.stuck |= progress.waited >= STUCK;
+        progress.doubted = if full { Duration::ZERO } else { progress.doubted + passed };
+        if pool.is_brisk() {
+            // A worker that ran short items has met a long one: pushers wake somebody again.
+            pool.wake_another();
+        }
+        let (begin, used) = *progress.used.get_or_insert_with(|| (now, pool.cpu_time()));
+        let in_doubt = progress.doubted >= STUCK || progress.waited >= TURN;
+        if progress.waited < progress.patience || !in_doubt {
+            return progress.stuck;
+        }
+        // At least half a CPU's worth: the items are long, not asleep.
+        let busy = begin < now && pool.cpu_time().saturating_sub(used) >= (now - begin) / 2;
+        let (extra, hands) = (pool.level.extra(), pool.hands());
+        let taken = pool.level.taken().saturating_sub(pool.level.limit());
+        pool.level.set_extra(extra.max(taken) + 1);
+        pool.set_hands(hands.max(pool.awake()) + 1);
+        let was_in_line = pool.hardship.is_in_line();
+        let given = pool.call_hand();
+        if !given {
+            pool.level.set_extra(extra);
+            pool.set_hands(hands);
+            if was_in_line {
+                pool.want_thread_badly();
+            }
+        }
+        let patience = if busy { (progress.patience * 2).min(PATIENCE) } else { STUCK };
+        *progress = start(patience, given, progress.stuck);
+        progress.stuck
+    }
+}
+
+/// Counts the call for one of the pool's workers that are asleep.
+fn count_replaced<P: Platform>(pool: &Pool<P>, watcher: &Watcher<P>) {
+    let since = |worker| {
+        watcher.seen(worker).filter(|seen| seen.doing == Doing::Blocked).map(|seen| seen.since)
+    };
+    // The one whose item was begun last.
+    let asleep = pool.entries().filter_map(|worker| Some((since(worker)?, worker)));
+    if let Some((_, worker)) = asleep.max_by_key(|(since, _)| *since) {
+        worker.count(Counted::Replaced);
+    }
+}

@@ -1,0 +1,202 @@
+//! Work that waits and does not get started: who is told of it, and what.
+//!
+//! A pool has *stalled* where work waits and nothing has been started for a period (30 s, if nothing else is said). That need not be
+//! a fault: items may be long, or many. Most often it is one: items that wait for each other, a lock that nobody gives back, a
+//! limit on threads. Nobody else would say anything, so the monitor does, once a period as long as it lasts.
+//!
+//! It looks a hundred times in a period while work waits, and knows what it has seen in its looks at the workers (`watch`): since when an item runs is
+//! the time when it saw that first, so an item may have run for longer than is said. What it does not know of a thread (workers
+//! that have said that they block are not watched) it asks the system when a stall is reported, and where threads sleep as well: that
+//! takes some 10 us a thread.
+//!
+//! Belongs to the monitor's thread. The callback is foreign code that runs there: its panic ends with it. Where it forks, the monitor's
+//! thread in the child ends as soon as it returns.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Instant, Platform, RunState};
+
+use crate::base::outcome::contain;
+use crate::monitor::by_pool::ByPool;
+use crate::monitor::watch::{Doing, Watcher};
+use crate::pool::Pool;
+use crate::pool::worker::Worker;
+use crate::queue::runtime::Inner;
+use crate::runtime::report::{Activity, BusyWorker, MOST_SHOWN, PoolThreads, Stall, ThreadLimit};
+
+/// The period if nothing is said, as in the kernel.
+pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
+/// So many looks in a period.
+const LOOKS: u32 = 100;
+/// Workers that a report names: a person reads it, and each costs the monitor some 10 us.
+const MOST_NAMED: usize = 64;
+/// Reported instead of a function's name for a worker that is in its start hook.
+const START_HOOK: &str = "the hook on_worker_start";
+
+/// A pool in which work waits.
+struct Seen {
+    signature: u64,
+    /// When something was started there last, or work was seen first.
+    since: Instant,
+    /// When that, or the last report, was.
+    told: Instant,
+}
+
+/// What the monitor remembers of stalls.
+pub(crate) struct Stalls {
+    pools: ByPool<Option<Seen>>,
+    /// When the next look is due.
+    next: Option<Instant>,
+}
+
+impl Stalls {
+    pub(crate) fn new() -> Self {
+        Stalls { pools: ByPool::new(), next: None }
+    }
+
+    /// Looks whether anything has stalled, and tells of it. By the monitor. False where the callback has forked, and this is the child.
+    pub(crate) fn look<P: Platform>(
+        &mut self,
+        inner: &Inner<P>,
+        pools: &[Arc<Pool<P>>],
+        watcher: &Watcher<P>,
+        now: Instant,
+    ) -> bool {
+        let period = inner.stall_after();
+        if period.is_zero() {
+            return true;
+        }
+        if self.next.is_some_and(|next| now < next) {
+            return true;
+        }
+        self.next = Some(now + period / LOOKS);
+        for (pool, seen) in pools.iter().zip(self.pools.align(pools)) {
+            if !pool.has_waiting() {
+                *seen = None;
+                continue;
+            }
+            let signature = pool.signature();
+            let moved = seen.as_ref().is_none_or(|seen| seen.signature != signature);
+            if moved {
+                *seen = Some(Seen { signature, since: now, told: now });
+                continue;
+            }
+            let Some(seen) = seen else { continue };
+            if now - seen.told >= period {
+                seen.told = now;
+                let stall = describe(inner, pool, watcher, now - seen.since, now);
+                if !tell(inner, &stall) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}
+
+fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
+    let epoch = P::fork_epoch();
+    // A subscriber is foreign code too.
+    let mut is_heard = false;
+    contain(|| {
+        tracing::warn!(target: "nearq", pool = stall.pool, waiting = stall.waiting, "{stall}");
+        is_heard = tracing::enabled!(target: "nearq", tracing::Level::WARN);
+    });
+    match &inner.config.on_stall {
+        Some(callback) => drop(contain(|| callback(stall))),
+        // Nobody else would hear of it.
+        None if !is_heard => P::warn(&stall.to_string()),
+        None => {}
+    }
+    P::fork_epoch() == epoch
+}
+
+fn describe<P: Platform>(
+    inner: &Inner<P>,
+    pool: &Arc<Pool<P>>,
+    watcher: &Watcher<P>,
+    lasts: Duration,
+    now: Instant,
+) -> Stall {
+    let of_pool = inner.services.table.iter().filter(|worker| {
+        // The queue's rescuer as well, while it is there.
+        worker.is_alive() && core::ptr::eq(worker.pool(), Arc::as_ptr(pool))
+    });
+    let (mut idle, mut busy, mut more_busy) = (0, Vec::new(), 0);
+    for worker in of_pool {
+        if worker.is_idle() {
+            idle += usize::from(!worker.rescues());
+        } else if let Some(function) = busy_with(worker) {
+            if busy.len() < MOST_NAMED {
+                busy.push(look_at(worker, function, watcher, now));
+            } else {
+                more_busy += 1;
+            }
+        }
+    }
+    Stall {
+        pool: pool.id,
+        pod: pool.key.pod.clone(),
+        nice: pool.key.priority.nice,
+        lasts,
+        waiting: pool.count_waiting().max(1),
+        idle,
+        refused: pool.hardship.lasts(),
+        limit: pool.hardship.is_by_limit().then(|| limit_of(inner)),
+        busy,
+        more_busy,
+    }
+}
+
+fn limit_of<P: Platform>(inner: &Inner<P>) -> ThreadLimit {
+    let of_pool = |pool: &Arc<Pool<P>>| {
+        let (threads, idle) = pool.threads();
+        PoolThreads { pool: pool.id, threads, idle }
+    };
+    let mut pools: Vec<_> = inner.pools_in_service().iter().map(of_pool).collect();
+    pools.retain(|pool| pool.threads != 0);
+    pools.sort_by_key(|pool| core::cmp::Reverse(pool.threads));
+    pools.truncate(MOST_SHOWN);
+    ThreadLimit { threads: inner.thread_limit() as usize, pools }
+}
+
+/// The name of what the worker runs.
+fn busy_with<P: Platform>(worker: &Worker<P>) -> Option<&'static str> {
+    if worker.is_in_hook() { Some(START_HOOK) } else { worker.function() }
+}
+
+fn look_at<P: Platform>(
+    worker: &Worker<P>,
+    function: &'static str,
+    watcher: &Watcher<P>,
+    now: Instant,
+) -> BusyWorker {
+    let thread = *worker.thread.lock();
+    let seen = watcher.seen(worker);
+    let mut activity = match seen.map_or(Doing::Unknown, |seen| seen.doing) {
+        Doing::Runs => Activity::Runs,
+        Doing::Waits => Activity::WaitsForCpu,
+        Doing::Blocked => Activity::Sleeps,
+        Doing::Unknown | Doing::Untold => Activity::Unknown,
+    };
+    if let (Activity::Unknown, Some(thread)) = (activity, thread)
+        && P::run_state(thread) == Ok(RunState::Blocked)
+    {
+        activity = Activity::Sleeps;
+    }
+    let sleeping = thread.filter(|_| activity == Activity::Sleeps);
+    BusyWorker {
+        thread: worker.name(),
+        thread_id: thread.map(P::thread_id),
+        function,
+        description: worker.description(),
+        runs: if worker.is_in_hook() {
+            Some(now.saturating_since(worker.began()))
+        } else {
+            seen.map(|seen| now - seen.since)
+        },
+        activity,
+        place: sleeping.and_then(P::sleeps_in),
+    }
+}

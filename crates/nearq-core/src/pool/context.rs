@@ -1,0 +1,251 @@
+//! What a worker's thread knows of itself: the value in the platform's slot; and what others ask it: who the caller is.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Instant, Platform};
+
+use crate::base::broken::Broken;
+use crate::base::event::Event;
+use crate::base::executing::Executing;
+use crate::home::{Home, Inside};
+use crate::item::account::Account;
+use crate::pool::Pool;
+use crate::pool::services::Services;
+use crate::pool::worker::Worker;
+
+/// How long more may be awake than shall be, once some have come back from blocking.
+const SURPLUS_STAYS: Duration = Duration::from_millis(2);
+
+/// Where more are awake than may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Surplus {
+    /// In the worker's pool.
+    OfPool,
+    /// In its level.
+    OfLevel,
+}
+
+/// The worker that the current thread is. Private to that thread.
+///
+/// Begins with `executing`, as those who only need that rely on.
+#[repr(C)]
+pub(crate) struct Context<'a, P: Platform> {
+    pub(crate) executing: Executing,
+    pub(crate) services: &'a Services<P>,
+    pub(crate) pool: &'a Pool<P>,
+    pub(crate) worker: &'a Worker<P>,
+    /// Whether it has a place of its level.
+    pub(crate) has_place: Cell<bool>,
+    /// Depth of blocking sections.
+    blocking: Cell<u32>,
+    /// Whether it has given its place to another one for a blocking section. A rescuer has none to give.
+    lent: Cell<bool>,
+    /// Since when, at the ends of its batches, more are awake than may be.
+    over_since: Cell<Option<Instant>>,
+    /// Whether the pool counts it as brisk.
+    pub(crate) brisk: Cell<bool>,
+    /// Something is to be looked after when the current item has returned: it has described itself, or it has forked and
+    /// this is the child.
+    pub(crate) look_after: Cell<bool>,
+    /// The account whose items it serves; null between batches.
+    pub(crate) account: Cell<*const Account<P>>,
+    /// Whether the current item is a future which it polls: one that waits leaves its place, so it may wait for its own queue.
+    polls: Cell<bool>,
+    /// The home of the item that it executes; null if it has none.
+    pub(crate) home: Cell<*const Inside<P>>,
+}
+
+impl<'a, P: Platform> Context<'a, P> {
+    pub(crate) fn new(pool: &'a Pool<P>, worker: &'a Worker<P>) -> Self {
+        Context {
+            executing: Executing::nothing(),
+            services: pool.services(),
+            pool,
+            worker,
+            has_place: Cell::new(false),
+            blocking: Cell::new(0),
+            lent: Cell::new(false),
+            over_since: Cell::new(None),
+            brisk: Cell::new(false),
+            look_after: Cell::new(false),
+            account: Cell::new(core::ptr::null()),
+            polls: Cell::new(false),
+            home: Cell::new(core::ptr::null()),
+        }
+    }
+
+    /// Tells the pool whether it runs short items one after the other.
+    #[inline]
+    pub(crate) fn set_brisk(&self, brisk: bool) {
+        if self.brisk.replace(brisk) != brisk {
+            self.pool.change_brisk(brisk);
+        }
+    }
+
+    /// Notes that it has a place of its level, or has none any more. False if that was so before.
+    pub(crate) fn set_place(&self, has: bool) -> bool {
+        let changes = self.note_place(has);
+        if changes {
+            self.pool.change_awake(has);
+        }
+        changes
+    }
+
+    /// Gives its place back if it is one too many for some time, of the pool's hands or the level's places. At the end of a batch.
+    ///
+    /// Not at once: most often another worker is about to block, which then need not call anybody. And the system may have put
+    /// two of them onto one CPU; who leaves then is as likely as not the one that has the other CPU to itself.
+    #[inline]
+    pub(crate) fn leave_if_over(&self, now: Instant) -> Option<Surplus> {
+        if !self.has_place.get() || !(self.pool.is_over() || self.pool.level.is_over()) {
+            self.over_since.set(None);
+            return None;
+        }
+        let since = self.over_since.get().unwrap_or(now);
+        self.over_since.set(Some(since));
+        if now - since >= SURPLUS_STAYS { self.leave() } else { None }
+    }
+
+    #[cold]
+    fn leave(&self) -> Option<Surplus> {
+        self.over_since.set(None);
+        if self.pool.leave_if_over() {
+            self.note_place(false);
+            self.pool.level.release();
+            Some(Surplus::OfPool)
+        } else if self.pool.level.leave_if_over() {
+            self.set_place(false);
+            Some(Surplus::OfLevel)
+        } else {
+            None
+        }
+    }
+
+    fn note_place(&self, has: bool) -> bool {
+        let changes = self.has_place.replace(has) != has;
+        if changes {
+            self.worker.set_placed(has);
+        }
+        changes
+    }
+
+    /// Makes this the thread's context, for as long as the guard lives.
+    pub(crate) fn enter(&self) -> Entered<P> {
+        const { assert!(core::mem::offset_of!(Context<'_, P>, executing) == 0) };
+        P::set_slot(core::ptr::from_ref(self).cast());
+        Entered(core::marker::PhantomData)
+    }
+}
+
+/// Clears the slot when it is dropped.
+pub(crate) struct Entered<P: Platform>(core::marker::PhantomData<P>);
+
+impl<P: Platform> Drop for Entered<P> {
+    fn drop(&mut self) {
+        P::set_slot(core::ptr::null());
+    }
+}
+
+/// Runs `f` with the context of the current thread, if it is a worker's.
+pub(crate) fn with_current<P: Platform, R>(f: impl FnOnce(&Context<'_, P>) -> R) -> Option<R> {
+    let slot = P::slot().cast::<Context<'_, P>>();
+    // SAFETY: the slot of a thread of platform P is null or was set by `enter` to a context of the same P on this
+    // thread's stack; the guard clears it before the context goes, and nobody else has a reference that excludes ours.
+    let context = unsafe { slot.as_ref() }?;
+    Some(f(context))
+}
+
+/// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile. Before that, the ends of futures are run that this
+/// thread has put off: `f` may wait for one of them.
+pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
+    struct Back<P: Platform>(core::marker::PhantomData<P>);
+    impl<P: Platform> Drop for Back<P> {
+        fn drop(&mut self) {
+            with_current::<P, _>(|context| {
+                context.blocking.set(context.blocking.get() - 1);
+                if context.blocking.get() == 0 && context.lent.replace(false) {
+                    context.pool.change_away(false);
+                    context.pool.level.acquire_anyway();
+                    context.set_place(true);
+                }
+            });
+        }
+    }
+    crate::base::ending::catch_up::<P>();
+    let _back = with_current::<P, _>(|context| {
+        context.blocking.set(context.blocking.get() + 1);
+        if context.blocking.get() == 1 {
+            context.set_brisk(false);
+            if context.has_place.get() {
+                context.lent.set(true);
+                context.pool.change_away(true);
+                context.set_place(false);
+                context.pool.level.release();
+            }
+            let relieved =
+                context.worker.batch.len() != 0 && context.pool.relieve(context.worker, true);
+            if !relieved && context.pool.has_waiting() {
+                context.pool.call_worker();
+            }
+        }
+        Back::<P>(core::marker::PhantomData)
+    });
+    f()
+}
+
+/// Blocks until `condition` holds, which `event` is notified of, or the deadline has come; whether it holds. In a worker, another worker
+/// takes this one's place meanwhile. The condition may be asked any number of times; its reads are `SeqCst`.
+pub(crate) fn wait_until<P: Platform>(
+    event: &Event<P>,
+    deadline: Option<Instant>,
+    mut condition: impl FnMut() -> bool,
+) -> bool {
+    condition() || blocking::<P, _>(|| event.sleep_until(deadline, condition))
+}
+
+/// Runs `poll`, which polls a future of the runtime's, as the current item.
+pub(crate) fn polling<P: Platform, R>(poll: impl FnOnce() -> R) -> R {
+    with_current::<P, _>(|context| context.polls.set(true));
+    let outcome = poll();
+    with_current::<P, _>(|context| context.polls.set(false));
+    outcome
+}
+
+/// Whether the current item is a future of the runtime's that is polled.
+pub(crate) fn is_polling<P: Platform>() -> bool {
+    with_current::<P, _>(|context| context.polls.get()).unwrap_or(false)
+}
+
+/// Whether the caller is a worker that executes an item right now.
+pub(crate) fn is_in_item<P: Platform>() -> bool {
+    with_current::<P, _>(|context| !context.account.get().is_null()).unwrap_or(false)
+}
+
+/// Whether this is broken in the runtime of the worker that calls.
+#[inline(always)]
+pub(crate) fn is_broken<P: Platform>(what: Broken) -> bool {
+    cfg!(feature = "broken")
+        && with_current::<P, _>(|context| context.services.broken.is(what)).unwrap_or(false)
+}
+
+/// The home of the item in which the caller is, if it is a worker of that runtime.
+pub(crate) fn home_of_caller<P: Platform>(services: *const Services<P>) -> Option<Home<P>> {
+    with_current::<P, _>(|context| {
+        let home = context.home.get();
+        if home.is_null() || !core::ptr::eq(context.services, services) {
+            return None;
+        }
+        // SAFETY: the pointer of an `Arc`, which the worker keeps until the item has returned; this adds the reference that is taken.
+        unsafe { Arc::increment_strong_count(home) };
+        // SAFETY: as above.
+        Some(Home::of(unsafe { Arc::from_raw(home) }))
+    })
+    .flatten()
+}
+
+/// Whether the caller is a worker of that runtime.
+pub(crate) fn works_for<P: Platform>(services: *const Services<P>) -> bool {
+    with_current::<P, _>(|context| core::ptr::eq(context.services, services)).unwrap_or(false)
+}

@@ -1,0 +1,438 @@
+//! Inbox and idle stack together: whoever pushes finds a worker, or a worker finds the item. A wake-up that is lost
+//! shows as a deadlock of the model.
+
+#![cfg_attr(miri, allow(dead_code, reason = "the model checker is not for Miri"))]
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+
+use super::{Idle, NOBODY, SEARCHING, TOP, Wakeup};
+use crate::item::Item;
+use crate::item::inbox::Inbox;
+use crate::item::tests::blank;
+use crate::pool::worker::{Table, Worker};
+
+/// What a pool consists of, as far as sleeping and waking go.
+struct Stub<P: Platform> {
+    items: Vec<Item<P>>,
+    inbox: Inbox<P>,
+    idle: Idle<P>,
+    table: Table<P>,
+    /// Items that workers took.
+    taken: P::AtomicU32,
+    /// Times that a pusher found nobody; a pool would start a thread.
+    nobody: P::AtomicU32,
+}
+// SAFETY: each item is pushed by one thread and taken by one.
+unsafe impl<P: Platform> Sync for Stub<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Send for Stub<P> {}
+
+impl<P: Platform> Stub<P> {
+    /// With so many workers, all of which search.
+    fn new(items: usize, workers: usize) -> Arc<Self> {
+        let stub = Stub {
+            items: (0..items).map(|_| blank()).collect(),
+            inbox: Inbox::new(),
+            idle: Idle::new(),
+            table: Table::new(),
+            taken: P::AtomicU32::new(0),
+            nobody: P::AtomicU32::new(0),
+        };
+        for _ in 0..workers {
+            stub.table.add(|index| Worker::new(index, core::ptr::null())).expect("there is room");
+            stub.idle.begin_search();
+        }
+        Arc::new(stub)
+    }
+
+    fn push(&self, number: usize) {
+        self.inbox.push(NonNull::from(&self.items[number]));
+        self.call();
+    }
+
+    fn call(&self) {
+        match self.idle.pop_to_wake(&self.table, || false) {
+            Wakeup::Worker(worker) => worker.parker.unpark(),
+            Wakeup::Unneeded => {}
+            Wakeup::Nobody => {
+                self.nobody.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// A searching worker looks once; it searches again afterwards. Says how many it found.
+    fn look(&self) -> u32 {
+        let mut items = self.inbox.take_all();
+        let mut count = 0;
+        if !items.is_empty() {
+            if self.idle.end_search() && !self.inbox.is_empty() {
+                self.call();
+            }
+            while items.pop_front().is_some() {
+                count += 1;
+            }
+            self.taken.fetch_add(count, Ordering::Relaxed);
+            self.idle.begin_search();
+        }
+        count
+    }
+
+    fn settle(&self, worker: &Worker<P>) {
+        worker.set_idle();
+        self.idle.settle(worker);
+        if !self.inbox.is_empty() {
+            self.call();
+        }
+    }
+
+    /// A worker that looks until it has had `quota` items.
+    fn serve(&self, number: u32, quota: u32) {
+        let worker = self.table.get(number);
+        let mut had = 0;
+        loop {
+            had += self.look();
+            if had >= quota {
+                self.idle.end_search();
+                return;
+            }
+            self.settle(worker);
+            while worker.is_idle() {
+                worker.parker.park(None);
+            }
+        }
+    }
+
+    fn word(&self) -> u64 {
+        self.idle.word.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn last_in_first_out_and_one_at_a_time() {
+    let stub = Stub::<Linux>::new(0, 3);
+    assert!(stub.idle.has_searching() && !stub.idle.has_idle());
+    for number in [0, 2, 1] {
+        stub.table.get(number).set_idle();
+        stub.idle.settle(stub.table.get(number));
+    }
+    assert!(!stub.idle.has_searching() && stub.idle.has_idle());
+    let pop = || match stub.idle.pop_to_wake(&stub.table, || false) {
+        Wakeup::Worker(worker) => Some(worker.index),
+        _ => None,
+    };
+    assert_eq!(pop(), Some(1));
+    assert_eq!(pop(), None, "one is on its way");
+    assert!(
+        matches!(stub.idle.pop_another(&stub.table, false), Wakeup::Worker(worker) if worker.index == 2)
+    );
+    assert!(!stub.idle.end_search(), "one still searches");
+    assert!(stub.idle.end_search());
+    assert_eq!(pop(), Some(0));
+    stub.idle.end_search();
+    assert!(matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody));
+    assert_eq!(stub.word() & TOP, NOBODY);
+}
+
+#[test]
+fn the_dead_are_buried_by_who_pops_them() {
+    let stub = Stub::<Linux>::new(0, 3);
+    for number in 0..3 {
+        stub.table.get(number).set_idle();
+        stub.idle.settle(stub.table.get(number));
+    }
+    assert!(stub.table.get(2).die() && stub.table.get(1).die());
+    assert!(!stub.table.get(2).claim_free(), "not before it is off the stack");
+    assert!(
+        matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Worker(worker) if worker.index == 0)
+    );
+    assert!(stub.table.get(1).claim_free() && stub.table.get(2).claim_free());
+    assert_eq!(stub.word() & SEARCHING, super::ONE_SEARCHING);
+    assert!(!stub.table.get(0).die(), "it was woken");
+}
+
+#[test]
+fn a_place_comes_along() {
+    let stub = Stub::<Linux>::new(0, 1);
+    let worker = stub.table.get(0);
+    worker.set_idle();
+    stub.idle.settle(worker);
+    assert!(!worker.take_grant());
+    assert!(matches!(stub.idle.pop_another(&stub.table, true), Wakeup::Worker(_)));
+    assert!(!worker.is_idle() && worker.is_alive());
+    assert!(worker.take_grant());
+    assert!(!worker.take_grant(), "once");
+}
+
+#[cfg(not(miri))]
+mod modelled {
+    use super::*;
+    use crate::item::tests::{model, model_within, spawn};
+    use nearq_model::Loom;
+
+    #[test]
+    fn two_pushers_and_a_worker_that_settles() {
+        model_within(2, 3, || {
+            let stub = Stub::<Loom>::new(2, 1);
+            let pushers = [0, 1].map(|number| {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(number))
+            });
+            stub.serve(0, 2);
+            pushers.into_iter().for_each(Loom::join);
+            assert_eq!(stub.taken.load(Ordering::Relaxed), 2);
+            assert_eq!(stub.word() & (SEARCHING | TOP), NOBODY);
+        });
+    }
+
+    #[test]
+    fn one_pusher_and_two_workers_of_which_one_gets_it() {
+        // The other one sleeps for good: so it is in no thread, but on the stack, below or above.
+        for first in [0, 1] {
+            model(3, move || {
+                let stub = Stub::<Loom>::new(2, 2);
+                let asleep = stub.table.get(1 - first);
+                asleep.set_idle();
+                stub.idle.settle(asleep);
+                let pusher = {
+                    let stub = Arc::clone(&stub);
+                    spawn(move || stub.push(0))
+                };
+                // Looks once, settles, and is either woken or may go on sleeping because the other was woken.
+                let worker = stub.table.get(first);
+                stub.look();
+                stub.settle(worker);
+                Loom::join(pusher);
+                let taken = stub.taken.load(Ordering::Relaxed) == 1;
+                let woken = !asleep.is_idle() || !worker.is_idle();
+                assert!(taken || woken, "nobody comes for the item");
+                assert_eq!(stub.nobody.load(Ordering::Relaxed), 0);
+            });
+        }
+    }
+
+    #[test]
+    fn two_workers_settle_while_one_pushes() {
+        model(2, || {
+            let stub = Stub::<Loom>::new(1, 2);
+            let other = {
+                let stub = Arc::clone(&stub);
+                spawn(move || {
+                    stub.look();
+                    stub.settle(stub.table.get(1));
+                })
+            };
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            stub.look();
+            stub.settle(stub.table.get(0));
+            Loom::join(other);
+            Loom::join(pusher);
+            let woken = (0..2).filter(|number| !stub.table.get(*number).is_idle()).count();
+            assert!(stub.inbox.is_empty() || woken != 0, "nobody comes for the item");
+            let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
+            assert_eq!(searching as usize, woken, "the woken ones count as searching");
+        });
+    }
+
+    #[test]
+    fn a_worker_that_dies_while_it_is_woken() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(2, 1);
+            let pushers = [0, 1].map(|number| {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(number))
+            });
+            let worker = stub.table.get(0);
+            // It is out of patience each time it would sleep.
+            stub.settle(worker);
+            while !worker.die() {
+                worker.parker.park(None);
+                assert!(!worker.is_idle());
+                stub.look();
+                stub.settle(worker);
+            }
+            pushers.into_iter().for_each(Loom::join);
+            let taken = stub.taken.load(Ordering::Relaxed);
+            let nobody = stub.nobody.load(Ordering::Relaxed);
+            assert!(
+                taken == 2 || nobody != 0,
+                "{taken} taken: a pusher knows that it must start a thread"
+            );
+            assert_eq!(stub.word() & SEARCHING, 0);
+            assert!(matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody));
+            assert!(worker.claim_free(), "the entry can be used again");
+        });
+    }
+
+    #[test]
+    fn the_stack_is_not_fooled_by_a_worker_that_comes_back() {
+        // A lies on B. While one pops A with B below it, the other pops both and puts A back, with nobody below.
+        model(3, || {
+            let stub = Stub::<Loom>::new(0, 2);
+            for number in [1, 0] {
+                stub.table.get(number).set_idle();
+                stub.idle.settle(stub.table.get(number));
+            }
+            let popper = {
+                let stub = Arc::clone(&stub);
+                spawn(move || {
+                    stub.idle.pop_another(&stub.table, false);
+                })
+            };
+            let mut working = 0;
+            if let Wakeup::Worker(first) = stub.idle.pop_another(&stub.table, false) {
+                if let Wakeup::Worker(_) = stub.idle.pop_another(&stub.table, false) {
+                    // It has found an item, so that the number of those who search is as it was, too.
+                    stub.idle.end_search();
+                    working = 1;
+                }
+                first.set_idle();
+                stub.idle.settle(first);
+            }
+            Loom::join(popper);
+            while let Wakeup::Worker(_) = stub.idle.pop_another(&stub.table, false) {}
+            assert!(
+                (0..2).all(|number| stub.table.get(number).is_alive()),
+                "nobody was taken for dead"
+            );
+            let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
+            assert_eq!(searching + working, 2, "both are off the stack, each once");
+        });
+    }
+
+    #[test]
+    fn a_worker_is_retired_while_it_is_woken() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 1);
+            let worker = stub.table.get(0);
+            stub.settle(worker);
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            let other = {
+                let stub = Arc::clone(&stub);
+                spawn(move || {
+                    let worker = stub.table.get(0);
+                    if worker.retire() {
+                        worker.parker.unpark();
+                    }
+                })
+            };
+            while worker.is_idle() {
+                worker.parker.park(None);
+            }
+            let left = worker.leave();
+            if !left {
+                assert_eq!(stub.look(), 1, "it was woken for the item");
+            }
+            Loom::join(pusher);
+            Loom::join(other);
+            let nobody = stub.nobody.load(Ordering::Relaxed);
+            assert_eq!(left, nobody == 1, "the pusher knows whether it must start a thread");
+            // What the next pusher does with a stack on which it still lies.
+            assert!(
+                !left || matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody)
+            );
+            assert_eq!(worker.claim_free(), left, "the entry can be used again, once");
+        });
+    }
+
+    /// The pool is used again in the moment in which its last worker, which has died in its sleep, is taken off the stack.
+    #[test]
+    fn the_dead_are_taken_off_while_one_pushes() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 1);
+            let worker = stub.table.get(0);
+            stub.settle(worker);
+            assert!(worker.die());
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            assert!(stub.idle.bury_all(&stub.table).is_none(), "nobody is alive");
+            Loom::join(pusher);
+            assert_eq!(stub.nobody.load(Ordering::Relaxed), 1, "the pusher starts a thread");
+            assert_eq!(stub.word() & SEARCHING, 0);
+            assert!(worker.claim_free(), "the entry can be used again");
+        });
+    }
+
+    /// One of the two has died; the other one settles meanwhile, and is taken off with it.
+    #[test]
+    fn the_dead_are_taken_off_while_one_settles() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 2);
+            let dead = stub.table.get(1);
+            stub.settle(dead);
+            assert!(dead.die());
+            let other = {
+                let stub = Arc::clone(&stub);
+                spawn(move || {
+                    if let Some(worker) = stub.idle.bury_all(&stub.table) {
+                        worker.parker.unpark();
+                        // The dead one may be below it.
+                        assert!(stub.idle.bury_all(&stub.table).is_none());
+                    }
+                })
+            };
+            let worker = stub.table.get(0);
+            worker.set_idle();
+            stub.idle.settle(worker);
+            Loom::join(other);
+            let awake = !worker.is_idle();
+            assert_eq!(stub.word() & SEARCHING != 0, awake, "one that is taken off alive searches");
+            assert!(dead.claim_free() && !worker.claim_free());
+        });
+    }
+
+    #[test]
+    fn a_worker_goes_into_its_hook_while_another_one_sleeps_and_one_pushes() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 2);
+            let asleep = stub.table.get(1);
+            stub.settle(asleep);
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            // LEAVE, then CHECK.
+            stub.idle.end_search();
+            Loom::model_fence();
+            if !stub.inbox.is_empty() {
+                stub.call();
+            }
+            // In the hook, which does not return before the pusher is done.
+            Loom::join(pusher);
+            assert!(!asleep.is_idle(), "the other one is woken while this one is in its hook");
+            assert_eq!(stub.nobody.load(Ordering::Relaxed), 0);
+            assert_eq!(stub.word() & SEARCHING, super::super::ONE_SEARCHING, "the other one alone");
+        });
+    }
+
+    #[test]
+    fn a_worker_comes_out_of_its_hook_while_one_pushes() {
+        model(3, || {
+            let stub = Stub::<Loom>::new(1, 1);
+            stub.idle.end_search();
+            let pusher = {
+                let stub = Arc::clone(&stub);
+                spawn(move || stub.push(0))
+            };
+            stub.idle.begin_search();
+            stub.look();
+            let worker = stub.table.get(0);
+            stub.settle(worker);
+            Loom::join(pusher);
+            let taken = stub.taken.load(Ordering::Relaxed) == 1;
+            // A pusher that has found nobody starts a thread.
+            let nobody = stub.nobody.load(Ordering::Relaxed) != 0;
+            assert!(taken || nobody || !worker.is_idle(), "nobody comes for the item");
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! The places of a level: how many there are, who gets the next, and that no pool waits while one is free.
+
+use std::sync::Arc;
+
+use nearq_platform::{Linux, Platform};
+use nearq_topology::CpuSet;
+
+use super::Level;
+use crate::layout::attributes::{Attributes, PoolKey};
+use crate::layout::priority::Priority;
+use crate::pool::Pool;
+use crate::queue::runtime::Runtime;
+
+/// A runtime whose monitor sleeps and which starts no threads: pools, levels and workers without anything that moves
+/// by itself. With the level of nice 0, which has so many places.
+fn still<P: Platform>(places: u32) -> (Runtime<P>, Arc<Level<P>>) {
+    use nearq_platform::{Atomic, Ordering};
+
+    let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
+    runtime.inner().services.alarm.stop();
+    runtime.inner().stopping.store(1, Ordering::SeqCst);
+    let level = Arc::clone(&pool(&runtime, 0).level);
+    level.set_limit(places);
+    (runtime, level)
+}
+
+/// The pool of one CPU.
+fn pool<P: Platform>(runtime: &Runtime<P>, cpu: usize) -> Arc<Pool<P>> {
+    let pod = CpuSet::single(cpu);
+    runtime.inner().pool(&PoolKey {
+        bound: false,
+        priority: Priority::of(&Attributes::default()),
+        strict: true,
+        helping: false,
+        allowed: pod.clone(),
+        pod,
+    })
+}
+
+/// Places taken, and places that there are.
+fn usage<P: Platform>(level: &Level<P>) -> (u32, u32) {
+    use nearq_platform::{Atomic, Ordering};
+
+    (level.running.load(Ordering::SeqCst), level.places())
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn as_many_places_as_the_limit() {
+    let (_runtime, level) = still::<Linux>(2);
+    assert!(level.try_acquire() && level.try_acquire());
+    assert!(level.is_full() && !level.leave_if_over());
+    assert!(!level.try_acquire());
+    level.acquire_anyway();
+    assert!(level.leave_if_over());
+    assert!(!level.leave_if_over());
+    level.release();
+    assert_eq!(usage(&level), (1, 2));
+    level.release();
+    assert!(!level.is_full() && !level.has_waiting());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn an_extra_place_stays_until_it_is_taken_away() {
+    let (_runtime, level) = still::<Linux>(1);
+    assert!(level.try_acquire());
+    level.set_extra(1);
+    assert_eq!(usage(&level), (1, 2));
+    assert!(level.try_acquire());
+    assert!(!level.try_acquire());
+    level.set_extra(0);
+    assert_eq!(usage(&level), (2, 1));
+    assert!(level.leave_if_over());
+    assert!(!level.leave_if_over());
+    level.release();
+    assert_eq!(usage(&level), (0, 1));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn a_pool_that_needs_nobody_any_more_gives_its_place_on() {
+    let (runtime, level) = still::<Linux>(1);
+    assert!(level.try_acquire());
+    assert!(!level.acquire(&pool(&runtime, 0)), "queued up");
+    assert!(!level.acquire(&pool(&runtime, 0)), "and once only");
+    assert!(level.has_waiting());
+    level.release();
+    assert!(!level.has_waiting());
+    assert_eq!(usage(&level), (0, 1), "the pool had no work");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "reads the machine")]
+fn a_worker_in_its_start_hook_has_no_place() {
+    let (runtime, level) = still::<Linux>(1);
+    let pool = pool(&runtime, 0);
+    let worker = pool.entry_for_test();
+    // As a pool's worker is started with a place.
+    assert!(level.try_acquire());
+    worker.grant();
+    pool.idle().begin_search();
+    pool.enter_hook(worker);
+    assert_eq!(usage(&level), (0, 1));
+    assert!(!pool.idle().has_searching() && worker.is_alive());
+    pool.leave_hook(worker);
+    assert!(pool.idle().has_searching() && !worker.take_grant());
+    assert_eq!(usage(&level), (0, 1));
+}
+
+#[cfg(not(miri))]
+mod modelled {
+    use core::ptr::NonNull;
+
+    use nearq_model::Loom;
+    use nearq_platform::{Atomic, AtomicInt, Ordering};
+
+    use super::*;
+    use crate::item::tests::{blank, model, spawn};
+    use crate::pool::worker::Worker;
+
+    /// A worker of `pool` that searches, and an item that waits there.
+    fn worker_with_work(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>) -> u32 {
+        let worker =
+            runtime.inner().services.table.add(|index| Worker::new(index, Arc::as_ptr(pool)));
+        // It is the only one that the pool wants.
+        pool.count_worker();
+        pool.idle().begin_search();
+        // It searches, so nobody is woken.
+        pool.push(NonNull::from(Box::leak(Box::new(blank()))));
+        worker.expect("there is room").index
+    }
+
+    /// What a worker does to get a place: `take_place` and `rest` of the module `run`.
+    fn get_place(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>, worker: u32) {
+        let worker = runtime.inner().services.table.get(worker);
+        while !(worker.take_grant() || pool.level.acquire(pool)) {
+            worker.set_idle();
+            pool.idle().settle(worker);
+            if pool.has_work() {
+                pool.call_worker();
+            }
+            while worker.is_idle() {
+                worker.parker.park(None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_pool_that_queues_up_while_a_place_is_given_back() {
+        model(3, || {
+            let (runtime, level) = still::<Loom>(1);
+            let pool = pool(&runtime, 1);
+            let worker = worker_with_work(&runtime, &pool);
+            assert!(level.try_acquire());
+            let waiter = {
+                let (runtime, pool) = (runtime.clone(), Arc::clone(&pool));
+                spawn(move || get_place(&runtime, &pool, worker))
+            };
+            level.release();
+            Loom::join(waiter);
+            assert_eq!(usage(&level), (1, 1));
+            level.release();
+            assert_eq!(usage(&level), (0, 1));
+        });
+    }
+
+    #[test]
+    fn two_pools_wait_for_one_place() {
+        model(2, || {
+            let (runtime, level) = still::<Loom>(1);
+            assert!(level.try_acquire());
+            let inside = Arc::new(<Loom as Platform>::AtomicU32::new(0));
+            let waiters = [0, 1].map(|cpu| {
+                let pool = pool(&runtime, cpu);
+                let worker = worker_with_work(&runtime, &pool);
+                let (runtime, inside) = (runtime.clone(), Arc::clone(&inside));
+                spawn(move || {
+                    get_place(&runtime, &pool, worker);
+                    assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
+                    inside.fetch_sub(1, Ordering::Relaxed);
+                    pool.level.release();
+                })
+            });
+            level.release();
+            waiters.into_iter().for_each(Loom::join);
+        });
+    }
+}

@@ -1,0 +1,345 @@
+//! Items that are to be queued later: [`Workqueue::queue_delayed`](crate::Workqueue::queue_delayed) and what goes with it.
+//!
+//! A delayed item has `PENDING` at once, so it cannot be queued twice, and `TIMED` until its time has come. What the timer needs
+//! of it is a [`Delay`], which the item keeps for the next time.
+//!
+//! # Steps, all under the item's lock
+//! * **arm** (user): `PENDING | TIMED`, the queue and the deadline are written, the timer is told.
+//! * **expire** (the timer's thread): clears `TIMED` and sends the item as any queuer does. It only tries for the lock: where
+//!   the item is locked it leaves `ARRIVED`, and the lock's holder does it instead, after the lock.
+//! * **cancel** (user): clears both and tells the timer. `expire` may be on its way all the same. It finds no `TIMED`; or one of
+//!   a later arming, whose deadline has not come: then it does nothing, because the timer will call once more for that one.
+//!   So an item never starts before its time.
+//! * **expedite** (user): as `expire`, before the time.
+//! * **end** (the timer's thread, once after a queue's last handle went): clears both of each item whose queue is gone or going.
+//!
+//! # Who may be freed when
+//! The queue is held weakly: an item on a timer does not keep a queue. When the queue's last handle goes and items are left, the timer's
+//! thread looks through all it has, so what an item captured for that queue does not wait for its time. An item that it has not seen then
+//! (its queue is kept by another thread for a moment, say) and whose queue is gone, or going, when its time comes is not pending any
+//! more. The thread that sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer takes of a node is a hold
+//! of the item's memory (`item/holds`), and a reference of the delay; the item has another one of its delay. So what the function
+//! captured does not wait for the timer; and where the last of what keeps an item ends with its deadline, because its queue is gone, the
+//! timer's thread does not wait for the destructor (`timer`). An item that goes to another runtime, or comes out of a fork, gets a new
+//! delay; the old one goes when the timer lets go of it.
+
+use core::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform, PlatformCell};
+
+use crate::item::held::Held;
+use crate::item::later::{Later, LaterTable, Launch};
+use crate::item::{ARRIVED, DISABLED, Epoch, Finished, Item, PENDING, TIMED};
+use crate::queue::Queue;
+use crate::timer::{Foreign, Hold, TimerNode, TimerTable};
+
+/// What the timer needs of an item.
+#[repr(C)]
+pub(crate) struct Delay<P: Platform> {
+    later: Later<P>,
+    item: NonNull<Item<P>>,
+    /// Which runtime's timer it is for. An address to compare with.
+    runtime: *const (),
+    epoch: Epoch,
+    /// When the item shall be queued. Written under the item's lock.
+    deadline: P::AtomicU64,
+    /// Where to. Under the item's lock.
+    target: P::Cell<Target<P>>,
+}
+
+/// Where a delayed item goes.
+struct Target<P: Platform> {
+    queue: Weak<Queue<P>>,
+    /// The CPU that it is for.
+    cpu: usize,
+}
+
+/// An item that its owner is done with, and nobody else may have any more.
+struct Last<P: Platform>(NonNull<Item<P>>);
+
+// SAFETY: what an item consists of is Send, and a reference of it may be given back anywhere.
+unsafe impl<P: Platform> Send for Last<P> {}
+
+impl<P: Platform> Last<P> {
+    /// For who has a reference.
+    fn let_go(self) {
+        // SAFETY: the reference is given back here.
+        crate::base::executing::outside_item::<P>(|| unsafe { Item::let_go(self.0) });
+    }
+}
+
+impl<P: Platform> Delay<P> {
+    const TABLE: TimerTable<P> =
+        TimerTable { expire: Self::expire, end_if_over: Self::end_if_over, release: Self::release };
+    const LATER: LaterTable<P> =
+        LaterTable { cancel: Self::cancel, take_over: Self::take_over, abandon: Self::abandon };
+
+    unsafe fn cancel(_: *const Later<P>, held: &Held<'_, P>) {
+        disarm(held);
+        forget(held);
+    }
+
+    /// Nothing where the item was armed anew since, for a later time: the timer comes once more for that. The item gets a reference, for the
+    /// caller to give back.
+    ///
+    /// The timer is not told to come again: while we have the lock, it would do so at once, and again, for ever.
+    unsafe fn take_over(this: *const Later<P>, held: &Held<'_, P>) -> Option<Launch<P>> {
+        // SAFETY: the table belongs to records with which a delay begins (repr C); the caller's lock keeps it.
+        let this = unsafe { &*this.cast::<Self>() };
+        if !this.is_due(held) {
+            return None;
+        }
+        let launch = take_off(held, this)?;
+        held.item().add_reference();
+        Some(launch)
+    }
+
+    unsafe fn abandon(this: *const Later<P>) {
+        // SAFETY: from `Arc::into_raw`, with the item's reference.
+        drop(unsafe { Arc::from_raw(this.cast::<Self>()) });
+    }
+
+    unsafe fn expire(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
+        // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer holds it.
+        let delay = unsafe { node.cast::<Self>().as_ref() };
+        // SAFETY: the hold keeps the item's memory.
+        let header = unsafe { delay.item.as_ref() };
+        let held = loop {
+            if let Some(held) = header.try_lock() {
+                break held;
+            }
+            if header.leave_to_holder() {
+                return None;
+            }
+        };
+        let launch = if delay.is_due(&held) { take_off(&held, delay) } else { None };
+        delay.unlock(held, launch)
+    }
+
+    unsafe fn end_if_over(
+        node: NonNull<TimerNode<P>>,
+        disarm: &mut dyn FnMut(),
+    ) -> Option<Foreign> {
+        // SAFETY: as in `expire`.
+        let delay = unsafe { node.cast::<Self>().as_ref() };
+        // SAFETY: as in `expire`.
+        let held = unsafe { delay.item.as_ref() }.lock_unless_abandoned()?;
+        if held.word() & TIMED != 0 && core::ptr::eq(current(&held), delay) {
+            let queue = delay.queue();
+            if queue.as_ref().is_none_or(|queue| queue.gate.is_closed()) {
+                disarm();
+                forget(&held);
+            }
+            if let Some(queue) = queue {
+                held.keep(queue);
+            }
+        }
+        delay.unlock(held, None)
+    }
+
+    /// Gives the item's lock back, and sends what is to be sent. What is returned may be the end of the item: what the function captured may
+    /// take long to drop, may wait for other deadlines, and may be the last handle of the queue. By the timer's thread.
+    fn unlock(&self, held: Held<'_, P>, launch: Option<Launch<P>>) -> Option<Foreign> {
+        // Given back when the lock and the queue's gate are behind us.
+        held.item().add_reference();
+        let left = held.unlock_by_worker();
+        debug_assert_eq!(left, Finished::Done, "we have a reference");
+        if let Some(launch) = launch {
+            launch.go();
+        }
+        let item = Last(self.item);
+        // SAFETY: the reference that was added above.
+        let last = unsafe { Item::drop_reference_unless_last(self.item) };
+        last.then(|| -> Foreign { Box::new(move || item.let_go()) })
+    }
+
+    /// Whether the item waits for just this delay, and its time has come.
+    fn is_due(&self, held: &Held<'_, P>) -> bool {
+        held.word() & TIMED != 0
+            && core::ptr::eq(current(held), self)
+            && P::now().as_nanos() >= self.deadline.load(Ordering::Relaxed)
+    }
+
+    unsafe fn release(node: NonNull<TimerNode<P>>, dropped: bool) {
+        // SAFETY: as in `expire`. The hold is a reference of the delay, taken back here.
+        let delay = unsafe { Arc::from_raw(node.cast::<Self>().as_ptr().cast_const()) };
+        // SAFETY: the hold keeps the item's memory too; it is given back below.
+        let header = unsafe { delay.item.as_ref() };
+        // The runtime ends, and with it the queue.
+        if dropped && let Some(held) = header.lock_unless_abandoned() {
+            if core::ptr::eq(current(&held), &raw const *delay) {
+                forget(&held);
+            }
+            // SAFETY: it is said so; our hold keeps the memory.
+            unsafe { Item::free_if_over(held.unlock_by_worker(), delay.item) };
+        }
+        // SAFETY: the hold, which is given back.
+        unsafe { Item::release(delay.item) };
+    }
+
+    /// The item's delay for the timer of the queue's runtime; made if it has none.
+    fn of(held: &Held<'_, P>, queue: &Queue<P>) -> *const Self {
+        let runtime = core::ptr::from_ref(queue.inner()).cast();
+        let known = current(held);
+        // SAFETY: null, or the item's, as long as we have the lock.
+        if let Some(delay) = unsafe { known.as_ref() }
+            && core::ptr::eq(delay.runtime, runtime)
+            && delay.epoch == queue.epoch()
+        {
+            // Not the reference: by this pointer the count in front of the delay is reached, too.
+            return known;
+        }
+        let made = Arc::into_raw(Arc::new(Delay {
+            later: Later::new(TimerNode::new(&Self::TABLE), &Self::LATER),
+            item: held.item().whole(),
+            runtime,
+            epoch: queue.epoch(),
+            deadline: P::AtomicU64::new(0),
+            target: P::Cell::new(Target { queue: Weak::new(), cpu: 0 }),
+        }));
+        let place = &held.item().extra().delay;
+        let before = place.swap(made.cast_mut().cast(), Ordering::AcqRel);
+        // SAFETY: the item does not have it any more.
+        unsafe { Later::abandon(before) };
+        made
+    }
+
+    /// The queue, if it is still there. Under the item's lock.
+    fn queue(&self) -> Option<Arc<Queue<P>>> {
+        // SAFETY: the cell belongs to the holder of the item's lock.
+        self.target.with(|target| unsafe { &*target }.queue.upgrade())
+    }
+}
+
+/// The item's delay; null if it never had one.
+fn current<P: Platform>(held: &Held<'_, P>) -> *const Delay<P> {
+    // All records are delays.
+    held.later().cast()
+}
+
+/// Puts an item that is not pending on the timer; false if it is pending or disabled, or the runtime ends.
+pub(crate) fn arm<P: Platform>(
+    held: &Held<'_, P>,
+    queue: &Arc<Queue<P>>,
+    cpu: usize,
+    deadline: Instant,
+) -> bool {
+    let item = held.item();
+    loop {
+        let word = held.word();
+        if word & (PENDING | DISABLED) != 0 {
+            return false;
+        }
+        if item.change(word, word | PENDING | TIMED) {
+            break;
+        }
+    }
+    let delay = Delay::of(held, queue);
+    // SAFETY: the item's, and we have its lock.
+    let this = unsafe { &*delay };
+    this.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+    this.target.with_mut(|target| {
+        // SAFETY: the cell belongs to the holder of the item's lock. The old queue is not dropped by this: it is weak.
+        let target = unsafe { &mut *target };
+        target.cpu = cpu;
+        if !core::ptr::eq(target.queue.as_ptr(), Arc::as_ptr(queue)) {
+            target.queue = Arc::downgrade(queue);
+        }
+    });
+    queue.begin_delay();
+    let timer = &queue.inner().timer;
+    if let Some(priority) = queue.priority() {
+        timer.serve(&queue.inner().priorities.absolute(priority));
+    }
+    tell(held, delay, deadline, timer)
+}
+
+/// Tells the timer; false if it is there no more: then the item is not pending.
+fn tell<P: Platform>(
+    held: &Held<'_, P>,
+    delay: *const Delay<P>,
+    deadline: Instant,
+    timer: &crate::timer::Timer<P>,
+) -> bool {
+    let item = held.item();
+    // For the hold that the timer may take, and may let go before it answers.
+    item.hold();
+    // SAFETY: the item's delay is in an Arc, as long as we have the lock.
+    unsafe { Arc::increment_strong_count(delay) };
+    let node: NonNull<TimerNode<P>> = NonNull::new(delay.cast_mut()).expect("not null").cast();
+    // SAFETY: alive by the references; armed and disarmed under the item's lock, and on the timer of its own runtime only.
+    let hold = unsafe { timer.arm(node, deadline) }.hold;
+    if hold != Hold::Taken {
+        // SAFETY: as above; no hold was taken.
+        drop(unsafe { Arc::from_raw(delay) });
+        item.unhold();
+    }
+    if hold == Hold::Refused {
+        forget(held);
+    }
+    hold != Hold::Refused
+}
+
+/// The item is not on a timer any more, nor pending.
+fn forget<P: Platform>(held: &Held<'_, P>) {
+    if held.word() & TIMED == 0 {
+        return;
+    }
+    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+    if let Some(queue) = unsafe { &*current(held) }.queue() {
+        queue.end_delay();
+        held.keep(queue);
+    }
+    held.clear(PENDING | TIMED | ARRIVED);
+}
+
+/// Tells the timer that the item's time is of no interest any more; the item's delay.
+fn disarm<'a, P: Platform>(held: &'a Held<'_, P>) -> &'a Delay<P> {
+    let delay = current(held);
+    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+    let this = unsafe { &*delay };
+    // Where the queue is gone, the timer finds out by itself.
+    if let Some(queue) = this.queue() {
+        let node = NonNull::new(delay.cast_mut()).expect("not null").cast();
+        // SAFETY: the item's delay, by the pointer that it was made with; armed and disarmed under the item's lock.
+        unsafe { queue.inner().timer.disarm(node) };
+        held.keep(queue);
+    }
+    this
+}
+
+/// Takes an item off the timer, to be sent when the lock is given back. Nothing if its queue is gone; then it is not
+/// pending any more.
+fn take_off<P: Platform>(held: &Held<'_, P>, delay: &Delay<P>) -> Option<Launch<P>> {
+    let Some(queue) = delay.queue() else {
+        forget(held);
+        return None;
+    };
+    queue.end_delay();
+    let node = crate::item::stand_in::take_off_timer(held, delay.item);
+    // SAFETY: the cell belongs to the holder of the item's lock.
+    let cpu = delay.target.with(|target| unsafe { &*target }.cpu);
+    Some(Launch { queue, item: delay.item, node, cpu })
+}
+
+/// Takes an item that is on a timer off it before its time; true if it was on one. The caller has a handle.
+pub(crate) fn expedite<P: Platform>(item: &Item<P>) -> bool {
+    if item.current() & TIMED == 0 {
+        return false;
+    }
+    let held = item.lock();
+    let timed = held.word() & TIMED != 0;
+    let mut launch = None;
+    if timed {
+        launch = take_off(&held, disarm(&held));
+    }
+    held.unlock();
+    if let Some(launch) = launch {
+        launch.go();
+    }
+    timed
+}
+
+#[cfg(test)]
+mod tests;

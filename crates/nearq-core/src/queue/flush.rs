@@ -1,0 +1,395 @@
+//! Waiting for a queue: until what was queued before has ended (flush), until nothing is left (drain).
+//!
+//! # Flush: the links are the colour
+//! A flush must not wait for what is queued after it began, or a busy queue would hold it up for ever. The kernel paints each
+//! item in one of 16 colours. Here an item is counted on its link anyway, so there are several *sets* of links for the same
+//! pools, and issuers use one of them at a time. A flush leads them to another set, and waits until the links of all others are
+//! drained (`link`). Newer items go their way meanwhile, and no item pays for it.
+//!
+//! A set is used again once all its links are drained; there are at most [`SETS`]. Each time, its *turn* is moved on: who waited
+//! for the set sees by that that it was drained, whatever is queued there since.
+//!
+//! # Steps of a round, under the queue's configuration lock
+//! 1. See which sets are drained. If the set in use is, nobody needs another.
+//! 2. Choose a drained set, or make one. Move its turn on, give its links their age, do not watch them as past any more.
+//! 3. Publish the table that leads to it.
+//! 4. Watch the old links as past. Take back their credits, which nobody uses any more.
+//! 5. Remember the turns of the sets that are not drained: for these the flush waits, without any lock.
+//!
+//! # Why it is right
+//! What the caller queued before is on some set. If that was drained in step 1 it has ended. If not, the caller waits for that
+//! set, or (it is the one chosen in step 2) it was drained.
+//! *Stragglers*: an issuer may have read the old table and be slow. If its call had returned before the flush began, it is counted
+//! on its link by then. If not, both are at the same time, and the flush may miss it; the next one will not: it looks at all sets.
+//! *A set is used again while somebody still looks at it*: some links are drained, the next has new items. The turn was
+//! moved on before these could come, so who finds a link that is not drained looks at the turn afterwards.
+//! *Nobody is forgotten*: who waits marks the event, then looks (`event`). On links that are watched, each end of an item
+//! is followed by a look at the event; and who takes the watch away, because the set is used again, notifies as well.
+//!
+//! # All sets are in use
+//! Then whoever comes waits until one is drained. Not all who wait need a round of their own: a round that began after their call
+//! does for them as well. They know it by the number of rounds: the next one may have begun before, the one after that has not.
+//!
+//! # Drain
+//! Who drains a queue marks all its links and closes the ceilings (`admission`), so that every issuer comes by the slow way, where
+//! all but the queue's own items are refused. Then it waits until the queue [is empty](Queue::is_empty): in one moment on
+//! all links, because the queue's items may queue others elsewhere.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+
+use nearq_platform::{Atomic, AtomicInt, Instant, Linux, Ordering, Platform};
+
+use crate::base::error::Error;
+use crate::base::event::Listener;
+use crate::limit::link::{DRAINING, Link, PAST};
+use crate::pool::context::wait_until;
+use crate::queue::sets::SETS;
+use crate::queue::{Config, Queue};
+
+/// So long the kickers of a queue that ends wait for a worker; then the thread that ends the queue carries them out.
+const KICKED: Duration = Duration::from_millis(10);
+/// How long a drain may take before somebody is told; ten times longer each time after.
+const FIRST_WARNING: Duration = Duration::from_secs(10);
+/// Told so often.
+const WARNINGS: u32 = 3;
+
+const WITHIN_FLUSH: &str = "an item cannot flush its own workqueue: it would wait for itself; \
+     flush it from a thread or from an item of another workqueue";
+const WITHIN_DRAIN: &str = "an item cannot drain its own workqueue: it would wait for itself; \
+     drain it from a thread or from an item of another workqueue";
+
+/// The sets that a flush waits for, by their turns.
+#[derive(Debug, Default)]
+struct Waited([Option<u64>; SETS]);
+
+/// How far a flush is.
+#[derive(Debug, Default)]
+pub(crate) struct Flush {
+    /// The rounds before it began.
+    begun: Option<u64>,
+    waited: Option<Waited>,
+}
+
+impl Flush {
+    /// Goes on as far as it can without waiting; whether it is done. To be asked again whenever the queue's event says so.
+    fn advance<P: Platform>(&mut self, queue: &Queue<P>) -> bool {
+        if self.waited.is_none() {
+            if self.begun.is_none() {
+                self.begun = Some(queue.flushing.rounds());
+                // An idle queue is recognised without any write.
+                if queue.links_in_service().all(Link::is_drained) {
+                    self.waited = Some(Waited::default());
+                    return true;
+                }
+            }
+            self.waited = queue.begin_round(self.begun.unwrap_or(0));
+        }
+        let Some(Waited(turns)) = &mut self.waited else { return false };
+        for (set, turn) in turns.iter_mut().enumerate() {
+            if turn.is_some_and(|turn| queue.is_over(set, turn)) {
+                *turn = None;
+            }
+        }
+        turns.iter().all(Option::is_none)
+    }
+}
+
+impl<P: Platform> Queue<P> {
+    // ---- flush ---------------------------------------------------------------------------------------------
+
+    /// Waits until everything that was queued before the call has ended.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        if crate::queue::serves(self) {
+            return Err(Error::Deadlock(WITHIN_FLUSH));
+        }
+        let mut flush = Flush::default();
+        wait_until(&self.flushing.event, None, || flush.advance(self));
+        Ok(())
+    }
+
+    /// Whether the set was drained at some time since it was at that turn.
+    fn is_over(&self, set: usize, turn: u64) -> bool {
+        self.flushing.turn(set) != turn
+            || self.links_in_service().filter(|link| link.set == set).all(Link::is_drained)
+            || self.flushing.turn(set) != turn
+    }
+
+    /// Leads issuers to another set if need be; the sets that are to be waited for. `None` if there is no set to be had: to be
+    /// tried again when the event says so.
+    fn begin_round(&self, begun: u64) -> Option<Waited> {
+        let mut config = self.lock_config();
+        let mut busy = [false; SETS];
+        for link in self.links_in_service() {
+            busy[link.set] = busy[link.set] || !link.is_drained();
+        }
+        let (current, made) = (config.sets.current, config.sets.made);
+        let mut reused = false;
+        if busy[current] {
+            if let Some(free) = (0..made).find(|set| !busy[*set]) {
+                self.switch(&mut config, free);
+                reused = true;
+            } else if made < SETS {
+                config.sets.made += 1;
+                self.switch(&mut config, made);
+            } else if self.flushing.rounds() >= begun + 2 {
+                // Whoever began the last of these rounds did so after the caller's call, which has nothing on this set.
+                busy[current] = false;
+            } else {
+                return None;
+            }
+        }
+        let waited = core::array::from_fn(|set| busy[set].then(|| self.flushing.turn(set)));
+        drop(config);
+        if reused {
+            // Who waits for that set may have missed that it was drained. After the lock: wakers are foreign code.
+            self.flushing.event.notify();
+        }
+        Some(Waited(waited))
+    }
+
+    /// Leads issuers to a set that is drained.
+    fn switch(&self, config: &mut Config<P>, to: usize) {
+        let from = core::mem::replace(&mut config.sets.current, to);
+        // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are told afterwards:
+        // Dekker's pattern with `Event::mark`. `rounds`, likewise: a thread that has queued something reads it afterwards (`advance`); a
+        // round increments it, then looks for what was queued (`Link::is_drained`).
+        self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
+        let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
+        for link in self.links_in_service().filter(|link| link.set == to) {
+            link.set_age(age);
+            link.unwatch(PAST);
+        }
+        self.use_set(config);
+        for link in self.links_in_service().filter(|link| link.set == from) {
+            link.watch(PAST);
+            link.admission().give_back(u64::from(link.credits.withdraw()));
+        }
+    }
+
+    // ---- drain ---------------------------------------------------------------------------------------------
+
+    /// Refuses what does not come from the queue's own items, until [`end_drain`](Self::end_drain).
+    fn begin_drain(&self) {
+        let mut config = self.lock_config();
+        config.sets.drainers += 1;
+        // Before it is looked whether the queue is empty.
+        self.links_in_service().for_each(|link| link.watch(DRAINING));
+        self.domains().for_each(crate::limit::admission::Admission::begin_drain);
+    }
+
+    /// Drains the queue for good. Once more is harmless.
+    pub(crate) fn shut(&self) {
+        let mut config = self.lock_config();
+        if core::mem::replace(&mut config.sets.shut, true) {
+            return;
+        }
+        config.sets.drainers += 1;
+        self.links_in_service().for_each(|link| link.watch(DRAINING));
+        self.domains().for_each(crate::limit::admission::Admission::shut);
+    }
+
+    /// Waits until nothing is left on a queue that is shut. False if the deadline came first.
+    pub(crate) fn wait_until_empty(&self, deadline: Instant) -> bool {
+        wait_until(&self.flushing.event, Some(deadline), || self.is_empty())
+    }
+
+    fn end_drain(&self) {
+        let mut config = self.lock_config();
+        config.sets.drainers -= 1;
+        if config.sets.drainers == 0 {
+            self.links_in_service().for_each(|link| link.unwatch(DRAINING));
+        }
+        self.domains().for_each(crate::limit::admission::Admission::end_drain);
+    }
+
+    /// Waits until nothing is left; the queue works again afterwards.
+    pub(crate) fn drain(&self) -> Result<(), Error> {
+        if crate::queue::serves(self) {
+            return Err(Error::Deadlock(WITHIN_DRAIN));
+        }
+        Draining::begin(self).wait();
+        Ok(())
+    }
+
+    /// Waits until nothing is left and nobody touches the queue any more. It never works again.
+    pub(crate) fn end(&self) {
+        // It is closed; who was in it has counted its item afterwards.
+        crate::pool::context::blocking::<P, _>(|| self.gate.wait_until_quiet());
+        let mut draining = Draining::begin(self);
+        draining.wait();
+        core::mem::forget(draining);
+        // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
+        let inner = self.inner();
+        let is_left = || self.is_left() || inner.has_ended();
+        while !wait_until(&inner.services.departures, Some(P::now() + KICKED), is_left) {
+            self.carry_out_kickers();
+        }
+        // And of who has just cancelled the last item: nobody could say afterwards that he has gone.
+        while !self.close_if_unused() {
+            P::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// Tells, once, that something was refused because the queue drains.
+    #[cold]
+    pub(crate) fn warn_refused(&self) {
+        if self.flushing.warned.swap(1, Ordering::Relaxed) == 0 {
+            P::warn(&format!("{}; the workqueue says this only once", self.refusal()));
+        }
+    }
+}
+
+/// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it
+/// is not ready.
+fn blocks_itself<P: Platform>(queue: &Queue<P>) -> bool {
+    crate::queue::serves(queue) && !crate::pool::context::is_polling::<P>()
+}
+
+/// A queue that is being drained, as long as this lives.
+struct Draining<'a, P: Platform> {
+    queue: &'a Queue<P>,
+    begun: Instant,
+    warnings: u32,
+    /// When it takes too long.
+    next: Option<Instant>,
+    /// The process that drains; its children do not.
+    epoch: u64,
+}
+
+impl<'a, P: Platform> Draining<'a, P> {
+    fn begin(queue: &'a Queue<P>) -> Self {
+        queue.begin_drain();
+        let begun = P::now();
+        let next = Some(begun + FIRST_WARNING);
+        Draining { queue, begun, warnings: 0, next, epoch: P::fork_epoch() }
+    }
+
+    /// Waits until the queue is empty.
+    fn wait(&mut self) {
+        let queue = self.queue;
+        while !wait_until(&queue.flushing.event, self.next, || queue.is_empty()) {
+            self.warn_if_late();
+        }
+    }
+
+    fn warn_if_late(&mut self) {
+        let now = P::now();
+        if self.next.is_none_or(|next| now < next) {
+            return;
+        }
+        let taken = FIRST_WARNING * 10_u32.pow(self.warnings);
+        P::warn(&format!(
+            "draining workqueue `{}` has taken {} s; {} items are left",
+            self.queue.name,
+            taken.as_secs(),
+            self.queue.left()
+        ));
+        self.warnings += 1;
+        let next = FIRST_WARNING * 10_u32.pow(self.warnings);
+        self.next = (self.warnings < WARNINGS).then(|| self.begun + next);
+    }
+}
+
+impl<P: Platform> Drop for Draining<'_, P> {
+    fn drop(&mut self) {
+        // In the child of a fork nobody drains (`Sets::after_fork_in_child`).
+        if self.epoch == P::fork_epoch() {
+            self.queue.end_drain();
+        }
+    }
+}
+
+// ---- as futures ----------------------------------------------------------------------------------------------
+
+/// Waits until what was queued before has ended; see [`Workqueue::flushed`](crate::Workqueue::flushed).
+///
+/// Dropping it before it is done is harmless. [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where
+/// threads are refused.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct FlushedQueue<'a, P: Platform = Linux> {
+    queue: &'a Queue<P>,
+    flush: Flush,
+    listener: Listener<P>,
+}
+
+/// Drains a queue; see [`Workqueue::drained`](crate::Workqueue::drained).
+///
+/// The queue refuses items from the first poll on. Dropping it before it is done lets the queue work again.
+/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where threads are refused.
+#[must_use = "a future does nothing unless it is polled"]
+pub struct DrainedQueue<'a, P: Platform = Linux> {
+    queue: &'a Queue<P>,
+    draining: Option<Draining<'a, P>>,
+    listener: Listener<P>,
+}
+
+impl<'a, P: Platform> FlushedQueue<'a, P> {
+    pub(crate) fn new(queue: &'a Queue<P>) -> Self {
+        FlushedQueue { queue, flush: Flush::default(), listener: Listener::new() }
+    }
+}
+
+impl<'a, P: Platform> DrainedQueue<'a, P> {
+    pub(crate) fn new(queue: &'a Queue<P>) -> Self {
+        DrainedQueue { queue, draining: None, listener: Listener::new() }
+    }
+}
+
+impl<P: Platform> Future for FlushedQueue<'_, P> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let FlushedQueue { queue, flush, listener } = self.get_mut();
+        if blocks_itself(queue) {
+            return Poll::Ready(Err(Error::Deadlock(WITHIN_FLUSH)));
+        }
+        let event = &queue.flushing.event;
+        if listener.poll_until(event, context.waker(), || flush.advance(queue)) {
+            Poll::Ready(Ok(()))
+        } else {
+            P::retry_now();
+            Poll::Pending
+        }
+    }
+}
+
+impl<P: Platform> Future for DrainedQueue<'_, P> {
+    type Output = Result<(), Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let DrainedQueue { queue, draining, listener } = self.get_mut();
+        // Also a future: when it is woken because the queue is empty, the queue has it.
+        if crate::queue::serves(*queue) {
+            return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
+        }
+        draining.take_if(|draining| draining.epoch != P::fork_epoch());
+        let drained = draining.get_or_insert_with(|| Draining::begin(queue));
+        let event = &queue.flushing.event;
+        if listener.poll_until(event, context.waker(), || queue.is_empty()) {
+            // The queue works again as soon as the answer is there.
+            *draining = None;
+            return Poll::Ready(Ok(()));
+        }
+        drained.warn_if_late();
+        P::retry_now();
+        Poll::Pending
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for FlushedQueue<'_, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("FlushedQueue").field("queue", &self.queue.name).finish_non_exhaustive()
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for DrainedQueue<'_, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("DrainedQueue").field("queue", &self.queue.name).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! The points of an item's way that others can watch with their own tools: its queueing, its start and its end. Each behind a feature,
+//! and nothing without it.
+//!
+//! * `probes`: probes of the system (USDT), `nearq:queue`, `nearq:start` and `nearq:end`. Where nobody is attached, some 10 to 40
+//!   instructions each, most of them to keep the arguments at hand. The arguments, in this order: the item's address, the queue's number, the queue's name and its length, the function's name and
+//!   its length, the pool's number, the CPU.
+//! * `spans`: an event at the queueing and a span around the execution, level `TRACE`, target `nearq::item`. A subscriber is the program's
+//!   own code: it runs in the issuer and in the worker.
+//!
+//! Unlike what is timed (`observe`), every item comes by here.
+
+use nearq_platform::Platform;
+
+#[cfg(feature = "spans")]
+use crate::base::outcome::contain;
+use crate::item::{Item, ItemTable};
+use crate::limit::link::Link;
+
+#[cfg(feature = "spans")]
+const TARGET: &str = "nearq::item";
+
+/// Tells the probe of that name.
+#[cfg(feature = "probes")]
+macro_rules! tell {
+    ($name:ident, $link:expr, $item:expr, $table:expr, $cpu:expr) => {{
+        let (link, table): (&Link<P>, &ItemTable<P>) = ($link, $table);
+        let queue = link.queue();
+        probe::probe_lazy!(
+            nearq,
+            $name,
+            $item.addr(),
+            queue.id,
+            queue.name.as_ptr(),
+            queue.name.len(),
+            (table.name)().as_ptr(),
+            (table.name)().len(),
+            link.pool.id,
+            $cpu
+        )
+    }};
+}
+
+/// An item is about to be queued on the link. The caller owns its `PENDING`.
+#[inline(always)]
+pub(crate) fn queued<P: Platform>(link: &Link<P>, item: &Item<P>, cpu: usize) {
+    #[cfg(feature = "probes")]
+    tell!(queue, link, core::ptr::from_ref(item), item.table(), cpu);
+    // A subscriber is foreign code, whose panic must not leave the item half queued.
+    #[cfg(feature = "spans")]
+    contain(|| {
+        tracing::trace!(
+            target: TARGET,
+            queue = link.queue().name,
+            function = (item.table().name)(),
+            pool = link.pool.id,
+            cpu,
+            "queued"
+        );
+    });
+    let _ = (link, item, cpu);
+}
+
+/// Calls `execute`, which runs the item that was queued on the link.
+#[inline(always)]
+pub(crate) fn run<P: Platform, R>(
+    link: &Link<P>,
+    item: *const Item<P>,
+    table: &'static ItemTable<P>,
+    execute: impl FnOnce() -> R,
+) -> R {
+    #[cfg(feature = "probes")]
+    tell!(start, link, item, table, P::current_cpu());
+    #[cfg(feature = "spans")]
+    let mut entered = None;
+    #[cfg(feature = "spans")]
+    contain(|| {
+        let span = tracing::trace_span!(
+            target: TARGET,
+            "item",
+            queue = link.queue().name,
+            function = (table.name)(),
+            pool = link.pool.id
+        );
+        entered = Some(span.entered());
+    });
+    let result = execute();
+    #[cfg(feature = "spans")]
+    contain(|| drop(entered));
+    // The item may be gone; its address is still its number.
+    #[cfg(feature = "probes")]
+    tell!(end, link, item, table, P::current_cpu());
+    let _ = (link, item, table);
+    result
+}

@@ -1,0 +1,61 @@
+//! What is set once, when a runtime is built, and what its hooks are told.
+
+use core::num::NonZeroUsize;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_home::Weights;
+use nearq_platform::SignalMask;
+use nearq_topology::CpuSet;
+
+use crate::base::outcome::contain;
+use crate::home::HomeChoice;
+use crate::runtime::report::OnStall;
+
+/// What a hook is told of a worker.
+#[derive(Clone, Debug)]
+pub struct WorkerInfo {
+    /// The thread's name.
+    pub name: String,
+    /// The CPUs of its pod.
+    pub pod: CpuSet,
+}
+
+pub(crate) type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
+
+/// What is set once, when the runtime is built.
+#[derive(Clone, Default)]
+pub(crate) struct Config {
+    pub(crate) stack_size: Option<NonZeroUsize>,
+    /// What the thread that builds the runtime has blocked, and so the workers.
+    pub(crate) signals: SignalMask,
+    pub(crate) on_start: Option<Hook>,
+    pub(crate) on_stop: Option<Hook>,
+    pub(crate) on_stall: Option<OnStall>,
+    /// Called by each worker before all else.
+    pub(crate) attendant: Option<fn()>,
+}
+
+/// What a runtime begins with.
+#[derive(Default)]
+pub(crate) struct Beginning {
+    pub(crate) config: Config,
+    pub(crate) thread_limit: u32,
+    /// Looks at its inbox that a worker takes before it sleeps.
+    pub(crate) spin: u32,
+    pub(crate) idle_timeout: Duration,
+    /// Zero is never.
+    pub(crate) cpu_intensive_after: Duration,
+    /// Zero is never.
+    pub(crate) stall_after: Duration,
+    pub(crate) weights: Weights,
+    pub(crate) home_choice: HomeChoice,
+    pub(crate) inherits_homes: bool,
+}
+
+/// Calls a hook. It is foreign code; its panic must not end a worker.
+pub(crate) fn call_hook(hook: Option<&Hook>, info: &WorkerInfo) {
+    if let Some(hook) = hook {
+        contain(|| hook(info));
+    }
+}

@@ -1,0 +1,432 @@
+//! A future that the workers of a queue poll: [`Workqueue::spawn_future`](crate::Workqueue::spawn_future).
+//!
+//! It is an item that is queued again each time it is woken, so `item` has most of the protocol:
+//! * A wake claims `PENDING`, and sends the item where the waking thread is. A wake of an item that is queued already joins
+//!   that queueing; what the waker wrote is visible to the poll that comes. A wake while it is polled makes it run once more,
+//!   by the worker that polls it (`DEFERRED`), at the end of the list. So it is never polled twice at once, and no wake is lost.
+//! * A waker is a reference of the item: no wake and no clone allocates. A future that nobody can wake, join or cancel
+//!   any more is freed by who drops the last reference.
+//! * While it waits for a wake it is on no list, and counts nowhere.
+//!
+//! # Its end
+//! The stage belongs to who has `RUNNING`. That one drops the future where it is (it is pinned there), writes the result,
+//! sets `DONE`, tells the joiner and the owner, and finishes. A wake after that does nothing; one that came in between
+//! has queued the item once more: that execution finds `DONE`, and does nothing but be counted.
+//!
+//! # Cancelling
+//! `CANCELLED` is set first, then the future is woken: whoever runs it next finds the mark and drops it instead of polling it.
+//! `DONE` is set by compare-exchange from a word whose `CANCELLED` has been heeded: so if `cancel` has said true, the
+//! result is `Cancelled`, also where the poll that ran meanwhile had another one.
+//!
+//! # The end of its queue
+//! A task does not keep its queue, and a future that waits for a wake does not hold up the queue's drop. The task has a `Weak`.
+//! * A wake from within an item of the very queue needs no more: that item is counted, so the queue is there.
+//! * Any other wake has to get in by the queue's gate (`gate`), which the drop closes before it drains.
+//! * After a shutdown of the runtime the queue refuses whoever is not one of the runtime's workers, as the gate does.
+//! * Whom the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes;
+//!   the item's link stays null, as it has been since the last start. Where nobody runs the item, it ends it itself, in its own
+//!   thread; where somebody does, that one is told by `DEFERRED`, sees the link, takes the queueing back, and ends it on the
+//!   spot. What the future drops then may end other futures in the same way: `ending` sees to it that a chain of them needs no deep stack.
+//! * Who ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it
+//!   properly. Then it pushes it, as a worker does; it has kept the queue alive meanwhile.
+//!
+//! # In the child of a fork
+//! A future of the parent's is not polled there: a wake does nothing, and its handle takes it for cancelled (`task`). One whose
+//! poll forked goes on in the child too; a wake that came before the fork is the parent's.
+//!
+//! # What is not used
+//! * Nobody cancels, disables or waits for a future by its item, so the word's other bits are not in use.
+
+use core::future::Future;
+use core::mem::ManuallyDrop;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
+
+use crate::base::outcome::{JoinError, Panic, contain};
+use crate::item::{
+    CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started,
+    is_of_this_process,
+};
+use crate::pool::context::polling;
+use crate::queue::Queue;
+use crate::task::join::{JoinHandle, Kind};
+use crate::task::{Owner, Stage, Task, left_behind};
+
+/// Where a future goes when it is woken.
+pub(crate) trait Route<P: Platform>: Send + 'static {
+    /// What keeps the place alive where it refuses.
+    type Kept: Send + 'static;
+
+    /// Sends an item of which the caller has `PENDING` on its way, counted; refuses if the place is closed.
+    fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept>;
+
+    /// Ends an execution outside of the place during which the item was sent there.
+    ///
+    /// # Safety
+    /// The caller has its `RUNNING`, and keeps the place; `DEFERRED` is set, and its link is not null.
+    unsafe fn push(kept: Option<&Self::Kept>, item: NonNull<Item<P>>);
+}
+
+impl<P: Platform> Route<P> for Weak<Queue<P>> {
+    type Kept = Option<Arc<Queue<P>>>;
+
+    fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
+        if crate::queue::serves::<P>(self.as_ptr()) {
+            // SAFETY: the caller is within an item of the queue, which is not freed before that item has been counted.
+            let sent = unsafe { &*self.as_ptr() }.send_own(item, P::current_cpu());
+            debug_assert!(sent, "what its own items wake is not refused");
+            return Ok(());
+        }
+        let Some(queue) = self.upgrade() else { return Err(None) };
+        let mut sent = false;
+        queue.pass(|| sent = queue.send_own(item, P::current_cpu()));
+        if sent { Ok(()) } else { Err(Some(queue)) }
+    }
+
+    unsafe fn push(_: Option<&Self::Kept>, item: NonNull<Item<P>>) {
+        // SAFETY: RUNNING is the caller's; the queue counts the item, so the link is there.
+        unsafe { crate::limit::link::push_deferred(item, core::ptr::null()) };
+    }
+}
+
+/// A task whose program is a future; the task comes first.
+#[repr(C)]
+struct Spawned<P: Platform, O, R, F, T> {
+    task: Task<P, O, F, T>,
+    route: R,
+}
+
+impl<P, O, R, F, T> Spawned<P, O, R, F, T>
+where
+    P: Platform,
+    O: Owner<P>,
+    R: Route<P>,
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Self::free,
+        parts: None,
+        refuse: Self::refuse,
+        name: core::any::type_name::<F>,
+    };
+    const KIND: Kind<T, P> =
+        Kind { take: Task::<P, O, F, T>::take, cancel: Self::cancel, abandon: Self::abandon };
+    const WAKER: RawWakerVTable = RawWakerVTable::new(
+        Self::waker_clone,
+        Self::waker_wake,
+        Self::waker_wake_by_ref,
+        Self::waker_drop,
+    );
+
+    /// # Safety
+    /// The item is the header of a `Spawned` of this type that is alive for `'a`.
+    unsafe fn of<'a>(item: NonNull<Item<P>>) -> &'a Self {
+        // SAFETY: the header comes first (repr C, twice).
+        unsafe { item.cast::<Self>().as_ref() }
+    }
+
+    fn item(&self) -> &Item<P> {
+        &self.task.head.item
+    }
+
+    // ---- running -----------------------------------------------------------------------------------------
+
+    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
+        // SAFETY: the table belongs to items of this type; RUNNING keeps it alive.
+        let this = unsafe { Self::of(item) };
+        let panicked = this.run(item);
+        // SAFETY: RUNNING is ours.
+        Executed { panicked, deferred: unsafe { Self::finish(item) } }
+    }
+
+    /// Polls the future, or drops it if it is cancelled. True if it panicked. The caller has `RUNNING`; `item` is the header
+    /// with the right to what is behind it.
+    fn run(&self, item: NonNull<Item<P>>) -> bool {
+        // Relaxed: `start` was a read-modify-write of the same word, and acquired.
+        let state = self.item().state.load(Ordering::Relaxed);
+        if state & DONE != 0 {
+            // Woken in the moment in which it ended.
+            return false;
+        }
+        if state & CANCELLED != 0 {
+            return self.end(item, Err(JoinError::Cancelled));
+        }
+        self.task.owner.began();
+        // RUNNING keeps the item alive, so this waker is not counted, and not dropped.
+        let raw = RawWaker::new(item.as_ptr().cast_const().cast(), &Self::WAKER);
+        // SAFETY: the table's functions keep the contract of `RawWaker`.
+        let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw) });
+        let polled = self.task.stage.with_mut(|stage| {
+            // SAFETY: until DONE the stage belongs to who has RUNNING.
+            let Stage::Program(future) = (unsafe { &mut *stage }) else {
+                unreachable!("not DONE, so the future is there")
+            };
+            // SAFETY: the future never leaves its place in the allocation before it is dropped.
+            let future = unsafe { Pin::new_unchecked(future) };
+            let poll = || future.poll(&mut Context::from_waker(&waker));
+            polling::<P, _>(|| catch_unwind(AssertUnwindSafe(poll)))
+        });
+        match polled {
+            Ok(Poll::Pending) => false,
+            Ok(Poll::Ready(value)) => self.end(item, Ok(value)),
+            Err(payload) => {
+                self.end(item, Err(JoinError::Panicked(Panic::new(payload))));
+                true
+            }
+        }
+    }
+
+    /// Drops the future and leaves the result. True if the drop panicked. The caller has `RUNNING`.
+    fn end(&self, item: NonNull<Item<P>>, result: Result<T, JoinError>) -> bool {
+        let mut panicked = self.replace(Stage::Result(result));
+        let state = &self.item().state;
+        let mut heeded = false;
+        let mut before = state.load(Ordering::Relaxed);
+        loop {
+            if before & CANCELLED != 0 && !heeded {
+                heeded = true;
+                panicked |= self.replace(Stage::Result(Err(JoinError::Cancelled)));
+            }
+            // Release: the result. Acquire: the waker.
+            match state.compare_exchange_weak(
+                before,
+                before | DONE,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(found) => before = found,
+            }
+        }
+        self.task.head.tell(before);
+        // SAFETY: the owner of this very task, which RUNNING keeps alive; DONE is set once, and only here.
+        unsafe { self.task.owner.ended(item) };
+        panicked
+    }
+
+    /// Puts another stage in the place of the one that is there, which is dropped where it is. True if that panicked.
+    fn replace(&self, next: Stage<F, T>) -> bool {
+        self.task.stage.with_mut(|stage| {
+            // SAFETY: until DONE the stage belongs to who has RUNNING; what is there is dropped once, because it is
+            // overwritten next, and a panic in between goes no further.
+            let panicked = contain(|| unsafe { core::ptr::drop_in_place(stage) });
+            // SAFETY: as above.
+            unsafe { stage.write(next) };
+            panicked
+        })
+    }
+
+    /// Gives `RUNNING` back. True if the caller is to push the item, and has `RUNNING` still: it was woken meanwhile, and is
+    /// counted.
+    ///
+    /// # Safety
+    /// The item is of this type, and the caller has its `RUNNING`.
+    unsafe fn finish(item: NonNull<Item<P>>) -> bool {
+        loop {
+            // SAFETY: RUNNING keeps it alive.
+            let this = unsafe { Self::of(item) };
+            match this.item().finish() {
+                Finished::Done => return false,
+                Finished::Free => {
+                    // SAFETY: nobody has it any more.
+                    unsafe { Self::free(item) };
+                    return false;
+                }
+                Finished::Deferred => {}
+                Finished::Last => unreachable!("a future has no value to be dropped before it"),
+            }
+            // Acquire: pairs with `publish`; the link is that of the queueing which was deferred.
+            this.item().state.load(Ordering::Acquire);
+            if !this.item().account().is_null() {
+                return true;
+            }
+            // Woken where its queue is closed, and counted nowhere; it is cancelled. AcqRel: hands PENDING on.
+            this.item().state.fetch_and(!(PENDING | DEFERRED), Ordering::AcqRel);
+            this.run(item);
+        }
+    }
+
+    unsafe fn free(item: NonNull<Item<P>>) {
+        // SAFETY: allocated as a box of this type by `owned`, and nobody has it any more.
+        let spawned = unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) };
+        // A future or a result may panic when it is dropped.
+        contain(|| drop(spawned));
+    }
+
+    // ---- waking ------------------------------------------------------------------------------------------
+
+    /// # Safety
+    /// The item is of this type, and the caller has a reference, or is within its poll.
+    unsafe fn wake(item: NonNull<Item<P>>) {
+        // SAFETY: as the caller says.
+        let this = unsafe { Self::of(item) };
+        // Relaxed: no poll follows that would have to see anything.
+        let word = this.item().state.load(Ordering::Relaxed);
+        // In the child of a fork, the parent's futures stay the parent's.
+        if word & DONE != 0 || !is_of_this_process::<P>(word) {
+            return;
+        }
+        // SAFETY: as the caller says. Nobody cancels it by its item, so its node is its own.
+        if unsafe { Item::claim(item, Epoch::now::<P>()) }.is_none() {
+            return;
+        }
+        if let Err(kept) = this.route.send(item) {
+            // SAFETY: as the caller says.
+            unsafe { item.as_ref() }.add_reference();
+            let end = move || {
+                // SAFETY: the claim is ours, and was refused; the reference is given back last.
+                unsafe {
+                    Self::end_here(item, Some(&kept));
+                    Self::give_back(item);
+                }
+            };
+            // SAFETY: the future, its result and a handle of its queue may be dropped anywhere.
+            unsafe { crate::base::ending::in_turn::<P>(end) };
+        }
+    }
+
+    /// Ends a future, in the calling thread, whose queue has refused it when it was new.
+    ///
+    /// # Safety
+    /// The item is of this type and on no list, and the caller has its `PENDING` and a reference.
+    unsafe fn refuse(item: NonNull<Item<P>>) {
+        // SAFETY: as the caller says.
+        unsafe { Self::end_here(item, None) };
+    }
+
+    /// Drops the future in the calling thread, or leaves that to who polls it: it is cancelled.
+    ///
+    /// # Safety
+    /// The item is of this type and on no list, and the caller has its `PENDING` and a reference, and keeps its queue, if
+    /// that is there.
+    unsafe fn end_here(item: NonNull<Item<P>>, kept: Option<&R::Kept>) {
+        // SAFETY: as the caller says.
+        let this = unsafe { Self::of(item) };
+        // Release: whoever ends it does so because of this.
+        this.item().state.fetch_or(CANCELLED, Ordering::AcqRel);
+        if !this.item().publish() {
+            return;
+        }
+        let started = this.item().start();
+        debug_assert_eq!(started, Started::Yes, "nobody locks it");
+        this.run(item);
+        // SAFETY: RUNNING is ours.
+        if unsafe { Self::finish(item) } {
+            // SAFETY: we have RUNNING, and `finish` has looked at the link; the caller keeps the queue.
+            unsafe { R::push(kept, item) };
+        }
+    }
+
+    /// Marks it as cancelled and wakes it, unless it has ended. True if it is cancelled, by this call or by an earlier one.
+    ///
+    /// # Safety
+    /// The item is of this type, and the caller has a handle.
+    unsafe fn cancel(item: NonNull<Item<P>>) -> bool {
+        // SAFETY: as the caller says.
+        let state = &unsafe { Self::of(item) }.item().state;
+        let mut before = state.load(Ordering::Relaxed);
+        if let Some(cancelled) = left_behind::<P>(before) {
+            return cancelled;
+        }
+        loop {
+            if before & (DONE | CANCELLED) != 0 {
+                return before & CANCELLED != 0;
+            }
+            match state.compare_exchange_weak(
+                before,
+                before | CANCELLED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(found) => before = found,
+            }
+        }
+        // SAFETY: a handle is a reference.
+        unsafe { Self::wake(item) };
+        true
+    }
+
+    /// Cancels it if it has not been polled. One that is polled for the first time at this very moment may be cancelled too.
+    ///
+    /// # Safety
+    /// As [`cancel`](Self::cancel).
+    unsafe fn abandon(item: NonNull<Item<P>>) -> bool {
+        // SAFETY: as the caller says.
+        let begun = unsafe { Self::of(item) }.task.owner.has_begun();
+        // SAFETY: as the caller says.
+        !begun && unsafe { Self::cancel(item) }
+    }
+
+    // ---- the waker's table: the data is the item, and each waker a reference -------------------------------
+
+    fn item_of(data: *const ()) -> NonNull<Item<P>> {
+        NonNull::new(data.cast_mut().cast()).expect("a waker has an item")
+    }
+
+    unsafe fn waker_clone(data: *const ()) -> RawWaker {
+        // SAFETY: the waker that is cloned keeps the item alive.
+        unsafe { Self::item_of(data).as_ref() }.add_reference();
+        RawWaker::new(data, &Self::WAKER)
+    }
+
+    unsafe fn waker_wake(data: *const ()) {
+        // SAFETY: the waker is a reference, which is given back last.
+        unsafe {
+            Self::wake(Self::item_of(data));
+            Self::waker_drop(data);
+        }
+    }
+
+    unsafe fn waker_wake_by_ref(data: *const ()) {
+        // SAFETY: the waker is a reference, or the one of the poll that calls.
+        unsafe { Self::wake(Self::item_of(data)) };
+    }
+
+    unsafe fn waker_drop(data: *const ()) {
+        // SAFETY: the waker is a reference.
+        unsafe { Self::give_back(Self::item_of(data)) };
+    }
+
+    /// # Safety
+    /// The caller has a reference, and does not touch the item afterwards.
+    unsafe fn give_back(item: NonNull<Item<P>>) {
+        // SAFETY: as the caller says.
+        if unsafe { item.as_ref() }.drop_reference() {
+            // SAFETY: neither queued nor running, and this was the last reference.
+            let end = move || unsafe { Self::free(item) };
+            // SAFETY: the future and its result may be dropped anywhere.
+            unsafe { crate::base::ending::in_turn::<P>(end) };
+        }
+    }
+}
+
+/// A future that has been allocated, and the handle to it.
+pub(crate) fn owned<P, O, R, F, T>(
+    owner: O,
+    route: R,
+    future: F,
+) -> (NonNull<Item<P>>, JoinHandle<T, P>)
+where
+    P: Platform,
+    O: Owner<P>,
+    R: Route<P>,
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let task = Task::<P, O, F, T>::new(&Spawned::<P, O, R, F, T>::TABLE, owner, future);
+    let spawned = Box::new(Spawned { task, route });
+    // The whole allocation's pointer, so that what is behind the header may be reached through it.
+    let item: NonNull<Item<P>> = Item::expose(NonNull::from(Box::leak(spawned)).cast());
+    (item, JoinHandle::new(item, &Spawned::<P, O, R, F, T>::KIND))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,527 @@
+//! A spawned future through every interleaving: wakes against the poll's end, cancelling against both, and a queue that is
+//! closed meanwhile. A list with a gate stands for the queue.
+
+#![allow(clippy::disallowed_types, reason = "a place that is set once; nobody waits for it")]
+#![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
+
+use core::future::Future;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll, Waker};
+use std::sync::Arc;
+
+use nearq_lock::Mutex;
+use nearq_model::{Loom, bound};
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+
+use super::{Route, owned};
+use crate::base::gate::Gate;
+use crate::base::outcome::JoinError;
+use crate::item::account::Account;
+use crate::item::inbox::Inbox;
+use crate::item::tests::{model, spawn};
+use crate::item::{Epoch, Finished, Item, PENDING, REFERENCE, RUNNING, Started};
+use crate::task::Alone;
+use crate::task::join::JoinHandle;
+
+/// Stands for a queue: a list, and a gate as in `Queue`.
+struct Place<P: Platform> {
+    inbox: Inbox<P>,
+    gate: Gate<P>,
+    /// Items sent, and not executed.
+    counted: P::AtomicU32,
+}
+
+impl<P: Platform> Place<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Place { inbox: Inbox::new(), gate: Gate::new(), counted: P::AtomicU32::new(0) })
+    }
+
+    fn send_now(&self, item: NonNull<Item<P>>) {
+        // SAFETY: the caller has PENDING.
+        let header = unsafe { item.as_ref() };
+        header.set_target(Self::account(), crate::item::Spot::of_cpu(0));
+        self.counted.fetch_add(1, Ordering::Relaxed);
+        if header.publish() {
+            self.inbox.push(item);
+        }
+    }
+
+    /// Ends an execution during which the item was sent here.
+    fn push_deferred(&self, item: NonNull<Item<P>>) {
+        // SAFETY: RUNNING is the caller's.
+        let header = unsafe { item.as_ref() };
+        // Its account is the one that `send_now` wrote, or this would follow it.
+        assert_eq!(header.finish_deferred(Self::account()), Finished::Deferred);
+        self.inbox.push(item);
+    }
+
+    /// Not null, and never followed: it says that the item is counted.
+    fn account() -> *const Account<P> {
+        NonNull::dangling().as_ptr()
+    }
+
+    /// Runs what is there, as a worker does.
+    fn run(&self) {
+        let mut items = self.inbox.take_all();
+        while let Some(item) = items.pop_front() {
+            // SAFETY: it came off the list, so we have its PENDING.
+            let header = unsafe { item.as_ref() };
+            assert_eq!(header.start(), Started::Yes);
+            // SAFETY: its RUNNING is ours.
+            if unsafe { (header.table().execute)(item) }.deferred {
+                self.push_deferred(item);
+            }
+            self.counted.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs until nothing is left; when nobody else is there any more.
+    fn run_out(&self) {
+        while !self.inbox.is_empty() {
+            self.run();
+        }
+        assert_eq!(self.counted.load(Ordering::Relaxed), 0, "each was executed once");
+    }
+
+    fn close(&self) {
+        self.gate.close();
+    }
+}
+
+struct Way<P: Platform>(Arc<Place<P>>);
+
+impl<P: Platform> Route<P> for Way<P> {
+    type Kept = Arc<Place<P>>;
+
+    fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
+        let passed = self.0.gate.pass(|| self.0.send_now(item));
+        if passed.open { Ok(()) } else { Err(Arc::clone(&self.0)) }
+    }
+
+    unsafe fn push(kept: Option<&Self::Kept>, item: NonNull<Item<P>>) {
+        kept.expect("it is never new").push_deferred(item);
+    }
+}
+
+/// Spawns a future on `place`.
+fn spawn_on<P: Platform, T: Send + 'static>(
+    place: &Arc<Place<P>>,
+    future: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T, P> {
+    let (item, handle) = owned::<P, _, _, _, T>(Alone, Way(Arc::clone(place)), future);
+    place.send_now(item);
+    handle
+}
+
+/// Counts its drops.
+struct Tail<P: Platform>(Arc<P::AtomicU32>);
+
+impl<P: Platform> Drop for Tail<P> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a waiting future and who wakes it share.
+struct Shared<P: Platform> {
+    ready: P::AtomicU32,
+    polls: P::AtomicU32,
+    waker: Mutex<Option<Waker>, P>,
+    /// Futures dropped.
+    drops: Arc<P::AtomicU32>,
+}
+
+impl<P: Platform> Shared<P> {
+    fn new() -> Arc<Self> {
+        Arc::new(Shared {
+            ready: P::AtomicU32::new(0),
+            polls: P::AtomicU32::new(0),
+            waker: Mutex::new_in(None),
+            drops: Arc::new(P::AtomicU32::new(0)),
+        })
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        self.waker.lock().clone()
+    }
+
+    /// Makes it ready, and wakes it if it waits.
+    fn fire(&self) {
+        self.ready.store(1, Ordering::Release);
+        let waker = self.waker.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Waits until it is ready. Its own count of polls is plain memory: the model reports two polls at once.
+struct Waits<P: Platform> {
+    shared: Arc<Shared<P>>,
+    polls: u32,
+    _tail: Tail<P>,
+}
+
+impl<P: Platform> Future for Waits<P> {
+    type Output = u32;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u32> {
+        self.polls += 1;
+        let shared = &self.shared;
+        shared.polls.store(self.polls, Ordering::Relaxed);
+        *shared.waker.lock() = Some(context.waker().clone());
+        // The usual race of who waits: the waker is there before the look.
+        match shared.ready.load(Ordering::Acquire) {
+            0 => Poll::Pending,
+            _ => Poll::Ready(self.polls),
+        }
+    }
+}
+
+fn waits<P: Platform>(shared: &Arc<Shared<P>>) -> Waits<P> {
+    Waits { shared: Arc::clone(shared), polls: 0, _tail: Tail(Arc::clone(&shared.drops)) }
+}
+
+fn drops<P: Platform>(shared: &Shared<P>) -> u32 {
+    shared.drops.load(Ordering::Relaxed)
+}
+
+#[cfg(not(miri))]
+mod modelled {
+    use super::*;
+
+    /// A waiting future on a place, a worker that comes by twice, `first` and `second` in threads of their own.
+    fn check(
+        preemptions: usize,
+        first: fn(&Place<Loom>, &Shared<Loom>),
+        second: fn(&Place<Loom>, &Shared<Loom>, &JoinHandle<u32, Loom>),
+        outcome: fn(Result<u32, JoinError>),
+    ) {
+        model(preemptions, move || {
+            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&place, waits(&shared));
+            let thread = {
+                let (place, shared) = (Arc::clone(&place), Arc::clone(&shared));
+                spawn(move || first(&place, &shared))
+            };
+            let worker = {
+                let place = Arc::clone(&place);
+                spawn(move || {
+                    place.run();
+                    place.run();
+                })
+            };
+            second(&place, &shared, &handle);
+            Loom::join(thread);
+            Loom::join(worker);
+            place.run_out();
+            outcome(handle.join());
+            assert_eq!(drops(&shared), 1, "the future is dropped once");
+            // The last waker is a reference; nothing leaks, which the model watches.
+            drop(shared.waker.lock().take());
+        });
+    }
+
+    #[test]
+    fn woken_while_it_is_polled() {
+        check(
+            bound(2, 3),
+            |_, shared| shared.fire(),
+            |_, _, _| {},
+            |result| assert!(matches!(result, Ok(1 | 2))),
+        );
+    }
+
+    #[test]
+    fn woken_by_two_at_once() {
+        // One wakes for nothing, the other for good.
+        check(
+            bound(1, 2),
+            |_, shared| shared.fire(),
+            |_, shared, _| {
+                if let Some(waker) = shared.waker() {
+                    waker.wake_by_ref();
+                }
+            },
+            |result| assert!(matches!(result, Ok(1..=3))),
+        );
+    }
+
+    #[test]
+    fn cancelled_while_it_is_woken() {
+        model(2, || {
+            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&place, waits(&shared));
+            let waker = {
+                let shared = Arc::clone(&shared);
+                spawn(move || shared.fire())
+            };
+            let worker = {
+                let place = Arc::clone(&place);
+                spawn(move || {
+                    place.run();
+                    place.run();
+                })
+            };
+            let cancelled = handle.cancel();
+            Loom::join(waker);
+            Loom::join(worker);
+            place.run_out();
+            match handle.join() {
+                Ok(_) => assert!(!cancelled),
+                Err(error) => assert!(cancelled && error.is_cancelled()),
+            }
+            assert_eq!(drops(&shared), 1, "the future is dropped once");
+            drop(shared.waker.lock().take());
+        });
+    }
+
+    #[test]
+    fn woken_while_its_queue_closes() {
+        check(
+            2,
+            |_, shared| shared.fire(),
+            |place, _, _| place.close(),
+            |result| match result {
+                Ok(polls) => assert!(polls <= 2),
+                Err(error) => assert!(error.is_cancelled()),
+            },
+        );
+    }
+
+    #[test]
+    fn woken_by_two_where_the_queue_is_closed_and_one_is_within() {
+        model(2, || {
+            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&place, waits(&shared));
+            place.run();
+            let waker = shared.waker().expect("it has been polled");
+            place.close();
+            // From outside: refused.
+            let outside = {
+                let waker = waker.clone();
+                spawn(move || waker.wake())
+            };
+            // As from an item of the queue: always let in.
+            // SAFETY: the waker is of `spawn_on`, so its data is the item.
+            let item =
+                unsafe { NonNull::new_unchecked(waker.data().cast_mut().cast::<Item<Loom>>()) };
+            // SAFETY: `waker` keeps the item alive.
+            if unsafe { Item::claim(item, Epoch::now::<Loom>()) }.is_some() {
+                place.send_now(item);
+            }
+            place.run();
+            Loom::join(outside);
+            place.run_out();
+            if !handle.is_finished() {
+                // The wake from outside joined the one from within, which stood.
+                assert_eq!(shared.polls.load(Ordering::Relaxed), 2);
+                waker.wake_by_ref();
+            }
+            assert!(handle.join().unwrap_err().is_cancelled());
+            assert_eq!(drops(&shared), 1, "the future is dropped once");
+            // SAFETY: as above.
+            let state = unsafe { item.as_ref() }.state.load(Ordering::Relaxed);
+            assert_eq!(state & (PENDING | RUNNING), 0);
+            assert_eq!(state / REFERENCE, 2, "our waker, and the one in `shared`");
+            drop(shared.waker.lock().take());
+        });
+    }
+
+    #[test]
+    fn the_last_waker_goes_while_it_is_polled() {
+        model(3, || {
+            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
+            drop(spawn_on(&place, waits(&shared)));
+            let dropper = {
+                let shared = Arc::clone(&shared);
+                spawn(move || {
+                    let waker = shared.waker.lock().take();
+                    drop(waker);
+                })
+            };
+            place.run();
+            Loom::join(dropper);
+            drop(shared.waker.lock().take());
+            place.run_out();
+            assert_eq!(drops(&shared), 1, "nobody can wake it any more");
+        });
+    }
+}
+
+// ---- without the model checker, also under Miri -----------------------------------------------------------
+
+#[test]
+fn woken_late_and_often() {
+    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&place, waits(&shared));
+    place.run_out();
+    assert_eq!(shared.polls.load(Ordering::Relaxed), 1);
+    let waker = shared.waker().expect("it waits");
+    for _ in 0..3 {
+        waker.wake_by_ref();
+    }
+    place.run_out();
+    assert_eq!(shared.polls.load(Ordering::Relaxed), 2, "three wakes of what is queued are one");
+    assert!(waker.will_wake(&shared.waker().unwrap()));
+    shared.fire();
+    place.run_out();
+    assert_eq!(handle.join().unwrap(), 3);
+    assert_eq!(drops(&shared), 1);
+    // After the end, and after the handle.
+    waker.wake_by_ref();
+    let own = waker.clone();
+    own.wake();
+    assert!(place.inbox.is_empty());
+    drop(shared.waker.lock().take());
+    assert_eq!(Arc::strong_count(&shared), 1);
+    drop(waker);
+    assert_eq!(Arc::strong_count(&place), 1, "the task is freed");
+}
+
+#[test]
+fn who_wakes_itself_runs_again_and_goes_to_the_end() {
+    struct Yields(u32);
+    impl Future for Yields {
+        type Output = u32;
+        fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u32> {
+            self.0 += 1;
+            if self.0 == 5 {
+                return Poll::Ready(self.0);
+            }
+            context.waker().wake_by_ref();
+            let own = context.waker().clone();
+            own.wake();
+            Poll::Pending
+        }
+    }
+    let place = Place::<Linux>::new();
+    let handle = spawn_on(&place, Yields(0));
+    place.run_out();
+    assert_eq!(handle.join().unwrap(), 5);
+    assert_eq!(Arc::strong_count(&place), 1);
+}
+
+#[test]
+fn cancelled_before_between_and_after() {
+    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&place, waits(&shared));
+    assert!(handle.cancel());
+    assert_eq!(drops(&shared), 0, "not in this thread");
+    place.run_out();
+    assert_eq!((drops(&shared), shared.polls.load(Ordering::Relaxed)), (1, 0));
+    assert!(handle.cancel() && handle.is_finished());
+    assert!(handle.join().unwrap_err().is_cancelled());
+    // It waits for a wake.
+    let shared = Shared::<Linux>::new();
+    let handle = spawn_on(&place, waits(&shared));
+    place.run_out();
+    assert!(handle.cancel());
+    place.run_out();
+    assert_eq!((drops(&shared), shared.polls.load(Ordering::Relaxed)), (1, 1));
+    drop(handle);
+    shared.fire();
+    // It has ended.
+    let handle = spawn_on(&place, async { 5 });
+    place.run_out();
+    assert!(!handle.cancel());
+    assert_eq!(handle.join().unwrap(), 5);
+    assert_eq!(Arc::strong_count(&place), 1);
+}
+
+#[test]
+fn cancelled_by_its_own_poll_its_result_does_not_count() {
+    let place = Place::<Linux>::new();
+    let slot = Arc::new(std::sync::OnceLock::<JoinHandle<u32, Linux>>::new());
+    let own = Arc::clone(&slot);
+    let handle = spawn_on(&place, async move {
+        assert!(own.get().expect("set before it runs").cancel());
+        7
+    });
+    slot.set(handle).unwrap();
+    place.run_out();
+    let handle = Arc::into_inner(slot).unwrap().into_inner().unwrap();
+    assert!(handle.join().unwrap_err().is_cancelled(), "true is a promise");
+    assert_eq!(Arc::strong_count(&place), 1);
+}
+
+#[test]
+fn panics_reach_the_joiner_and_drops_that_panic_reach_nobody() {
+    struct Bomb(bool);
+    impl Future for Bomb {
+        type Output = u32;
+        fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<u32> {
+            assert!(!self.0, "on purpose: a poll");
+            Poll::Ready(8)
+        }
+    }
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("on purpose: a drop");
+        }
+    }
+    let place = Place::<Linux>::new();
+    let handle = spawn_on(&place, Bomb(true));
+    place.run_out();
+    assert_eq!(handle.join().unwrap_err().message(), Some("on purpose: a poll"));
+    let handle = spawn_on(&place, Bomb(false));
+    place.run_out();
+    assert_eq!(handle.join().unwrap(), 8);
+    let handle = spawn_on(&place, Bomb(false));
+    handle.cancel();
+    place.run_out();
+    assert!(handle.join().unwrap_err().is_cancelled());
+    assert_eq!(Arc::strong_count(&place), 1);
+}
+
+#[test]
+fn a_wake_where_the_queue_is_closed_ends_it_in_the_wakers_thread() {
+    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&place, waits(&shared));
+    place.run_out();
+    place.close();
+    assert!(!handle.is_finished(), "a future that waits is left alone");
+    shared.fire();
+    assert!(handle.is_finished());
+    assert_eq!((drops(&shared), shared.polls.load(Ordering::Relaxed)), (1, 1));
+    assert!(handle.join().unwrap_err().is_cancelled());
+    // While it is polled: the poll's own waker, from outside.
+    let place = Place::<Linux>::new();
+    let own = Arc::clone(&place);
+    let mut polls = 0;
+    let future = core::future::poll_fn(move |context| {
+        polls += 1;
+        assert_eq!(polls, 1, "it is not polled again");
+        own.close();
+        context.waker().wake_by_ref();
+        context.waker().wake_by_ref();
+        Poll::<()>::Pending
+    });
+    let handle = spawn_on(&place, future);
+    place.run_out();
+    assert!(handle.join().unwrap_err().is_cancelled());
+    // By its handle.
+    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&place, waits(&shared));
+    place.run_out();
+    place.close();
+    assert!(handle.cancel() && handle.is_finished());
+    assert_eq!(drops(&shared), 1);
+}
+
+#[test]
+fn without_wakers_and_without_a_handle_it_is_freed() {
+    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
+    drop(spawn_on(&place, waits(&shared)));
+    place.run_out();
+    assert_eq!(drops(&shared), 0, "it can still be woken");
+    drop(shared.waker.lock().take());
+    assert_eq!(drops(&shared), 1);
+    // A result that nobody takes.
+    let tail = Arc::new(());
+    let own = Arc::clone(&tail);
+    drop(spawn_on(&place, async move { own }));
+    place.run_out();
+    assert_eq!((Arc::strong_count(&tail), Arc::strong_count(&place)), (1, 1));
+}

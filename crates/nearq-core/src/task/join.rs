@@ -1,0 +1,269 @@
+//! [`JoinHandle`]: the one who waits for what was spawned, a closure or a future. `task` has the protocol.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll, Waker};
+
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
+
+use crate::base::outcome::{JoinError, contain};
+use crate::item::{ASLEEP, CHANGING, DONE, Item, POLLED, is_of_this_process};
+use crate::limit::admission::Admission;
+use crate::pool::context::blocking;
+use crate::task::Head;
+use crate::task::waiting::Beside;
+
+/// What a handle does with a task whose type it does not know; one table for each type of closure or future.
+pub(crate) struct Kind<T, P: Platform> {
+    /// Takes the result. By the only handle, after `DONE`.
+    pub(crate) take: unsafe fn(NonNull<Item<P>>) -> Result<T, JoinError>,
+    /// Sees to it that it goes no further, if that is possible. By who has a handle. True if it is cancelled.
+    pub(crate) cancel: unsafe fn(NonNull<Item<P>>) -> bool,
+    /// As `cancel`, if it has not begun.
+    pub(crate) abandon: unsafe fn(NonNull<Item<P>>) -> bool,
+}
+
+/// Waits for a spawned closure or future: by [`join`](Self::join), or as a `Future`. Dropping it lets what was spawned go on
+/// by itself.
+///
+/// If the system has refused the runtime's threads, each poll tries now and then to start them, as a thread that waits does. A program that
+/// awaits on another executor and does nothing else is not polled again by itself. If it has to go on however long threads were refused, it
+/// needs a thread of the runtime: a queue with a [rescuer](crate::WorkqueueBuilder::rescuer), or one thread that waits, for instance in
+/// [`join`](Self::join) or [`Workqueue::flush`](crate::Workqueue::flush). That goes for all futures of this crate.
+///
+/// A waker that a future of this crate was given is called by the thread that ends what is awaited: a worker, the thread that cancels, or
+/// for a delayed item the runtime's timer. As in other runtimes, it should do little: a waker that takes long holds up what that thread does
+/// next; on the timer, every other deadline. Its panic goes no further.
+pub struct JoinHandle<T, P: Platform = Linux> {
+    item: NonNull<Item<P>>,
+    /// A pointer, because a reference to a static would ask each user of the type to say that `T` borrows nothing.
+    kind: NonNull<Kind<T, P>>,
+}
+
+// SAFETY: the handle gives out the result, which is Send; the header is shared by design.
+unsafe impl<T: Send, P: Platform> Send for JoinHandle<T, P> {}
+// SAFETY: a shared handle says whether the result is there, and cancels, which drops a closure that is Send.
+unsafe impl<T: Send, P: Platform> Sync for JoinHandle<T, P> {}
+
+impl<T, P: Platform> Unpin for JoinHandle<T, P> {}
+
+impl<T, P: Platform> JoinHandle<T, P> {
+    /// The handle of a task that was made with one reference; `kind` is that of its type.
+    #[inline]
+    pub(crate) fn new(item: NonNull<Item<P>>, kind: &'static Kind<T, P>) -> Self {
+        JoinHandle { item, kind: NonNull::from(kind) }
+    }
+
+    fn head(&self) -> &Head<P> {
+        // SAFETY: the handle keeps the task alive, and a task begins with its head (repr C).
+        unsafe { self.item.cast::<Head<P>>().as_ref() }
+    }
+
+    fn state(&self) -> &P::AtomicU64 {
+        &self.head().item.state
+    }
+
+    fn kind(&self) -> &Kind<T, P> {
+        // SAFETY: a static, from `new`.
+        unsafe { self.kind.as_ref() }
+    }
+
+    /// Takes the result, which is there, or will never be in this process.
+    fn take(&self) -> Result<T, JoinError> {
+        // Acquire: the result.
+        if self.state().load(Ordering::Acquire) & DONE == 0 {
+            return Err(JoinError::Cancelled);
+        }
+        // SAFETY: DONE was read with acquire, and this is the only handle.
+        unsafe { (self.kind().take)(self.item) }
+    }
+
+    /// Whether it has ended: its result can be had without waiting. True as well in the child of a fork for what the parent
+    /// runs (see [`join`](Self::join)).
+    ///
+    /// If the system has refused the runtime's threads, this tries now and then to start them.
+    pub fn is_finished(&self) -> bool {
+        let ended = self.has_ended();
+        if !ended {
+            P::retry_now();
+        }
+        ended
+    }
+
+    fn has_ended(&self) -> bool {
+        // Acquire: the result.
+        let word = self.state().load(Ordering::Acquire);
+        word & DONE != 0 || !is_of_this_process::<P>(word)
+    }
+
+    /// Whether the process has been forked since it was spawned, and it has no result.
+    fn is_unfinished_of_parent(&self) -> bool {
+        let word = self.state().load(Ordering::Acquire);
+        word & DONE == 0 && !is_of_this_process::<P>(word)
+    }
+
+    /// Whether it was spawned before the process was forked.
+    pub(crate) fn is_left_behind(&self) -> bool {
+        !is_of_this_process::<P>(self.state().load(Ordering::Acquire))
+    }
+
+    /// Cancels what was spawned. True: `join` says [`Cancelled`](JoinError::Cancelled). False: it does not.
+    ///
+    /// * A **closure** that has not started is dropped at once, in the calling thread, and never runs; once it has started it
+    ///   goes on, and this is false. Its place under the queue's limit is free at once.
+    /// * A **future** that has not ended is dropped on a worker, never while it is polled: when the poll that runs now returns,
+    ///   or at once if it waits for a wake (if its queue has been dropped, in the calling thread). What that poll returns does
+    ///   not count any more.
+    ///
+    /// What is dropped may panic: that goes no further. It may cancel other closures, which are dropped before that call returns. So a
+    /// chain of closures, each of which cancels the next one when it is dropped, takes a stack as deep as the chain is long, as nested
+    /// values do.
+    ///
+    /// ```
+    /// # let queue = nearq_core::Workqueue::builder("cancel").build()?;
+    /// let never = queue.spawn_future(std::future::pending::<()>());
+    /// assert!(never.cancel());
+    /// assert!(never.join().unwrap_err().is_cancelled());
+    /// # Ok::<(), nearq_core::Error>(())
+    /// ```
+    pub fn cancel(&self) -> bool {
+        // SAFETY: the kind is that of the task's type, and this is a handle.
+        unsafe { (self.kind().cancel)(self.item) }
+    }
+
+    /// Cancels it if it has not begun.
+    pub(crate) fn abandon(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { (self.kind().abandon)(self.item) }
+    }
+
+    /// The result if it is there.
+    pub(crate) fn try_take(&mut self) -> Option<Result<T, JoinError>> {
+        self.has_ended().then(|| self.take())
+    }
+
+    /// Waits until it has ended, and returns its result. What it wrote is visible.
+    ///
+    /// In a worker, another worker takes this one's place meanwhile. A place under the queue's own
+    /// [`max_active`](crate::WorkqueueBuilder::max_active) is not given away: an item that waits for another of the same queue
+    /// needs room for both. ([`Workqueue::scope`](crate::Workqueue::scope) does not.)
+    ///
+    /// # Errors
+    /// It panicked, or was cancelled. [`Deadlock`](JoinError::Deadlock) where the waiting would never end: the limit holds it back when
+    /// the waiting begins, and all items that have a place of that limit would wait like that. In the child of a fork, what was spawned
+    /// before and had not ended is the parent's and is
+    /// [`Cancelled`](JoinError::Cancelled) here.
+    pub fn join(self) -> Result<T, JoinError> {
+        // Acquire: the result.
+        let word = self.state().load(Ordering::Acquire);
+        if word & DONE == 0 {
+            self.wait_beside_others(word)?;
+        }
+        // SAFETY: DONE was read with acquire, and this is the only handle.
+        unsafe { (self.kind().take)(self.item) }
+    }
+
+    /// Waits as an item does, if the caller is one. `word` is the state.
+    #[cold]
+    fn wait_beside_others(&self, word: u64) -> Result<(), JoinError> {
+        if !is_of_this_process::<P>(word) {
+            return Err(JoinError::Cancelled);
+        }
+        let Some(beside) = Beside::begin(&self.head().item) else {
+            return Err(JoinError::Deadlock);
+        };
+        blocking::<P, _>(|| self.wait());
+        drop(beside);
+        Ok(())
+    }
+
+    /// The domain in which it is held back, if the caller's own item has a place there.
+    pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
+        self.head().item.held_back_beside_caller()
+    }
+
+    fn wait(&self) {
+        // Acquire: the result, where it is there already.
+        if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
+            return;
+        }
+        // Acquire: pairs with the release in `Head::tell`, which comes after DONE.
+        let join = &self.head().item.join;
+        while join.load(Ordering::Acquire) == 0 {
+            P::wait_for_work(join, 0, None);
+        }
+    }
+
+    /// Leaves a waker; true if the result is there instead.
+    fn leave_waker(&self, waker: &Waker) -> bool {
+        // Foreign code, which may panic: before the place is touched.
+        let waker = waker.clone();
+        // Acquire: the result, and the waker of an earlier poll.
+        if self.state().fetch_or(CHANGING, Ordering::AcqRel) & DONE != 0 {
+            return true;
+        }
+        // SAFETY: in CHANGING the place belongs to the joiner.
+        let old = self.head().waker.with_mut(|place| unsafe { (*place).replace(waker) });
+        let is_there = self.hand_waker_over();
+        contain(|| drop(old));
+        is_there
+    }
+
+    /// Hands the waker in its place to the thread that ends the task; true if the result is there instead.
+    fn hand_waker_over(&self) -> bool {
+        let mut before = self.state().load(Ordering::Relaxed);
+        loop {
+            if before & DONE != 0 {
+                // Acquire: pairs with the release of DONE.
+                return self.has_ended();
+            }
+            // Release: hands the waker to who ends the task.
+            match self.state().compare_exchange_weak(
+                before,
+                (before & !CHANGING) | POLLED,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return false,
+                Err(found) => before = found,
+            }
+        }
+    }
+}
+
+impl<T, P: Platform> Future for JoinHandle<T, P> {
+    type Output = Result<T, JoinError>;
+
+    /// # Panics
+    /// If it is polled after it has given its result.
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.has_ended() || self.leave_waker(context.waker()) {
+            Poll::Ready(self.take())
+        } else {
+            P::retry_now();
+            Poll::Pending
+        }
+    }
+}
+
+impl<T, P: Platform> Drop for JoinHandle<T, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.head().item.drop_reference() {
+            if self.is_unfinished_of_parent() {
+                // What is on the stage may be half moved.
+                return;
+            }
+            let free = self.head().item.table().free;
+            // SAFETY: neither queued nor running, and this was the last reference.
+            unsafe { free(self.item) };
+        }
+    }
+}
+
+impl<T, P: Platform> core::fmt::Debug for JoinHandle<T, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("JoinHandle").field("finished", &self.has_ended()).finish()
+    }
+}

@@ -1,0 +1,240 @@
+//! Waiting for one item: [`Work::flush`], [`Work::cancel_sync`], and [`Flushed`], the same as a future.
+//!
+//! `held` describes how an item counts what has ended; here are those who wait for the count.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use nearq_platform::{Linux, Platform};
+
+use crate::base::error::Error;
+use crate::base::event::Listener;
+use crate::item::{Item, PENDING, RUNNING};
+use crate::limit::admission::Admission;
+use crate::pool::context::wait_until;
+use crate::task::work::Work;
+
+/// Somebody who waits for what was on its way when this was made.
+struct Waiting<P: Platform> {
+    work: Work<P>,
+    target: u64,
+    /// The process in which it was on its way; it will not end in a child of that.
+    epoch: u64,
+}
+
+impl<P: Platform> Waiting<P> {
+    /// Begins to wait for the execution that runs, and for the one that is queued if `queued`; nothing if there is none.
+    fn begin(work: &Work<P>, queued: bool) -> Option<Self> {
+        let target = work.header().begin_wait(queued)?;
+        Some(Waiting { work: work.clone(), target, epoch: P::fork_epoch() })
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.epoch == P::fork_epoch()
+    }
+
+    fn is_over(&self) -> bool {
+        !self.is_of_this_process() || self.work.header().has_ended(self.target)
+    }
+
+    fn wait(self) {
+        wait_until(&self.work.header().extra().event, None, || self.is_over());
+    }
+}
+
+impl<P: Platform> Drop for Waiting<P> {
+    fn drop(&mut self) {
+        if self.is_of_this_process() {
+            self.work.header().end_wait();
+        }
+    }
+}
+
+impl<P: Platform> Work<P> {
+    /// Waits until the item's last queueing has been executed: the one that is pending, else the one that runs. True if there was
+    /// something to wait for. What the execution did is visible.
+    ///
+    /// Queueings that come while the caller waits are not waited for: so when it returns, the item is idle unless somebody
+    /// has queued it again. Nor is an item on a timer (see
+    /// [`flush_delayed`](Self::flush_delayed)). If the queueing is cancelled meanwhile, that ends the waiting.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] where the waiting would never end: inside the item's own function; and where this one is held back by
+    /// its queue's limit, and all items that have a place there would wait like that.
+    pub fn flush(&self) -> Result<bool, Error> {
+        self.refuse_own(FLUSH_OWN)?;
+        if !self.is_busy() {
+            return Ok(false);
+        }
+        let Some(waiting) = Waiting::begin(self, true) else { return Ok(false) };
+        let beside = Beside::begin(self.header()).ok_or(Error::Deadlock(FLUSH_BEHIND))?;
+        waiting.wait();
+        drop(beside);
+        Ok(true)
+    }
+
+    /// As [`flush`](Self::flush), as a future. It waits for what is on its way when it is made, and begins at once.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("example").build()?;
+    /// let work = Work::new(|_: &Work| {});
+    /// queue.queue(&work);
+    /// let waiter = queue.spawn({
+    ///     let work = work.clone();
+    ///     move || work.flush()
+    /// });
+    /// waiter.join()??;
+    /// assert!(!work.is_pending());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] where it is polled inside the item's own function.
+    pub fn flushed(&self) -> Flushed<P> {
+        let waiting = if self.is_busy() { Waiting::begin(self, true) } else { None };
+        Flushed { waiting, listener: Listener::new(), waited: false }
+    }
+
+    /// As [`flush`](Self::flush), and an item that is on a timer is queued at once instead of at its time.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_delayed(&self) -> Result<bool, Error> {
+        self.refuse_own(FLUSH_OWN)?;
+        let timed = crate::queue::delay::expedite(self.header());
+        Ok(self.flush()? || timed)
+    }
+
+    /// Waits until no execution runs that has begun before.
+    fn wait_for_running(&self) {
+        if self.header().is_running()
+            && let Some(waiting) = Waiting::begin(self, false)
+        {
+            waiting.wait();
+        }
+    }
+
+    /// Takes the queueing back, and waits until the item does not run. True if it was pending, and is not executed for it.
+    ///
+    /// Meanwhile the item refuses to be queued; so an item that queues itself again and again cannot escape. When this returns,
+    /// it is neither pending nor running, unless somebody has queued it since. What its executions did is visible.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
+    pub fn cancel_sync(&self) -> Result<bool, Error> {
+        self.refuse_own(CANCEL_OWN)?;
+        self.header().disable_for_now();
+        let cancelled = self.header().cancel();
+        self.wait_for_running();
+        self.header().enable_after();
+        Ok(cancelled)
+    }
+
+    /// As [`disable`](Self::disable), and waits until the item does not run. What its executions did is visible.
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] inside the item's own function; it is not disabled then.
+    ///
+    /// # Panics
+    /// As [`disable`](Self::disable).
+    pub fn disable_sync(&self) -> Result<bool, Error> {
+        self.refuse_own(CANCEL_OWN)?;
+        let cancelled = self.disable();
+        self.wait_for_running();
+        Ok(cancelled)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.header().current() & (PENDING | RUNNING) != 0
+    }
+
+    fn refuse_own(&self, why: &'static str) -> Result<(), Error> {
+        if crate::base::executing::executes::<P>(self.item().as_ptr().cast_const().cast()) {
+            Err(Error::Deadlock(why))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// The caller's item, which has a place of a limit, waits for one that is held back by that limit.
+///
+/// If all that have a place wait like that, none of them can end: those that they wait for are held back, or wait themselves. So
+/// the last one that would begin to wait is refused. The number is that of the process in which it began to wait; no child of that counts
+/// it.
+pub(crate) struct Beside<P: Platform>(Option<(*const Admission<P>, u64)>);
+
+impl<P: Platform> Beside<P> {
+    /// Begins to wait for `item`; nothing if that would never end.
+    pub(crate) fn begin(item: &Item<P>) -> Option<Self> {
+        Self::in_domain(item.held_back_beside_caller())
+    }
+
+    /// Begins to wait for an item that is held back in `domain`, where the caller's item has a place.
+    pub(crate) fn in_domain(domain: Option<*const Admission<P>>) -> Option<Self> {
+        // SAFETY: it is there as long as the caller's item runs.
+        if domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting()) {
+            // None is made: its drop would end what has not begun.
+            return None;
+        }
+        Some(Beside(domain.map(|domain| (domain, P::fork_epoch()))))
+    }
+}
+
+impl<P: Platform> Drop for Beside<P> {
+    fn drop(&mut self) {
+        if let Some((domain, epoch)) = self.0
+            && epoch == P::fork_epoch()
+        {
+            // SAFETY: as in `begin`; the caller's item still runs.
+            unsafe { &*domain }.end_waiting();
+        }
+    }
+}
+
+const FLUSH_OWN: &str = "an item's function cannot wait until the item has ended; let another item or thread wait for it";
+const CANCEL_OWN: &str = "an item's function cannot wait until the item has ended; inside it, use `cancel` or `disable`, which do not wait";
+const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and every item that has a place of that limit waits like this one; \
+     let the caller end first, use two queues, or raise max_active";
+
+/// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
+///
+/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where threads are refused.
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct Flushed<P: Platform = Linux> {
+    /// Dropped before the item: a waker that is left goes here, and not where the last hold of the item's memory is given back.
+    listener: Listener<P>,
+    waiting: Option<Waiting<P>>,
+    waited: bool,
+}
+
+impl<P: Platform> Unpin for Flushed<P> {}
+
+impl<P: Platform> Future for Flushed<P> {
+    type Output = Result<bool, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let Some(waiting) = &this.waiting else { return Poll::Ready(Ok(this.waited)) };
+        waiting.work.refuse_own(FLUSH_OWN)?;
+        let event = &waiting.work.header().extra().event;
+        if !this.listener.poll_until(event, context.waker(), || waiting.is_over()) {
+            P::retry_now();
+            return Poll::Pending;
+        }
+        this.waited = true;
+        this.waiting = None;
+        Poll::Ready(Ok(true))
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Flushed<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let over = self.waiting.as_ref().is_none_or(Waiting::is_over);
+        f.debug_struct("Flushed").field("over", &over).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! [`Work`]: a function that can be queued again and again.
+
+use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
+
+use nearq_platform::{Linux, Platform, PlatformCell};
+
+use crate::base::broken::Broken;
+use crate::base::outcome::contain;
+use crate::home::Home;
+use crate::item::{Executed, Item, ItemTable, Parts};
+
+/// A function that can be queued, as often as wanted, without allocating.
+///
+/// At most one execution of it runs at any time, in any thread, on any queue: so the function may be `FnMut`.
+/// Queueing an item that is pending already changes nothing (the function will run once for both); queueing one that is
+/// running makes it run once more.
+///
+/// Clones are handles of the same item. When the last handle is gone, an execution that was queued still happens. There may be some eight
+/// million handles of an item at once; with more, the process ends, as with `Arc`.
+///
+/// What the function captured is dropped once no handle is left and nothing of the item is queued or running: by the thread that drops the
+/// last handle, or by the worker after the last execution. A worker drops it as a part of that execution: it has the item's place of the
+/// queue's [`max_active`](crate::WorkqueueBuilder::max_active) meanwhile, so a destructor that takes long holds up what the limit holds back,
+/// in an ordered queue everything. The same goes for what a spawned closure captured.
+///
+/// The function gets a handle of its own item, through which it may queue itself again. It may drop the last handle.
+///
+/// # Memory ordering
+/// If [`queue`](crate::Workqueue::queue) returns true, what the caller wrote before is visible to the execution that
+/// follows from it. If it returns false because the item was pending, what the caller wrote before is visible to the
+/// execution that is coming. Each execution sees what the one before it did.
+///
+/// # Signals
+/// The runtime's threads block the signals that the thread blocked that built the runtime, and no others: what an item, a hook or a callback
+/// starts finds the program's own mask, and a profiler's signals reach the thread that computes.
+///
+/// # Panics in the function
+/// are caught and counted ([`LinkStatistics::panicked`](crate::LinkStatistics)); the worker lives on, and the item can
+/// be queued again.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Work, Workqueue};
+/// use std::sync::mpsc;
+///
+/// let queue = Workqueue::builder("example").build()?;
+/// let (sender, receiver) = mpsc::channel();
+/// let mut runs = 0;
+/// let work = Work::new(move |work: &Work| {
+///     runs += 1;
+///     sender.send(runs).unwrap();
+/// });
+/// assert!(queue.queue(&work));
+/// assert_eq!(receiver.recv()?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Work<P: Platform = Linux> {
+    item: NonNull<Item<P>>,
+}
+
+// SAFETY: the function is Send, runs in one thread at a time, and the header is shared by design.
+unsafe impl<P: Platform> Send for Work<P> {}
+// SAFETY: as above.
+unsafe impl<P: Platform> Sync for Work<P> {}
+
+/// The header, and the function behind it.
+#[repr(C)]
+struct Function<P: Platform, F> {
+    item: Item<P>,
+    /// Dropped by `empty` alone.
+    function: P::Cell<ManuallyDrop<F>>,
+}
+
+impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
+    const TABLE: ItemTable<P> = ItemTable {
+        execute: Self::execute,
+        free: Item::end_parts,
+        parts: Some(Parts { empty: Self::empty, dealloc: Self::dealloc }),
+        refuse: crate::item::never_refused,
+        name: core::any::type_name::<F>,
+    };
+
+    unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
+        // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); RUNNING keeps it alive.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        let early = crate::pool::context::is_broken::<P>(Broken::DoubleRun);
+        if early {
+            this.item.add_reference();
+            this.item.finish();
+        }
+        // A handle for the function; not counted, because RUNNING keeps the item alive, and not dropped.
+        let handle = ManuallyDrop::new(Work { item });
+        let panicked = this.function.with_mut(|function| {
+            // SAFETY: RUNNING is exclusive: nobody else runs the function or frees the item meanwhile.
+            let function = unsafe { &mut *function };
+            contain(|| function(&handle))
+        });
+        if early {
+            if this.item.drop_reference() {
+                // SAFETY: nobody else has it any more.
+                unsafe { Item::free(item) };
+            }
+            return Executed { panicked, deferred: false };
+        }
+        // SAFETY: RUNNING is ours.
+        Executed { panicked, deferred: unsafe { Item::end(item) } }
+    }
+
+    /// Drops the function.
+    unsafe fn empty(item: NonNull<Item<P>>) {
+        // SAFETY: as in `execute`; the thread that empties the item keeps its memory.
+        let this = unsafe { item.cast::<Self>().as_ref() };
+        // SAFETY: nobody can run the function any more, and it is dropped once.
+        this.function.with_mut(|function| unsafe { ManuallyDrop::drop(&mut *function) });
+    }
+
+    unsafe fn dealloc(item: NonNull<Item<P>>) {
+        // SAFETY: allocated as a box of this type by `Work::new_in`, and nobody has it any more.
+        drop(unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) });
+    }
+}
+
+impl Work<Linux> {
+    /// An item that runs `function`.
+    pub fn new(function: impl FnMut(&Work) + Send + 'static) -> Self {
+        Self::new_in(function)
+    }
+}
+
+impl<P: Platform> Work<P> {
+    /// An item that runs `function`, on the platform that the type says.
+    pub fn new_in<F: FnMut(&Work<P>) + Send + 'static>(function: F) -> Self {
+        let work = Box::new(Function {
+            item: Item::new(&Function::<P, F>::TABLE),
+            function: P::Cell::new(ManuallyDrop::new(function)),
+        });
+        // The whole allocation's pointer, so that the function behind the header may be reached through it.
+        Work { item: Item::expose(NonNull::from(Box::leak(work)).cast()) }
+    }
+
+    pub(crate) fn item(&self) -> NonNull<Item<P>> {
+        self.item
+    }
+
+    pub(crate) fn header(&self) -> &Item<P> {
+        // SAFETY: a handle keeps the item alive.
+        unsafe { self.item.as_ref() }
+    }
+
+    /// Changes where the item is at [home](Home); `None` is nowhere of its own: then it has its queue's home. An execution that runs goes on
+    /// where it is, and what is queued runs where it was queued; the next queueing goes there. Only queues of the home's runtime heed it.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Home, Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("tables").build()?;
+    /// let work = Work::new(|_| println!("near its data"));
+    /// work.set_home(&Home::pick()?);
+    /// queue.queue(&work);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) {
+        self.header().attachment.set_home(home.into().cloned());
+    }
+
+    /// Where the item is at home, if it has a home of its own.
+    pub fn home(&self) -> Option<Home<P>> {
+        self.header().attachment.home()
+    }
+
+    /// Takes the queueing back; true if the item was pending, and is not executed for it. An execution that runs
+    /// goes on, and may queue the item again; [`cancel_sync`](Self::cancel_sync) waits for it. May be called anywhere,
+    /// also inside the function.
+    ///
+    /// Its place under the queue's limit is free at once. A queueing after that goes to the end of the queue.
+    pub fn cancel(&self) -> bool {
+        self.header().cancel()
+    }
+
+    /// From now on the item refuses to be queued: `queue` returns false. True if it was pending; that is cancelled. An execution that
+    /// runs goes on ([`disable_sync`](Self::disable_sync) waits for it). May be called anywhere.
+    ///
+    /// Calls nest: the item can be queued again after as many calls of [`enable`](Self::enable). What was asked for meanwhile
+    /// is not remembered.
+    ///
+    /// # Panics
+    /// At the 4095th call without an `enable`.
+    pub fn disable(&self) -> bool {
+        self.header().disable();
+        self.header().cancel()
+    }
+
+    /// Undoes one [`disable`](Self::disable); true if the item can be queued again.
+    ///
+    /// # Panics
+    /// If there was no `disable` to undo. What [`cancel_sync`](Self::cancel_sync) does meanwhile is none.
+    pub fn enable(&self) -> bool {
+        self.header().enable()
+    }
+
+    /// Whether it refuses to be queued. Old by the time the caller looks at it.
+    pub fn is_disabled(&self) -> bool {
+        self.header().is_disabled()
+    }
+
+    /// Whether it is queued and has not begun. Old by the time the caller looks at it.
+    ///
+    /// If the system has refused the runtime's threads, this tries now and then to start them.
+    pub fn is_pending(&self) -> bool {
+        let pending = self.header().is_pending();
+        if pending {
+            P::retry_now();
+        }
+        pending
+    }
+
+    /// Whether it is being executed. Old by the time the caller looks at it.
+    pub fn is_running(&self) -> bool {
+        self.header().is_running()
+    }
+}
+
+impl<P: Platform> Clone for Work<P> {
+    fn clone(&self) -> Self {
+        self.header().add_reference();
+        Work { item: self.item }
+    }
+}
+
+impl<P: Platform> Drop for Work<P> {
+    fn drop(&mut self) {
+        // SAFETY: this is a handle, and it is gone.
+        unsafe { Item::let_go(self.item) };
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Work<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Work")
+            .field("function", &(self.header().table().name)())
+            .field("pending", &self.is_pending())
+            .field("running", &self.is_running())
+            .finish()
+    }
+}

@@ -1,0 +1,29 @@
+//! What users see: workqueues and their settings, sets, scopes and homes, and looking on from outside. Imports all other folders.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `workqueue`, `settings`, `default` | queues: their handle, how they are built and changed, those that every program has |
+//! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what the child of a fork makes of them |
+//! | `set`, `scope`, `bell` | many tasks at once |
+//! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what there is on a node |
+//! | `handle`, `look`, `readers`, `info` | looking on from outside: settings, what runs and waits, times and events, pools |
+
+pub(crate) mod at_home;
+pub(crate) mod bell;
+pub(crate) mod builder;
+#[cfg(target_os = "linux")]
+pub(crate) mod default;
+pub(crate) mod fork;
+pub(crate) mod freeze;
+pub(crate) mod handle;
+pub(crate) mod homes;
+pub(crate) mod info;
+pub(crate) mod look;
+pub(crate) mod node_homes;
+pub(crate) mod readers;
+pub(crate) mod scope;
+pub(crate) mod set;
+pub(crate) mod settings;
+pub(crate) mod shutdown;
+pub(crate) mod variables;
+pub(crate) mod workqueue;

@@ -1,0 +1,144 @@
+//! Threads that are not the runtime's: the hard form of a home, by which the system lets a thread run nowhere else.
+
+use core::marker::PhantomData;
+
+use nearq_platform::{Linux, MemoryPolicy, Platform};
+use nearq_topology::CpuSet;
+
+use crate::base::error::Error;
+use crate::home::Home;
+use crate::pool::context;
+
+impl<P: Platform> Home<P> {
+    /// The calling thread is at home from now on, until what is returned is dropped: it runs on the node's CPUs and nowhere else, as far as its
+    /// affinity allows them, and what it touches first comes from there.
+    ///
+    /// This is **hard**, as items' homes are not: the thread waits where the node's CPUs are busy, whatever others are idle. Threads that it
+    /// starts meanwhile inherit both. Where there is one node this does nothing. A memory policy that is refused is warned of
+    /// once. The node affine scheduler of the whole machine is told as well, where it is loaded; not of a process's first thread, which
+    /// would stand for all of them.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Home;
+    ///
+    /// let home = Home::pick()?;
+    /// let table = std::thread::spawn(move || {
+    ///     let _at_home = home.enter()?;
+    ///     Ok::<_, nearq::Error>(vec![1_u8; 1 << 20])
+    /// });
+    /// assert_eq!(table.join().unwrap()?.len(), 1 << 20);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// None of the node's CPUs is one that the thread may run on, or the system refuses to move it there.
+    pub fn enter(&self) -> Result<AtHome<P>, Error> {
+        Ok(AtHome { before: self.move_thread()?, home: self.clone(), thread: PhantomData })
+    }
+
+    /// As [`enter`](Self::enter), for as long as the thread lives; it can be undone.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub fn adopt_thread(&self) -> Result<AtHomeForGood<P>, Error> {
+        Ok(AtHomeForGood { guard: core::mem::ManuallyDrop::new(self.enter()?) })
+    }
+
+    fn move_thread(&self) -> Result<Before, Error> {
+        let homes = &self.inside().homes;
+        let mut before = Before { affinity: None, memory: None, tells: false };
+        if !homes.has_several() {
+            return Ok(before);
+        }
+        let nodes = homes.nodes();
+        let node = nodes.get(nodes.index_of(self.inside().node() as usize)?);
+        let me = P::current_thread();
+        let affinity = P::affinity(me)?;
+        let cpus = node.cpus.intersection(&affinity);
+        if cpus.is_empty() {
+            return Err(Error::MaskNotAllowed { mask: node.cpus.clone(), allowed: affinity });
+        }
+        // Before: the runtime may look at the process's affinity at any time.
+        homes.note_entered(&cpus, &affinity);
+        if let Err(refused) = P::set_affinity(me, &cpus) {
+            homes.forget_entered(&affinity);
+            return Err(refused.into());
+        }
+        // One that could run nowhere else before is told of by who has confined it, if by anybody: that is left as it is.
+        before.tells = !affinity.is_subset(&node.cpus);
+        before.affinity = Some(affinity);
+        if before.tells {
+            P::tell_home(me, Some(node.id));
+        }
+        let policy = P::memory_policy().and_then(|policy| {
+            P::set_memory_policy(&MemoryPolicy::Preferred(node.memory))?;
+            Ok(policy)
+        });
+        match policy {
+            Ok(policy) => before.memory = Some(policy),
+            Err(refused) => crate::home::warn_of_memory::<P>(&refused),
+        }
+        Ok(before)
+    }
+}
+
+/// How the thread was before; nothing of what was left alone.
+#[derive(Debug)]
+struct Before {
+    affinity: Option<CpuSet>,
+    memory: Option<MemoryPolicy>,
+    /// The system's scheduler was told of the home.
+    tells: bool,
+}
+
+/// The calling thread is at home as long as this lives; given by [`Home::enter`]. Guards of one thread are to be dropped in the opposite
+/// order in which they were made.
+#[must_use = "the thread is at home as long as this lives"]
+#[derive(Debug)]
+pub struct AtHome<P: Platform = Linux> {
+    home: Home<P>,
+    before: Before,
+    /// It belongs to the thread that made it.
+    thread: PhantomData<*const ()>,
+}
+
+impl<P: Platform> AtHome<P> {
+    /// The home.
+    pub fn home(&self) -> &Home<P> {
+        &self.home
+    }
+}
+
+impl<P: Platform> Drop for AtHome<P> {
+    fn drop(&mut self) {
+        if let Some(policy) = self.before.memory.take() {
+            // What the thread had before can be had again.
+            let _ = P::set_memory_policy(&policy);
+        }
+        if let Some(affinity) = self.before.affinity.take() {
+            // Refused where all of it was taken away meanwhile; then the system has given the thread what there is.
+            let _ = P::set_affinity(P::current_thread(), &affinity);
+            self.home.inside().homes.forget_entered(&affinity);
+        }
+        if self.before.tells {
+            // A worker is at home with its pool again.
+            let node = context::with_current::<P, _>(|context| context.pool.near_node()).flatten();
+            P::tell_home(P::current_thread(), node.map(|node| node as usize));
+        }
+    }
+}
+
+/// The thread is at home until it ends; given by [`Home::adopt_thread`]. Dropping it changes nothing.
+#[derive(Debug)]
+pub struct AtHomeForGood<P: Platform = Linux> {
+    guard: core::mem::ManuallyDrop<AtHome<P>>,
+}
+
+impl<P: Platform> AtHomeForGood<P> {
+    /// The thread is at home no more: as it was before.
+    pub fn leave(mut self) {
+        // SAFETY: once: this takes it, and there is no drop.
+        unsafe { core::mem::ManuallyDrop::drop(&mut self.guard) };
+    }
+}

@@ -1,0 +1,245 @@
+//! What can be said of a runtime before it exists: settings, hooks, and what the environment adds.
+
+use core::num::NonZeroUsize;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::Platform;
+use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
+
+use crate::base::broken::Variant;
+use crate::base::error::Error;
+use crate::home::HomeChoice;
+use crate::layout::attributes::Surroundings;
+use crate::monitor::stall::STALL_AFTER;
+use crate::queue::runtime::Runtime;
+use crate::runtime::config::{Beginning, WorkerInfo};
+use crate::runtime::report::Stall;
+use crate::user::fork;
+use crate::user::variables;
+
+/// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
+const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
+/// A worker that slept this long ends, as in the kernel.
+const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Looks at the inbox before a worker sleeps: some 15 us with the pauses between them, about what falling asleep and being
+/// woken costs.
+const SPIN: u32 = 512;
+/// Threads of one runtime, unless said otherwise: below the usual limits of a user, above any machine's CPUs.
+const THREAD_LIMIT: u32 = 4096;
+
+/// Settings of a runtime that is to be built.
+pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
+    pub(crate) beginning: Beginning,
+    stall_after: Option<Duration>,
+    default_scope: Option<Scope>,
+    shard_size: usize,
+    affinity: Option<bool>,
+    home_choice: Option<HomeChoice>,
+    inherits_homes: Option<bool>,
+    platform: core::marker::PhantomData<P>,
+}
+
+impl<P: Platform> Runtime<P> {
+    /// Settings of a new runtime, on the platform that the type says.
+    pub fn builder_in() -> RuntimeBuilder<P> {
+        RuntimeBuilder::new()
+    }
+}
+
+impl<P: Platform> RuntimeBuilder<P> {
+    pub(crate) fn new() -> Self {
+        RuntimeBuilder {
+            beginning: Beginning {
+                thread_limit: THREAD_LIMIT,
+                spin: SPIN,
+                idle_timeout: IDLE_TIMEOUT,
+                cpu_intensive_after: CPU_INTENSIVE_AFTER,
+                ..Beginning::default()
+            },
+            stall_after: None,
+            default_scope: None,
+            shard_size: DEFAULT_SHARD_SIZE,
+            affinity: None,
+            home_choice: None,
+            inherits_homes: None,
+            platform: core::marker::PhantomData,
+        }
+    }
+
+    /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        // None at all is as small as the system can do.
+        self.beginning.config.stack_size = NonZeroUsize::new(bytes).or(Some(NonZeroUsize::MIN));
+        self
+    }
+
+    /// Called by each worker when it begins, before it looks for work. Until the hook has returned, the worker does not count as searching
+    /// or awake: other workers are woken or started instead, as long as no more workers are in their hooks than the pod has CPUs. So a hook must not wait
+    /// for an item of this runtime: all of these workers could wait for it.
+    #[must_use]
+    pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
+        self.beginning.config.on_start = Some(Arc::new(hook));
+        self
+    }
+
+    /// Called by each worker before it ends. It does not count under [`thread_limit`](Self::thread_limit) any more then. The thread that shuts
+    /// the runtime down or drops the last handle waits for the hook.
+    #[must_use]
+    pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
+        self.beginning.config.on_stop = Some(Arc::new(hook));
+        self
+    }
+
+    /// A pool in which work waits, and that has started nothing for so long, is reported, once a period as long as that lasts: to
+    /// [`on_stall`](Self::on_stall), and as an event of the crate `tracing` (target `nearq`, level `WARN`). Where nobody has asked for
+    /// either, the platform's warning says it (on Linux, standard error). Zero: never.
+    ///
+    /// If not set, `NEARQ_STALL_AFTER` says how many seconds; else 30. Nothing is started for the report: the thread that looks is
+    /// the one that is awake anyway while work waits.
+    #[must_use]
+    pub fn stall_after(mut self, period: Duration) -> Self {
+        self.stall_after = Some(period);
+        self
+    }
+
+    /// Called where a pool [has stalled](Self::stall_after), with what its workers do. A panic ends with the call.
+    ///
+    /// It is called by the thread that looks after work that waits (`nq/monitor`), which looks no further before it has returned: it should
+    /// be short, and must not wait for items of this runtime.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder()
+    ///     .stall_after(Duration::from_secs(10))
+    ///     .on_stall(|stall| eprintln!("{stall}"))
+    ///     .build()?;
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    #[must_use]
+    pub fn on_stall(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.beginning.config.on_stall = Some(Arc::new(callback));
+        self
+    }
+
+    /// The most worker threads that this runtime may have; 4096 if not set. When the limit is reached and another pool needs a worker (a
+    /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end.
+    ///
+    /// Workers in their stop hooks, rescuers and the runtime's own threads do not count.
+    #[must_use]
+    pub fn thread_limit(mut self, threads: u32) -> Self {
+        self.beginning.thread_limit = threads;
+        self
+    }
+
+    /// Looks at its inbox that a worker takes before it sleeps (512 if not set, some 15 µs); 0 sleeps at once. Where the process
+    /// may use a single CPU, workers do not spin: they let others run as often instead.
+    #[must_use]
+    pub fn spin(mut self, looks: u32) -> Self {
+        self.beginning.spin = looks;
+        self
+    }
+
+    /// A worker that slept this long ends; 300 s if not set.
+    #[must_use]
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.beginning.idle_timeout = timeout;
+        self
+    }
+
+    /// An item of a [per-CPU queue](crate::WorkqueueBuilder::per_cpu) that has used its CPU for so long, since it began or slept last,
+    /// does not count as running any more if others wait for that CPU: another worker starts beside it. 10 ms if not set; zero is never.
+    /// [`Runtime::cpu_hogs`] tells which functions did that. They are said from the fourth time on, less and less often.
+    #[must_use]
+    pub fn cpu_intensive_after(mut self, limit: Duration) -> Self {
+        self.beginning.cpu_intensive_after = limit;
+        self
+    }
+
+    /// The scope of queues that name none: `NEARQ_DEFAULT_SCOPE`, else `cache_shard`.
+    #[must_use]
+    pub fn default_scope(mut self, scope: Scope) -> Self {
+        self.default_scope = Some(scope);
+        self
+    }
+
+    /// Cores of a shard of the scope `cache_shard`, on average; 8 if not set.
+    #[must_use]
+    pub fn cache_shard_size(mut self, cores: usize) -> Self {
+        self.shard_size = cores.max(1);
+        self
+    }
+
+    /// Off: no queue heeds its scope. Else `NEARQ_AFFINITY` decides (`off` or `on`), else it is on.
+    #[must_use]
+    pub fn affinity(mut self, on: bool) -> Self {
+        self.affinity = Some(on);
+        self
+    }
+
+    /// When the node of a [home](crate::Home) is chosen that may be anywhere: `NEARQ_HOME_CHOICE` (`now` or `first-run`) if not set, else
+    /// when it is made.
+    #[must_use]
+    pub fn home_choice(mut self, choice: HomeChoice) -> Self {
+        self.home_choice = Some(choice);
+        self
+    }
+
+    /// Whether what an item with a home queues is at home there too: `NEARQ_HOME_INHERIT` (`on` or `off`) if not set, else it is. See
+    /// [`Runtime::set_inherits_homes`].
+    #[must_use]
+    pub fn inherits_homes(mut self, inherits: bool) -> Self {
+        self.inherits_homes = Some(inherits);
+        self
+    }
+
+    /// Builds the runtime; it has no thread yet. An environment variable with a value that is not known is warned of once, and counts
+    /// as not set.
+    ///
+    /// # Errors
+    /// The machine cannot be described, or a limit of no threads.
+    pub fn build(mut self) -> Result<Runtime<P>, Error> {
+        if self.beginning.thread_limit == 0 {
+            return Err(Error::NoThreads);
+        }
+        self.beginning.config.signals = P::signal_mask();
+        let machine = P::machine().map_err(Error::Machine)?;
+        let default_scope = match self.default_scope {
+            Some(scope) => scope,
+            None => variables::default_scope::<P>().unwrap_or(Scope::CacheShard),
+        };
+        let affinity = match self.affinity {
+            Some(on) => on,
+            None => variables::affinity::<P>().unwrap_or(true),
+        };
+        let stall_after = match self.stall_after {
+            Some(period) => period,
+            None => variables::stall_after::<P>().unwrap_or(STALL_AFTER),
+        };
+        let surroundings = Surroundings {
+            topology: machine.topology,
+            limits: machine.limits,
+            default_scope,
+            shard_size: self.shard_size,
+            affinity,
+            mask: None,
+        };
+        let broken = Variant::chosen::<P>()?;
+        let mut beginning = self.beginning;
+        beginning.stall_after = stall_after;
+        if let Some(weights) = variables::home_weights::<P>(&beginning.weights) {
+            beginning.weights = weights;
+        }
+        let home_choice = self.home_choice.or_else(variables::home_choice::<P>);
+        beginning.home_choice = home_choice.unwrap_or_default();
+        let inherits_homes = self.inherits_homes.or_else(variables::inherits_homes::<P>);
+        beginning.inherits_homes = inherits_homes.unwrap_or(true);
+        let runtime = Runtime::start(surroundings, beginning, broken);
+        fork::follow(runtime.inner());
+        Ok(runtime)
+    }
+}

@@ -1,0 +1,89 @@
+//! Freezing: nothing of the freezable queues starts any more, and who freezes waits until nothing of them runs.
+//!
+//! # Protocol
+//! The runtime has one word, `frozen`. A freezable queue's limits are zero as long as it is set; whoever sets a queue's limits
+//! reads it with the queue's configuration locked. Who freezes or thaws first writes the word, then has every freezable queue set
+//! its limits anew. So of several who freeze and thaw at once the last one's word is what every queue follows in the end.
+//! * A queue that is being made: it is entered into the runtime's list first, and then sets its limits once more. Either the thread that
+//!   freezes finds it in the list, or the new queue finds the word set: the list's lock orders the two.
+//! * Nothing starts after `freeze` has returned, not even what an issuer was about to let in by the old limit: see "A lower limit
+//!   counts at once" at `admission`.
+//!
+//! Who waits waits for each domain of each queue, one after the other. Their limits are zero: a domain that is still stays so until
+//! somebody thaws, and then nobody waits any more.
+
+use crate::limit::link::Link;
+use nearq_platform::Platform;
+
+use crate::base::error::Error;
+use crate::queue::runtime::Runtime;
+
+impl<P: Platform> Runtime<P> {
+    /// Freezes: [freezable](crate::WorkqueueBuilder::freezable) queues start nothing any more. What is queued on them waits
+    /// until [`thaw`](Self::thaw). Returns when none of their items is on a pool or running; or when somebody thaws meanwhile.
+    /// Before a process is checkpointed, say, or before something is taken away that their items use.
+    ///
+    /// Freezing what is frozen changes nothing, and waits like the first time. A queue that is made meanwhile is frozen, too. While
+    /// frozen, dropping a queue on which something waits takes until the thaw; a changed limit counts from the thaw on. An item that runs
+    /// and waits for one that the frost holds back goes on after the thaw; so this does not return before another thread thaws.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let queue = runtime.workqueue("disk").freezable(true).build()?;
+    /// runtime.freeze()?;
+    /// let later = queue.spawn(|| 5);
+    /// assert!(!later.is_finished());
+    /// runtime.thaw();
+    /// assert_eq!(later.join().unwrap(), 5);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The caller is an item of a freezable queue of this runtime: it would wait for itself. Nothing is frozen then.
+    pub fn freeze(&self) -> Result<(), Error> {
+        if self.runs_freezable() {
+            return Err(Error::Deadlock(
+                "an item of a freezable queue cannot freeze: that waits until the item has ended; freeze from another \
+                 thread, or from an item of a queue that is not freezable",
+            ));
+        }
+        self.inner().freezer.change(true);
+        let queues = self.inner().freezable_queues();
+        for queue in &queues {
+            queue.follow_freezer();
+        }
+        crate::pool::context::blocking::<P, _>(|| {
+            for queue in &queues {
+                queue.wait_until_still();
+            }
+        });
+        Ok(())
+    }
+
+    /// Thaws: what waits on freezable queues starts. Nothing happens if nothing is frozen.
+    pub fn thaw(&self) {
+        self.inner().freezer.change(false);
+        for queue in self.inner().freezable_queues() {
+            queue.follow_freezer();
+        }
+    }
+
+    /// Whether freezable queues start nothing: from the beginning of [`freeze`](Self::freeze) to [`thaw`](Self::thaw).
+    pub fn is_frozen(&self) -> bool {
+        self.inner().freezer.is_frozen()
+    }
+
+    /// Whether the caller is an item of a freezable queue of this runtime.
+    fn runs_freezable(&self) -> bool {
+        crate::pool::context::with_current::<P, _>(|context| {
+            // SAFETY: null, or the link that this worker serves, which its item keeps alive.
+            let link = unsafe { Link::of(context.account.get()).as_ref() };
+            core::ptr::eq(context.services, &raw const self.inner().services)
+                && link.is_some_and(|link| link.queue().nature.freezable)
+        })
+        .unwrap_or(false)
+    }
+}

@@ -1,0 +1,189 @@
+//! What runs and what waits now, by the names of functions, for who looks from outside.
+//!
+//! *What runs* is read from the workers' entries: a worker says which function it runs and whose items it serves. The link
+//! that it serves may be gone when it is looked at; so it is compared with those of the queues that are there, and never followed.
+//!
+//! *What waits* is on lists that are taken under a lock only: a pool's inbox and list under `ready`, what is held back under the domain's
+//! `turn`. Who has the lock may walk the lists: a node that is on one is alive (by `PENDING` or `STALE`), and stays there. Pushers
+//! go on meanwhile, in front of what is walked. These locks are workers'; to have one is to stop the pool's workers from
+//! taking more, so no more than [`MOST`](crate::item::sight::MOST) nodes are looked at, nothing is allocated, and names are made afterwards. What is in workers'
+//! batches is left out: it may be gone at any time.
+
+use core::time::Duration;
+
+use nearq_platform::{Instant, Platform};
+
+use crate::item::account::Account;
+use crate::item::sight::Sight;
+use crate::limit::link::Link;
+use crate::queue::Queue;
+use crate::queue::runtime::{Inner, Runtime};
+use std::sync::Arc;
+
+/// An item that runs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RunningNow {
+    /// Its queue's number and name; none where the queue is about to end.
+    pub queue: Option<(u64, String)>,
+    /// The name of its function.
+    pub function: &'static str,
+    /// What it says of itself; see [`set_description`](crate::set_description).
+    pub description: String,
+    /// The name of the worker's thread.
+    pub thread: String,
+    /// The thread's number in the system's own tools.
+    pub thread_id: Option<u64>,
+    /// The number of the worker's pool.
+    pub pool: u32,
+    /// Whether the worker is a queue's rescuer.
+    pub rescuer: bool,
+    /// For how long it has run at most: since its worker took the batch that it is of. A batch is one item, unless items take less than
+    /// 20 µs each.
+    pub at_most: Duration,
+}
+
+/// Items with one function that wait in one place.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitingNow {
+    /// Their queue's number and name.
+    pub queue: (u64, String),
+    /// The number of the pool that they wait for.
+    pub pool: u32,
+    /// The name of their function.
+    pub function: &'static str,
+    /// How many there are, of those that were looked at.
+    pub count: usize,
+    /// Whether the queue's limit holds them back.
+    pub inactive: bool,
+    /// How long the first one of those that are [timed](Runtime::time_items) has waited.
+    pub oldest: Option<Duration>,
+}
+
+/// The queue that an account belongs to, and its link as the queue has it: the pointer is compared, not followed.
+fn owner_of<P: Platform>(
+    queues: &[Arc<Queue<P>>],
+    account: *const Account<P>,
+) -> Option<(&Queue<P>, &Link<P>)> {
+    queues.iter().find_map(|queue| {
+        let own = queue.links().find(|own| core::ptr::eq(own.account(), account))?;
+        Some((&**queue, own))
+    })
+}
+
+/// Folds what was seen in one place by queue and function.
+fn fold<P: Platform>(
+    sight: &Sight<P>,
+    queues: &[Arc<Queue<P>>],
+    inactive: bool,
+    pool: Option<u32>,
+    now: Instant,
+    into: &mut Vec<WaitingNow>,
+) {
+    let first = into.len();
+    // Neighbours are mostly of one queue.
+    let mut last: Option<(&Queue<P>, &Link<P>)> = None;
+    for seen in &sight.seen {
+        let known = last.filter(|(_, link)| core::ptr::eq(link.account(), seen.account));
+        let found = known.or_else(|| owner_of(queues, seen.account));
+        let Some((queue, link)) = found else { continue };
+        last = found;
+        let (pool, function) = (pool.unwrap_or(link.pool.id), (seen.table.name)());
+        let waited = queue.observed.waited(seen.stamp, now);
+        let rows = &mut into[first..];
+        let same = rows
+            .iter_mut()
+            .find(|row| row.queue.0 == queue.id && row.pool == pool && row.function == function);
+        match same {
+            Some(row) => {
+                row.count += 1;
+                row.oldest = row.oldest.max(waited);
+            }
+            None => into.push(WaitingNow {
+                queue: (queue.id, queue.name.clone()),
+                pool,
+                function,
+                count: 1,
+                inactive,
+                oldest: waited,
+            }),
+        }
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// What runs now. Read while it goes on: an item that ends meanwhile may be there or not.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
+    /// use std::{thread::sleep, time::Duration};
+    ///
+    /// let queue = Workqueue::builder("busy").build()?;
+    /// let (begun, has_begun) = std::sync::mpsc::channel();
+    /// let item = queue.spawn(move || {
+    ///     begun.send(()).unwrap();
+    ///     sleep(Duration::from_millis(50));
+    /// });
+    /// has_begun.recv().unwrap();
+    /// for item in Runtime::default().running() {
+    ///     println!("{} runs in {} for {:?} at most", item.function, item.thread, item.at_most);
+    /// }
+    /// item.join().unwrap();
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn running(&self) -> Vec<RunningNow> {
+        let inner = self.inner();
+        let queues = inner.live_queues();
+        let now = P::now();
+        let busy =
+            inner.services.table.iter().filter(|worker| worker.is_alive() && worker.is_in_item());
+        busy.filter_map(|worker| {
+            let began = worker.began();
+            let account = worker.account();
+            Some(RunningNow {
+                queue: owner_of(&queues, account).map(|(queue, _)| (queue.id, queue.name.clone())),
+                function: worker.function()?,
+                description: worker.description(),
+                thread: worker.name(),
+                thread_id: worker.thread.lock().map(P::thread_id),
+                pool: worker.pool().id,
+                rescuer: worker.rescues(),
+                at_most: now - began,
+            })
+        })
+        .collect()
+    }
+
+    /// What waits now for workers, or because of limits, by function; and whether more waits than was looked at: in each pool, and in
+    /// each domain of each queue, 512 items at most. What a worker has taken together with the item that it runs is left out.
+    ///
+    /// A worker that wants to take its next items may have to wait for some 10 µs.
+    pub fn waiting(&self) -> (Vec<WaitingNow>, bool) {
+        self.inner().waiting()
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    fn waiting(&self) -> (Vec<WaitingNow>, bool) {
+        let queues = self.live_queues();
+        let now = P::now();
+        let (mut rows, mut more) = (Vec::new(), false);
+        for pool in self.pools_in_service() {
+            let mut sight = Sight::new();
+            pool.see_waiting(&mut sight);
+            more |= sight.is_full();
+            fold(&sight, &queues, false, Some(pool.id), now, &mut rows);
+        }
+        for queue in &queues {
+            for domain in queue.domains() {
+                let mut sight = Sight::new();
+                domain.see_inactive(&mut sight);
+                more |= sight.is_full();
+                fold(&sight, &queues, true, None, now, &mut rows);
+            }
+        }
+        (rows, more)
+    }
+}

@@ -1,0 +1,89 @@
+//! What can be set of a runtime's homes, and what is seen of them.
+
+use std::sync::Arc;
+
+use nearq_home::Weights;
+use nearq_platform::Platform;
+use nearq_topology::CpuSet;
+
+use crate::base::error::Error;
+use crate::home::{HomeChoice, Homes};
+use crate::queue::runtime::Runtime;
+
+/// A node that can be a home, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeHomes {
+    /// Its number.
+    pub node: usize,
+    /// Its CPUs that the process may use.
+    pub cpus: CpuSet,
+    /// Homes that were given out there; 0 where there is one node.
+    pub homes: u32,
+    /// Workers that run something there which is not at home there.
+    pub others: u32,
+}
+
+impl<P: Platform> Runtime<P> {
+    pub(crate) fn homes_of(&self) -> &Arc<Homes<P>> {
+        &self.inner().services.homes
+    }
+
+    /// The nodes that can be a [home](crate::Home), and who is at home there.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// for node in nearq::Runtime::default().homes() {
+    ///     println!("node {}, CPUs {}: {} homes", node.node, node.cpus, node.homes);
+    /// }
+    /// ```
+    pub fn homes(&self) -> Vec<NodeHomes> {
+        let homes = self.homes_of();
+        let (nodes, several) = (homes.nodes(), homes.has_several());
+        let rows = nodes.iter().zip(homes.loads(&nodes));
+        rows.map(|(node, load)| NodeHomes {
+            node: node.id,
+            cpus: node.cpus.clone(),
+            homes: if several { load.homes / 1000 } else { 0 },
+            others: load.others / 1000,
+        })
+        .collect()
+    }
+
+    /// The numbers by which homes go: from when on others take an item whose home is elsewhere, and when a dynamic home moves.
+    pub fn home_weights(&self) -> Weights {
+        self.homes_of().weights()
+    }
+
+    /// Changes one of the [weights](Self::home_weights), by its name; in effect at once.
+    ///
+    /// # Errors
+    /// There is none of that name, or it may not be that; the error says what is allowed.
+    pub fn set_home_weight(&self, name: &str, value: u32) -> Result<(), Error> {
+        let mut weights = self.home_weights();
+        weights.set(name, value)?;
+        self.homes_of().set_weights(weights);
+        Ok(())
+    }
+
+    /// When the node of a home is chosen that may be anywhere.
+    pub fn home_choice(&self) -> HomeChoice {
+        self.homes_of().choice()
+    }
+
+    /// Changes when the node of a home is chosen; for homes that are picked from now on.
+    pub fn set_home_choice(&self, choice: HomeChoice) {
+        self.homes_of().set_choice(choice);
+    }
+
+    /// Whether what an item with a home queues is at home there too, where neither it nor its queue has a home: closures and futures that it
+    /// spawns, for good, and a [`Work`](crate::Work) for that run. On unless it was switched off.
+    pub fn inherits_homes(&self) -> bool {
+        self.homes_of().inherits()
+    }
+
+    /// Changes whether homes are inherited; for what is queued from now on.
+    pub fn set_inherits_homes(&self, inherits: bool) {
+        self.homes_of().set_inherits(inherits);
+    }
+}

@@ -1,0 +1,438 @@
+//! [`JoinSet`]: spawned closures and futures that are joined in the order in which they end.
+//!
+//! # Protocol
+//! * Each member has its set's ring beside its header. Who ends a member pushes it onto the ring's list, by one
+//!   compare-exchange, and rings the bell. The set takes the whole list; it polls no member.
+//! * The set holds each member's handle until it has given out the result, so what is on the list is alive. A set that is
+//!   dropped gives its handles back and never reads the list again; members that end later push themselves
+//!   all the same: a push follows no pointer.
+//! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to who
+//!   pushes it, and to the set once it has taken the list.
+//! * Push and take are `SeqCst`, for the bell.
+//! * A member for which nobody can wait ([`JoinError::Deadlock`]) is no member any more; its handle stays, as it still pushes itself, and
+//!   goes when it is taken off the list.
+//! * In the child of a fork, members of the parent's never push themselves. Once the list is empty there, those that are left
+//!   are given out one after the other: cancelled, or with the result that they had at the fork.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::ptr::NonNull;
+use core::task::{Context, Poll};
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Linux, Ordering, Platform};
+
+use crate::base::outcome::JoinError;
+use crate::item::Item;
+use crate::limit::admission::Admission;
+use crate::pool::context::blocking;
+use crate::task::join::JoinHandle;
+use crate::task::waiting::Beside;
+use crate::task::{Head, Owner};
+use crate::user::bell::Bell;
+use crate::user::workqueue::Workqueue;
+
+mod order;
+
+use order::Order;
+
+/// What the members of a set share.
+struct Ring<P: Platform> {
+    /// Members that have ended and have not been taken, the last one first.
+    newest: P::AtomicPtr<Item<P>>,
+    bell: Bell<P>,
+}
+
+/// The set of a member.
+pub(crate) struct InSet<P: Platform> {
+    ring: Arc<Ring<P>>,
+    /// The member that ended before.
+    next: P::AtomicPtr<Item<P>>,
+    /// Where the set has its handle.
+    place: u32,
+    /// Whether it has been polled, if it is a future.
+    begun: P::AtomicU32,
+}
+
+/// How every member begins.
+#[repr(C)]
+struct Member<P: Platform> {
+    head: Head<P>,
+    owner: InSet<P>,
+}
+
+impl<P: Platform> InSet<P> {
+    /// # Safety
+    /// The item is the header of a task whose owner is an `InSet`, alive for `'a`.
+    unsafe fn of<'a>(item: NonNull<Item<P>>) -> &'a Self {
+        // SAFETY: a task begins with its head and its owner (repr C).
+        &unsafe { item.cast::<Member<P>>().as_ref() }.owner
+    }
+}
+
+impl<P: Platform> Owner<P> for InSet<P> {
+    const TOLD: bool = true;
+
+    fn began(&self) {
+        // Relaxed: who reads it late cancels what has just begun, which is allowed.
+        self.begun.store(1, Ordering::Relaxed);
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed) != 0
+    }
+
+    unsafe fn ended(&self, item: NonNull<Item<P>>) {
+        let node = crate::base::shared::pushed(item);
+        let newest = &self.ring.newest;
+        let mut head = newest.load(Ordering::Relaxed);
+        let mut attempt = 0;
+        loop {
+            self.next.store(head, Ordering::Relaxed);
+            // SeqCst: for the bell. It also releases `next`.
+            match newest.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(_) => crate::base::pause::after_failure::<P>(&mut attempt),
+            }
+            head = newest.load(Ordering::Relaxed);
+        }
+        self.ring.bell.ring();
+    }
+}
+
+/// The members, and who has ended; knows no queue.
+struct Members<T, P: Platform> {
+    ring: Arc<Ring<P>>,
+    handles: Vec<Option<JoinHandle<T, P>>>,
+    free: Vec<u32>,
+    /// The members. A handle that is in no order is one of which the set's owner has been told that it cannot be waited for.
+    order: Order,
+    /// The domain in which those of them were held back that have been seen, and how many items it had let in before.
+    held_back: Option<(*const Admission<P>, u64)>,
+    /// Taken off the ring's list, the first to end first.
+    ended: *mut Item<P>,
+    /// The process in which all members were looked at that had stayed behind in a fork.
+    epoch: u64,
+    /// How far that look is, and in which process.
+    looked: (u64, usize),
+}
+
+// SAFETY: it owns its members' handles, which are Send; the pointers lead to members and to where those are counted.
+unsafe impl<T: Send, P: Platform> Send for Members<T, P> {}
+// SAFETY: shared, it cancels and counts.
+unsafe impl<T: Send, P: Platform> Sync for Members<T, P> {}
+
+impl<T, P: Platform> Drop for Members<T, P> {
+    fn drop(&mut self) {
+        // Members that have not ended may keep the ring, and the last of them goes where no foreign code may run.
+        self.ring.bell.leave_none();
+    }
+}
+
+impl<T: Send, P: Platform> Members<T, P> {
+    fn new() -> Self {
+        let newest = P::AtomicPtr::new(core::ptr::null_mut());
+        Members {
+            ring: Arc::new(Ring { newest, bell: Bell::new() }),
+            handles: Vec::new(),
+            free: Vec::new(),
+            order: Order::new(),
+            held_back: None,
+            ended: core::ptr::null_mut(),
+            epoch: P::fork_epoch(),
+            looked: (P::fork_epoch(), 0),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Adds what `make` allocates with the owner that it is given; the item, to be queued.
+    fn add(
+        &mut self,
+        make: impl FnOnce(InSet<P>) -> (NonNull<Item<P>>, JoinHandle<T, P>),
+    ) -> NonNull<Item<P>> {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.handles.push(None);
+            u32::try_from(self.handles.len() - 1).expect("fewer than four billion members")
+        });
+        let (item, handle) = make(InSet {
+            ring: Arc::clone(&self.ring),
+            next: P::AtomicPtr::new(core::ptr::null_mut()),
+            place,
+            begun: P::AtomicU32::new(0),
+        });
+        self.handles[place as usize] = Some(handle);
+        self.order.add(place);
+        item
+    }
+
+    /// The result of the first member that has ended and was not taken.
+    fn take(&mut self) -> Option<Result<T, JoinError>> {
+        loop {
+            let (place, result) = self.take_any()?;
+            self.free.push(place);
+            if self.order.remove(place) {
+                return Some(result);
+            }
+        }
+    }
+
+    /// The result of what has ended, and where it was.
+    fn take_any(&mut self) -> Option<(u32, Result<T, JoinError>)> {
+        if self.ended.is_null() {
+            // SeqCst: for the bell. It also acquires what the pushes released.
+            let mut newest = self.ring.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
+            while let Some(item) = crate::base::shared::taken(newest) {
+                // SAFETY: a member of ours; we have its handle.
+                let next = &unsafe { InSet::of(item) }.next;
+                newest = next.load(Ordering::Relaxed);
+                next.store(self.ended, Ordering::Relaxed);
+                self.ended = item.as_ptr();
+            }
+        }
+        let Some(item) = NonNull::new(self.ended) else { return self.take_left_behind() };
+        // SAFETY: as above.
+        let member = unsafe { InSet::of(item) };
+        self.ended = member.next.load(Ordering::Relaxed);
+        let place = member.place;
+        let mut handle = self.handles[place as usize].take().expect("on the list once");
+        Some((place, handle.try_take().expect("pushed after DONE")))
+    }
+
+    /// In the child of a fork, the list being empty: the result of a member of the parent's. It puts itself on no list here; where
+    /// it had ended and was about to, its result is here nevertheless.
+    fn take_left_behind(&mut self) -> Option<(u32, Result<T, JoinError>)> {
+        let epoch = P::fork_epoch();
+        if self.epoch == epoch {
+            return None;
+        }
+        if self.looked.0 != epoch {
+            self.looked = (epoch, 0);
+        }
+        for place in self.looked.1..self.handles.len() {
+            if let Some(mut handle) = self.handles[place].take_if(|handle| handle.is_left_behind())
+            {
+                self.looked.1 = place + 1;
+                let place = u32::try_from(place).expect("made from one");
+                return handle.try_take().map(|result| (place, result));
+            }
+        }
+        self.epoch = epoch;
+        None
+    }
+
+    /// Begins to wait for one of the members; nothing if none of them could ever start meanwhile.
+    fn beside(&mut self) -> Option<Beside<P>> {
+        let within = crate::pool::context::is_in_item::<P>();
+        Beside::in_domain(if within { self.all_held_back() } else { None })
+    }
+
+    /// The domain in which all members are held back, if the caller's item has a place there.
+    ///
+    /// A member that was held back is so as long as its domain has let nothing in. So where one member after the other cannot be waited
+    /// for, none is looked at twice.
+    fn all_held_back(&mut self) -> Option<*const Admission<P>> {
+        // Where the last look came to its end: the one that will end next, most often.
+        if let Some(place) = self.order.unseen() {
+            self.held_back_at(place)?;
+        }
+        let still = self.held_back.is_some_and(|(domain, entered)| {
+            // SAFETY: a domain of the set's queue, of which the set has a handle.
+            crate::limit::serving::serves_domain(domain) && unsafe { &*domain }.entered() == entered
+        });
+        if !still {
+            self.order.forget();
+            let domain = self.held_back_at(self.order.first()?)?;
+            // SAFETY: as above. Read before any member is seen.
+            self.held_back = Some((domain, unsafe { &*domain }.entered()));
+        }
+        while let Some(place) = self.order.unseen() {
+            self.held_back_at(place)?;
+            self.order.see();
+        }
+        self.held_back.map(|(domain, _)| domain)
+    }
+
+    /// The domain in which a member is held back, if the caller's item has a place there; it has a place in one.
+    fn held_back_at(&self, place: u32) -> Option<*const Admission<P>> {
+        self.handles[place as usize].as_ref()?.held_back_beside_caller()
+    }
+
+    /// Makes one of the members none.
+    fn give_up(&mut self) {
+        if let Some(first) = self.order.first() {
+            self.order.remove(first);
+        }
+    }
+
+    fn wait(&self) {
+        let newest = &self.ring.newest;
+        self.ring.bell.wait(|| !newest.load(Ordering::SeqCst).is_null());
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
+        if let Some(result) = self.take() {
+            return Poll::Ready(Some(result));
+        }
+        if self.len() == 0 {
+            return Poll::Ready(None);
+        }
+        let left = self.ring.bell.leave(context.waker());
+        if let Some(result) = self.take() {
+            return Poll::Ready(Some(result));
+        }
+        if !left {
+            // Somebody rings this very moment; we look again as soon as others have had their turn.
+            context.waker().wake_by_ref();
+        }
+        P::retry_now();
+        Poll::Pending
+    }
+
+    fn handles(&self) -> impl Iterator<Item = &JoinHandle<T, P>> {
+        self.handles.iter().flatten()
+    }
+}
+
+/// Closures and futures spawned on one queue, and joined in the order in which they end.
+///
+/// Taking a result costs the same whether ten or ten thousand are still running: each of them puts itself on the set's list
+/// when it ends.
+///
+/// **Dropping** the set cancels what has not started, and lets the rest go on by itself.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Workqueue;
+///
+/// let queue = Workqueue::builder("set").build()?;
+/// let mut set = queue.join_set();
+/// for number in 1..=10_u32 {
+///     set.spawn(move || number * number);
+/// }
+/// set.spawn_future(async { 0 });
+/// let mut sum = 0;
+/// while let Some(result) = set.join_next() {
+///     sum += result.unwrap();
+/// }
+/// assert_eq!(sum, 385);
+/// # Ok::<(), nearq::Error>(())
+/// ```
+pub struct JoinSet<'queue, T: Send + 'static, P: Platform = Linux> {
+    queue: &'queue Workqueue<P>,
+    members: Members<T, P>,
+}
+
+impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
+    /// An empty set, whose members run on `queue`.
+    pub fn new(queue: &'queue Workqueue<P>) -> Self {
+        JoinSet { queue, members: Members::new() }
+    }
+
+    /// Adds a closure, and queues it as [`Workqueue::spawn`] does.
+    pub fn spawn(&mut self, closure: impl FnOnce() -> T + Send + 'static) {
+        let item = self.members.add(|owner| crate::task::owned(owner, closure));
+        self.queue.send_here(item);
+    }
+
+    /// Adds a future, and queues it as [`Workqueue::spawn_future`] does.
+    pub fn spawn_future(&mut self, future: impl Future<Output = T> + Send + 'static) {
+        let route = self.queue.route();
+        let item = self.members.add(|owner| crate::task::future::owned(owner, route, future));
+        self.queue.send_here(item);
+    }
+
+    /// Members whose results have not been taken.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether every result has been taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The result of the next member that ends; waits for it. `None` if there are no members. What the member wrote is
+    /// visible.
+    ///
+    /// In a worker, another worker takes this one's place meanwhile. Where the limit of the queue holds all members back, and every item
+    /// that has a place of that limit, the caller's among them, waits like that, none of them would ever end: one is given out as
+    /// [`JoinError::Deadlock`]; it goes on by itself.
+    pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+        loop {
+            let result = self.members.take();
+            if result.is_some() || self.is_empty() {
+                return result;
+            }
+            let Some(beside) = self.members.beside() else {
+                self.members.give_up();
+                return Some(Err(JoinError::Deadlock));
+            };
+            blocking::<P, _>(|| self.members.wait());
+            drop(beside);
+        }
+    }
+
+    /// The result of a member that has ended; `None` if there is none at the moment.
+    pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
+        self.members.take()
+    }
+
+    /// As [`join_next`](Self::join_next), to be awaited. Dropping it before it is ready loses nothing.
+    pub fn next_joined(&mut self) -> JoinNext<'_, 'queue, T, P> {
+        JoinNext { set: self }
+    }
+
+    /// As [`next_joined`](Self::next_joined), for who writes a future by hand.
+    pub fn poll_joined(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
+        self.members.poll(context)
+    }
+
+    /// Cancels every member, as [`JoinHandle::cancel`] does: closures that have not started, and all futures. They stay
+    /// members; their results are [`JoinError::Cancelled`].
+    pub fn cancel_all(&self) {
+        for handle in self.members.handles() {
+            handle.cancel();
+        }
+    }
+}
+
+impl<T: Send + 'static, P: Platform> Drop for JoinSet<'_, T, P> {
+    fn drop(&mut self) {
+        for handle in self.members.handles() {
+            handle.abandon();
+        }
+    }
+}
+
+impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinSet<'_, T, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("JoinSet").field("len", &self.len()).finish()
+    }
+}
+
+/// The next result of a [`JoinSet`], as a future; see [`JoinSet::next_joined`]. [`JoinHandle`] says which thread calls its waker, and what
+/// holds where threads are refused.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct JoinNext<'set, 'queue, T: Send + 'static, P: Platform = Linux> {
+    set: &'set mut JoinSet<'queue, T, P>,
+}
+
+impl<T: Send + 'static, P: Platform> Future for JoinNext<'_, '_, T, P> {
+    type Output = Option<Result<T, JoinError>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.set.poll_joined(context)
+    }
+}
+
+impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinNext<'_, '_, T, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("JoinNext").field("set", &self.set).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

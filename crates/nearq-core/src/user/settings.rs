@@ -1,0 +1,404 @@
+//! What can be said of a workqueue before it exists.
+
+use core::time::Duration;
+
+use nearq_platform::{Linux, Platform};
+use nearq_topology::{CpuSet, Scope};
+
+use crate::base::error::Error;
+use crate::home::{Home, QueueMemory};
+use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::domain::Bounds;
+use crate::layout::priority::{MOST_FAVOURED, Priority};
+use crate::limit::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
+use crate::queue::runtime::Runtime;
+use crate::queue::{Nature, Queue};
+use crate::user::workqueue::Workqueue;
+
+/// Settings of a workqueue that is to be made.
+#[derive(Debug)]
+#[must_use = "a builder makes nothing until `build`"]
+pub struct WorkqueueBuilder<P: Platform = Linux> {
+    name: String,
+    runtime: Option<Runtime<P>>,
+    per_cpu: bool,
+    ordered: bool,
+    nature: Nature,
+    attributes: Attributes,
+    max_active: Option<usize>,
+    min_active: Option<usize>,
+    home: Option<Home<P>>,
+    memory: QueueMemory,
+}
+
+impl WorkqueueBuilder<Linux> {
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// The machine cannot be described; or as [`build_on`](Self::build_on).
+    pub fn build(mut self) -> Result<Workqueue, Error> {
+        let runtime = match self.runtime.take() {
+            Some(runtime) => runtime,
+            None => Runtime::try_default()?,
+        };
+        self.build_on(&runtime)
+    }
+}
+
+impl<P: Platform> Runtime<P> {
+    /// Settings of a new queue on this runtime.
+    pub fn workqueue(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
+        WorkqueueBuilder::new(name.into(), Some(self.clone()))
+    }
+}
+
+impl<P: Platform> WorkqueueBuilder<P> {
+    pub(crate) fn new(name: String, runtime: Option<Runtime<P>>) -> Self {
+        WorkqueueBuilder {
+            name,
+            runtime,
+            per_cpu: false,
+            ordered: false,
+            nature: Nature::default(),
+            attributes: Attributes::default(),
+            max_active: None,
+            min_active: None,
+            home: None,
+            memory: QueueMemory::default(),
+        }
+    }
+
+    /// A per-CPU queue: an item runs on the CPU that queued it, or on that of [`queue_on`](Workqueue::queue_on), and nowhere
+    /// else as long as the process may use that CPU. Each CPU has one worker that runs, and another where that blocks; they
+    /// serve all per-CPU queues of their priority. `max_active` counts for each CPU by itself. For short items, and for data
+    /// that belong to a CPU.
+    ///
+    /// Of its other attributes only nice, idle and slice can be set. While a CPU is offline its items run on any other.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("percpu").per_cpu(true).build()?;
+    /// queue.queue_on(0, &Work::new(|_| println!("on CPU 0")))?;
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn per_cpu(mut self, per_cpu: bool) -> Self {
+        self.per_cpu = per_cpu;
+        self
+    }
+
+    /// An ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs, and also while
+    /// attributes such as the mask and the nice value are changed. If one call of [`queue`](Workqueue::queue) has returned
+    /// before another one begins, the item of the first starts before that of the second; so do closures. An item that queues
+    /// itself again goes to the end.
+    ///
+    /// `max_active` is 1 and cannot be changed. (An ordinary queue with a `max_active` of 1 promises no order.) There is one pod, of
+    /// all CPUs of the queue: the scope, strictness, helping and affinity have no effect.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    /// use std::sync::mpsc;
+    ///
+    /// let queue = Workqueue::builder("log").ordered(true).build()?;
+    /// let (sender, receiver) = mpsc::channel();
+    /// for line in 0..100 {
+    ///     let sender = sender.clone();
+    ///     queue.spawn(move || sender.send(line).unwrap());
+    /// }
+    /// drop(queue);
+    /// drop(sender);
+    /// assert!(receiver.iter().eq(0..100));
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn ordered(mut self, ordered: bool) -> Self {
+        self.ordered = ordered;
+        self
+    }
+
+    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Goes with every kind of queue.
+    pub fn freezable(mut self, freezable: bool) -> Self {
+        self.nature.freezable = freezable;
+        self
+    }
+
+    /// Of a [per-CPU queue](Self::per_cpu): its items compute for long, so they do not count as running, and others of their CPU start
+    /// beside them. How many of its own run at once on a CPU is for [`max_active`](Self::max_active) to say. Off if not set; then an item
+    /// that computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is found out. No effect on other
+    /// queues, where more than one worker runs anyway.
+    pub fn cpu_intensive(mut self, cpu_intensive: bool) -> Self {
+        self.nature.cpu_intensive = cpu_intensive;
+        self
+    }
+
+    /// A thread that is reserved for the queue, so that its items run also where no worker can be started. Off if not set. Goes with
+    /// every kind of queue.
+    ///
+    /// Workers are started when work comes. A limit on threads (of the runtime, the user or the control group) or a want of memory
+    /// may forbid that when all workers there are sleep inside their items. On most queues work waits then until one comes back. Where
+    /// the very items that sleep wait for some that do not start, that is for ever. For work that has to go on, such
+    /// as that which gives memory or threads back, this thread is started with the queue. 10 ms after a worker was refused, if
+    /// nothing has been started since, it runs the queue's own items, **one at a time**, in the pool where they wait, until workers
+    /// can be started again or nothing of the queue's is left there.
+    ///
+    /// * It is one thread: an item of the queue that waits for another one of it may wait in vain. Where such work depends on
+    ///   other such work, give each step a queue with a rescuer.
+    /// * It is called `nq/R-` and the queue's name, favoured as much as the process may (nice -20 with the privilege), and runs the
+    ///   hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: not
+    ///   under the limit of threads, nor in [`Runtime::threads`].
+    /// * Its work is counted ([`rescued`](crate::LinkStatistics::rescued)).
+    /// * In the child of a fork it is started again with the first worker.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("writeback").rescuer(true).build()?;
+    /// queue.spawn(|| println!("written")).join().unwrap();
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn rescuer(mut self, rescuer: bool) -> Self {
+        self.nature.rescuer = rescuer;
+        self
+    }
+
+    /// How CPUs are grouped; the runtime's default scope if not set.
+    pub fn scope(mut self, scope: impl Into<Option<Scope>>) -> Self {
+        self.attributes.scope = scope.into();
+        self
+    }
+
+    /// Workers never leave their pod. Off if not set: they start an item there and may be moved when that keeps CPUs busy.
+    pub fn strict(mut self, strict: bool) -> Self {
+        self.attributes.strict = strict;
+        self
+    }
+
+    /// An item runs on the CPU that queued it, where a worker can. Off if not set.
+    pub fn localize(mut self, localize: bool) -> Self {
+        self.attributes.localize = localize;
+        self
+    }
+
+    /// Idle workers of other pods take items of this queue, nearest pods first. On if not set; no effect with `strict`.
+    pub fn helping(mut self, helping: bool) -> Self {
+        self.attributes.helping = helping;
+        self
+    }
+
+    /// Off: one pod of all CPUs, whatever the scope. On if not set.
+    pub fn affinity(mut self, affinity: bool) -> Self {
+        self.attributes.affinity = affinity;
+        self
+    }
+
+    /// The CPUs that items may run on; all that the process may use if not set.
+    pub fn cpumask(mut self, cpus: impl Into<Option<CpuSet>>) -> Self {
+        self.attributes.cpumask = cpus.into();
+        self
+    }
+
+    /// The workers' nice value, -20 (most favoured) to 19. 0, or not set, is what the caller had that made the runtime.
+    ///
+    /// A value that is refused for want of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
+    /// below 0, a [slice](Self::slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
+    /// [`Workqueue::effective_nice`] tells what the workers have.
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.attributes.nice = nice;
+        self
+    }
+
+    /// High priority: nice -20, in pools of their own.
+    ///
+    /// To be queued before other items does not help an item whose worker itself waits for the CPU; a pool of its own with workers that
+    /// the scheduler favours does.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let urgent = Workqueue::builder("urgent").highpri().build()?;
+    /// assert_eq!(urgent.spawn(|| 2 + 3).join()?, 5);
+    /// println!("its workers have nice {}", urgent.effective_nice());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn highpri(self) -> Self {
+        self.nice(MOST_FAVOURED)
+    }
+
+    /// Low priority: workers of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the slice have no
+    /// effect then. Needs no privilege. Where a container refuses the class, they have nice 19.
+    ///
+    /// To leave the class does need the privilege. A process without it in which an item of this queue is the first to queue onto
+    /// another one may have that queue's first worker in the class as well: it is started by that item's worker. The platform's
+    /// warning says so. A thread of the program that uses the other queue first avoids it.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("sweep").idle().build()?;
+    /// assert_eq!(queue.spawn(|| 2 + 3).join()?, 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn idle(mut self) -> Self {
+        self.attributes.idle = true;
+        self
+    }
+
+    /// How long a worker runs in one go while other threads want its CPU: 0.1 to 100 ms; the system's own if not set. With a shorter one
+    /// it runs sooner after a sleep, needs no privilege for that, and has no larger share of the CPU. Queues with different slices have
+    /// different pools. Linux heeds slices from 6.12 on; where they are not known they have no effect.
+    ///
+    /// Measured on one of two CPUs (Linux 6.18), from queueing to start, with 0.1 ms and without. At nice 0: beside one busy thread median 0.03
+    /// and 5.7 ms, p99 0.07 and 12 ms; beside 3000 threads that sleep 1 ms each time median 15 and 13 ms, p99 66 and 100 ms. At nice -20
+    /// there is nothing to gain, and something to lose: beside those 3000 threads p99 0.9 ms with 0.1 ms, 1.8 with 1 ms, 0.4 without.
+    /// A worker's slice is also what it may use before others come first that have used less than their share.
+    pub fn slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
+        self.attributes.slice = slice.into();
+        self
+    }
+
+    /// Items that may be on pools or running at once; others wait. 1 to 2048; 0, or not set, is 1024.
+    ///
+    /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's
+    /// CPUs there, rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are
+    /// counted apart. So on a machine of several nodes a bit more may be active; [`Workqueue::limits`] says how much.
+    pub fn max_active(mut self, items: usize) -> Self {
+        self.max_active = Some(items);
+        self
+    }
+
+    /// Items that may be active on each node whatever its share of [`max_active`](Self::max_active) is: as many items of the
+    /// queue may wait for each other. 0 to `max_active`; the lesser of that and 8 if not set.
+    pub fn min_active(mut self, items: usize) -> Self {
+        self.min_active = Some(items);
+        self
+    }
+
+    /// Where items are at home that have no [home](Home) of their own; nowhere if not set. Not for a per-CPU queue.
+    ///
+    /// They go to a pod of that node, as the queue's scope divides it. Where no pod lies inside one node (the scope `system`, an
+    /// ordered queue), a worker goes there before it runs them, where it may.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Home, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("tables").home(&Home::pick()?).build()?;
+    /// assert_eq!(queue.spawn(|| 2 + 3).join().unwrap(), 5);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn home(mut self, home: &Home<P>) -> Self {
+        self.home = Some(home.clone());
+        self
+    }
+
+    /// Where the memory comes from that items touch first; from their homes if not set.
+    pub fn memory(mut self, memory: QueueMemory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// Makes the queue on `runtime`.
+    ///
+    /// # Errors
+    /// An attribute cannot be carried out; the error says which are possible. The [rescuer](Self::rescuer) could not be started. The
+    /// runtime was [shut down](Runtime::shutdown).
+    pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
+        let inner = runtime.inner();
+        let kind = match (self.per_cpu, self.ordered) {
+            (false, false) => Kind::Unbound,
+            (true, false) => Kind::PerCpu,
+            (false, true) => Kind::Ordered,
+            (true, true) => return Err(Error::PerCpu("ordered")),
+        };
+        kind.check(&self.attributes)?;
+        Priority::check(&self.attributes)?;
+        inner.check_mask(self.attributes.cpumask.as_ref())?;
+        let bounds = match kind {
+            Kind::Ordered if self.max_active.is_some_and(|items| items > 1) => {
+                return Err(Error::Ordered("max_active"));
+            }
+            Kind::Ordered => Bounds::ONE,
+            _ => {
+                let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
+                Bounds::new(allowed_max_active(runtime, max_active), self.min_active)
+            }
+        };
+        if let Some(asked) = self.min_active {
+            allowed_min_active(kind, bounds, asked)?;
+        }
+        let queue = Queue::new(runtime, self.name, kind, self.nature, self.attributes, bounds);
+        queue.set_memory(self.memory)?;
+        queue.set_home(self.home.as_ref())?;
+        inner.add_queue(&queue);
+        // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
+        queue.relayout();
+        let rescuer = queue.rescuer().map_or(Ok(()), |rescuer| rescuer.start(&queue));
+        let queue = Workqueue::of(queue);
+        // After it was put on the list, where who shuts the runtime down finds it if we do not find that.
+        if inner.is_shut() {
+            return Err(Error::ShutDown);
+        }
+        rescuer?;
+        Ok(queue)
+    }
+
+    /// Makes the queue on the runtime from which the builder came.
+    ///
+    /// # Errors
+    /// As [`build_on`](Self::build_on).
+    ///
+    /// # Panics
+    /// If the builder did not come from a runtime.
+    pub fn build_in(mut self) -> Result<Workqueue<P>, Error> {
+        let runtime = self.runtime.take().expect("the builder came from `Runtime::workqueue`");
+        self.build_on(&runtime)
+    }
+}
+
+/// What becomes of a `max_active` that was asked for.
+fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize {
+    match asked {
+        0 => DEFAULT_MAX_ACTIVE,
+        1..=HIGHEST_MAX_ACTIVE => asked,
+        _ => {
+            runtime.inner().warn_max_active(asked, HIGHEST_MAX_ACTIVE);
+            HIGHEST_MAX_ACTIVE
+        }
+    }
+}
+
+/// What becomes of a queue's limit where one or both of its numbers are asked for anew. What there is to be warned of is said now,
+/// not when the limit is changed, with the queue's configuration locked.
+pub(crate) fn change_of_bounds<P: Platform>(
+    runtime: &Runtime<P>,
+    kind: Kind,
+    max_active: Option<usize>,
+    min_active: Option<usize>,
+) -> Result<impl FnOnce(Bounds) -> Result<Bounds, Error>, Error> {
+    if kind == Kind::Ordered && max_active.is_some() {
+        return Err(Error::Ordered("max_active"));
+    }
+    let max_active = max_active.map(|items| allowed_max_active(runtime, items));
+    Ok(move |bounds: Bounds| {
+        let bounds = max_active.map_or(bounds, |items| bounds.with_max_active(items));
+        min_active.map_or(Ok(bounds), |items| allowed_min_active(kind, bounds, items))
+    })
+}
+
+/// What becomes of a `min_active` that was asked for.
+fn allowed_min_active(kind: Kind, bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
+    match kind {
+        Kind::PerCpu => return Err(Error::PerCpu("min_active")),
+        Kind::Ordered => return Err(Error::Ordered("min_active")),
+        Kind::Unbound => {}
+    }
+    let max_active = bounds.max_active;
+    if asked > max_active {
+        return Err(Error::MinActive { asked, max_active });
+    }
+    Ok(Bounds { min_active: asked, ..bounds })
+}

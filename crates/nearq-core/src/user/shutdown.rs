@@ -1,0 +1,265 @@
+//! Shutting a runtime down: nothing new is queued, what is queued runs, every thread ends; and who is still there when the
+//! patience is over.
+//!
+//! # Steps
+//! 1. *Close*: `shut` is set, then each queue is drained for good (`flush`): its ceilings stay closed, so every issuer comes by the
+//!    slow way (`Admission::enter_closed`), where all are refused but the runtime's own running items: what these queue belongs to
+//!    the work that is finished.
+//! 2. *Empty*: until in one moment nothing is let in, held back or running in any domain of any queue.
+//! 3. *End*: `stopping` is set, every worker, the monitor and the timer end, and are joined. `ended` is set.
+//!
+//! What waits and is on no queue holds up nothing. An item on a timer is not pending any more when the timer has ended; where its
+//! time comes before, its queue refuses it. A future that sleeps goes on sleeping, and is cancelled by a wake (`future`); one that is
+//! woken by one of the runtime's workers before the end is an item like others. What a frozen queue holds back does hold it up.
+//!
+//! A time-out comes back from where it is. Nothing is opened again and nothing is thrown away: what is queued goes on, and the next
+//! call goes on waiting. `gave_up` is set: the drop of a queue does not wait any more, because its owner has said how long it
+//! wants to wait; a queue that is not empty then is kept until it is (as one that is dropped by its own item).
+//!
+//! # The races
+//! *An issuer that saw the queue open*: it is counted in `admitted` or `inactive`, then looks whether somebody drains (or whether the
+//! ceiling's epoch is another), and takes its count back if so. Step 1 writes `drainers` and the epoch, step 2 reads the
+//! counts. All `SeqCst`: either the issuer sees that it is too late, or step 2 sees its item and waits for it. So
+//! whatever `queue` returned `true` for has run.
+//! *Empty in one moment*: an item of one queue may queue to another. What has ended is read first for all domains, then what is held
+//! back, then what was let in; see `Queue::is_empty` for why equal sums mean that nothing ran in between.
+//! *A queue that is built meanwhile*: its builder puts it on the list, then looks at `shut`; step 1 sets `shut`, then reads the list. The
+//! list's lock orders the two.
+//! *A thread that is started meanwhile*: its starter counts it, then looks at `stopping`; step 3 sets `stopping`, then waits for
+//! the count. The same for the monitor, with `armed` and `alive`, and for the timer, with `stopped` and `alive`.
+//!
+//! How long an item has been running is not in the report: to know it, every item would have to read a clock when it starts.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use nearq_platform::{Atomic, Instant, Ordering, Platform};
+
+use crate::limit::admission::Admission;
+use crate::pool::context::blocking;
+use crate::queue::Queue;
+use crate::queue::runtime::{Inner, Runtime};
+
+/// How often it is looked whether what takes some instructions is over.
+const LOOK: Duration = Duration::from_micros(100);
+
+impl<P: Platform> Runtime<P> {
+    /// Takes nothing new, waits until everything that is queued has run, and ends every thread; waits at most `timeout`.
+    ///
+    /// From the call on, queueing is refused: [`queue`](crate::Workqueue::queue) says `false`, `try_queue` and `try_spawn`
+    /// [`Error::ShutDown`](crate::Error::ShutDown), the handle of `spawn` that it is cancelled, and no workqueue can be built.
+    /// The runtime's own running items may go on queueing until they are done; one that queues itself for ever holds up the
+    /// shutdown.
+    ///
+    /// After `Ok`, no thread of the runtime is left, and its workqueues can be dropped at any time; nothing waits on them.
+    ///
+    /// What waits for something else than a worker is not waited for: a [delayed](crate::Workqueue::queue_delayed) item whose time has
+    /// not come is dropped, and is not pending any more; a future that sleeps is not polled again, and is
+    /// [cancelled](crate::JoinError::Cancelled) when it is woken. What a [frozen](Self::freeze) runtime holds back does wait
+    /// for a worker: it is reported unless the runtime is thawed in time.
+    ///
+    /// There is no way back: a runtime that was shut down, the process-wide one too, stays so. Calling it again is harmless.
+    ///
+    /// In the child of a fork, a runtime that was being shut down in the parent is so too.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let queue = runtime.workqueue("last words").build_in()?;
+    /// let handle = queue.spawn(|| 42);
+    /// runtime.shutdown(Duration::from_secs(10))?;
+    /// assert_eq!(handle.join().unwrap(), 42);
+    /// assert_eq!(runtime.threads(), 0);
+    /// assert!(queue.try_spawn(|| 43).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What still runs or waits when the time is over. Nothing is lost then: it goes on, and another call waits for it again.
+    /// From this time on, dropping a workqueue does not wait: what is queued on it still runs, as long as the process lives.
+    ///
+    /// From inside an item or a worker's hook, where it would wait for itself: refused, and nothing has happened.
+    ///
+    /// The timeout does not bound the destructors of thread-locals of the runtime's threads: they are waited for however long they take.
+    pub fn shutdown(&self, timeout: Duration) -> Result<(), StillRunning> {
+        self.inner().shut_down(P::now() + timeout)
+    }
+}
+
+impl<P: Platform> Inner<P> {
+    fn shut_down(&self, deadline: Instant) -> Result<(), StillRunning> {
+        if self.is_within() {
+            return Err(StillRunning { from_within: true, ..StillRunning::default() });
+        }
+        // SeqCst: see "the races".
+        self.shutdown.shut.store(1, Ordering::SeqCst);
+        if blocking::<P, _>(|| self.wait_until_empty(deadline) && self.end_threads(deadline)) {
+            self.shutdown.ended.store(1, Ordering::Release);
+            // Who is in the middle of dropping a queue need not wait for what only threads could do.
+            self.services.departures.notify();
+            // Queues that nobody waited for; no worker comes for them any more.
+            self.reap_orphans();
+            return Ok(());
+        }
+        self.shutdown.gave_up.store(1, Ordering::Release);
+        Err(self.still_running())
+    }
+
+    fn wait_until_empty(&self, deadline: Instant) -> bool {
+        loop {
+            let queues = self.live_queues();
+            for queue in &queues {
+                queue.shut();
+            }
+            if !queues.iter().all(|queue| queue.wait_until_empty(deadline)) {
+                return false;
+            }
+            if is_quiet(&queues) {
+                return true;
+            }
+            // An item has queued to a queue that was empty; or an issuer was refused this very moment, and takes back its count.
+            if P::now() >= deadline {
+                return false;
+            }
+            P::sleep(LOOK);
+        }
+    }
+
+    /// Ends every thread; nothing is queued any more. False if they take too long.
+    fn end_threads(&self, deadline: Instant) -> bool {
+        self.tell_to_stop();
+        while self.has_threads() || self.services.alarm.is_alive() || self.timer.is_alive() {
+            if P::now() >= deadline {
+                return false;
+            }
+            P::sleep(LOOK);
+        }
+        // They have nothing left to do but to end.
+        self.join_threads();
+        true
+    }
+
+    fn still_running(&self) -> StillRunning {
+        let queues = self.live_queues();
+        let mut report = StillRunning {
+            // One that goes over from the first count to the second while both are read may be counted twice.
+            threads: (self.threads.load(Ordering::Acquire) + self.leaving.load(Ordering::Acquire))
+                as usize,
+            ..StillRunning::default()
+        };
+        for queue in &queues {
+            let mut waiting = queue.left() as usize;
+            for worker in self.services.table.iter().filter(|worker| worker.is_alive()) {
+                let account = worker.account();
+                // The pointer is compared, not followed: it may be that of a queue that is gone.
+                let serves = queue.links().any(|own| core::ptr::eq(own.account(), account));
+                // A worker serves the link of its last item until it looks for another; no more run than are left.
+                if let (true, Some(function)) = (serves && waiting != 0, worker.function()) {
+                    waiting = waiting.saturating_sub(1);
+                    report.running.push(RunningItem {
+                        queue: queue.name.clone(),
+                        function,
+                        thread: worker.name(),
+                        thread_id: worker.thread.lock().map(P::thread_id),
+                        description: worker.description(),
+                    });
+                }
+            }
+            if waiting != 0 {
+                report.waiting.push(WaitingItems { queue: queue.name.clone(), items: waiting });
+            }
+        }
+        report
+    }
+}
+
+/// Whether nothing is let in, held back or running on any of the queues, all of which are shut, in one moment during the call.
+fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
+    let domains = || queues.iter().flat_map(|queue| queue.domains());
+    // Acquire reads are enough for this order: a thread that sees that an item has ended also sees what that item had queued.
+    let completed: u64 = domains().map(Admission::completed).sum();
+    let inactive: u64 = domains().map(|domain| domain.counts().1).sum();
+    let admitted: u64 = domains().map(|domain| domain.counts().0).sum();
+    inactive == 0 && admitted == completed
+}
+
+/// What a runtime was still busy with when the time for its [shutdown](Runtime::shutdown) was over.
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StillRunning {
+    /// The call came from inside an item or a hook of the runtime, and would have waited for itself. Nothing else is set then.
+    pub from_within: bool,
+    /// The items that run.
+    pub running: Vec<RunningItem>,
+    /// The queues on which items wait, and how many.
+    pub waiting: Vec<WaitingItems>,
+    /// Worker threads that have not ended. Where nothing runs or waits, they are about to, or are in a hook.
+    pub threads: usize,
+}
+
+/// An item that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunningItem {
+    /// Its queue's name.
+    pub queue: String,
+    /// The name of its function.
+    pub function: &'static str,
+    /// The name of the worker's thread.
+    pub thread: String,
+    /// The thread's number in the system's own tools.
+    pub thread_id: Option<u64>,
+    /// What the item says of itself; see [`set_description`](crate::set_description).
+    pub description: String,
+}
+
+/// Items that wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitingItems {
+    /// Their queue's name.
+    pub queue: String,
+    /// How many there are.
+    pub items: usize,
+}
+
+impl fmt::Display for StillRunning {
+    /// One line, and one more for each item that runs and each queue on which items wait.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.from_within {
+            return f.write_str(
+                "an item or hook cannot shut down its own runtime: it would wait for itself; do it from another thread",
+            );
+        }
+        let waiting: usize = self.waiting.iter().map(|queue| queue.items).sum();
+        let (running, threads) = (self.running.len(), self.threads);
+        write!(
+            f,
+            "the runtime could not be shut down in time: {running} running, {waiting} waiting, {threads} threads left"
+        )?;
+        for item in &self.running {
+            write!(f, "\n  workqueue `{}`: {} runs in {}", item.queue, item.function, item.thread)?;
+            if let Some(id) = item.thread_id {
+                write!(f, " (thread {id})")?;
+            }
+            if !item.description.is_empty() {
+                write!(f, ": {}", item.description)?;
+            }
+        }
+        for queue in &self.waiting {
+            write!(f, "\n  workqueue `{}`: {} waiting", queue.queue, queue.items)?;
+        }
+        Ok(())
+    }
+}
+
+nearq_topology::debug_as_display!(StillRunning);
+
+impl std::error::Error for StillRunning {}
+
+#[cfg(test)]
+mod tests;

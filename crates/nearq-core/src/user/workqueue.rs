@@ -1,0 +1,503 @@
+//! [`Workqueue`]: what users queue work on.
+
+mod live;
+mod reading;
+
+use core::future::Future;
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+
+use nearq_platform::{Linux, Platform};
+
+use crate::base::error::Error;
+use crate::home::Home;
+use crate::item::Item;
+use crate::queue::flush::{DrainedQueue, FlushedQueue};
+use crate::queue::{Queue, Way};
+use crate::task;
+use crate::task::join::JoinHandle;
+use crate::task::work::Work;
+use crate::user::set::JoinSet;
+use crate::user::settings::WorkqueueBuilder;
+
+/// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
+/// share the workers of the same pods.
+///
+/// Every attribute can be changed while items are queued and running, and is in effect for the next item: what was
+/// queued before runs where it was queued; nothing is lost, nothing runs twice.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Scope, Workqueue};
+///
+/// let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
+/// let sum = queue.spawn(|| (1..=10).sum::<u32>());
+/// assert_eq!(sum.join().unwrap(), 55);
+/// queue.set_scope(Some(Scope::System))?;
+/// # Ok::<(), nearq::Error>(())
+/// ```
+///
+/// # Dropping it
+/// The drop waits until everything that was queued has run, however long that takes: it blocks the thread. If one of the queue's own items
+/// drops it, nothing waits, and the queue is kept until it is empty.
+///
+/// In an async task, the drop blocks the task's thread. Await [`drained`](Self::drained) first; a queue that is empty is dropped at once.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// # let tasks = nearq::Workqueue::builder("tasks").build()?;
+/// use nearq::Workqueue;
+///
+/// let task = async {
+///     let queue = Workqueue::builder("of a task").build()?;
+///     queue.spawn(|| std::thread::sleep(std::time::Duration::from_millis(20)));
+///     queue.drained().await?;
+///     drop(queue);
+///     Ok::<(), nearq::Error>(())
+/// };
+/// # tasks.spawn_future(task).join()??;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A time-out around `drained` gives up the wait of `drained` alone: the drop that follows waits for the same items. To give up for good,
+/// have the queue on a runtime of its own, and end that with [`Runtime::shutdown`](crate::Runtime::shutdown). After its time-out no drop
+/// waits.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Runtime;
+/// use std::{sync::mpsc, time::Duration};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let queue = runtime.workqueue("stuck").build_in()?;
+/// let (sender, receiver) = mpsc::channel::<()>();
+/// queue.spawn(move || receiver.recv());
+/// let error = runtime.shutdown(Duration::from_millis(10)).unwrap_err();
+/// assert_eq!(error.running.len(), 1);
+/// drop(queue);
+/// drop(runtime);
+/// # drop(sender);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Workqueue<P: Platform = Linux> {
+    /// Always there; an `Option` so that `drop` can hand it over.
+    queue: Option<Arc<Queue<P>>>,
+}
+
+impl Workqueue<Linux> {
+    /// Settings of a new queue on the process-wide runtime.
+    pub fn builder(name: impl Into<String>) -> WorkqueueBuilder {
+        WorkqueueBuilder::new(name.into(), None)
+    }
+}
+
+impl<P: Platform> Workqueue<P> {
+    /// The handle of a new queue.
+    pub(crate) fn of(queue: Arc<Queue<P>>) -> Self {
+        Workqueue { queue: Some(queue) }
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Queue<P>> {
+        match &self.queue {
+            Some(queue) => queue,
+            None => unreachable!("taken by drop only"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn inside(&self) -> &Queue<P> {
+        self.shared()
+    }
+
+    // ---- queueing ----------------------------------------------------------------------------------------
+
+    /// Queues `work` for the pod of the CPU that the caller runs on. False if it is pending already: then it stays
+    /// where it is. Takes no lock and allocates nothing. See [`Work`] for what is visible to the execution.
+    ///
+    /// False as well where the item is [disabled](Work::disable); and where the queue is being [drained](Self::drain) and the
+    /// caller is not one of its own items, or the runtime was [shut down](crate::Runtime::shutdown) and the caller is not one of the
+    /// runtime's: that is reported once a queue, and [`try_queue`](Self::try_queue) tells it apart.
+    #[inline]
+    pub fn queue(&self, work: &Work<P>) -> bool {
+        self.inside().queue(work.item())
+    }
+
+    /// As [`queue`](Self::queue), with an error where the item is refused: false means that it is pending already.
+    ///
+    /// # Errors
+    /// The item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; the queue is being
+    /// [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut down](crate::Runtime::shutdown), and
+    /// the
+    /// caller is not one of the runtime's.
+    pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
+        self.inside().try_queue(work.item())
+    }
+
+    /// As [`try_queue`](Self::try_queue), for the pod of `cpu`.
+    ///
+    /// # Errors
+    /// The machine has no such CPU; or as [`try_queue`](Self::try_queue).
+    pub fn queue_on(&self, cpu: usize, work: &Work<P>) -> Result<bool, Error> {
+        self.inside().queue_on(work.item(), |places| places.cpu(cpu))
+    }
+
+    /// As [`try_queue`](Self::try_queue), for the pod of a CPU of `node`: the caller's if it is there, else the node's first.
+    ///
+    /// # Errors
+    /// The machine has no such node, or the node has no CPU; or the queue is a per-CPU one, whose items go to CPUs; or as
+    /// [`try_queue`](Self::try_queue).
+    pub fn queue_on_node(&self, node: usize, work: &Work<P>) -> Result<bool, Error> {
+        if self.is_per_cpu() {
+            return Err(Error::PerCpu("a node"));
+        }
+        self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
+    }
+
+    /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is pending
+    /// already, on a timer or on a queue, or disabled, or the runtime was [shut down](crate::Runtime::shutdown), which is reported once
+    /// a queue;
+    /// [`queue_delayed_on`](Self::queue_delayed_on) tells these apart. A delay of zero queues it at once, without a timer.
+    ///
+    /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
+    /// [`Workqueue::flush`](Self::flush) do not wait for it. When the queue is dropped, items that wait on a timer for it are taken off
+    /// it a little later: they do not run, and are not pending any more. If nobody else has such an item, what it captured is dropped then, by
+    /// a thread for that, `nq/drop`. There are four of these at most in a runtime: destructors that wait for each other must not be more. An
+    /// item that finds its queue draining does not run either; that is warned of.
+    ///
+    /// Where the system refuses the thread that waits for deadlines, each thread that waits for work tries again, as do the runtime's other
+    /// threads. If the runtime has none, the item waits until somebody waits for work, or asks for the item ([`Work::is_pending`]).
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let queue = Workqueue::builder("example").build()?;
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// let work = Work::new(move |_: &Work| sender.send(Instant::now()).unwrap());
+    /// let begin = Instant::now();
+    /// assert!(queue.queue_delayed(&work, Duration::from_millis(5)));
+    /// assert!(receiver.recv()? - begin >= Duration::from_millis(5));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn queue_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
+        self.shared().queue_delayed(work.item(), P::current_cpu(), delay)
+    }
+
+    /// As [`queue_delayed`](Self::queue_delayed), for the pod of `cpu`.
+    ///
+    /// # Errors
+    /// The machine has no such CPU; the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or
+    /// the runtime was [shut down](crate::Runtime::shutdown). Where the delay is zero, also as [`try_queue`](Self::try_queue).
+    pub fn queue_delayed_on(
+        &self,
+        cpu: usize,
+        work: &Work<P>,
+        delay: Duration,
+    ) -> Result<bool, Error> {
+        let cpu = self.shared().layout().places.cpu(cpu)?;
+        self.shared().try_queue_delayed(work.item(), cpu, delay)
+    }
+
+    /// Has `work` queued when `delay` has passed from now, in place of the queueing that is there: false if it was idle, true if it
+    /// was pending, on a timer or on a queue, of this queue or another. A delay of zero queues it at once, at the end of the
+    /// queue. A disabled item stays idle.
+    pub fn modify_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
+        self.shared().modify_delayed(work.item(), P::current_cpu(), delay)
+    }
+
+    /// Undoes one [`Work::disable`], and queues the item if that was the last; true if it was, and the item is queued
+    /// for it.
+    ///
+    /// # Panics
+    /// If there was no `disable` to undo.
+    pub fn enable_and_queue(&self, work: &Work<P>) -> bool {
+        work.enable() && self.queue(work)
+    }
+
+    /// Queues a closure that runs once. Dropping the handle lets it go on by itself.
+    ///
+    /// [`join_set`](Self::join_set) joins many in the order in which they end, [`scope`](Self::scope) takes closures that
+    /// borrow, [`spawn_future`](Self::spawn_future) futures.
+    ///
+    /// Where the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and
+    /// joining the handle says so. That is reported once a queue.
+    ///
+    /// Workers block the signals that the thread blocked that built the runtime ([`Work`] says more).
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        closure: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = task::new(closure);
+        self.send_here(item);
+        handle
+    }
+
+    /// As [`spawn`](Self::spawn), with an error where the closure is refused: it has been dropped then.
+    ///
+    /// # Errors
+    /// As [`try_queue`](Self::try_queue).
+    pub fn try_spawn<T: Send + 'static>(
+        &self,
+        closure: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<JoinHandle<T, P>, Error> {
+        let (item, handle) = task::new(closure);
+        if self.inside().send_by(item, P::current_cpu(), Way::New) {
+            return Ok(handle);
+        }
+        Self::refuse(item);
+        Err(self.inside().refusal())
+    }
+
+    /// Ends a task that the queue, which drains, has refused.
+    #[cold]
+    fn refuse(item: NonNull<Item<P>>) {
+        // SAFETY: made a moment ago, and not queued; its handle is alive.
+        unsafe { (item.as_ref().table().refuse)(item) };
+    }
+
+    /// Queues a future, which the workers poll. Dropping the handle lets it go on by itself.
+    ///
+    /// Each wake queues it again, for the pod of the CPU that the waker runs on, at the end of what waits there: a future that
+    /// wakes itself without end lets others run. It is never polled twice at once, and no wake is lost; what the waker wrote is
+    /// visible to the poll. It may be woken from any thread, also after it has ended. No wake allocates.
+    /// It counts under [`max_active`](WorkqueueBuilder::max_active) while it is queued or polled, not while it waits for a wake.
+    ///
+    /// Its panic is the joiner's ([`JoinError::Panicked`](crate::JoinError)). It is dropped by the worker that polled it last.
+    ///
+    /// **Dropping the queue** drains it: futures that are queued are polled, and so are those that are woken by what still runs on
+    /// the queue. A future that waits for a wake from elsewhere does not hold up the drop; that wake cancels it, whenever it comes:
+    /// the future is dropped in the thread that wakes it, and `join` says [`Cancelled`](crate::JoinError::Cancelled).
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("async").build()?;
+    /// let first = queue.spawn(|| 20);
+    /// let sum = queue.spawn_future(async move { first.await.unwrap() + 1 });
+    /// assert_eq!(sum.join().unwrap(), 21);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn spawn_future<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = crate::task::future::owned(task::Alone, self.route(), future);
+        self.send_here(item);
+        handle
+    }
+
+    /// As [`spawn`](Self::spawn), of a closure that is at [home](Home) there, whatever the queue's home is. A per-CPU queue does not heed
+    /// it.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Home, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("tables").build()?;
+    /// let home = Home::pick()?;
+    /// assert_eq!(queue.spawn_at(&home, || 2 + 3).join().unwrap(), 5);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn spawn_at<T: Send + 'static>(
+        &self,
+        home: &Home<P>,
+        closure: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = task::new(closure);
+        self.send_home(home, item);
+        handle
+    }
+
+    /// As [`spawn_future`](Self::spawn_future), of a future that is at [home](Home) there, whoever wakes it.
+    pub fn spawn_future_at<T: Send + 'static>(
+        &self,
+        home: &Home<P>,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        let (item, handle) = crate::task::future::owned(task::Alone, self.route(), future);
+        self.send_home(home, item);
+        handle
+    }
+
+    fn send_home(&self, home: &Home<P>, item: NonNull<Item<P>>) {
+        // SAFETY: made a moment ago, with a handle, and nobody else knows of it.
+        unsafe { item.as_ref() }.attachment.give_home(home.clone());
+        self.send_here(item);
+    }
+
+    /// An empty set of closures and futures, which run on this queue and are joined in the order in which they end.
+    pub fn join_set<T: Send + 'static>(&self) -> JoinSet<'_, T, P> {
+        JoinSet::new(self)
+    }
+
+    /// Sends a new task on its way.
+    pub(crate) fn send_here(&self, item: NonNull<Item<P>>) {
+        if !self.inside().send_by(item, P::current_cpu(), Way::New) {
+            Self::refuse(item);
+            self.inside().warn_refused();
+        }
+    }
+
+    /// Whether the caller is within an item of this queue.
+    pub(crate) fn is_served_here(&self) -> bool {
+        crate::queue::serves::<P>(self.inside())
+    }
+
+    /// The way of a future that is woken.
+    pub(crate) fn route(&self) -> Weak<Queue<P>> {
+        Arc::downgrade(self.shared())
+    }
+
+    /// Queues closures that borrow, and waits until all have ended. What they wrote is visible then.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("scope").build()?;
+    /// let mut halves = [0, 0];
+    /// queue.scope(|scope| {
+    ///     for (number, half) in halves.iter_mut().enumerate() {
+    ///         scope.spawn(move || *half = number + 1);
+    ///     }
+    /// });
+    /// assert_eq!(halves, [1, 2]);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// In a worker, another worker takes this one's place meanwhile.
+    ///
+    /// **Within an item of the same queue** the item keeps its place under [`max_active`](WorkqueueBuilder::max_active), so it may
+    /// be that none is left for the closures. Such a scope runs those that no worker has started itself, in the item's place, in
+    /// the order in which they were spawned: it comes to an end whatever the limit is, also on a queue that runs one item at a
+    /// time. Items of two queues that each enter a scope on the other one can still wait for each other.
+    ///
+    /// # Panics
+    /// With the panic of `f`, or else of the first closure that panicked, after all have ended. Where the queue is being
+    /// [drained](Self::drain), and the caller is not one of its own items: with the text of [`Error::Draining`].
+    pub fn scope<'env, R>(
+        &self,
+        f: impl for<'scope> FnOnce(&'scope crate::user::scope::Scope<'scope, 'env, P>) -> R,
+    ) -> R {
+        crate::user::scope::scope(self, f)
+    }
+
+    // ---- waiting -----------------------------------------------------------------------------------------
+
+    /// Waits until everything that was queued on this queue before the call has ended, also what waits because of the limit.
+    /// What is queued later goes its way meanwhile and is not waited for. Returns at once, within a microsecond, where nothing
+    /// is left. What the items wrote is visible to the caller.
+    ///
+    /// A queueing that is still going on in another thread may be missed. Items that wait for a time of their own are not waited
+    /// for. In a worker, another worker takes this one's place meanwhile.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::sync::Arc;
+    ///
+    /// let queue = Workqueue::builder("flushed").build()?;
+    /// let count = Arc::new(AtomicU32::new(0));
+    /// for _ in 0..10 {
+    ///     let count = Arc::clone(&count);
+    ///     queue.spawn(move || count.fetch_add(1, Ordering::Relaxed));
+    /// }
+    /// queue.flush()?;
+    /// assert_eq!(count.load(Ordering::Relaxed), 10);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself. Circles over several queues are
+    /// not found: an item that flushes another queue, one of whose items flushes this one, waits for ever.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.inside().flush()
+    }
+
+    /// As [`flush`](Self::flush), as a future: it waits for what was queued before its first poll.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush), by the item in which it is polled. A future that was spawned on the queue may flush it: it does
+    /// not count as running while it waits.
+    pub fn flushed(&self) -> FlushedQueue<'_, P> {
+        FlushedQueue::new(self.inside())
+    }
+
+    /// Waits until the queue is empty, and refuses meanwhile what does not come from one of its own running items: these may go
+    /// on queueing each other until they are done. Several threads may drain at once; the queue refuses until the last of them
+    /// has ended. Afterwards it works again. What the items wrote is visible to the caller.
+    ///
+    /// Where it takes longer than 10 s, the platform's warning says how many items are left; again after 100 s and 1000 s.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Error, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("drained").build()?;
+    /// let last = queue.spawn(|| 5);
+    /// queue.drain()?;
+    /// assert!(last.is_finished());
+    /// assert_eq!(queue.spawn(|| 6).join().unwrap(), 6);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself.
+    pub fn drain(&self) -> Result<(), Error> {
+        self.inside().drain()
+    }
+
+    /// As [`drain`](Self::drain), as a future: from its first poll until it is done or dropped. It warns only when it is
+    /// polled.
+    ///
+    /// Where it is dropped before it is done, as by a time-out, the items go on, and [the drop of the queue](Workqueue#dropping-it)
+    /// waits for them.
+    ///
+    /// # Errors
+    /// As [`drain`](Self::drain), by the item in which it is polled; also in a future that was spawned on the queue.
+    pub fn drained(&self) -> DrainedQueue<'_, P> {
+        DrainedQueue::new(self.inside())
+    }
+}
+
+impl<P: Platform> Drop for Workqueue<P> {
+    fn drop(&mut self) {
+        let Some(queue) = self.queue.take() else { return };
+        queue.gate.close();
+        queue.abandon_delays();
+        // Goes last, and waits for the runtime's threads if it is the last one.
+        let runtime = queue.runtime().clone();
+        if crate::queue::serves::<P>(Arc::as_ptr(&queue)) {
+            // One of its own items drops it; waiting for that item would be waiting for ourselves.
+            runtime.inner().adopt(queue);
+            return;
+        }
+        if runtime.inner().has_given_up() && !runtime.inner().has_ended() {
+            // Its owner has waited for as long as it wants to. A worker drops the queue when it is empty; we do if it is so now.
+            queue.shut();
+            runtime.inner().adopt(queue);
+            runtime.inner().reap_orphans();
+            return;
+        }
+        queue.end();
+        if let Some(rescuer) = queue.rescuer() {
+            rescuer.end(true);
+        }
+        drop(queue);
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for Workqueue<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Workqueue")
+            .field("name", &self.name())
+            .field("scope", &self.scope_in_words())
+            .field("max_active", &self.max_active())
+            .finish()
+    }
+}

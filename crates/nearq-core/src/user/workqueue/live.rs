@@ -1,0 +1,145 @@
+//! A workqueue's attributes and limits, changed while items are queued and run.
+
+use core::time::Duration;
+
+use nearq_platform::Platform;
+use nearq_topology::{CpuSet, Scope};
+
+use super::Workqueue;
+use crate::base::error::Error;
+use crate::home::{Home, QueueMemory};
+use crate::layout::attributes::Attributes;
+use crate::user::settings::change_of_bounds;
+
+impl<P: Platform> Workqueue<P> {
+    /// Changes several attributes at once: those that the closure changes, which is given what is set now. It may use the queue. Where
+    /// somebody else changes one of them meanwhile, the later change stands.
+    ///
+    /// # Errors
+    /// One of them cannot be carried out, or cannot be chosen for this kind of queue; nothing is changed then.
+    pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
+        self.inside().change(change)
+    }
+
+    /// Changes the scope; `None` follows the runtime's default.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_scope(&self, scope: impl Into<Option<Scope>>) -> Result<(), Error> {
+        let scope = scope.into();
+        self.change(|attributes| attributes.scope = scope)
+    }
+
+    /// Changes whether workers may leave their pod.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_strict(&self, strict: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.strict = strict)
+    }
+
+    /// Changes whether items run on the CPU that queued them.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_localize(&self, localize: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.localize = localize)
+    }
+
+    /// Changes whether other pods' workers help.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_helping(&self, helping: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.helping = helping)
+    }
+
+    /// Changes whether the scope is heeded.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_affinity(&self, affinity: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.affinity = affinity)
+    }
+
+    /// Changes the CPUs that items may run on; `None` is all that the process may use.
+    ///
+    /// # Errors
+    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use; or the queue is a per-CPU
+    /// one.
+    pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
+        let cpus = cpus.into();
+        self.change(|attributes| attributes.cpumask = cpus)
+    }
+
+    /// Changes the workers' nice value.
+    ///
+    /// # Errors
+    /// It is not between -20 and 19.
+    pub fn set_nice(&self, nice: i32) -> Result<(), Error> {
+        self.change(|attributes| attributes.nice = nice)
+    }
+
+    /// Changes whether the workers run only when nothing else wants the CPU; see [`WorkqueueBuilder::idle`](crate::WorkqueueBuilder::idle).
+    ///
+    /// # Errors
+    /// None; as the other attributes' functions.
+    pub fn set_idle(&self, idle: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.idle = idle)
+    }
+
+    /// Changes how long a worker runs in one go; `None` is the system's own. See [`WorkqueueBuilder::slice`](crate::WorkqueueBuilder::slice).
+    ///
+    /// # Errors
+    /// It is not between 0.1 and 100 ms.
+    pub fn set_slice(&self, slice: impl Into<Option<Duration>>) -> Result<(), Error> {
+        let slice = slice.into();
+        self.change(|attributes| attributes.slice = slice)
+    }
+
+    /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning. In effect
+    /// when it returns: a higher limit lets in what waits, a lower one lets nothing in until enough has ended.
+    ///
+    /// A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not bring it back.
+    ///
+    /// # Errors
+    /// The queue is an ordered one.
+    pub fn set_max_active(&self, items: usize) -> Result<(), Error> {
+        self.change_limit(Some(items), None)
+    }
+
+    /// Changes how many items may be active on each node whatever its share of the limit is.
+    ///
+    /// # Errors
+    /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU or an ordered one: those do not count by
+    /// node.
+    pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
+        self.change_limit(None, Some(items))
+    }
+
+    /// Changes where items are at home that have no home of their own; `None` is nowhere. In effect for the next item.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) -> Result<(), Error> {
+        self.inside().set_home(home.into())
+    }
+
+    /// Changes where the memory comes from that items touch first; in effect for the next item.
+    ///
+    /// # Errors
+    /// The queue is a per-CPU one.
+    pub fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
+        self.inside().set_memory(memory)
+    }
+
+    fn change_limit(
+        &self,
+        max_active: Option<usize>,
+        min_active: Option<usize>,
+    ) -> Result<(), Error> {
+        let queue = self.inside();
+        let change = change_of_bounds(self.runtime(), queue.kind, max_active, min_active)?;
+        queue.change_bounds(change)
+    }
+}

@@ -1,0 +1,132 @@
+//! What a workqueue tells of itself.
+
+use nearq_platform::Platform;
+use nearq_topology::CpuSet;
+
+use crate::home::{Home, QueueMemory};
+use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::domain::DomainLimit;
+use crate::limit::link::LinkStatistics;
+use crate::queue::runtime::Runtime;
+use crate::user::workqueue::Workqueue;
+
+impl<P: Platform> Workqueue<P> {
+    /// The queue's name.
+    pub fn name(&self) -> &str {
+        &self.inside().name
+    }
+
+    /// The runtime that the queue is on.
+    pub fn runtime(&self) -> &Runtime<P> {
+        self.inside().runtime()
+    }
+
+    /// Whether it is a [per-CPU queue](crate::WorkqueueBuilder::per_cpu).
+    pub fn is_per_cpu(&self) -> bool {
+        self.inside().kind == Kind::PerCpu
+    }
+
+    /// Whether it is an [ordered queue](crate::WorkqueueBuilder::ordered).
+    pub fn is_ordered(&self) -> bool {
+        self.inside().kind == Kind::Ordered
+    }
+
+    /// Whether [`Runtime::freeze`] holds its items back.
+    pub fn is_freezable(&self) -> bool {
+        self.inside().nature.freezable
+    }
+
+    /// Whether it has a [rescuer](crate::WorkqueueBuilder::rescuer).
+    pub fn has_rescuer(&self) -> bool {
+        self.inside().rescuer().is_some()
+    }
+
+    /// Where items are at home that have no home of their own.
+    pub fn home(&self) -> Option<Home<P>> {
+        self.inside().home()
+    }
+
+    /// Where the memory comes from that items touch first.
+    pub fn memory(&self) -> QueueMemory {
+        self.inside().memory()
+    }
+
+    /// The attributes as they were set.
+    pub fn attributes(&self) -> Attributes {
+        self.inside().attributes()
+    }
+
+    /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
+    /// affinity is off, `per-cpu` of a per-CPU queue, `ordered` of an ordered one.
+    pub fn scope_in_words(&self) -> String {
+        self.inside().scope_in_words()
+    }
+
+    /// The CPUs that items may run on now: the mask within what the process may use, or all of that if nothing is left.
+    pub fn effective_cpumask(&self) -> CpuSet {
+        self.inside().layout().effective
+    }
+
+    /// The nice value that the queue's workers really have: the one that was set, or the nearest that is allowed. 19 with
+    /// [`idle`](crate::WorkqueueBuilder::idle).
+    ///
+    /// Known from the worker of that nice value that was started last, of whatever queue. Before there was one it is what the caller
+    /// could have for itself: the limit `RLIMIT_NICE` and a try, which leaves the caller as it was.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("urgent").highpri().build()?;
+    /// if queue.effective_nice() > -20 {
+    ///     eprintln!("not as urgent as asked for: nice {}", queue.effective_nice());
+    /// }
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn effective_nice(&self) -> i32 {
+        self.inside().effective_nice()
+    }
+
+    /// The pods in effect: their CPUs, in the order of their first CPU.
+    pub fn pods(&self) -> Vec<CpuSet> {
+        self.inside().layout().pools.into_iter().map(|pool| pool.pod).collect()
+    }
+
+    /// What has happened, by pool; pools of earlier attributes included. No number ever goes back. Costs the workers nothing.
+    pub fn statistics(&self) -> Vec<LinkStatistics> {
+        self.inside().statistics()
+    }
+
+    /// How many items may be on pools or running at once, as it was set; see
+    /// [`WorkqueueBuilder::max_active`](crate::WorkqueueBuilder::max_active).
+    pub fn max_active(&self) -> usize {
+        self.inside().bounds().max_active
+    }
+
+    /// How many items may be active on each node at least; see [`WorkqueueBuilder::min_active`](crate::WorkqueueBuilder::min_active).
+    pub fn min_active(&self) -> usize {
+        self.inside().bounds().min_active
+    }
+
+    /// How the limit stands in each of the domains in which it is counted, in the order of their numbers. Domains that the queue
+    /// does not use any more are there as well. The numbers are read one after the other while items come and go.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("limited").max_active(16).build()?;
+    /// for row in queue.limits() {
+    ///     println!("{} (CPUs {}): {} of {}, {} wait", row.domain, row.cpus, row.active, row.limit, row.inactive);
+    /// }
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn limits(&self) -> Vec<DomainLimit> {
+        self.inside().limits()
+    }
+
+    /// Items that wait because of the limit.
+    pub fn inactive(&self) -> usize {
+        self.inside().inactive()
+    }
+}
