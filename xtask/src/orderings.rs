@@ -83,8 +83,8 @@ fn has_fence(text: &str) -> bool {
 
 /// How the tests find it: first those of the file's own module.
 fn find(copy: &Copy, file: &str, text: &str, weak: &str) -> Result<String, String> {
-    let module = file[SOURCES.len() + 1..].trim_end_matches(".rs").split('/').next();
-    let module = format!("{}::", module.unwrap_or_default());
+    let module = file[SOURCES.len() + 1..].trim_end_matches(".rs").replace('/', "::");
+    let module = format!("{module}::");
     let tests = |more: &[&str]| {
         let always = ["-p", "nearq-core", "--lib"];
         let mistake = Mistake {

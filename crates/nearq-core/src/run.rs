@@ -28,7 +28,7 @@ use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
 use crate::item::stamp::Stamp;
 use crate::item::stand_in::{self, Arrived};
-use crate::item::{Executed, Item, Started};
+use crate::item::{Executed, Item, ItemTable, Started};
 use crate::limit::kicker;
 use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
 use crate::pool::Pool;
@@ -117,6 +117,20 @@ pub(crate) fn run<P: Platform>(
         worker.thread.lock().take_if(|thread| *thread == P::current_thread());
     }
     ended == Ran::Retired
+}
+
+/// Runs an item that is counted on that link.
+///
+/// # Safety
+/// The item's `RUNNING` is the caller's, and the table is the item's own. The item may be gone afterwards.
+#[inline(always)]
+unsafe fn execute<P: Platform>(
+    served: &Link<P>,
+    item: NonNull<Item<P>>,
+    table: &'static ItemTable<P>,
+) -> Executed {
+    // SAFETY: as the caller says.
+    crate::queue::points::run(served, item.as_ptr(), table, || unsafe { (table.execute)(item) })
 }
 
 impl<'a, P: Platform> Runner<'a, P> {
@@ -351,14 +365,12 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         self.worker.set_running(table);
         self.context.executing.item.set(item.as_ptr().cast());
-        // SAFETY: the item's RUNNING is ours, and the table is the item's own.
-        let execute = || unsafe { (table.execute)(item) };
-        let execute = || crate::queue::points::run(served, item.as_ptr(), table, execute);
-        let manner = served.manner();
-        let executed = if manner == 0 {
-            execute()
+        let executed = if served.manner() == 0 {
+            // SAFETY: the item's RUNNING is ours, and the table is the item's own.
+            unsafe { execute(served, item, table) }
         } else {
-            self.run_in_manner(manner, served, header, execute)
+            // SAFETY: as above.
+            unsafe { self.run_in_manner(served, item, table) }
         };
         if self.context.look_after.take() && self.look_after(item, executed) == Ran::Forked {
             return Ran::Forked;
@@ -374,30 +386,37 @@ impl<'a, P: Platform> Runner<'a, P> {
         Ran::Here
     }
 
-    /// Calls `execute`, which runs the item, where that is not done in the usual way.
+    /// As [`execute`], where the item is not run in the usual way.
+    ///
+    /// # Safety
+    /// As there.
     #[inline(never)]
-    fn run_in_manner(
+    unsafe fn run_in_manner(
         &mut self,
-        manner: u32,
         served: &Link<P>,
-        item: &Item<P>,
-        execute: impl FnOnce() -> Executed,
+        item: NonNull<Item<P>>,
+        table: &'static ItemTable<P>,
     ) -> Executed {
-        let stamp = item.stamp();
+        let manner = served.manner();
+        // SAFETY: RUNNING keeps it alive until it is executed.
+        let header = unsafe { item.as_ref() };
+        let stamp = header.stamp();
         if manner & LOCALIZE != 0 {
-            self.place.localize::<P>(item.spot().cpu());
+            self.place.localize::<P>(header.spot().cpu());
         }
+        // SAFETY: as the caller says; one of these is called, once.
+        let execute = || unsafe { execute(served, item, table) };
         let execute = || {
             if manner & INTENSIVE == 0 { execute() } else { context::blocking::<P, _>(execute) }
         };
         let execute = || {
             if cfg!(feature = "observe") && manner & OBSERVED != 0 && stamp != Stamp::NONE {
-                served.time(item, item.table(), stamp, execute)
+                served.time(header, table, stamp, execute)
             } else {
                 execute()
             }
         };
-        if manner & HOMED != 0 { self.run_at_home(served, item, execute) } else { execute() }
+        if manner & HOMED != 0 { self.run_at_home(served, header, execute) } else { execute() }
     }
 
     /// The item has described itself, or it has forked and this is the child. There, nothing of the pool, the entry or the

@@ -69,8 +69,8 @@ impl<P: Platform> Rescuer<P> {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        // SeqCst: nothing else is to be ordered; the parker's permit brings it.
-        self.stopped.load(Ordering::SeqCst) != 0
+        // Acquire: pairs with the release in `end`. That it is seen at all, the parker's permit sees to.
+        self.stopped.load(Ordering::Acquire) != 0
     }
 
     /// Whether its thread runs an item that is counted there.
@@ -88,7 +88,7 @@ impl<P: Platform> Rescuer<P> {
         let handle = worker.and_then(|worker| worker.handle.lock().take());
         let within =
             worker.is_some_and(|worker| *worker.thread.lock() == Some(P::current_thread()));
-        self.stopped.store(1, Ordering::SeqCst);
+        self.stopped.store(1, Ordering::Release);
         self.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
         drop(turn);
         if let Some(worker) = worker {

@@ -154,6 +154,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// the waiting begins, and all items that have a place of that limit would wait like that. In the child of a fork, what was spawned
     /// before and had not ended is the parent's and is
     /// [`Cancelled`](JoinError::Cancelled) here.
+    #[inline]
     pub fn join(self) -> Result<T, JoinError> {
         // Acquire: the result.
         let word = self.state().load(Ordering::Acquire);
