@@ -91,8 +91,8 @@ mod tests {
     #[test]
     fn the_program_is_found_in_what_cargo_prints() {
         let text = "{\"reason\":\"compiler-artifact\",\"executable\":null}\n\
-                    {\"reason\":\"compiler-artifact\",\"executable\":\"/t/examples/slice_cost\"}\n\
+                    {\"reason\":\"compiler-artifact\",\"executable\":\"/t/examples/item_cost\"}\n\
                     {\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(executable(text), Some("/t/examples/slice_cost".into()));
+        assert_eq!(executable(text), Some("/t/examples/item_cost".into()));
     }
 }

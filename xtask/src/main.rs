@@ -16,7 +16,6 @@ mod listing;
 mod metadata;
 mod mistakes;
 mod orderings;
-mod slice;
 mod sources;
 
 use std::process::ExitCode;
@@ -33,8 +32,7 @@ usage: cargo xtask CHECK
   listing    the public interface is what .ci/interface records, item by item; with --write, it is written there (needs the nightly
              toolchain, and `cargo run -p xtask --features listing -- listing`)
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
-  orderings  the models find it where a file's SeqCst orderings are weakened, or .ci/orderings says why not; FILE...: only these
-  slice      the platform costs at most 2 % more instructions than code written for Linux by hand (needs valgrind)";
+  orderings  the models find it where a file's SeqCst orderings are weakened, or .ci/orderings says why not; FILE...: only these";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -52,7 +50,6 @@ fn main() -> ExitCode {
         ["listing", "--write"] => listing::check(true),
         ["mistakes", names @ ..] => mistakes::check(names),
         ["orderings", files @ ..] => orderings::check(files),
-        ["slice"] => slice::check(),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

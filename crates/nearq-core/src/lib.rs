@@ -48,9 +48,6 @@ mod pool;
 mod queue;
 mod run;
 mod runtime;
-#[cfg(any(test, feature = "slice"))]
-#[doc(hidden)]
-pub mod slice;
 mod task;
 mod timer;
 mod user;
@@ -73,7 +70,7 @@ pub use runtime::report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit}
 pub use task::join::JoinHandle;
 pub use task::waiting::Flushed;
 pub use task::work::Work;
-pub use user::at_home::{AtHome, AtHomeForGood};
+pub use user::at_home::AtHome;
 pub use user::builder::RuntimeBuilder;
 #[doc(hidden)]
 pub use user::default::attend_default;

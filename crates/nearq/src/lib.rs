@@ -61,9 +61,9 @@ pub mod metrics {
     };
 }
 pub use nearq_core::{
-    Activity, AtHome, AtHomeForGood, Attributes, BorrowScope, BusyWorker, CpuSet, Domain,
-    DomainLimit, DrainedQueue, Error, Flushed, FlushedQueue, Home, HomeChoice, InHand, JoinError,
-    JoinHandle, JoinNext, JoinSet, LinkStatistics, NoHome, NodeHomes, Panic, PoolInfo, PoolThreads,
+    Activity, AtHome, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit,
+    DrainedQueue, Error, Flushed, FlushedQueue, Home, HomeChoice, InHand, JoinError, JoinHandle,
+    JoinNext, JoinSet, LinkStatistics, NoHome, NodeHomes, Panic, PoolInfo, PoolThreads,
     QueueHandle, QueueMemory, Registered, Residency, RunningItem, RunningNow, Runtime,
     RuntimeBuilder, Scope, Stall, StillRunning, ThreadLimit, TimeClass, Times, Timing, TraceEvent,
     TraceKind, Tracer, WaitingItems, WaitingNow, Weights, Work, WorkerInfo, WorkerState, Workqueue,

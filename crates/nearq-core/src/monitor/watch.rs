@@ -226,7 +226,7 @@ impl<P: Platform> Watcher<P> {
         if seen.item != item {
             (seen.item, seen.since, seen.burst, seen.hog) = (item, now, cpu_time, false);
         }
-        let asks = if used * 8 >= passed * 7 && !worker.take_hint() {
+        let asks = if used * 8 >= passed * 7 {
             seen.doing = Doing::Runs;
             Asks::Nothing
         } else if !seen.ran {

@@ -252,13 +252,6 @@ impl<P: Platform> Alarm<P> {
         self.parker.park(until);
     }
 
-    /// Has it look now, if it is armed.
-    pub(crate) fn hurry(&self) {
-        if self.armed.load(Ordering::SeqCst) == ARMED {
-            self.parker.unpark();
-        }
-    }
-
     /// Wakes its thread, if there is one, so that it sees what is left to try.
     pub(crate) fn wake(&self) {
         self.parker.unpark();

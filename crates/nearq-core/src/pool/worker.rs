@@ -72,8 +72,6 @@ pub(crate) struct Worker<P: Platform> {
     account: P::AtomicPtr<Account<P>>,
     /// Whether it has a place of its level: it runs items or looks for some.
     placed: P::AtomicU32,
-    /// Whether somebody has said that it sleeps, since the monitor looked.
-    hint: P::AtomicU32,
     /// What the monitor has counted of it and it has not passed on to its link: see [`Counted`].
     counted: [P::AtomicU32; 2],
     /// The table of the item that runs, or ran last in this batch; null between batches.
@@ -109,7 +107,6 @@ impl<P: Platform> Worker<P> {
             loaded: P::AtomicU32::new(0),
             account: P::AtomicPtr::new(core::ptr::null_mut()),
             placed: P::AtomicU32::new(0),
-            hint: P::AtomicU32::new(0),
             counted: core::array::from_fn(|_| P::AtomicU32::new(0)),
             running: P::AtomicPtr::new(core::ptr::null_mut()),
             home: P::AtomicU32::new(0),
@@ -286,16 +283,6 @@ impl<P: Platform> Worker<P> {
     /// Whether it has a place of its level, as far as one can tell from outside.
     pub(crate) fn is_placed(&self) -> bool {
         self.placed.load(Ordering::Relaxed) != 0
-    }
-
-    /// Somebody knows that it sleeps.
-    pub(crate) fn hint(&self) {
-        self.hint.store(1, Ordering::Relaxed);
-    }
-
-    /// Whether somebody has said that it sleeps. By the monitor.
-    pub(crate) fn take_hint(&self) -> bool {
-        self.hint.load(Ordering::Relaxed) != 0 && self.hint.swap(0, Ordering::Relaxed) != 0
     }
 
     /// Counts something that its item did. By the monitor, which may not touch the link: that may be gone.

@@ -16,7 +16,6 @@ use crate::home::Homes;
 use crate::layout::attributes::Surroundings;
 use crate::pool::alarm::Alarm;
 use crate::pool::services::Services;
-use crate::pool::worker::Worker;
 use crate::runtime::config::Beginning;
 use crate::runtime::{Core, KnownQueue, nanos};
 use crate::timer::Timer;
@@ -223,20 +222,6 @@ impl<P: Platform> Runtime<P> {
     /// The functions that used the CPU of a per-CPU pool for too long while others waited for it, and how often, most often first.
     pub fn cpu_hogs(&self) -> Vec<(&'static str, u64)> {
         self.inner.hogs.list()
-    }
-
-    /// Somebody who knows what threads do (a program that the kernel calls when it switches them, say) tells that the thread has
-    /// fallen asleep, by its number in the system's own tools. If it is a worker, and work waits, another one takes its place
-    /// at once instead of within some milliseconds. What is told is not relied upon: the runtime asks the system itself.
-    pub fn note_blocked(&self, thread_id: u64) {
-        let named = |worker: &&Worker<P>| {
-            worker.is_placed()
-                && worker.thread.lock().is_some_and(|thread| P::thread_id(thread) == thread_id)
-        };
-        if let Some(worker) = self.inner.services.table.iter().find(named) {
-            worker.hint();
-            self.inner.services.alarm.hurry();
-        }
     }
 }
 

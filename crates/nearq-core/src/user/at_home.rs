@@ -37,14 +37,6 @@ impl<P: Platform> Home<P> {
         Ok(AtHome { before: self.move_thread()?, home: self.clone(), thread: PhantomData })
     }
 
-    /// As [`enter`](Self::enter), for as long as the thread lives; it can be undone.
-    ///
-    /// # Errors
-    /// As [`enter`](Self::enter).
-    pub fn adopt_thread(&self) -> Result<AtHomeForGood<P>, Error> {
-        Ok(AtHomeForGood { guard: core::mem::ManuallyDrop::new(self.enter()?) })
-    }
-
     fn move_thread(&self) -> Result<Before, Error> {
         let homes = &self.inside().homes;
         let mut before = Before { affinity: None, memory: None, tells: false };
@@ -126,19 +118,5 @@ impl<P: Platform> Drop for AtHome<P> {
             let node = context::with_current::<P, _>(|context| context.pool.near_node()).flatten();
             P::tell_home(P::current_thread(), node.map(|node| node as usize));
         }
-    }
-}
-
-/// The thread is at home until it ends; given by [`Home::adopt_thread`]. Dropping it changes nothing.
-#[derive(Debug)]
-pub struct AtHomeForGood<P: Platform = Linux> {
-    guard: core::mem::ManuallyDrop<AtHome<P>>,
-}
-
-impl<P: Platform> AtHomeForGood<P> {
-    /// The thread is at home no more: as it was before.
-    pub fn leave(mut self) {
-        // SAFETY: once: this takes it, and there is no drop.
-        unsafe { core::mem::ManuallyDrop::drop(&mut self.guard) };
     }
 }

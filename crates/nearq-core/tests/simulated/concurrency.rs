@@ -340,34 +340,6 @@ fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
     });
 }
 
-#[test]
-fn who_knows_that_a_worker_sleeps_may_tell() {
-    let [told, not] = [true, false].map(|tell| {
-        simulate("l3:1 core:2 pu:1", 1, move || {
-            let runtime = runtime();
-            let queue = runtime.workqueue("told").build_in().unwrap();
-            let sleepers: Vec<_> = (0..2).map(|_| queue.spawn(|| Sim::sleep(us(60_000)))).collect();
-            Sim::sleep(us(1_000));
-            let queued = Sim::now();
-            let next = queue.spawn(move || Sim::now() - queued);
-            if tell {
-                // The monitor takes note of the clocks when it is woken.
-                Sim::sleep(us(100));
-                for worker in runtime.workers() {
-                    runtime.note_blocked(worker.thread_id.unwrap_or(0));
-                }
-            }
-            let latency = next.join().unwrap();
-            for sleeper in sleepers {
-                sleeper.join().unwrap();
-            }
-            latency
-        })
-    });
-    println!("told: {told:?}, not: {not:?}");
-    assert!(told < us(300) && not > told, "{told:?} {not:?}");
-}
-
 /// How long 31 items of a pool take that are queued behind one that takes a second, on CPUs that items of 2 us keep busy all the time.
 fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration {
     simulate("core:2", 1, move || {

@@ -397,8 +397,6 @@ fn a_thread_that_enters_is_there_and_is_as_before_after() {
             assert_eq!(resident(&block)[0], 0);
         }
         assert_eq!((Sim::affinity(me).expect("it is us"), Sim::memory_policy()), before);
-        home.adopt_thread().expect("allowed").leave();
-        assert_eq!((Sim::affinity(me).expect("it is us"), Sim::memory_policy()), before);
         // Memory is brought there.
         let mut block = pages(4);
         Sim::write(&mut block);
