@@ -104,6 +104,8 @@ pub(crate) struct Queue<P: Platform> {
     pub(crate) observed: Observed<P>,
     home: QueueHome<P>,
     rescuer: Option<Arc<Rescuer<P>>>,
+    /// Handles by which items can be queued. The drop of the last one ends the queue.
+    owners: P::AtomicU32,
     /// The threads that touch the queue although they have no handle, and nothing of theirs is counted there.
     pub(crate) gate: Gate<P>,
     /// Items that are on a timer for it. May be wrong in the child of a fork.
@@ -137,6 +139,7 @@ impl<P: Platform> Queue<P> {
             first_link: P::AtomicPtr::new(core::ptr::null_mut()),
             first_retired: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
+            owners: P::AtomicU32::new(1),
             gate: Gate::new(),
             delays: P::AtomicU32::new(0),
             flushing: Flushing::new(),

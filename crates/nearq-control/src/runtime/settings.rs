@@ -264,7 +264,9 @@ pub(super) fn set_queue(
     }
     let QueueChanges { attributes, max_active, min_active, home, memory } = all;
     let change = |all: &mut Attributes| attributes.into_iter().for_each(|change| change(all));
-    queue.change(change, max_active, min_active).map_err(|error| refusal(&error, changes))?;
+    queue
+        .change_with_limits(change, max_active, min_active)
+        .map_err(|error| refusal(&error, changes))?;
     // These are refused by per-CPU queues alone, which has been looked at.
     if let Some(home) = home {
         let home = match &home {

@@ -4,13 +4,46 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Queue;
 use crate::item::Started;
 use crate::limit::admission::Admission;
 
 impl<P: Platform> Queue<P> {
+    /// One owner more. The caller is one.
+    pub(crate) fn add_owner(&self) {
+        // As `Arc`: leaked owners must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the
+        // rest.
+        if self.owners.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
+            std::process::abort();
+        }
+    }
+
+    /// One owner more, unless there is none any more. By a thread that has a reference.
+    pub(crate) fn try_add_owner(&self) -> bool {
+        // Relaxed: what the owner does then is ordered by what it does; the end comes after it gives its ownership back.
+        let mut owners = self.owners.load(Ordering::Relaxed);
+        while owners != 0 {
+            match self.owners.compare_exchange_weak(
+                owners,
+                owners + 1,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(found) => owners = found,
+            }
+        }
+        false
+    }
+
+    /// One owner less; true if that was the last, which ends the queue.
+    pub(crate) fn drop_owner(&self) -> bool {
+        // AcqRel: what every owner did comes before the end.
+        self.owners.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
     /// Runs `f`, unless the queue is being dropped; whether it ran. By a thread that has a reference and no handle.
     pub(crate) fn pass(self: &Arc<Self>, f: impl FnOnce()) -> bool {
         let passed = self.gate.pass(f);

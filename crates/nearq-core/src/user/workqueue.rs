@@ -1,9 +1,7 @@
 //! [`Workqueue`]: what users queue work on.
 
-mod live;
-mod reading;
-
 use core::future::Future;
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
@@ -18,6 +16,7 @@ use crate::queue::{Queue, Way};
 use crate::task;
 use crate::task::join::JoinHandle;
 use crate::task::work::Work;
+use crate::user::handle::QueueHandle;
 use crate::user::set::JoinSet;
 use crate::user::settings::WorkqueueBuilder;
 
@@ -80,9 +79,32 @@ use crate::user::settings::WorkqueueBuilder;
 /// # drop(sender);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Clones
+/// Clones name the same queue, so closures and threads can each have one. The drop of the last one is the drop that is described above; the
+/// others' do nothing. A clone that an item of the queue keeps for ever keeps the queue.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Workqueue;
+///
+/// let queue = Workqueue::builder("shared").build()?;
+/// let threads = [1, 2].map(|number| {
+///     let queue = queue.clone();
+///     std::thread::spawn(move || queue.spawn(move || number).join())
+/// });
+/// drop(queue);
+/// for thread in threads {
+///     assert!(thread.join().unwrap().is_ok());
+/// }
+/// # Ok::<(), nearq::Error>(())
+/// ```
+///
+/// # Reading and changing it
+/// What is set and what has happened is read, and attributes are changed, by the functions of [`QueueHandle`], to which a `Workqueue`
+/// dereferences. [`handle`](Self::handle) gives a handle that does not keep the queue from ending.
 pub struct Workqueue<P: Platform = Linux> {
-    /// Always there; an `Option` so that `drop` can hand it over.
-    queue: Option<Arc<Queue<P>>>,
+    handle: ManuallyDrop<QueueHandle<P>>,
 }
 
 impl Workqueue<Linux> {
@@ -93,17 +115,19 @@ impl Workqueue<Linux> {
 }
 
 impl<P: Platform> Workqueue<P> {
-    /// The handle of a new queue.
+    /// An owner of a queue, which counts it already: the first one, or one of more.
     pub(crate) fn of(queue: Arc<Queue<P>>) -> Self {
-        Workqueue { queue: Some(queue) }
+        Workqueue { handle: ManuallyDrop::new(QueueHandle { queue }) }
     }
 
     #[inline]
     pub(crate) fn shared(&self) -> &Arc<Queue<P>> {
-        match &self.queue {
-            Some(queue) => queue,
-            None => unreachable!("taken by drop only"),
-        }
+        &self.handle.queue
+    }
+
+    /// The queue, without the right to queue: it does not keep the queue from ending.
+    pub fn handle(&self) -> QueueHandle<P> {
+        QueueHandle::clone(self)
     }
 
     #[inline]
@@ -465,31 +489,54 @@ impl<P: Platform> Workqueue<P> {
     }
 }
 
+impl<P: Platform> core::ops::Deref for Workqueue<P> {
+    type Target = QueueHandle<P>;
+
+    fn deref(&self) -> &QueueHandle<P> {
+        &self.handle
+    }
+}
+
+impl<P: Platform> Clone for Workqueue<P> {
+    fn clone(&self) -> Self {
+        self.shared().add_owner();
+        Workqueue { handle: self.handle.clone() }
+    }
+}
+
 impl<P: Platform> Drop for Workqueue<P> {
     fn drop(&mut self) {
-        let Some(queue) = self.queue.take() else { return };
-        queue.gate.close();
-        queue.abandon_delays();
-        // Goes last, and waits for the runtime's threads if it is the last one.
-        let runtime = queue.runtime().clone();
-        if crate::queue::serves::<P>(Arc::as_ptr(&queue)) {
-            // One of its own items drops it; waiting for that item would be waiting for ourselves.
-            runtime.inner().adopt(queue);
-            return;
+        // SAFETY: once: this is the drop.
+        let QueueHandle { queue } = unsafe { ManuallyDrop::take(&mut self.handle) };
+        if queue.drop_owner() {
+            end(queue);
         }
-        if runtime.inner().has_given_up() && !runtime.inner().has_ended() {
-            // Its owner has waited for as long as it wants to. A worker drops the queue when it is empty; we do if it is so now.
-            queue.shut();
-            runtime.inner().adopt(queue);
-            runtime.inner().reap_orphans();
-            return;
-        }
-        queue.end();
-        if let Some(rescuer) = queue.rescuer() {
-            rescuer.end(true);
-        }
-        drop(queue);
     }
+}
+
+/// Ends a queue that nobody owns any more.
+fn end<P: Platform>(queue: Arc<Queue<P>>) {
+    queue.gate.close();
+    queue.abandon_delays();
+    // Goes last, and waits for the runtime's threads if it is the last one.
+    let runtime = queue.runtime().clone();
+    if crate::queue::serves::<P>(Arc::as_ptr(&queue)) {
+        // One of its own items drops it; waiting for that item would be waiting for ourselves.
+        runtime.inner().adopt(queue);
+        return;
+    }
+    if runtime.inner().has_given_up() && !runtime.inner().has_ended() {
+        // Its owner has waited for as long as it wants to. A worker drops the queue when it is empty; we do if it is so now.
+        queue.shut();
+        runtime.inner().adopt(queue);
+        runtime.inner().reap_orphans();
+        return;
+    }
+    queue.end();
+    if let Some(rescuer) = queue.rescuer() {
+        rescuer.end(true);
+    }
+    drop(queue);
 }
 
 impl<P: Platform> core::fmt::Debug for Workqueue<P> {

@@ -10,6 +10,7 @@ mod common;
 
 mod bad_input;
 mod cancelling;
+mod clones;
 mod delayed;
 mod flushing;
 #[cfg(not(miri))]

@@ -37,7 +37,7 @@ fn what_runs_is_waited_for_and_what_is_queued_waits_for_the_thaw() {
             runtime.workqueue("ordered").ordered(true).freezable(true).build_in().unwrap(),
         ];
         let other = runtime.workqueue("other").build_in().unwrap();
-        assert!(queues.iter().all(Workqueue::is_freezable) && !other.is_freezable());
+        assert!(queues.iter().all(|queue| queue.is_freezable()) && !other.is_freezable());
         let long =
             queues.each_ref().map(|queue| queue.spawn(|| Sim::sleep(Duration::from_millis(5))));
         Sim::sleep(Duration::from_millis(1));

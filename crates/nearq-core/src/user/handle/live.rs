@@ -5,20 +5,34 @@ use core::time::Duration;
 use nearq_platform::Platform;
 use nearq_topology::{CpuSet, Scope};
 
-use super::Workqueue;
+use super::QueueHandle;
 use crate::base::error::Error;
 use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::Attributes;
 use crate::user::settings::change_of_bounds;
 
-impl<P: Platform> Workqueue<P> {
+impl<P: Platform> QueueHandle<P> {
     /// Changes several attributes at once: those that the closure changes, which is given what is set now. It may use the queue. Where
     /// somebody else changes one of them meanwhile, the later change stands.
     ///
     /// # Errors
-    /// One of them cannot be carried out, or cannot be chosen for this kind of queue; nothing is changed then.
+    /// One of them cannot be carried out, or cannot be chosen for this kind of queue; or the queue has ended. Nothing is changed then.
     pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
-        self.inside().change(change)
+        self.queue.change(change)
+    }
+
+    /// As [`change`](Self::change), and the limits with it, where there is one: all of it or, with an error, nothing.
+    ///
+    /// # Errors
+    /// Something cannot be carried out, or cannot be chosen for this kind of queue; the queue has ended.
+    pub fn change_with_limits(
+        &self,
+        change: impl FnOnce(&mut Attributes),
+        max_active: Option<usize>,
+        min_active: Option<usize>,
+    ) -> Result<(), Error> {
+        let (runtime, kind) = (self.queue.runtime(), self.queue.kind);
+        self.queue.change_both(change, change_of_bounds(runtime, kind, max_active, min_active)?)
     }
 
     /// Changes the scope; `None` follows the runtime's default.
@@ -122,7 +136,7 @@ impl<P: Platform> Workqueue<P> {
     /// # Errors
     /// The queue is a per-CPU one.
     pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) -> Result<(), Error> {
-        self.inside().set_home(home.into())
+        self.queue.set_home(home.into())
     }
 
     /// Changes where the memory comes from that items touch first; in effect for the next item.
@@ -130,7 +144,7 @@ impl<P: Platform> Workqueue<P> {
     /// # Errors
     /// The queue is a per-CPU one.
     pub fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
-        self.inside().set_memory(memory)
+        self.queue.set_memory(memory)
     }
 
     fn change_limit(
@@ -138,7 +152,7 @@ impl<P: Platform> Workqueue<P> {
         max_active: Option<usize>,
         min_active: Option<usize>,
     ) -> Result<(), Error> {
-        let queue = self.inside();
+        let queue = &self.queue;
         let change = change_of_bounds(self.runtime(), queue.kind, max_active, min_active)?;
         queue.change_bounds(change)
     }

@@ -3,68 +3,74 @@
 use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
+use super::QueueHandle;
 use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::DomainLimit;
-use crate::limit::link::LinkStatistics;
+use crate::limit::link::{InHand, LinkStatistics};
+use crate::observe::histogram::Times;
 use crate::queue::runtime::Runtime;
-use crate::user::workqueue::Workqueue;
 
-impl<P: Platform> Workqueue<P> {
+impl<P: Platform> QueueHandle<P> {
+    /// Its number, from 1 on; no other queue of the runtime ever has it.
+    pub fn id(&self) -> u64 {
+        self.queue.id
+    }
+
     /// The queue's name.
     pub fn name(&self) -> &str {
-        &self.inside().name
+        &self.queue.name
     }
 
     /// The runtime that the queue is on.
     pub fn runtime(&self) -> &Runtime<P> {
-        self.inside().runtime()
+        self.queue.runtime()
     }
 
     /// Whether it is a [per-CPU queue](crate::WorkqueueBuilder::per_cpu).
     pub fn is_per_cpu(&self) -> bool {
-        self.inside().kind == Kind::PerCpu
+        self.queue.kind == Kind::PerCpu
     }
 
     /// Whether it is an [ordered queue](crate::WorkqueueBuilder::ordered).
     pub fn is_ordered(&self) -> bool {
-        self.inside().kind == Kind::Ordered
+        self.queue.kind == Kind::Ordered
     }
 
     /// Whether [`Runtime::freeze`] holds its items back.
     pub fn is_freezable(&self) -> bool {
-        self.inside().nature.freezable
+        self.queue.nature.freezable
     }
 
     /// Whether it has a [rescuer](crate::WorkqueueBuilder::rescuer).
     pub fn has_rescuer(&self) -> bool {
-        self.inside().rescuer().is_some()
+        self.queue.rescuer().is_some()
     }
 
     /// Where items are at home that have no home of their own.
     pub fn home(&self) -> Option<Home<P>> {
-        self.inside().home()
+        self.queue.home()
     }
 
     /// Where the memory comes from that items touch first.
     pub fn memory(&self) -> QueueMemory {
-        self.inside().memory()
+        self.queue.memory()
     }
 
     /// The attributes as they were set.
     pub fn attributes(&self) -> Attributes {
-        self.inside().attributes()
+        self.queue.attributes()
     }
 
     /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
     /// affinity is off, `per-cpu` of a per-CPU queue, `ordered` of an ordered one.
     pub fn scope_in_words(&self) -> String {
-        self.inside().scope_in_words()
+        self.queue.scope_in_words()
     }
 
     /// The CPUs that items may run on now: the mask within what the process may use, or all of that if nothing is left.
     pub fn effective_cpumask(&self) -> CpuSet {
-        self.inside().layout().effective
+        self.queue.layout().effective
     }
 
     /// The nice value that the queue's workers really have: the one that was set, or the nearest that is allowed. 19 with
@@ -84,28 +90,28 @@ impl<P: Platform> Workqueue<P> {
     /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn effective_nice(&self) -> i32 {
-        self.inside().effective_nice()
+        self.queue.effective_nice()
     }
 
     /// The pods in effect: their CPUs, in the order of their first CPU.
     pub fn pods(&self) -> Vec<CpuSet> {
-        self.inside().layout().pools.into_iter().map(|pool| pool.pod).collect()
+        self.queue.layout().pools.into_iter().map(|pool| pool.pod).collect()
     }
 
     /// What has happened, by pool; pools of earlier attributes included. No number ever goes back. Costs the workers nothing.
     pub fn statistics(&self) -> Vec<LinkStatistics> {
-        self.inside().statistics()
+        self.queue.statistics()
     }
 
     /// How many items may be on pools or running at once, as it was set; see
     /// [`WorkqueueBuilder::max_active`](crate::WorkqueueBuilder::max_active).
     pub fn max_active(&self) -> usize {
-        self.inside().bounds().max_active
+        self.queue.bounds().max_active
     }
 
     /// How many items may be active on each node at least; see [`WorkqueueBuilder::min_active`](crate::WorkqueueBuilder::min_active).
     pub fn min_active(&self) -> usize {
-        self.inside().bounds().min_active
+        self.queue.bounds().min_active
     }
 
     /// How the limit stands in each of the domains in which it is counted, in the order of their numbers. Domains that the queue
@@ -122,11 +128,38 @@ impl<P: Platform> Workqueue<P> {
     /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn limits(&self) -> Vec<DomainLimit> {
-        self.inside().limits()
+        self.queue.limits()
     }
 
     /// Items that wait because of the limit.
     pub fn inactive(&self) -> usize {
-        self.inside().inactive()
+        self.queue.inactive()
+    }
+
+    /// The thread of its rescuer, in the system's own tools; none where it has none now.
+    pub fn rescuer_thread_id(&self) -> Option<u64> {
+        self.queue.rescuer().and_then(|rescuer| rescuer.thread()).map(P::thread_id)
+    }
+
+    /// The CPUs that its rescuer's thread may run on now.
+    pub fn rescuer_cpumask(&self) -> Option<CpuSet> {
+        let thread = self.queue.rescuer().and_then(|rescuer| rescuer.thread())?;
+        P::affinity(thread).ok()
+    }
+
+    /// Where items go that are queued on a CPU: the pool's number, by CPU number.
+    pub fn pools_by_cpu(&self) -> Vec<u32> {
+        self.queue.pools_by_cpu()
+    }
+
+    /// What is under way.
+    pub fn in_hand(&self) -> InHand {
+        self.queue.in_hand()
+    }
+
+    /// How long items waited from queueing to start, and how long they ran, since they were
+    /// [timed](Runtime::time_items) for the first time; none before.
+    pub fn times(&self) -> Option<(Times, Times)> {
+        self.queue.observed.read()
     }
 }
