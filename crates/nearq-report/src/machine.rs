@@ -56,28 +56,25 @@ impl Machine {
     /// The names of the simulated machines that are built in.
     pub const NAMES: &'static [&'static str] = nearq_sim::Machine::NAMES;
 
-    /// The machine that `--on` names: [`HERE`], one of [`Machine::NAMES`], or what
-    /// [`Topology::from_description`] takes.
+    /// The machine that `--on` names: [`HERE`], or what [`nearq_sim::Machine::described`] takes.
     pub fn named(name: &str) -> Result<Self, Error> {
         if name.trim() == HERE {
             return Self::here();
         }
-        if let Some(machine) = nearq_sim::Machine::named(name.trim()) {
-            return Ok(Self::simulated(machine));
-        }
-        let topology = Topology::from_description(name).map_err(|error| {
-            Error::input(match error {
-                TopologyError::Description { text } => format!(
-                    "--on {text:?}: no such machine and no such file, and not a description of a machine; give {}",
-                    Self::allowed()
-                ),
-                error => format!("--on {name:?}: {error}{}", remedy(&error)),
-            })
-        })?;
-        let machine = nearq_sim::Machine::of(name.trim(), topology);
-        machine
+        let refused = |error: MachineError| match error {
+            MachineError::Unknown { source: TopologyError::Description { text }, .. } => format!(
+                "--on {text:?}: no such machine and no such file, and not a description of a machine; give {}",
+                Self::allowed()
+            ),
+            MachineError::Unknown { source, .. } => {
+                format!("--on {name:?}: {source}{}", remedy(&source))
+            }
+            error @ MachineError::File { .. } => format!("--on {error}"),
+            error => format!("--on {name:?}: {error}"),
+        };
+        nearq_sim::Machine::described(name)
             .map(Self::simulated)
-            .map_err(|error: MachineError| Error::input(format!("--on {name:?}: {error}")))
+            .map_err(|error| Error::input(refused(error)))
     }
 
     /// This machine, as far as the process may use it.
@@ -301,6 +298,7 @@ mod tests {
         );
         assert!(refused("sysfs:/etc/passwd").contains("sysfs: takes a folder"));
         assert!(refused("/nonexistent").contains("that exists and that you may read"));
+        assert!(refused("/dev/zero.json").contains("that exists and that you may read"));
         assert!(refused("pack:8 core:1024").contains("4096"));
         assert!(refused("core:0").contains("core:0"));
     }

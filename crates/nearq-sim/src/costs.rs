@@ -1,8 +1,11 @@
-//! What everything costs: the one place where the simulator's nanoseconds come from.
+//! What everything costs: the names of all costs, and their defaults.
 //!
 //! The numbers here are defaults by distance, chosen round: the order of magnitude of a large server of today, for
-//! machines of which only the shape is known. The built-in machines have numbers with sources:
-//! [`Machine::sources`](crate::Machine::sources). No number was fitted to any result.
+//! machines of which only the shape is known. Machines that a file describes, such as the built-in ones, have numbers with
+//! sources: [`Machine::sources`](crate::Machine::sources). No number was fitted to any result.
+
+use serde::Deserialize;
+use serde_json::Value;
 
 /// Defines [`Costs`] and the table of its fields, so that each can be found by name.
 macro_rules! costs {
@@ -35,6 +38,21 @@ macro_rules! costs {
                     $(stringify!($name) => Some(&mut self.$name),)*
                     _ => None,
                 }
+            }
+        }
+
+        /// What a file gives of the costs: each once, and no other.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct Given {
+            $($name: Option<Value>,)*
+        }
+
+        impl Given {
+            /// Those that the file has, in the order of [`Costs::NAMES`].
+            pub(crate) fn each(self) -> impl Iterator<Item = (&'static str, Value)> {
+                let all = [$((stringify!($name), self.$name)),*].into_iter();
+                all.filter_map(|(name, given)| Some((name, given?)))
             }
         }
     };

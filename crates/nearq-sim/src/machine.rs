@@ -1,8 +1,9 @@
 //! A machine to simulate: its shape and what things cost on it.
 
 use std::fmt;
+use std::path::Path;
 
-use nearq_topology::Topology;
+use nearq_topology::{Topology, TopologyError};
 
 use crate::costs::Costs;
 use crate::machines;
@@ -62,7 +63,8 @@ impl Machine {
         }
         let about = topology.model_name().unwrap_or("costs by distance").to_owned();
         let (costs, clock_mhz) = (Costs::DEFAULT, DEFAULT_CLOCK_MHZ);
-        let given = |cost, value| Source { cost, value, origin: Origin::Given, text: UNKNOWN_MAKE };
+        let text = || UNKNOWN_MAKE.to_owned();
+        let given = |cost, value| Source { cost, value, origin: Origin::Given, text: text() };
         let names = Costs::NAMES.iter();
         let mut sources: Vec<Source> =
             names.map(|name| given(*name, costs.get(name).unwrap_or_default())).collect();
@@ -70,19 +72,22 @@ impl Machine {
         Ok(Machine { name: name.into(), about, topology, costs, clock_mhz, sources })
     }
 
-    /// The machine that a text means: the name of one that is built in, or what
-    /// [`Topology::from_description`] takes, with default costs by distance.
+    /// The machine that a text means: the name of one that is built in, the path of a file that describes one, which
+    /// ends in `.json` (docs/machines.md has the format), or what [`Topology::from_description`] takes, with default costs
+    /// by distance.
     ///
     /// # Errors
     /// It means no machine, or one that is too large.
     pub fn described(text: &str) -> Result<Self, MachineError> {
+        let text = text.trim();
         if let Some(machine) = Self::named(text) {
             return Ok(machine);
         }
-        let topology = Topology::from_description(text).map_err(|error| MachineError::Unknown {
-            text: text.to_owned(),
-            reason: error.to_string(),
-        })?;
+        if Path::new(text).extension().is_some_and(|extension| extension == "json") {
+            return machines::read(text);
+        }
+        let topology = Topology::from_description(text)
+            .map_err(|source| MachineError::Unknown { text: text.into(), source })?;
         Self::of(text, topology)
     }
 
@@ -92,7 +97,8 @@ impl Machine {
         self.costs = costs;
         for source in &mut self.sources {
             if let Some(value) = costs.get(source.cost).filter(|value| *value != source.value) {
-                *source = Source { value, origin: Origin::Given, text: "given", ..*source };
+                let (cost, origin) = (source.cost, Origin::Given);
+                *source = Source { cost, value, origin, text: "given".into() };
             }
         }
         self
@@ -159,14 +165,20 @@ impl Machine {
 }
 
 /// Why there is no such machine.
-#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// Neither a built-in machine nor a description.
+    /// No built-in machine, no file that can be read, and no description.
     Unknown {
         /// What was given.
         text: String,
         /// Why it is no description either.
+        source: TopologyError,
+    },
+    /// A file that does not describe a machine.
+    File {
+        /// The file.
+        file: String,
+        /// What is wrong, where, and what is allowed there.
         reason: String,
     },
     /// No CPU, or too many.
@@ -179,12 +191,15 @@ pub enum MachineError {
 impl fmt::Display for MachineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MachineError::Unknown { text, reason } => write!(
+            MachineError::Unknown { text, source } => write!(
                 f,
-                "{text:?} is no machine: {reason}; give one of {}, an hwloc XML file, sysfs:DIR, or a description \
-                 such as \"pack:2 l3:4 core:8 pu:2\"",
+                "{text:?} is no machine: {source}; give one of {}, a machine file, an hwloc XML file, sysfs:DIR, or a \
+                 description such as \"pack:2 l3:4 core:8 pu:2\"",
                 Machine::NAMES.join(", ")
             ),
+            MachineError::File { file, reason } => {
+                write!(f, "{file}: {reason}; docs/machines.md describes such files")
+            }
             MachineError::Size { cpus } => write!(
                 f,
                 "a simulated machine has 1 to {MOST_CPUS} CPUs, numbered below {MOST_CPUS}; this one has {cpus}"

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use serde::Deserialize;
+
 /// How a number was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Origin {
     /// Somebody measured it on this processor, or on another one of the same dies, and published it.
@@ -15,7 +18,8 @@ pub enum Origin {
     /// Nobody published it for this processor: it is that of a relative, or follows from other numbers by a stated
     /// rule.
     Derived,
-    /// Whoever described the machine gave it, or it is the default for a machine of unknown make.
+    /// It was given with the description of the machine, or it is the default for a machine of unknown make.
+    #[default]
     Given,
 }
 
@@ -42,5 +46,5 @@ pub struct Source {
     /// How it was found.
     pub origin: Origin,
     /// The publication, with what it says, or the rule.
-    pub text: &'static str,
+    pub text: String,
 }

@@ -59,8 +59,11 @@ impl Topology {
     }
 }
 
-/// The text of a file.
-fn text_of(path: &Path) -> Result<String, TopologyError> {
+/// The text of a file that describes a machine. Hidden: it is for the crates of this workspace.
+///
+/// # Errors
+/// It cannot be read, or it is packed, too large, or no text.
+pub fn text_of(path: &Path) -> Result<String, TopologyError> {
     let unreadable = |source| TopologyError::Unreadable { path: path.into(), source };
     let bytes = regular::read(path).map_err(unreadable)?;
     let is_archive = bytes.get(ARCHIVE.1..).is_some_and(|rest| rest.starts_with(ARCHIVE.0));
@@ -69,7 +72,7 @@ fn text_of(path: &Path) -> Result<String, TopologyError> {
         return Err(TopologyError::Packed { path: path.into(), by });
     }
     String::from_utf8(bytes).map_err(|_| {
-        let reason = "it is not a text, so not a machine in hwloc's XML format";
+        let reason = "it is not a text, so it describes no machine";
         unreadable(io::Error::new(io::ErrorKind::InvalidData, reason))
     })
 }

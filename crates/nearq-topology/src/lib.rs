@@ -47,6 +47,9 @@ mod sysfs;
 mod topology;
 mod unread;
 
+#[doc(hidden)]
+pub use describe::text_of;
+
 pub use cpuset::{CpuSet, Iter, MAX_CPU};
 pub use distance::Distance;
 pub use error::{ParseError, TopologyError};

@@ -204,7 +204,7 @@ fn a_stray_is_at_home_again_the_next_time() {
             queue.queue(&works[number]);
             queue.flush().expect("not within an item");
         }
-        assert_eq!(*strays.lock(), [], "they ran away once more");
+        assert_eq!(*strays.lock(), [0; 0], "they ran away once more");
     });
 }
 

@@ -5,11 +5,16 @@
 //! the ones before it found.
 //!
 //! # The kernel
-//! The kernel's paths are counted in cycles and cost the same number of them on every machine. The cycles are those
-//! of a measurement on some machine, times that machine's clock; one whose clock is not stated counts as 4 GHz.
+//! The kernel's paths are counted in cycles and cost the same number of them on every machine (`kernel.json`). The
+//! cycles are those of a measurement on some machine, times that machine's clock; one whose clock is not stated counts
+//! as 4 GHz.
 
-use super::sheet::Sheet;
-use crate::source::Origin;
+use super::file::Sheet;
+use crate::costs::Given;
+use crate::source::{Origin, Source};
+
+/// What the kernel's paths cost on every machine.
+const KERNEL: &str = include_str!("../../machines/kernel.json");
 
 /// How one cost follows from others.
 struct Rule {
@@ -19,17 +24,19 @@ struct Rule {
 }
 
 /// Adds what is missing.
-pub(super) fn complete(mut sheet: Sheet) -> Sheet {
-    for rule in RULES {
-        if sheet.get(rule.cost).is_some() {
-            continue;
-        }
-        if let Some(value) = (rule.value)(&sheet) {
-            let origin = if rule.cost == "slice" { Origin::Specified } else { Origin::Derived };
-            sheet = sheet.put(rule.cost, value.max(1), origin, rule.text);
+pub(super) fn complete(sheet: &mut Sheet) {
+    let kernel: Given = serde_json::from_str(KERNEL).expect("kernel.json: costs by name");
+    for (cost, given) in kernel.each() {
+        sheet.read(cost, given).unwrap_or_else(|wrong| panic!("kernel.json: {wrong}"));
+    }
+    for &Rule { cost, text, value } in RULES {
+        if sheet.get(cost).is_none()
+            && let Some(value) = value(sheet)
+        {
+            let origin = if cost == "slice" { Origin::Specified } else { Origin::Derived };
+            sheet.put(Source { cost, value: value.max(1), origin, text: text.into() });
         }
     }
-    sheet
 }
 
 /// Bytes of a page.
@@ -128,60 +135,10 @@ const RULES: &[Rule] = &[
     },
     // ---- the kernel ----------------------------------------------------------------------------------------
     Rule {
-        cost: "clock",
-        text: "93 cycles: clock_gettime through the vDSO takes 20.66 ns on a Threadripper PRO 5975WX (4.5 GHz); \
-               azat, \"How many syscalls on Linux can you have?\", 2024, \
-               https://gist.github.com/azat/622fa1f9a5d8e7d546ee9d294501961d",
-        value: |sheet| Some(sheet.cycles(93)),
-    },
-    Rule {
-        cost: "system_call",
-        text: "219 cycles: gettid takes 48.7 ns on a Threadripper PRO 5975WX (4.5 GHz); azat, \"How many syscalls \
-               on Linux can you have?\", 2024, https://gist.github.com/azat/622fa1f9a5d8e7d546ee9d294501961d",
-        value: |sheet| Some(sheet.cycles(SYSTEM_CALL)),
-    },
-    Rule {
-        cost: "wake_up",
-        text: "half of a hand-over of 3500 cycles less its two system calls: 1300 ns between pinned threads \
-               through a futex on a Xeon X5550 (2.67 GHz), B. Sigoure, \"How long does it take to make a context \
-               switch?\", 2010 (figure not re-read); 1070 ns through a pipe on an 11th-generation i7, Linux 6.6, \
-               https://ddumbying.vercel.app/experiments/ctx-switch-overhead",
-        value: |sheet| Some(sheet.cycles(HALF_HAND_OVER)),
-    },
-    Rule {
-        cost: "context_switch",
-        text: "the other half of the hand-over that wake_up is half of",
-        value: |sheet| Some(sheet.cycles(HALF_HAND_OVER)),
-    },
-    Rule {
-        cost: "idle_exit",
-        text: "the exit latency of the shallowest idle state, C1, in the ACPI tables of AMD's platforms: 1 us (not \
-               re-read); deeper states are not simulated",
-        value: |_| Some(1_000),
-    },
-    Rule {
         cost: "migration",
         text: "taking a thread out of one run queue and into another: a wake-up, and six lines (two locks, two \
                queues, two of the thread) from as far as a node reaches",
         value: |sheet| Some(sheet.get("wake_up")? + 6 * sheet.get("other_llc")?),
-    },
-    Rule {
-        cost: "spawn",
-        text: "40000 cycles: about 10 us a thread at 4 GHz; M. Geelnard, \"Benchmarking OS primitives\" (osbench), \
-               2017 (not re-read)",
-        value: |sheet| Some(sheet.cycles(40_000)),
-    },
-    Rule {
-        cost: "fork",
-        text: "436000 cycles: UnixBench Process Creation, 9186.7 a second (109 us with exit and wait) on 8 CPUs, \
-               Linux 6.6; deepin-community/kernel pull request 913, 2025",
-        value: |sheet| Some(sheet.cycles(436_000)),
-    },
-    Rule {
-        cost: "exec",
-        text: "894000 cycles: UnixBench Execl Throughput, 4471.8 a second (224 us) on 8 CPUs, Linux 6.6; \
-               deepin-community/kernel pull request 913, 2025",
-        value: |sheet| Some(sheet.cycles(894_000)),
     },
     Rule {
         cost: "page_fault",
@@ -189,13 +146,6 @@ const RULES: &[Rule] = &[
                us before a patch that hardly touches it); U. Bizjak, 2025, \
                https://lore.kernel.org/r/20250309170955.48919-1-ubizjak@gmail.com",
         value: |sheet| Some(sheet.cycles(784) + at_rate(PAGE, sheet.get("memory_stream")?)),
-    },
-    Rule {
-        cost: "page_move",
-        text: "13000 cycles: move_pages moves 600 MB/s (6.8 us a page) on Opterons 8347HE (1.9 GHz); B. Goglin and \
-               N. Furmento, \"Enabling High-Performance Memory Migration for Multithreaded Applications on \
-               Linux\", MTAAP 2009 (not re-read)",
-        value: |sheet| Some(sheet.cycles(13_000)),
     },
     Rule {
         cost: "read_machine",
@@ -213,9 +163,3 @@ const RULES: &[Rule] = &[
         },
     },
 ];
-
-/// Cycles to enter and leave the kernel.
-const SYSTEM_CALL: u64 = 219;
-
-/// Cycles of a wake-up, and of a switch.
-const HALF_HAND_OVER: u64 = (3_500 - 2 * SYSTEM_CALL) / 2;

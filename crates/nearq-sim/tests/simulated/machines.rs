@@ -32,6 +32,47 @@ fn names_go_round() {
 }
 
 #[test]
+fn a_built_in_machine_is_what_its_file_describes_to_a_user() {
+    for built_in in machines() {
+        let file = format!("{}/machines/{}.json", env!("CARGO_MANIFEST_DIR"), built_in.name());
+        let read = Machine::described(&file).expect("a machine file");
+        assert_eq!(read.name(), file);
+        assert_eq!(read.about(), built_in.about());
+        assert_eq!(read.sources(), built_in.sources());
+        assert_eq!(read.costs(), built_in.costs());
+        assert_eq!(format!("{:?}", read.topology()), format!("{:?}", built_in.topology()));
+    }
+}
+
+#[test]
+fn a_file_that_is_damaged_is_refused_with_its_name() {
+    let name = "strix-point";
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("damaged-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a new folder");
+    let built_in = format!("{}/machines/{name}", env!("CARGO_MANIFEST_DIR"));
+    let whole = std::fs::read(format!("{built_in}.json")).expect("in the repository");
+    let path = folder.join("damaged.json");
+    let file = path.to_str().expect("a name of this test");
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).expect("a new file");
+        let text = Machine::described(file).expect_err("damaged").to_string();
+        assert!(text.contains(file), "{text}");
+        text
+    };
+    for cut in (0..whole.len() - 2).step_by(97) {
+        refused(&whole[..cut]);
+    }
+    assert!(refused(&[0xff; 100]).contains("not a text"));
+    let text = refused(&whole);
+    assert!(text.contains("shape: ") && text.contains("strix-point.xml"), "not beside it: {text}");
+    assert!(text.ends_with("docs/machines.md describes such files"), "{text}");
+    std::fs::copy(format!("{built_in}.xml"), folder.join("strix-point.xml")).expect("a new file");
+    assert!(Machine::described(file).is_ok());
+    std::fs::remove_dir_all(&folder).expect("its own folder");
+}
+
+#[test]
 fn every_cost_has_a_source() {
     for machine in machines() {
         let name = machine.name();
