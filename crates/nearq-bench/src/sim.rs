@@ -14,6 +14,7 @@ same to the last event.
 Examples:
   nearq sim sensitivity --quick
   nearq sim sensitivity --experiment dispatch --json - | jq '.rows[] | select(.median < 0)'
+  nearq sim sensitivity --on my-machine.json --experiment scopes
   nearq sim sensitivity --on \"l3:2 core:16\" --costs same_llc,other_llc,wake_up --svg sensitivity.svg";
 
 /// The questions that there are.

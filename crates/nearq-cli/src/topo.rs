@@ -25,13 +25,14 @@ Examples:
   nearq topo --svg machine.svg --scope numa
   nearq topo --on \"pack:2 numa:2 l3:2 core:4 pu:2\"
   nearq topo --on ryzen-3900x --costs
+  nearq topo --on my-machine.json --costs
   nearq topo --on other-machine.xml";
 
 /// What `nearq topo` can be told.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
-    /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    /// The machine: `here`, a simulated one by name, a machine file (.json), an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
     #[arg(long, value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     on: String,
 

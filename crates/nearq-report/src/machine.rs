@@ -118,8 +118,8 @@ impl Machine {
     /// What `--on` takes, in one line, for messages.
     pub fn allowed() -> String {
         format!(
-            "{HERE}, one of {}, the path of an hwloc XML file, sysfs:DIR with a folder that holds a machine's /sys, \
-             or a synthetic description such as \"pack:2 numa:2 l3:2 core:4 pu:2\"",
+            "{HERE}, one of {}, the path of a machine file (.json) or of an hwloc XML file, sysfs:DIR with a folder that holds a \
+             machine's /sys, or a synthetic description such as \"pack:2 numa:2 l3:2 core:4 pu:2\"",
             Self::NAMES.join(", ")
         )
     }
@@ -130,6 +130,7 @@ impl Machine {
         format!(
             "The machine:
   here          this machine
+  FILE.json     a machine with costs of your own, in the format of docs/machines.md
   FILE          an hwloc XML file, as written by `lstopo FILE.xml`
   sysfs:DIR     a folder that a machine's /sys was unpacked into
   \"TYPE:N ...\"  a description in hwloc's synthetic form, outermost first,

@@ -3,6 +3,9 @@
 use crate::common::{Folder, errors, nearq, refuses};
 use std::fs;
 
+/// The file of a built-in machine of one node.
+const GRACE: &str = include_str!("../../../nearq-sim/machines/grace-72.json");
+
 /// Checks that the line names all of `parts`.
 fn names(arguments: &[&str], parts: &[&str]) {
     let line = refuses(arguments);
@@ -105,6 +108,28 @@ fn experiments_on_machines_that_are_none() {
 }
 
 #[test]
+fn machine_files_that_describe_none() {
+    let folder = Folder::new("machine-files");
+    let file = folder.path("machine.json");
+    let mut whole: serde_json::Value = serde_json::from_str(GRACE).unwrap();
+    whole["costs"]["memory"]["value"] = 0.into();
+    for (text, parts) in [
+        ("", &["line 1"][..]),
+        ("{\"about\": \"\"}", &["missing field `shape`"]),
+        ("{\"cpus\": 2}", &["`cpus`", "`about`", "`shape`"]),
+        (&whole.to_string(), &["memory: value 0", "from 1 to 1000000000"]),
+    ] {
+        fs::write(&file, text).unwrap();
+        for command in [&["bench", "dispatch"][..], &["sim", "sensitivity"]] {
+            let arguments = [command, &["--on", &file]].concat();
+            names(&arguments, &["--on", &file, "docs/machines.md"]);
+            names(&arguments, parts);
+        }
+    }
+    names(&["bench", "dispatch", "--on", "nosuch.json"], &["nosuch.json", "a path that exists"]);
+}
+
+#[test]
 fn sensitivity_refuses_what_it_cannot_do() {
     let refused = |arguments: &[&str], parts: &[&str]| {
         names(&[&["sim", "sensitivity"], arguments].concat(), parts);
@@ -158,14 +183,24 @@ fn a_machine_of_others_steers_no_terminal() {
          <info name=\"CPUModel\" value=\"model&#x9b;31m&#x202e;\"/>{core}</object></topology>"
     );
     fs::write(&machine, text).unwrap();
-    let arguments =
-        ["bench", "dispatch", "--quick", "--runs", "1", "--items", "1", "--on", &machine];
-    let output = nearq().args(arguments).args(["--json", &json, "--svg", &svg]).output().unwrap();
-    assert!(output.status.success(), "{}", errors(&output));
-    let texts = [output.stdout, output.stderr, fs::read(json).unwrap(), fs::read(svg).unwrap()];
-    for text in texts.map(|text| String::from_utf8(text).unwrap()) {
-        let steers = |c: char| c.is_control() && c != '\n' && c != '\t' || c == '\u{202e}';
-        assert!(!text.contains(steers), "{text:?}");
+    let mut file: serde_json::Value = serde_json::from_str(GRACE).unwrap();
+    file["about"] = "about\u{1b}[2J\u{9b}31m\u{202e}".into();
+    (file["shape"], file["model"]) = ("core:2".into(), file["about"].clone());
+    file["costs"]["same_core"] = serde_json::json!({"value": 4});
+    let described = folder.path("a\u{1b}[2J.json");
+    fs::write(&described, file.to_string()).unwrap();
+    for machine in [machine, described] {
+        let arguments =
+            ["bench", "dispatch", "--quick", "--runs", "1", "--items", "1", "--on", &machine];
+        let output =
+            nearq().args(arguments).args(["--json", &json, "--svg", &svg]).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        let texts =
+            [output.stdout, output.stderr, fs::read(&json).unwrap(), fs::read(&svg).unwrap()];
+        for text in texts.map(|text| String::from_utf8(text).unwrap()) {
+            let steers = |c: char| c.is_control() && c != '\n' && c != '\t' || c == '\u{202e}';
+            assert!(!text.contains(steers), "{text:?}");
+        }
     }
 }
 

@@ -26,7 +26,17 @@ fn sensitivity_prints_a_table_and_writes_json_and_a_picture() {
 #[test]
 fn the_help_says_what_can_be_told() {
     let text = prints(&["sim", "sensitivity", "--help"]);
-    for part in ["--on", "--experiment", "--costs", "--quick", "--json", "--svg", "Examples:"] {
+    for part in [
+        "--on",
+        "FILE.json",
+        "docs/machines.md",
+        "--experiment",
+        "--costs",
+        "--quick",
+        "--json",
+        "--svg",
+        "Examples:",
+    ] {
         assert!(text.contains(part), "{part} is missing from\n{text}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What every experiment can be told.
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct Common {
-    /// The machine: `here`, a simulated one by name, an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
+    /// The machine: `here`, a simulated one by name, a machine file (.json), an hwloc XML file, `sysfs:DIR`, or a synthetic description; --help says more
     #[arg(long = "on", value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     pub machine: String,
 

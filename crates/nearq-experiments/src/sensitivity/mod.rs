@@ -31,7 +31,7 @@ const MOST_RUNS: usize = 1000;
 /// What `sensitivity` can be told.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SensitivityOptions {
-    /// The simulated machine, as `nearq topo --help` describes it; the one of each experiment's document if not given
+    /// The simulated machine: by name, FILE.json with costs of your own (docs/machines.md), or what else `nearq topo --help` names; the one of each experiment's document if not given
     #[arg(long = "on", value_name = "MACHINE")]
     pub machine: Option<String>,
 
