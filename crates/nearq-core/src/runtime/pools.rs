@@ -152,7 +152,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             cores.len(),
             node,
             level,
-            &self.services,
+            &raw const self.services,
         ))
     }
 
