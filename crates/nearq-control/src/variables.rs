@@ -67,18 +67,6 @@ pub const VARIABLES: &[Variable] = &[
         "The numbers by which homes go, by the names that docs/home.md lists",
     ),
     variable(
-        "NEARQ_LOCK_NUMA_FUTEX",
-        Reader::Program,
-        SWITCH,
-        "Threads that sleep for a mutex are kept on their node by the kernel (Linux 6.16)",
-    ),
-    variable(
-        "NEARQ_LOCK_SLICE",
-        Reader::Program,
-        SWITCH,
-        "Who takes a mutex that others wait for asks the kernel for a little more time before it is preempted",
-    ),
-    variable(
         "NEARQ_PRELOAD_ONLY",
         Reader::Preload,
         "names of programs, with commas between them",

@@ -42,7 +42,6 @@ mod misuse;
 mod modelled;
 mod mutex;
 mod numbered;
-mod opt_in;
 mod osq;
 mod own;
 mod queue;

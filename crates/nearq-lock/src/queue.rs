@@ -337,7 +337,7 @@ impl<P: Platform> Table<P> {
         // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
         let before = record.state.swap(message, Ordering::AcqRel);
         if before == ASLEEP && !(waking == Waking::Later && self.wake_later(number)) {
-            P::wake_at_node(&record.state, 1);
+            P::wake(&raw const record.state, 1);
         }
         #[cfg(test)]
         if before == LEFT {
@@ -387,7 +387,7 @@ impl<P: Platform> Table<P> {
         let number = own.wakes.load(Ordering::Relaxed);
         if number != 0 {
             own.wakes.store(0, Ordering::Relaxed);
-            P::wake_at_node(&self.record(number).state, 1);
+            P::wake(&raw const self.record(number).state, 1);
         }
     }
 
@@ -401,7 +401,7 @@ impl<P: Platform> Table<P> {
                 .compare_exchange(ASLEEP, WAITING, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            P::wake_at_node(&record.state, 1);
+            P::wake(&raw const record.state, 1);
         }
     }
 

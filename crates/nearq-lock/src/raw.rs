@@ -405,9 +405,6 @@ impl<P: Platform> RawMutex<P> {
                 Err(other) => found = other,
             }
         }
-        if P::extends_slices() {
-            P::give_time_back();
-        }
         if found & ASLEEP != 0 {
             // Without a queue those that sleep here have no order, and each that is woken says that there may be more. With one,
             // the one whose turn it is sleeps here, and must not miss this.

@@ -410,7 +410,7 @@ impl<P: Platform> Table<P> {
         let state = &record.state;
         // Relaxed: what the owner does next is under the ring's lock, and what it is called for is ordered by who calls.
         if state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            P::wake_at_node(state, 1);
+            P::wake(state, 1);
         }
     }
 

@@ -35,7 +35,6 @@ use nearq_platform::{Atomic, AtomicInt, ForkHooks, Ordering, Places, Platform};
 use crate::fallible;
 use crate::lines::Row;
 use crate::numbered::Numbered;
-use crate::opt_in;
 use crate::settings::{Mode, Settings};
 use crate::slot::Slot;
 use crate::statistics::Counts;
@@ -99,8 +98,6 @@ pub(crate) struct Room<P: Platform> {
     /// The process that it is of (`Platform::fork_epoch`), times two; odd while it is made fit for that process.
     epoch: P::AtomicU64,
     pub(crate) slots: Slots<P>,
-    /// 1 once somebody heeds what the environment asks for.
-    begun: P::AtomicU32,
     /// 1 while a thread makes slots.
     stocking: P::AtomicU32,
     /// 1 once a thread of a real-time class has been seen.
@@ -118,14 +115,7 @@ pub(crate) struct Room<P: Platform> {
 #[cold]
 fn make<P: Platform>() -> *const () {
     // SAFETY: always a room, which is `Sync`; ended as it was made.
-    let there = unsafe { P::share(Room::<P>::make, Room::<P>::end) };
-    // SAFETY: as in `Room::get`.
-    let room = unsafe { &*there.cast::<Room<P>>() };
-    // Of several rooms that are made at the same time one stays. Relaxed: whoever changes it does what follows, once.
-    if room.begun.swap(1, Ordering::Relaxed) == 0 {
-        opt_in::at_start(&room.table);
-    }
-    there
+    unsafe { P::share(Room::<P>::make, Room::<P>::end) }
 }
 
 /// How many looks at a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
@@ -261,7 +251,6 @@ impl<P: Platform> Room<P> {
             followed: P::AtomicU32::new(0),
             counts: (0..count).map(|_| Counts::new()).collect(),
             slots: Slots::new(),
-            begun: P::AtomicU32::new(0),
             stocking: P::AtomicU32::new(0),
             urgent: P::AtomicU32::new(0),
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),

@@ -102,10 +102,6 @@ impl core::error::Error for UnknownMode {}
 /// The settings of a process's mutexes. A value out of bounds is clamped, which is said once: by one warning in a process for each of
 /// the settings, and not each time.
 ///
-/// Two things that newer kernels have are for the whole process, and off unless asked for: sleepers that are kept on their node
-/// ([`use_node_sleepers`](Self::use_node_sleepers), or `NEARQ_LOCK_NUMA_FUTEX=1` at the start) and holders that are given a little more
-/// time ([`use_slice_extension`](Self::use_slice_extension), or `NEARQ_LOCK_SLICE=1`).
-///
 /// The document of 2024 has a file in `/proc/zx_numa_lock` for some of them; its names are given with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

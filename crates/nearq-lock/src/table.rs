@@ -12,19 +12,13 @@
 //! - A thread that ends while its own record is in use leaves it where it is (`ended`). A guard of an `OsqLock` that was forgotten does that:
 //!   the lock stays held, its queue goes on behind that record, and nobody else may have the record.
 //!
-//! # Where its owner sleeps
-//! A record says itself whether the system keeps its sleeper on a node, and on which (`NodeWord`). That changes only when somebody takes
-//! the record that had none; nobody sleeps by it then, nor is anybody about to. So who wakes and who sleeps agree at any time, also
-//! while the switch for the process is thrown. Who wakes somebody that has woken up by itself may come so late that the record is
-//! another thread's: that one wakes for no reason, or the wake-up finds nobody, whichever node it looks at.
-//!
 //! # Forks
 //! In the child of a fork, records of the parent's other threads are had by nobody who will ever give them back; those that
 //! are in no queue stay so for ever, those in a queue are freed by whoever meets them there (`queue.rs`).
 //!
 //! There is no record only while 65535 are in use at once. Who finds none waits in some other way.
 
-use nearq_platform::{Atomic, Instant, NodeWord, Ordering, Platform, Wait};
+use nearq_platform::{Atomic, Instant, Platform, Wait};
 
 use crate::numbered::Numbered;
 
@@ -35,7 +29,7 @@ const IN_USE: u32 = 1 << 31;
 #[repr(align(64))]
 pub(crate) struct Record<P: Platform> {
     /// What its owner waits for, and where it sleeps.
-    pub(crate) state: NodeWord<P>,
+    pub(crate) state: P::AtomicU32,
     /// Who came after it.
     pub(crate) next: P::AtomicU32,
     /// Who came before it; in a condition's ring only (`ring.rs`).
@@ -62,7 +56,7 @@ pub(crate) struct Record<P: Platform> {
 impl<P: Platform> Record<P> {
     fn new() -> Self {
         Record {
-            state: NodeWord::new(0),
+            state: P::AtomicU32::new(0),
             next: P::AtomicU32::new(0),
             before: P::AtomicU32::new(0),
             place: P::AtomicU32::new(0),
@@ -84,26 +78,18 @@ pub(crate) struct Table<P: Platform> {
     records: Numbered<P, Record<P>, 4, 15>,
     /// Called when a thread ends that has a number.
     end: fn(u32),
-    /// 1 if records that are taken from now on have the system keep their sleepers on the node where they are taken.
-    by_node: P::AtomicU32,
 }
 
 impl<P: Platform> Table<P> {
     /// Without records. `end` must lead to [`ended`](Self::ended) of this table.
     pub(crate) fn new(end: fn(u32)) -> Self {
-        Table { records: Numbered::new(), end, by_node: P::AtomicU32::new(0) }
-    }
-
-    /// Has the system keep sleepers on the nodes of their threads: of records that are taken from now on.
-    pub(crate) fn keep_by_node(&self) {
-        // Relaxed: a switch; nothing is published with it.
-        self.by_node.store(1, Ordering::Relaxed);
+        Table { records: Numbered::new(), end }
     }
 
     /// Sleeps by a record while its state is that, at most until `deadline`.
     #[inline]
     pub(crate) fn sleep_while(&self, number: u32, state: u32, deadline: Option<Instant>) -> Wait {
-        P::wait_at_node(&self.record(number).state, state, deadline)
+        P::wait(&self.record(number).state, state, deadline)
     }
 
     /// The record of that number, which somebody was given once.
@@ -137,10 +123,6 @@ impl<P: Platform> Table<P> {
     #[cold]
     fn take_new(&self, keep: bool) -> Option<u32> {
         let number = self.records.take(Record::new)?;
-        // Relaxed: as above.
-        if self.by_node.load(Ordering::Relaxed) != 0 {
-            P::keep_sleepers_here(&self.record(number).state);
-        }
         if keep && !P::set_number(number | IN_USE, self.end) {
             // The thread is ending, and nobody would give the record back for it.
             P::set_number(0, self.end);

@@ -216,11 +216,6 @@ impl<'a, P: Platform> Waiting<'a, P> {
         if word & SLOT != 0 {
             Self::count_at(word);
         }
-        // Others wait, as far as the word tells: until the unlock, which goes the longer way then too. Where they are gone by then
-        // and it goes the short way, the request stays until the next unlock by the longer one, or until it is granted once.
-        if P::extends_slices() && word & (ASLEEP | NUMA | TAIL) != 0 {
-            P::ask_for_time();
-        }
     }
 
     #[cold]

@@ -25,7 +25,6 @@ mod error;
 mod held;
 #[cfg(target_os = "linux")]
 mod linux;
-mod node_word;
 mod parker;
 mod places;
 mod platform;
@@ -47,7 +46,6 @@ pub use held::Held;
 pub use linux::{Linux, NotSpawned, Peer, ProcessSpec, Spawned, Spawner};
 #[doc(hidden)]
 pub use nearq_topology::debug_as_display;
-pub use node_word::NodeWord;
 pub use parker::Parker;
 pub use places::{Place, Places};
 pub use platform::{

@@ -7,12 +7,8 @@ use std::sync::Arc;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use crate::{
-    Atomic, AtomicInt, Attempt, ConstAtomic, Held, Instant, NodeWord, Ordering, Places,
-    PlatformCell, Refused,
+    Atomic, AtomicInt, Attempt, ConstAtomic, Held, Instant, Ordering, Places, PlatformCell, Refused,
 };
-
-/// "No such call", as Linux numbers it.
-const ENOSYS: i32 = 38;
 
 /// What a machine can do for the runtime.
 ///
@@ -99,35 +95,6 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// `word` may be memory that is no longer an atomic: it is an address, and is not read.
     fn wake(word: *const Self::AtomicU32, count: usize) -> usize;
 
-    /// As [`wait`](Self::wait), kept on the word's node if it has one.
-    #[inline]
-    fn wait_at_node(word: &NodeWord<Self>, expected: u32, deadline: Option<Instant>) -> Wait {
-        Self::wait(word, expected, deadline)
-    }
-
-    /// As [`wake`](Self::wake), of those who sleep by [`wait_at_node`](Self::wait_at_node). The word is there.
-    #[inline]
-    fn wake_at_node(word: &NodeWord<Self>, count: usize) -> usize {
-        Self::wake(&raw const **word, count)
-    }
-
-    /// Whether the system can keep sleepers on a node.
-    ///
-    /// # Errors
-    /// It cannot; the text says what is missing.
-    fn knows_node_sleepers() -> Result<(), Refused> {
-        Err(Refused::new(
-            "keep sleepers on their node".to_owned(),
-            ENOSYS,
-            "this machine has no such thing",
-        ))
-    }
-
-    /// Has those who sleep on the word from now on be kept on the node of the CPU that the caller runs on, if the system can do that;
-    /// otherwise the word stays as it is. Nobody sleeps on it now.
-    #[inline]
-    fn keep_sleepers_here(_word: &NodeWord<Self>) {}
-
     /// Spins while `word` holds `value`, about `budget` times as long as one look takes.
     /// Returns whether it changed. The last look is a relaxed load.
     fn wait_until_changed(word: &Self::AtomicU32, value: u32, budget: u32) -> bool;
@@ -192,30 +159,6 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
         Self::machine()
             .map(|machine| Look { topology: Some(machine.topology), limits: machine.limits })
     }
-
-    /// From now on the threads of this process [ask for time](Self::ask_for_time).
-    ///
-    /// # Errors
-    /// The system does not give any; the text says what is missing. Nothing has changed then.
-    fn use_slice_extension() -> Result<(), Refused> {
-        Err(Refused::new("extend time slices".to_owned(), ENOSYS, "this machine has no such thing"))
-    }
-
-    /// Whether threads ask for time. A load at most.
-    #[inline(always)]
-    fn extends_slices() -> bool {
-        false
-    }
-
-    /// The caller asks not to be preempted for some microseconds if it would be before it [gives the time
-    /// back](Self::give_time_back): others wait for it. Asking again changes nothing. Nothing where
-    /// [`extends_slices`](Self::extends_slices) is false.
-    #[inline]
-    fn ask_for_time() {}
-
-    /// Takes back what was asked for; where time was granted, others may have the CPU now.
-    #[inline]
-    fn give_time_back() {}
 
     // ---- threads ---------------------------------------------------------------------------------------
 

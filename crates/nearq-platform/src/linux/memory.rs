@@ -1,4 +1,4 @@
-//! Memory policies in the kernel's words, where memory is, and on which node sleepers are kept.
+//! Memory policies in the kernel's words, and where memory is.
 
 use core::ffi::c_void;
 use core::ops::Range;
@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::refusal::{self, refused};
 use crate::sys::{self, Errno, MemoryMode};
-use crate::{Linux, MemoryPolicy, NodeWord, Ordering, Refused, Residency};
+use crate::{MemoryPolicy, Refused, Residency};
 
 pub(super) fn set_default_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
     let mode = match policy {
@@ -75,39 +75,6 @@ pub(super) fn residency(range: Range<usize>, samples: usize) -> Result<Residency
         }
     }
     Ok(residency)
-}
-
-/// Tries the two calls on a word that nobody sleeps on.
-fn try_node_sleepers(word: &NodeWord<Linux>, value: u32) -> Result<(), Errno> {
-    sys::futex_wake_at_node(word.pair(), 1)?;
-    match sys::futex_wait_at_node(word.pair(), value.wrapping_add(1), None) {
-        // It held another value, so there was no sleep.
-        Err(Errno::AGAIN) | Ok(()) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-pub(super) fn knows_node_sleepers() -> Result<(), Refused> {
-    let word = NodeWord::<Linux>::new(0);
-    sys::current_node()
-        .and_then(|node| {
-            word.set_node(Some(node));
-            try_node_sleepers(&word, 0)
-        })
-        .map_err(|error| {
-            let what = "keep sleepers on their node".to_owned();
-            refused(what, error, refusal::node_sleepers(error))
-        })
-}
-
-pub(super) fn keep_sleepers_here(word: &NodeWord<Linux>) {
-    let Ok(node) = sys::current_node() else { return };
-    let before = word.node();
-    word.set_node(Some(node));
-    // A node that the kernel does not take could not be slept on. Relaxed: the caller's own.
-    if before != Some(node) && try_node_sleepers(word, word.load(Ordering::Relaxed)).is_err() {
-        word.set_node(before);
-    }
 }
 
 /// At most `samples` addresses in different pages of the range, from the first page on, evenly.
@@ -225,40 +192,5 @@ mod tests {
             }
         };
         std::thread::spawn(main).join().unwrap();
-    }
-
-    /// A thread asleep on each kind of word is woken, and its deadline comes; with the kernel's word on which kinds there are.
-    #[test]
-    fn sleepers_of_either_kind_are_woken() {
-        use crate::{Platform, Wait};
-        let known = knows_node_sleepers();
-        if let Err(refused) = &known {
-            assert!(refused.to_string().contains("6.16"), "{refused}");
-            skipped("sleepers on a node", refused, "a kernel of 6.16 or later");
-        }
-        for here in [false, true] {
-            let word = std::sync::Arc::new(NodeWord::<Linux>::new(1));
-            if here {
-                keep_sleepers_here(&word);
-                assert_eq!(word.node().is_some(), known.is_ok());
-            }
-            assert_eq!(Linux::wait_at_node(&word, 2, None), Wait::Changed);
-            let past = Some(crate::Instant::from_nanos(1));
-            assert_eq!(Linux::wait_at_node(&word, 1, past), Wait::TimedOut);
-            assert_eq!(Linux::wake_at_node(&word, 1), 0);
-            let theirs = std::sync::Arc::clone(&word);
-            let sleeper = std::thread::spawn(move || {
-                while theirs.load(Ordering::Relaxed) == 1 {
-                    Linux::wait_at_node(&theirs, 1, None);
-                }
-            });
-            // Woken without a change it sleeps on, so this ends once it has fallen asleep.
-            while Linux::wake_at_node(&word, 1) == 0 {
-                std::thread::yield_now();
-            }
-            word.store(3, Ordering::Relaxed);
-            Linux::wake_at_node(&word, 1);
-            sleeper.join().unwrap();
-        }
     }
 }

@@ -14,7 +14,6 @@ mod process;
 mod refusal;
 mod retry;
 mod run_state;
-mod slice;
 mod spawn;
 mod thread;
 mod told;

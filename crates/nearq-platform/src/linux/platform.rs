@@ -17,11 +17,11 @@ use std::sync::Arc;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, machine, memory, retry, run_state, slice, spawn, thread, told};
+use super::{ending, fork, machine, memory, retry, run_state, spawn, thread, told};
 use crate::sys::{self, Errno};
 use crate::{
-    Attempt, ForkHooks, Held, Instant, Look, Machine, MemoryPolicy, NodeWord, Ordering, Platform,
-    Refused, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
+    Attempt, ForkHooks, Held, Instant, Look, Machine, MemoryPolicy, Ordering, Platform, Refused,
+    Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
 };
 
 /// The machine that the program runs on.
@@ -161,30 +161,6 @@ impl Platform for Linux {
         // An error says that nobody can sleep there: EFAULT (not an address of a program), EINVAL (the memory
         // was given back, and holds another kind of lock now).
         sys::futex_wake(word, count).unwrap_or(0)
-    }
-
-    fn wait_at_node(word: &NodeWord<Self>, expected: u32, deadline: Option<Instant>) -> Wait {
-        let deadline = deadline.map(by_clock);
-        waited(match word.node() {
-            None => sys::futex_wait(word, expected, deadline),
-            Some(_) => sys::futex_wait_at_node(word.pair(), expected, deadline),
-        })
-    }
-
-    fn wake_at_node(word: &NodeWord<Self>, count: usize) -> usize {
-        match word.node() {
-            None => Self::wake(&raw const **word, count),
-            // It was tried when the word was given its node.
-            Some(_) => sys::futex_wake_at_node(word.pair(), count).unwrap_or(0),
-        }
-    }
-
-    fn knows_node_sleepers() -> Result<(), Refused> {
-        memory::knows_node_sleepers()
-    }
-
-    fn keep_sleepers_here(word: &NodeWord<Self>) {
-        memory::keep_sleepers_here(word);
     }
 
     #[inline]
@@ -440,23 +416,6 @@ impl Platform for Linux {
 
     fn page_size() -> usize {
         sys::page_size()
-    }
-
-    fn use_slice_extension() -> Result<(), Refused> {
-        slice::turn_on()
-    }
-
-    #[inline(always)]
-    fn extends_slices() -> bool {
-        slice::is_on()
-    }
-
-    fn ask_for_time() {
-        slice::ask();
-    }
-
-    fn give_time_back() {
-        slice::give_back();
     }
 
     fn setting(name: &str) -> Option<String> {

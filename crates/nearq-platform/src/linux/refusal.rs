@@ -145,39 +145,6 @@ pub(super) fn memory(error: Errno) -> Cow<'static, str> {
     }
 }
 
-/// Sleepers that are kept on a node.
-pub(super) fn node_sleepers(error: Errno) -> Cow<'static, str> {
-    Cow::Borrowed(match error {
-        Errno::NOSYS | Errno::INVAL => {
-            "needs Linux 6.16 or later, built with NUMA, and no filter on system calls (seccomp) that forbids futex_wait and \
-             futex_wake (numbers 454 and 455)"
-        }
-        Errno::PERM | Errno::ACCESS => FILTER,
-        _ => "",
-    })
-}
-
-/// What `prctl` says of an extension of time slices that is not built in or turned off: a number that is not for programs, and has
-/// no name.
-const NOT_SUPPORTED: i32 = 524;
-
-/// Time slices that the kernel extends.
-pub(super) fn slices(error: Errno) -> Cow<'static, str> {
-    Cow::Borrowed(match error {
-        Errno::PERM | Errno::ACCESS => FILTER,
-        Errno::NXIO => {
-            "needs the GNU C library 2.41 or later, linked dynamically, which registers rseq areas for which the kernel does that \
-             (not with GLIBC_TUNABLES=glibc.pthread.rseq=0)"
-        }
-        error if error.raw_os_error() == NOT_SUPPORTED => {
-            "this kernel does not have it: needs one built with CONFIG_RSEQ_SLICE_EXTENSION, and started without rseq_slice_ext=0"
-        }
-        _ => {
-            "this kernel does not have it: needs Linux 7.0 or later, built with CONFIG_RSEQ_SLICE_EXTENSION"
-        }
-    })
-}
-
 /// The nodes that this process may have memory from, as the kernel writes them: "0-3,6".
 fn allowed_nodes() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

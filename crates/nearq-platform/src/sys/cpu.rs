@@ -13,7 +13,6 @@
 //! `AREA` holds what is known of the offset: not looked up, no area, or the offset itself. Areas are aligned to
 //! 32 bytes, so odd numbers are free to stand for the first two.
 
-use core::ptr::NonNull;
 use core::sync::atomic::{AtomicIsize, Ordering};
 
 /// Not looked up yet.
@@ -43,7 +42,7 @@ pub(crate) fn current_cpu() -> usize {
 #[cold]
 fn current_cpu_slow() -> usize {
     if AREA.load(Ordering::Relaxed) == UNKNOWN {
-        let found = area::find(END_OF_CPU_ID).filter(|offset| offset & 1 == 0);
+        let found = area::find().filter(|offset| offset & 1 == 0);
         AREA.store(found.unwrap_or(ABSENT), Ordering::Relaxed);
     }
     if cfg!(miri) {
@@ -53,19 +52,6 @@ fn current_cpu_slow() -> usize {
     let cpu = unsafe { libc::sched_getcpu() };
     // Negative only where the kernel lacks the call; then every thread counts as being on the first CPU.
     usize::try_from(cpu).unwrap_or(0)
-}
-
-/// Where `cpu_id` ends in `struct rseq` of the kernel's `include/uapi/linux/rseq.h`: `cpu_id_start` at 0, `cpu_id` at 4.
-const END_OF_CPU_ID: usize = 8;
-
-/// The caller's rseq area, if it has one whose first `size` bytes are in use. It is there until the thread ends.
-pub(super) fn rseq_area(size: usize) -> Option<NonNull<u8>> {
-    let offset = area::find(size)?;
-    // Negative: as above.
-    if area::cpu_id(offset) < 0 {
-        return None;
-    }
-    NonNull::new(area::start(offset))
 }
 
 /// The area of glibc, on the processors whose thread pointer we know how to read.
@@ -80,8 +66,11 @@ mod area {
     use core::arch::asm;
     use core::ffi::{CStr, c_uint};
 
-    /// The offset of the area from the thread pointer, where there is an area of at least that size.
-    pub(super) fn find(least: usize) -> Option<isize> {
+    /// Where `cpu_id` ends in `struct rseq` of the kernel's `include/uapi/linux/rseq.h`: `cpu_id_start` at 0, `cpu_id` at 4.
+    const END_OF_CPU_ID: c_uint = 8;
+
+    /// The offset of the area from the thread pointer, where there is an area that has a `cpu_id`.
+    pub(super) fn find() -> Option<isize> {
         let offset = symbol::<isize>(c"__rseq_offset");
         let size = symbol::<c_uint>(c"__rseq_size");
         if offset.is_null() || size.is_null() {
@@ -90,7 +79,7 @@ mod area {
         // SAFETY: validity: the symbol is `const unsigned int __rseq_size` of <sys/rseq.h>, set before any
         // code of the program runs. Aliasing: it is a constant. Thread: it never changes.
         let size = unsafe { size.read() };
-        if (size as usize) < least {
+        if size < END_OF_CPU_ID {
             return None; // no area was registered, or a smaller one
         }
         // SAFETY: validity: the symbol is `const ptrdiff_t __rseq_offset` of <sys/rseq.h>, likewise.
@@ -103,31 +92,6 @@ mod area {
         // SAFETY: validity: the name ends in a zero byte and lives for the whole call. Aliasing: it is only
         // read. Thread: the dynamic linker locks for itself.
         unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).cast_const().cast() }
-    }
-
-    /// Where the caller's area begins. `offset` must come from [`find`].
-    pub(super) fn start(offset: isize) -> *mut u8 {
-        let pointer: usize;
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: validity: the first word that the thread pointer (fs) points to is its own address. Aliasing: only read. Thread:
-        // the caller's own.
-        unsafe {
-            asm!(
-                "mov {pointer}, qword ptr fs:[0]",
-                pointer = lateout(reg) pointer,
-                options(nostack, preserves_flags, readonly),
-            );
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: reads a register, which is the caller's own.
-        unsafe {
-            asm!(
-                "mrs {pointer}, tpidr_el0",
-                pointer = lateout(reg) pointer,
-                options(nostack, preserves_flags, nomem),
-            );
-        }
-        core::ptr::with_exposed_provenance_mut(pointer.wrapping_add_signed(offset))
     }
 
     /// The caller's `cpu_id`. `offset` must come from [`find`].
@@ -172,13 +136,8 @@ mod area {
     not(miri),
 )))]
 mod area {
-    pub(super) fn find(_least: usize) -> Option<isize> {
+    pub(super) fn find() -> Option<isize> {
         None
-    }
-
-    /// Never called, because [`find`] finds nothing.
-    pub(super) fn start(_offset: isize) -> *mut u8 {
-        core::ptr::null_mut()
     }
 
     /// Never called, because [`find`] finds nothing.

@@ -15,12 +15,10 @@ mod cpu;
 mod exec;
 mod fork;
 mod futex;
-mod futex2;
 mod memory;
 mod process;
 mod sched;
 mod signal;
-mod slice;
 
 pub(crate) use bpf::NumberMap;
 #[cfg(test)]
@@ -31,7 +29,6 @@ pub(crate) use cpu::current_cpu;
 pub(crate) use exec::{NotSpawned, Policy, Spawn, Stack, handled_signals, spawn};
 pub(crate) use fork::at_fork;
 pub(crate) use futex::{futex_wait, futex_wake};
-pub(crate) use futex2::{current_node, futex_wait_at_node, futex_wake_at_node};
 pub(crate) use memory::{
     MemoryMode, bind_range, default_policy, page_nodes, page_size, set_default_policy,
 };
@@ -43,7 +40,6 @@ pub(crate) use sched::{
     set_timer_slack, tid, urgency,
 };
 pub(crate) use signal::{BlockedSignals, SignalMask, unblock_synchronous_signals};
-pub(crate) use slice::SliceControl;
 
 /// What a system call returns.
 pub(crate) type Result<T> = core::result::Result<T, Errno>;
