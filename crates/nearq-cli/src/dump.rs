@@ -57,7 +57,7 @@ And besides:
   Mutexes (with --locks)
     slots         places for queues by cache
     slot[N]       a mutex that has one: held or free; the caches in which
-                  threads wait; own_settings if it does not follow the process
+                  threads wait
 
 CPUs are lists. Neighbours are put together: [0-3]=7 is 7 for all four,
 [0-3]=7..10 counts along, [0-7..24-31]=4..7 does so in groups of eight, and

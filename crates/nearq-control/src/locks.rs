@@ -128,7 +128,6 @@ pub fn dump() -> Locks {
     let seen = Snapshot::of_process::<Linux>();
     let adaptive = seen.mutexes.iter().map(|mutex| AdaptiveLock {
         slot: mutex.slot.into(),
-        own_settings: mutex.own_settings,
         held: mutex.held,
         caches: mutex.caches.into(),
     });

@@ -43,7 +43,6 @@ mod modelled;
 mod mutex;
 mod numbered;
 mod osq;
-mod own;
 mod queue;
 mod raw;
 mod raw_condvar;
@@ -71,7 +70,6 @@ pub use mutex::{Mutex, MutexGuard};
 #[doc(no_inline)]
 pub use nearq_platform as platform;
 pub use osq::{OsqGuard, OsqLock};
-pub use own::TooManySettings;
 pub use raw::RawMutex;
 pub use raw_condvar::{Ended, RawCondvar};
 pub use room::{expect_urgent, start};

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use nearq_platform::{ConstPlatform, Instant, Linux, Platform};
 
-use crate::{RawMutex, Settings, Statistics, TooManySettings};
+use crate::RawMutex;
 
 /// A value that one thread at a time may use.
 ///
@@ -100,24 +100,6 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     #[inline]
     pub fn try_lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, T, P>> {
         self.raw.try_lock_until(deadline).then(|| MutexGuard { mutex: self, not_send: PhantomData })
-    }
-
-    /// How this mutex behaves: see [`RawMutex::settings`].
-    pub fn settings(&self) -> Settings {
-        self.raw.settings()
-    }
-
-    /// Gives the mutex settings of its own. Takes the lock for that: see [`RawMutex::set_settings`].
-    ///
-    /// # Errors
-    /// If 4095 mutexes have settings of their own, or queues by cache.
-    pub fn set_settings(&self, settings: Settings) -> Result<(), TooManySettings> {
-        self.raw.set_settings(settings)
-    }
-
-    /// What happened at this mutex, if its own settings say that it is counted: see [`RawMutex::statistics`].
-    pub fn statistics(&self) -> Option<Statistics> {
-        self.raw.statistics()
     }
 
     #[cfg(test)]

@@ -9,7 +9,7 @@
 //! | 1 | `ASLEEP` | somebody sleeps on the word, or is about to | who is about to sleep, while `LOCKED`, to 1; the holder to 0, together with `LOCKED`, and then it wakes |
 //! | 2 | `RESERVED` | only the one whose turn it is may take it, and those who wait without a queue | that one to 1, when it has waited too long, and to 0 when it takes the mutex, gives up or sleeps where CPUs are few; a fair unlock to 1; who is overtaken while it queues up to 1; `try_lock`, if it is nobody's turn, to 0 |
 //! | 3 | `NUMA` | waiters queue up in the slot | the holder, who has the turn |
-//! | 4-15 | `SLOT` | the slot's number; without `NUMA` it is there for the mutex's settings (`own.rs`) | the holder |
+//! | 4-15 | `SLOT` | the slot's number; 0 without `NUMA` | the holder, by the same step as `NUMA` |
 //! | 16-31 | `TAIL` | the last record in the plain queue | who joins it; who leaves its front |
 //!
 //! Each change is a compare-exchange of the whole word.
@@ -182,40 +182,20 @@ impl<P: Platform> RawMutex<P> {
 
     #[cold]
     fn try_lock_slow(&self) -> bool {
-        let waiting = Waiting::<P>::new(&self.word);
-        let locked = waiting.try_lock();
+        let locked = Waiting::<P>::new(&self.word).try_lock();
         if locked {
-            waiting.acquired();
+            misuse::took::<P>(&self.word);
         }
         locked
     }
 
     #[cold]
     fn wait(&self, deadline: Option<Instant>) -> bool {
-        let waiting = Waiting::<P>::new(&self.word);
-        let locked = waiting.lock(deadline);
+        let locked = Waiting::<P>::new(&self.word).lock(deadline);
         if locked {
-            waiting.acquired();
+            misuse::took::<P>(&self.word);
         }
         locked
-    }
-
-    /// The word; it may have changed by the time the caller looks at the answer, unless the caller holds the mutex: then its slot
-    /// has not.
-    pub(crate) fn word_now(&self) -> u32 {
-        // Acquire: what the one who put the slot there did before is seen.
-        self.word.load(Ordering::Acquire)
-    }
-
-    /// Changes the word by a step that neither takes nor gives the mutex, which the caller holds.
-    pub(crate) fn change_word(&self, change: impl Fn(u32) -> u32) {
-        let mut word = self.word_now();
-        // Release: what the step names is ready. Acquire: as above.
-        while let Err(found) =
-            self.word.compare_exchange(word, change(word), Ordering::AcqRel, Ordering::Acquire)
-        {
-            word = found;
-        }
     }
 
     /// Takes the lock if that is possible before `deadline`. True if we hold it now.
@@ -249,10 +229,9 @@ impl<P: Platform> RawMutex<P> {
         if deadline.is_none() {
             misuse::waits::<P>(&self.word);
         }
-        let waiting = Waiting::<P>::new(&self.word).staying(Some(stay));
-        let locked = waiting.lock(deadline);
+        let locked = Waiting::<P>::new(&self.word).staying(Some(stay)).lock(deadline);
         if locked {
-            waiting.acquired();
+            misuse::took::<P>(&self.word);
         }
         locked
     }
@@ -452,22 +431,34 @@ impl<P: Platform> RawMutex<P> {
         misuse::took::<P>(&self.word);
     }
 
-    /// Makes the lock free, whoever had it and whoever slept on it. Its settings stay.
+    /// Makes the lock free, whoever had it and whoever slept on it.
     ///
     /// # Safety
     /// No other thread uses the lock: those that held it or slept on it are not copied into the child of a fork.
     pub unsafe fn renew(&self) {
         misuse::lost::<P>(&self.word);
-        // Relaxed, both: there is nobody to see it but the caller, and threads that it starts.
-        let word = self.word.load(Ordering::Relaxed);
-        let kept = word & SLOT != 0 && Room::<P>::get().slots.get(slot(word)).own.is_kept();
-        if !kept {
-            self.leave_slot();
-        } else if word & NUMA != 0 {
-            let room = Room::<P>::get();
-            room.slots.get(slot(word)).unbind(room);
+        self.leave_slot();
+        // Relaxed: there is nobody to see it but the caller, and threads that it starts.
+        self.word.store(0, Ordering::Relaxed);
+    }
+
+    /// The word; it may have changed by the time the caller looks at the answer.
+    #[cfg(test)]
+    pub(crate) fn word_now(&self) -> u32 {
+        // Acquire: what the one who put the slot there did before is seen.
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Changes the word by a step that neither takes nor gives the mutex.
+    #[cfg(test)]
+    pub(crate) fn change_word(&self, change: impl Fn(u32) -> u32) {
+        let mut word = self.word_now();
+        // Release: what the step names is ready. Acquire: as above.
+        while let Err(found) =
+            self.word.compare_exchange(word, change(word), Ordering::AcqRel, Ordering::Acquire)
+        {
+            word = found;
         }
-        self.word.store(if kept { word & SLOT } else { 0 }, Ordering::Relaxed);
     }
 
     /// Binds a slot to a mutex that nobody waits for, as the change to queues by domain would. Whether there was one.

@@ -241,9 +241,8 @@ impl<P: Platform> RawCondvar<P> {
                 stay.is_queued();
             }
             if let Some(mutex) = mutex {
-                let waiting = Waiting::<P>::new(mutex.word()).staying(stay);
-                waiting.go_on(number);
-                waiting.acquired();
+                Waiting::<P>::new(mutex.word()).staying(stay).go_on(number);
+                misuse::took::<P>(mutex.word());
             } else {
                 room.table.wait_on(number, |_| ());
                 if let Some(stay) = stay {

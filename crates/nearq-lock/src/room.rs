@@ -40,10 +40,9 @@ use crate::slot::Slot;
 use crate::statistics::Counts;
 use crate::stay::Stay;
 use crate::table::Table;
-use crate::word::{SLOT, slot};
 
 /// How long one sleeps that waits for some steps of another thread.
-pub(crate) const MOMENT: Duration = Duration::from_micros(50);
+const MOMENT: Duration = Duration::from_micros(50);
 
 /// The most domains that are told apart. More caches than that share domains, neighbours first.
 pub(crate) const MOST_DOMAINS: usize = 32;
@@ -61,17 +60,6 @@ const EXHAUSTED: u32 = 1 << 31;
 
 /// The slots of a process, by number. Few at first under test, so that tests get to see how more are made.
 type Slots<P> = Numbered<P, Slot<P>, FIRST_SLOTS, SLOT_CHUNKS>;
-
-/// Whether there is a slot to take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stock {
-    /// One was free a moment ago.
-    Ready,
-    /// Another thread is making some.
-    Busy,
-    /// All there may be are taken, or there is no memory for more.
-    Exhausted,
-}
 
 /// The CPUs under one last-level cache.
 #[repr(align(64))]
@@ -306,13 +294,6 @@ impl<P: Platform> Room<P> {
         }
     }
 
-    /// How the mutex with this word behaves.
-    #[inline]
-    pub(crate) fn settings_of(&self, word: u32) -> Settings {
-        let own = if word & SLOT == 0 { None } else { self.slots.get(slot(word)).own.settings() };
-        own.unwrap_or_else(|| self.settings())
-    }
-
     /// Whether waiters of mutexes with that mode may queue up by domain.
     pub(crate) fn may_bind(&self, mode: Mode) -> bool {
         match mode {
@@ -322,33 +303,31 @@ impl<P: Platform> Room<P> {
         }
     }
 
-    /// Sees to it that a slot is free, if there may be one more: makes some, which takes memory. Not for who holds a mutex that
-    /// others may be waiting for.
+    /// Sees to it that a slot is free, if there may be one more: makes some, which takes memory. Not for a thread that holds a mutex for
+    /// which others may be waiting. False if another thread is making some.
     #[cold]
-    pub(crate) fn stock(&self) -> Stock {
+    pub(crate) fn stock(&self) -> bool {
         if self.slots.is_one_free() {
-            return Stock::Ready;
+            return true;
         }
         // Acquire: what the one before has made is seen.
         if self.stocking.swap(1, Ordering::Acquire) != 0 {
-            return Stock::Busy;
+            return false;
         }
         let ready = self.slots.is_one_free() || self.make_slots();
         // Release: pairs with the acquire above.
         self.stocking.store(0, Ordering::Release);
-        if ready {
-            return Stock::Ready;
-        }
         // Relaxed: the thread that sets the bit says it.
-        if !self.slots.are_more()
+        if !ready
+            && !self.slots.are_more()
             && self.complained.fetch_or(EXHAUSTED, Ordering::Relaxed) & EXHAUSTED == 0
         {
             P::warn(
-                "4095 mutexes have queues by cache, or settings of their own, and there are no more places: other mutexes keep one queue. \
+                "4095 mutexes have queues by cache, and there are no more places: other mutexes keep one queue. \
                  Mutexes that were not dropped or destroyed keep theirs (nearq dump PID --locks)",
             );
         }
-        Stock::Exhausted
+        true
     }
 
     /// Makes the next chunk of slots; false if there is none, or no memory for it.
@@ -385,7 +364,6 @@ impl<P: Platform> Room<P> {
     pub(crate) fn give_slot_back(&self, number: u32) {
         let slot = self.slots.get(number);
         slot.unbind(self);
-        slot.own.let_go();
         self.slots.free(number);
     }
 

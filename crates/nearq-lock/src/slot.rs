@@ -2,8 +2,7 @@
 //!
 //! Slots are the process's (`room.rs`), up to 4095, named by 12 bits of a mutex's word. They are made before they are needed, each
 //! domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time: from the step that puts `NUMA`
-//! into the word to the step that takes it out. The slot's number comes and goes with it, unless the mutex *keeps* the slot for its
-//! settings (`own.rs`).
+//! into the word to the step that takes it out. The slot's number comes and goes with it.
 //!
 //! # The turn
 //! One thread at most has the slot's *turn*: it may contend for the mutex, and once it holds it, says whose turn is next.
@@ -36,7 +35,6 @@
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::lines::{Line, Row};
-use crate::own::Own;
 use crate::queue::{ANEW, TURN, Tail, Told, Waking};
 use crate::room::Room;
 
@@ -52,8 +50,6 @@ pub(crate) struct Slot<P: Platform> {
     head: Head<P>,
     /// A line for each domain, on its node.
     lines: Row<P>,
-    /// Settings and counts, for a mutex that keeps the slot.
-    pub(crate) own: Own<P>,
 }
 
 /// What changes when the turn goes to another domain: on a line of its own, as who joins its domain's queue reads the rest.
@@ -110,7 +106,7 @@ impl<P: Platform> Slot<P> {
             crossed: P::AtomicU32::new(0),
             passed_by: P::AtomicU32::new(0),
         };
-        Slot { head, lines, own: Own::new() }
+        Slot { head, lines }
     }
 
     /// The domains' lines.

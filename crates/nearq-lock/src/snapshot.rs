@@ -41,9 +41,6 @@ pub struct Snapshot {
 pub struct SlottedMutex {
     /// The number of its slot, from 1 on. Another mutex has it when this one has one queue again, or is gone.
     pub slot: u32,
-    /// Whether it has settings of its own, and the slot for them. Then it is not told whether it has queues by cache, as long as
-    /// nobody waits in them. Without settings of its own, it has.
-    pub own_settings: bool,
     /// Whether it is held, as far as those who wait know: somebody has to wait for it. One that nobody has waited for since it was
     /// taken looks free.
     pub held: bool,
@@ -60,7 +57,7 @@ impl Snapshot {
         let mut mutexes = Vec::new();
         room.slots.each_had(|slot, there| {
             let (held, caches) = if is_ours { there.who_waits() } else { (false, 0) };
-            mutexes.push(SlottedMutex { slot, own_settings: there.own.is_kept(), held, caches });
+            mutexes.push(SlottedMutex { slot, held, caches });
         });
         // After the others: there are at least as many as were found.
         Snapshot { slots: room.slots.made_count(), mutexes }

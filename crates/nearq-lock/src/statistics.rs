@@ -1,6 +1,4 @@
-//! What happens to the threads of a process that have to wait for a mutex, counted while that is wanted.
-//!
-//! All mutexes of a process together, or, one by one, those that have settings of their own (`own.rs`).
+//! What happens to the threads of a process that have to wait for a mutex, counted while that is wanted: at all mutexes together.
 //!
 //! Counted by domain, so that the counting stays within a cache; nothing is counted, and nothing is written, unless
 //! [`Settings::count`](crate::Settings::count) says so. Taking a free mutex of which nobody waits is not counted at all: it
@@ -13,7 +11,6 @@ use crate::room::Room;
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Acquired,
     Contended,
     Turn,
     Within,
@@ -71,9 +68,9 @@ pub(crate) mod seen {
 
     use super::Event;
 
-    /// What is seen; the first that is counted otherwise, acquisitions of one mutex, is not.
+    /// What is seen.
     #[cfg(not(any(miri, tsan)))]
-    pub(crate) const ALL: [Event; COUNT - 1] = [
+    pub(crate) const ALL: [Event; COUNT] = [
         Event::Contended,
         Event::Turn,
         Event::Within,
@@ -115,8 +112,7 @@ pub(crate) mod seen {
     }
 }
 
-/// What happened to the threads that found a mutex held: at all mutexes of a process that have no settings of their own
-/// ([`of_process`](Self::of_process)), or at one that has ([`RawMutex::statistics`](crate::RawMutex::statistics)).
+/// What happened to the threads that found a mutex held, at all mutexes of a process.
 ///
 /// ```
 /// use nearq_lock::{Settings, Statistics};
@@ -132,8 +128,6 @@ pub(crate) mod seen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// How often the mutex was taken. Counted for a mutex that has settings of its own only.
-    pub acquisitions: u64,
     /// How often a thread did not get a mutex by looking at it for a while, and had to queue up.
     pub contended: u64,
     /// How often one took the mutex in turn. The others of those above gave up, or found it free before they had a place.
@@ -174,7 +168,6 @@ impl Statistics {
             counts.iter().map(|counts| counts.0[event as usize].load(Ordering::Relaxed)).sum()
         };
         Statistics {
-            acquisitions: sum(Event::Acquired),
             contended: sum(Event::Contended),
             in_turn: sum(Event::Turn),
             within: sum(Event::Within),

@@ -11,11 +11,8 @@ mod running;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use self::plain_tail::PlainTail;
-use crate::own::Own;
 use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
 use crate::room::Room;
-#[cfg(test)]
-use crate::room::Stock;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
@@ -43,8 +40,6 @@ pub(crate) struct Turns<'a, P: Platform> {
     word: &'a P::AtomicU32,
     room: &'a Room<P>,
     settings: Settings,
-    /// Where it is counted, if the mutex has settings of its own.
-    own: Option<&'a Own<P>>,
     /// The domain that the thread was in when it came.
     here: usize,
     /// Where the thread notes its station, if it may leave by a jump.
@@ -63,14 +58,8 @@ struct Turn {
 }
 
 impl<'a, P: Platform> Turns<'a, P> {
-    /// For a thread that has found `seen` in the word.
-    pub(crate) fn new(word: &'a P::AtomicU32, room: &'a Room<P>, seen: u32) -> Self {
-        let own = (seen & SLOT != 0).then(|| &room.slots.get(slot(seen)).own);
-        let (own, settings) = match own.and_then(|own| Some((own, own.settings()?))) {
-            Some((own, settings)) => (Some(own), settings),
-            None => (None, room.settings()),
-        };
-        Turns { word, room, settings, own, here: room.here(), stay: None }
+    pub(crate) fn new(word: &'a P::AtomicU32, room: &'a Room<P>) -> Self {
+        Turns { word, room, settings: room.settings(), here: room.here(), stay: None }
     }
 
     /// For a thread that notes its station in `stay`, if there is one.
@@ -172,10 +161,7 @@ impl<'a, P: Platform> Turns<'a, P> {
         #[cfg(test)]
         crate::statistics::seen::note(event);
         if self.settings.count {
-            match self.own {
-                Some(own) => own.add(self.here, event),
-                None => self.room.counts[self.here].add(event),
-            }
+            self.room.counts[self.here].add(event);
         }
     }
 
@@ -417,14 +403,9 @@ impl<'a, P: Platform> Turns<'a, P> {
     #[cold]
     fn bind(&self) {
         let mut word = self.load();
-        let number = match slot(word) {
-            0 => self.room.take_slot(),
-            // Kept for the mutex's settings.
-            own => self.room.slots.get(own).bind().then_some(own),
-        };
-        let Some(number) = number else { return };
+        let Some(number) = self.room.take_slot() else { return };
         self.note(Event::Bound);
-        while let Err(found) = self.step(word, word & !SLOT | NUMA | number << SLOT_SHIFT) {
+        while let Err(found) = self.step(word, word | NUMA | number << SLOT_SHIFT) {
             word = found;
         }
     }
@@ -434,7 +415,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
         // Another thread may have been preempted while it made some.
-        while self.room.stock() == Stock::Busy {
+        while !self.room.stock() {
             P::yield_now();
         }
         let number = self.room.table.take().expect("there are many");
@@ -575,15 +556,12 @@ impl<'a, P: Platform> Turns<'a, P> {
     fn unbind(&self, bound: &Slot<P>) {
         self.note(Event::Unbound);
         let mut word = self.load();
-        let (number, kept) = (slot(word), bound.own.is_kept());
-        let out = if kept { NUMA } else { NUMA | SLOT };
-        while let Err(found) = self.step(word, word & !out) {
+        let number = slot(word);
+        while let Err(found) = self.step(word, word & !(NUMA | SLOT)) {
             word = found;
         }
         bound.unbind(self.room);
-        if !kept {
-            self.room.slots.free(number);
-        }
+        self.room.slots.free(number);
     }
 
     fn patience(&self) -> u64 {

@@ -58,13 +58,12 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform, Wait};
 
-use crate::misuse;
 use crate::room::Room;
 use crate::settings::Mode;
 use crate::statistics::Event;
 use crate::stay::Stay;
 use crate::turn::Turns;
-use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, TAIL_SHIFT, slot};
+use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, TAIL, TAIL_SHIFT};
 
 /// How many looks at a held mutex before queueing up: as `std`'s mutex.
 const FIRST_LOOKS: u32 = 100;
@@ -118,7 +117,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
                 return false;
             } else if word & RESERVED != 0 && word & NUMA != 0 {
                 // The word does not say whether somebody has the slot's turn.
-                let turns = Turns::new(self.word, Room::<P>::get(), word);
+                let turns = Turns::new(self.word, Room::<P>::get());
                 if let Some(locked) = turns.try_reserved(word) {
                     return locked;
                 }
@@ -140,8 +139,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     #[inline]
     fn passed_by(&self, word: u32) {
         if word & NUMA != 0 {
-            let room = Room::<P>::get();
-            Turns::new(self.word, room, word).passed_by(word);
+            Turns::new(self.word, Room::<P>::get()).passed_by(word);
         }
     }
 
@@ -149,10 +147,10 @@ impl<'a, P: Platform> Waiting<'a, P> {
     pub(crate) fn lock(&self, deadline: Option<Instant>) -> bool {
         let mut word = self.load();
         let mut turns_made = None;
-        let make = |word| Turns::new(self.word, Room::<P>::get(), word).staying(self.stay);
-        if word & !(ASLEEP | SLOT) == LOCKED
+        let make = || Turns::new(self.word, Room::<P>::get()).staying(self.stay);
+        if word & !ASLEEP == LOCKED
             || word & (LOCKED | RESERVED | NUMA) == LOCKED
-                && turns_made.get_or_insert_with(|| make(word)).looks_although_others_wait()
+                && turns_made.get_or_insert_with(make).looks_although_others_wait()
         {
             P::wait_until_changed(self.word, word, FIRST_LOOKS);
             word = self.load();
@@ -164,7 +162,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
                 self.passed_by(word);
                 return true;
             }
-            let turns: &Turns<'_, P> = turns_made.get_or_insert_with(|| make(word));
+            let turns: &Turns<'_, P> = turns_made.get_or_insert_with(make);
             if *urgent.get_or_insert_with(|| turns.sees_urgent()) {
                 turns.note(Event::Contended);
                 turns.note(Event::Unqueued);
@@ -189,7 +187,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
             yields += 1;
             word = self.load();
         }
-        let mut turns = turns_made.unwrap_or_else(|| make(word));
+        let mut turns = turns_made.unwrap_or_else(make);
         turns.note(Event::Contended);
         loop {
             let off = turns.settings().mode == Mode::Off;
@@ -202,28 +200,8 @@ impl<'a, P: Platform> Waiting<'a, P> {
             // Again if the slot was not the mutex's any more. With the settings of now: those of before may be why.
             match turns.queue_up(number, deadline) {
                 Some(locked) => return locked,
-                None => turns = make(self.load()),
+                None => turns = make(),
             }
-        }
-    }
-
-    /// The caller has taken the mutex, by this way and not by the short one.
-    #[inline]
-    pub(crate) fn acquired(&self) {
-        misuse::took::<P>(self.word);
-        // Relaxed: the caller holds the mutex, so the slot stays.
-        let word = self.word.load(Ordering::Relaxed);
-        if word & SLOT != 0 {
-            Self::count_at(word);
-        }
-    }
-
-    #[cold]
-    fn count_at(word: u32) {
-        let room = Room::<P>::get();
-        let own = &room.slots.get(slot(word)).own;
-        if own.settings().is_some_and(|settings| settings.count) {
-            own.add(room.here(), Event::Acquired);
         }
     }
 
@@ -239,8 +217,7 @@ impl<'a, P: Platform> Waiting<'a, P> {
     /// Binds a slot for a test, which holds the mutex.
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
-        let room = Room::<P>::get();
-        Turns::new(self.word, room, self.load()).bind_in_front()
+        Turns::new(self.word, Room::<P>::get()).bind_in_front()
     }
 
     /// Says in the word that somebody is about to sleep on it.

@@ -14,7 +14,7 @@
 //!   is gone, or overwritten and looked at later, so that whoever touches it late is killed, or seen.
 //! - *Destroyers* are workers that do nothing but that. What is to be found is a touch a few instructions late, so a thread
 //!   of its own, the *tormentor*, interrupts workers by a signal anywhere, for longer than a mutex needs to be taken and destroyed.
-//! - The *main thread* changes the modes and thresholds of the process and of one mutex, and forks; the child makes all anew and lets
+//! - The *main thread* changes the mode and the thresholds, and forks; the child makes all anew and lets
 //!   threads of its own use it.
 //!
 //! # What must be true
@@ -158,7 +158,7 @@ fn torture() {
             children.push(Scene::fork(&scene, seed ^ forked, &mut chance));
         }
         if chance.one_in(2) {
-            scene.change_settings(&mut chance);
+            Scene::change_settings(&mut chance);
         }
         if chance.one_in(4) {
             // It may be that all wait for some.

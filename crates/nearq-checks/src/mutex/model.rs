@@ -511,8 +511,8 @@ impl Model for Scenario {
     fn init_states(&self) -> Vec<State> {
         let mut words = [Word::default(); MUTEXES];
         let mut slots = [Slot::default(); SLOTS];
-        if self.bound || self.kept {
-            words[0] = Word { numa: self.bound, slot: 1, ..Word::default() };
+        if self.bound {
+            words[0] = Word { numa: true, slot: 1, ..Word::default() };
             slots[0].had = true;
         }
         let nobody = Thread {

@@ -120,7 +120,7 @@ fn is_quiet(state: &State) -> bool {
 }
 
 /// When all is quiet, a slot is the mutex's whose word names it, and nobody's otherwise; nobody has its turn, or is in its queues.
-fn no_stuck_slot(scenario: &Scenario, state: &State) -> bool {
+fn no_stuck_slot(_: &Scenario, state: &State) -> bool {
     if !is_quiet(state) {
         return true;
     }
@@ -129,10 +129,8 @@ fn no_stuck_slot(scenario: &Scenario, state: &State) -> bool {
         let empty = slot.lines.iter().all(|line| line.last == 0);
         named == usize::from(slot.had) && empty && !slot.taken && !slot.standing.contains(&true)
     });
-    let words = state.words.iter().enumerate().all(|(index, word)| {
-        let keeps = scenario.kept && index == 0 && !state.dropped[index];
-        word.tail == 0 && !word.asleep && (word.slot != 0) == (word.numa || keeps)
-    });
+    let mut words = state.words.iter();
+    let words = words.all(|word| word.tail == 0 && !word.asleep && (word.slot != 0) == word.numa);
     let dropped = state.words.iter().zip(&state.dropped);
     slots && words && dropped.into_iter().all(|(word, &dropped)| !dropped || word.slot == 0)
 }

@@ -140,8 +140,6 @@ pub struct Scenario {
     pub records: u8,
     /// The first mutex is in slot 1 at the start.
     pub bound: bool,
-    /// The first mutex keeps slot 1 for its settings.
-    pub kept: bool,
     /// Somebody waits without a queue: `RESERVED` does not stop it.
     pub ignores: bool,
     /// How often each thread may wake for no reason.
@@ -160,7 +158,6 @@ impl Scenario {
             // One that leaves its record behind takes another one.
             records: threads + 2,
             bound: false,
-            kept: false,
             ignores: false,
             spurious: 0,
             mutant: None,

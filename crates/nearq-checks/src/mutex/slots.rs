@@ -125,16 +125,10 @@ impl Acting<'_> {
         self.go(At::TakeSlot);
     }
 
-    /// A slot to bind: the one that the mutex keeps, or the first one that nobody has.
+    /// A slot to bind: the first one that nobody has.
     pub(super) fn take_slot(&mut self) {
-        let kept = self.word().slot;
-        let number = if kept == 0 {
-            let all = 1..=self.scenario.slots;
-            { all }.find(|&number| !self.state.slot(number).had)
-        } else {
-            Some(kept)
-        };
-        match number {
+        let mut all = 1..=self.scenario.slots;
+        match all.find(|&number| !self.state.slot(number).had) {
             Some(slot) => {
                 self.state.slot(slot).had = true;
                 self.go(At::BindLine { slot, domain: 0 });
@@ -150,10 +144,7 @@ impl Acting<'_> {
         let there = self.state.slot(slot);
         let line = &mut there.lines[usize::from(domain)];
         if line.last != 0 && !blind {
-            // Not if the mutex keeps it.
-            if self.word().slot == 0 {
-                self.state.slot(slot).had = false;
-            }
+            there.had = false;
             return self.leave_plain(After::PlainLocked);
         }
         line.last = 0;
@@ -188,22 +179,13 @@ impl Acting<'_> {
 
     /// `unbind`: takes the number out of the word.
     pub(super) fn unbind_word(&mut self, slot: u8, then: Then) {
-        let kept = self.keeps();
         let word = self.word();
         let named = word.numa && word.slot == slot;
-        word.numa = false;
-        if !kept {
-            word.slot = 0;
-        }
+        (word.numa, word.slot) = (false, 0);
         if !named {
             self.state.faulty(Fault::SlotNotHad);
         }
         self.go(At::UnbindTop { slot, then });
-    }
-
-    /// Whether the mutex keeps its slot.
-    fn keeps(&self) -> bool {
-        self.scenario.kept && self.mutex() == 0
     }
 
     /// `unbind` of the slot: one that stands up begins anew; if none does, there is a new generation.
@@ -216,12 +198,7 @@ impl Acting<'_> {
         there.standing = [false; DOMAINS];
         there.taken = false;
         there.generation += u8::from(!same);
-        let keeps = self.keeps() && then != Then::Dropped;
-        if keeps {
-            self.end(then);
-        } else {
-            self.go(At::FreeSlot { slot, then });
-        }
+        self.go(At::FreeSlot { slot, then });
     }
 
     pub(super) fn free_slot(&mut self, slot: u8, then: Then) {

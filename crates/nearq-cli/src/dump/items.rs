@@ -114,8 +114,7 @@ pub(super) fn mutexes(locks: &Locks) -> String {
     }
     for lock in &locks.adaptive {
         let held = if lock.held { "held" } else { "free" };
-        let own = if lock.own_settings { " own_settings" } else { "" };
-        let _ = writeln!(text, "slot[{:02}] {held} caches={}{own}", lock.slot, lock.caches);
+        let _ = writeln!(text, "slot[{:02}] {held} caches={}", lock.slot, lock.caches);
     }
     text
 }

@@ -189,7 +189,7 @@ fn two_nodes() -> Dump {
             slept_in_turn: 3,
             slept_in_queue: 44,
             gave_up: 5,
-            adaptive: vec![AdaptiveLock { slot: 3, own_settings: true, held: true, caches: 2 }],
+            adaptive: vec![AdaptiveLock { slot: 3, held: true, caches: 2 }],
         }),
     }
 }

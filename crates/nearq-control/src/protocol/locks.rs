@@ -45,10 +45,6 @@ pub struct Locks {
 pub struct AdaptiveLock {
     /// The number of its slot.
     pub slot: u64,
-    /// Whether it has settings of its own, for which it has the place too. Such a one has queues by cache for certain only while
-    /// threads wait in some caches; all others have them.
-    #[serde(default)]
-    pub own_settings: bool,
     /// Whether it is held, as far as those who wait know: somebody has to wait. One that nobody waits for looks free.
     pub held: bool,
     /// The last-level caches in which threads wait for it. Where a machine has more than 32, neighbours count as one.

@@ -114,7 +114,7 @@ mod samples {
             slept_in_turn: 1,
             slept_in_queue: 1,
             gave_up: 1,
-            adaptive: vec![AdaptiveLock { slot: 1, held: true, caches: 1, own_settings: true }],
+            adaptive: vec![AdaptiveLock { slot: 1, held: true, caches: 1 }],
         }
     }
 

@@ -29,8 +29,7 @@ impl<'a, P: Platform> Turns<'a, P> {
     pub(crate) fn of_record(word: &'a P::AtomicU32, room: &'a Room<P>, number: u32) -> Self {
         // Relaxed: written before the caller was given the record's number.
         let here = room.table.record(number).place.load(Ordering::Relaxed) as usize;
-        // Acquire: the slot that it names is ready.
-        Turns { here, ..Turns::new(word, room, word.load(Ordering::Acquire)) }
+        Turns { here, ..Turns::new(word, room) }
     }
 
     /// Queues a record up whose owner sleeps by it (`queue::ASLEEP`), and leaves it there. Who has the mutex before wakes the owner

@@ -9,7 +9,6 @@ mod condvar_many;
 mod limits;
 #[cfg(debug_assertions)]
 mod misuse;
-mod own_settings;
 #[cfg(not(any(miri, tsan)))]
 mod real_time;
 #[path = "../../../nearq-topology/tests/skipped/mod.rs"]
@@ -17,7 +16,7 @@ mod skipped;
 mod snapshot;
 mod stress_linux;
 
-/// One test at a time: the settings, the statistics, the records to wait by and the places for settings belong to the process.
+/// One test at a time: the settings, the statistics and the records to wait by belong to the process.
 ///
 /// Not a mutex of ours: a thread that waits for one may take one of the records that some tests count.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "see above")]

@@ -29,10 +29,10 @@ fn wanted_on(
     threads
 }
 
-/// What is seen: whether it has settings of its own, whether it is held, and in how many caches threads wait, of each.
-fn seen() -> Vec<(bool, bool, u32)> {
+/// What is seen: whether it is held, and in how many caches threads wait, of each.
+fn seen() -> Vec<(bool, u32)> {
     let seen = Snapshot::of_process::<Sim>();
-    seen.mutexes.iter().map(|seen| (seen.own_settings, seen.held, seen.caches)).collect()
+    seen.mutexes.iter().map(|seen| (seen.held, seen.caches)).collect()
 }
 
 /// The mode of the process. Waiters queue up at once; one hand-over across caches is enough for a change, and one quiet moment for the way
@@ -71,13 +71,13 @@ fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
                 if caches == 1 {
                     assert_eq!(seen(), [], "there is one queue");
                 } else {
-                    assert_eq!(seen(), [(false, true, caches as u32)]);
+                    assert_eq!(seen(), [(true, caches as u32)]);
                 }
                 drop(guard);
                 count += threads.len() as u32;
                 threads.into_iter().for_each(Sim::join);
                 assert_eq!(*mutex.lock(), count);
-                assert_eq!(seen(), [(false, false, 0)], "nobody wants it, and it keeps its queues");
+                assert_eq!(seen(), [(false, 0)], "nobody wants it, and it keeps its queues");
             }
             // Back to one queue, by the next one that takes it.
             set_mode(Mode::Auto);
@@ -110,8 +110,8 @@ fn a_mutex_that_becomes_adaptive_by_itself_is_seen() {
             .collect();
         let mut most = 0;
         while Sim::now() < end {
-            if let [(own, _, caches)] = seen()[..] {
-                assert!(!own && caches <= 4);
+            if let [(_, caches)] = seen()[..] {
+                assert!(caches <= 4);
                 most = most.max(caches);
             }
             Sim::sleep(Duration::from_micros(50));
@@ -121,19 +121,4 @@ fn a_mutex_that_becomes_adaptive_by_itself_is_seen() {
         (most, seen())
     });
     assert_eq!(outcome.expect(), (4, vec![]));
-}
-
-#[test]
-fn settings_of_its_own_are_told_apart_from_queues_by_cache() {
-    let outcome = on("numa:2 l3:2 core:4", || {
-        set_mode(Mode::Plain);
-        let mutexes: Vec<_> = (0..3).map(|_| Mutex::<u32, Sim>::new_in(0)).collect();
-        for mutex in &mutexes {
-            mutex.set_settings(Settings::of_process::<Sim>()).expect("there is room");
-        }
-        assert_eq!(seen(), [(true, false, 0); 3]);
-        drop(mutexes);
-        seen()
-    });
-    assert_eq!(outcome.expect(), []);
 }

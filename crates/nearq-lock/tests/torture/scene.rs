@@ -210,8 +210,8 @@ impl Scene {
         (count > 0).then(|| places.swap_remove(at as usize))
     }
 
-    /// Another way of waiting for all mutexes, or for one.
-    pub(crate) fn change_settings(&self, chance: &mut Chance) {
+    /// Another way of waiting for all mutexes.
+    pub(crate) fn change_settings(chance: &mut Chance) {
         let mut settings = Settings::default();
         settings.mode = [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa][chance.below(4) as usize];
         settings.hand_overs = 16 + chance.below(64) as u32;
@@ -221,11 +221,7 @@ impl Scene {
         settings.quiet = 1 + chance.below(10) as u32;
         settings.yields = chance.below(8) as u32;
         settings.count = chance.one_in(2);
-        if chance.one_in(3) {
-            self.hot[0].set_settings(settings).expect("no other mutex has any");
-        } else {
-            settings.set_for_process::<Linux>();
-        }
+        settings.set_for_process::<Linux>();
     }
 
     /// Forks while one of the mutexes is held. In the child all are made anew but that one, which its thread still holds, and new threads use

@@ -1,6 +1,7 @@
 //! More mutexes than there are places for queues by cache, on a simulated machine with several caches; and settings that nobody may
 //! have.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,31 +40,52 @@ fn use_it(mutex: &Mutex<(u32, u32), Sim>) {
 }
 
 /// Has two threads wait for each of the mutexes, so that one of them has the other one behind it.
-fn two_wait_for_each(scene: &Arc<Scene>) {
-    let mut held = Some(scene.mutexes[0].lock());
+fn two_wait_for_each(scene: &Arc<Scene>, which: Range<usize>) {
+    let mut held = Some(scene.mutexes[which.start].lock());
     let threads: Vec<_> = (0..2)
         .map(|index| {
-            let scene = Arc::clone(scene);
+            let (scene, which) = (Arc::clone(scene), which.clone());
             spawn_on(4 * index + 2, move || {
-                for (at, mutex) in scene.mutexes.iter().enumerate() {
+                for at in which {
                     scene.come[index].store(at as u32 + 1, Ordering::Relaxed);
-                    use_it(mutex);
+                    use_it(&scene.mutexes[at]);
                 }
             })
         })
         .collect();
-    for at in 0..scene.mutexes.len() {
+    for at in which.clone() {
         while scene.come.iter().any(|come| come.load(Ordering::Relaxed) as usize <= at) {
             Sim::sleep(Duration::from_micros(20));
         }
         // By now both have found it held and have queued up.
         Sim::sleep(Duration::from_micros(40));
         // The next one first, so that they find it held, too.
-        let next = scene.mutexes.get(at + 1).map(Mutex::lock);
+        let next = (at + 1 < which.end).then(|| scene.mutexes[at + 1].lock());
         drop(core::mem::replace(&mut held, next));
     }
     drop(held);
     threads.into_iter().for_each(Sim::join);
+}
+
+/// Leaves queues by cache in a mutex: the thread that waits last gives up, and nobody takes the mutex afterwards.
+fn leave_queues_in(scene: &Arc<Scene>, at: usize) {
+    let held = scene.mutexes[at].lock();
+    let stays = Arc::clone(scene);
+    let stays = spawn_on(2, move || {
+        let guard = stays.mutexes[at].lock();
+        // Longer than the other one waits.
+        compute(Duration::from_micros(200));
+        drop(guard);
+    });
+    Sim::sleep(Duration::from_micros(20));
+    let gives_up = Arc::clone(scene);
+    let gives_up = spawn_on(6, move || {
+        assert!(gives_up.mutexes[at].try_lock_for(Duration::from_micros(100)).is_none());
+    });
+    Sim::sleep(Duration::from_micros(40));
+    drop(held);
+    Sim::join(stays);
+    Sim::join(gives_up);
 }
 
 /// How many mutexes have got queues by cache so far.
@@ -79,25 +101,25 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
         settings.set_for_process::<Sim>();
         let scene = Scene::new(PLACES + FURTHER);
         // Nobody waits for those that were fought for before: their places are had again.
-        two_wait_for_each(&scene);
+        two_wait_for_each(&scene, 0..PLACES + FURTHER);
         assert_eq!(bound(), PLACES + FURTHER);
         let used = Snapshot::of_process::<Sim>().mutexes.len();
         assert!(used < 1100, "{used} mutexes that no thread waits for have places");
 
-        // Settings of their own stay: they take all places.
+        // Queues that are left in mutexes take all places.
         drop(scene);
         let scene = Scene::new(PLACES + FURTHER);
-        for mutex in &scene.mutexes[..PLACES] {
-            assert_eq!(mutex.set_settings(settings), Ok(()));
-        }
+        (0..PLACES).for_each(|at| leave_queues_in(&scene, at));
+        assert_eq!(Snapshot::of_process::<Sim>().mutexes.len(), PLACES);
         let before = bound();
-        two_wait_for_each(&scene);
+        let further = PLACES..PLACES + FURTHER;
+        two_wait_for_each(&scene, further.clone());
         assert_eq!(bound(), before);
-        assert!(scene.mutexes.iter().all(|mutex| *mutex.lock() == (2, 2)));
+        assert!(scene.mutexes[further].iter().all(|mutex| *mutex.lock() == (2, 2)));
 
-        // All CPUs fight for one that has queues by cache, and for two that have not.
-        let fought_for = [0, PLACES, PLACES + FURTHER - 1];
-        for at in fought_for {
+        // All CPUs fight for two that have one queue, and then for one that has queues by cache.
+        for (at, count) in [(PLACES, 242), (PLACES + FURTHER - 1, 242), (0, 240)] {
+            assert_eq!(bound(), before);
             let threads: Vec<_> = (0..8)
                 .map(|cpu| {
                     let scene = Arc::clone(&scene);
@@ -105,24 +127,13 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
                 })
                 .collect();
             threads.into_iter().for_each(Sim::join);
-            assert_eq!(*scene.mutexes[at].lock(), (242, 242));
-        }
-        assert_eq!(bound(), before);
-
-        // Settings need a place too; who has one may use it for that.
-        settings.mode = Mode::Plain;
-        let refused = scene.mutexes[PLACES].set_settings(settings).expect_err("all are taken");
-        assert!(refused.to_string().contains("4095"), "{refused}");
-        assert_eq!(scene.mutexes[PLACES].settings().mode, Mode::Numa);
-        assert_eq!(scene.mutexes[0].set_settings(settings), Ok(()));
-        assert_eq!(scene.mutexes[0].settings().mode, Mode::Plain);
-        for at in fought_for {
-            use_it(&scene.mutexes[at]);
+            assert_eq!(*scene.mutexes[at].lock(), (count, count));
         }
 
         // Places come back with their mutexes.
         drop(scene);
-        two_wait_for_each(&Scene::new(FURTHER));
+        let before = bound();
+        two_wait_for_each(&Scene::new(FURTHER), 0..FURTHER);
         bound() - before
     });
     let told = outcome.warnings.iter().filter(|warning| warning.contains("no more places"));
@@ -134,17 +145,16 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
 fn a_threshold_out_of_bounds_is_clamped_and_said_once() {
     let outcome = on("core:2", || {
         let mut settings = Settings::default();
-        let mutex = Mutex::<(), Sim>::new_in(());
         settings.batch = 1_000_000;
         for _ in 0..3 {
             settings.set_for_process::<Sim>();
-            mutex.set_settings(settings).expect("there is room");
-            assert_eq!((Settings::of_process::<Sim>().batch, mutex.settings().batch), (2048, 2048));
+            assert_eq!(Settings::of_process::<Sim>().batch, 2048);
         }
         settings.quiet = 0;
         settings.batch = 0;
-        mutex.set_settings(settings).expect("there is room");
-        (mutex.settings().batch, mutex.settings().quiet)
+        settings.set_for_process::<Sim>();
+        let settings = Settings::of_process::<Sim>();
+        (settings.batch, settings.quiet)
     });
     let [first, second] = &outcome.warnings[..] else { panic!("two: {:?}", outcome.warnings) };
     assert!(first.contains("batch 1000000 (allowed are 5 to 2048; going on with 2048)"), "{first}");

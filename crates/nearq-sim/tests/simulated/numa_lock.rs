@@ -332,54 +332,6 @@ fn the_mode_comes_from_the_surroundings() {
     assert_eq!((outcome.warnings.len(), outcome.expect()), (1, 2048));
 }
 
-/// While the process keeps to one queue, a mutex with settings of its own has a queue for each cache; and the other way round.
-#[test]
-fn a_mutex_may_have_a_mode_of_its_own() {
-    for (process, own) in [(Mode::Plain, Mode::Numa), (Mode::Numa, Mode::Plain)] {
-        let outcome = Simulation::new(machine("numa:2 l3:2 core:4"), 3).run(move || {
-            with(process).set_for_process::<Sim>();
-            let mutexes = Arc::new([(); 2].map(|()| OnALine(Mutex::<u32, Sim>::new_in(0))));
-            for (mutex, mode) in mutexes.iter().zip([own, process]) {
-                let mut settings = with(mode);
-                settings.count = true;
-                mutex.0.set_settings(settings).expect("there is room");
-            }
-            let begin = Sim::now() + Duration::from_millis(5);
-            let threads: Vec<_> = (0..16)
-                .map(|cpu| {
-                    let mutexes = Arc::clone(&mutexes);
-                    spawn_on(cpu, move || {
-                        for (index, mutex) in mutexes.iter().enumerate() {
-                            // All at once.
-                            Sim::sleep(
-                                begin + Duration::from_millis(10) * index as u32 - Sim::now(),
-                            );
-                            for _ in 0..60 {
-                                let mut count = mutex.0.lock();
-                                *count += 1;
-                                // Longer than anybody looks before it queues up.
-                                compute(Duration::from_micros(2));
-                                drop(count);
-                                compute(Duration::from_nanos(300));
-                            }
-                        }
-                    })
-                })
-                .collect();
-            threads.into_iter().for_each(Sim::join);
-            [0, 1].map(|which| {
-                let mutex = &mutexes[which].0;
-                (*mutex.lock(), mutex.statistics().expect("counted"))
-            })
-        });
-        for ((count, seen), mode) in outcome.expect().into_iter().zip([own, process]) {
-            assert_eq!((count, seen.acquisitions), (16 * 60, 16 * 60 + 1));
-            assert_eq!(seen.bound > 0, mode == Mode::Numa, "{mode:?}: {seen:?}");
-            assert!(seen.within + seen.across > 0, "{mode:?}: {seen:?}");
-        }
-    }
-}
-
 /// Who is handed the turn asleep is woken when the one before unlocks, whatever that one waits for in between: the record in which it
 /// notes whom to wake may be another thread's then.
 #[test]
