@@ -204,10 +204,6 @@ impl Platform for Loom {
         Ok(())
     }
 
-    fn set_nice(_thread: Thread, _nice: i32) -> Result<(), Refused> {
-        Ok(())
-    }
-
     fn nice(_thread: Thread) -> Result<i32, Refused> {
         Ok(0)
     }
@@ -248,8 +244,6 @@ impl Platform for Loom {
     fn urgency() -> u32 {
         URGENCY.with(StdCell::get)
     }
-
-    fn set_thread_name(_name: &str) {}
 
     fn slot() -> *const () {
         SLOT.with(StdCell::get)

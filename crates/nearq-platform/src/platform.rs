@@ -194,12 +194,6 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// No CPU of `cpus` is allowed, or the thread is gone, or not ours.
     fn set_affinity(thread: Self::Thread, cpus: &CpuSet) -> Result<(), Refused>;
 
-    /// Sets the thread's nice value, -20 (most favoured) to 19.
-    ///
-    /// # Errors
-    /// The privilege to be favoured is missing.
-    fn set_nice(thread: Self::Thread, nice: i32) -> Result<(), Refused>;
-
     /// The nice value in effect.
     ///
     /// # Errors
@@ -280,9 +274,6 @@ pub trait Platform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     fn urgency() -> u32 {
         0
     }
-
-    /// Names the caller, for the system's own tools. Cut to what the system allows (15 bytes on Linux).
-    fn set_thread_name(name: &str);
 
     /// The caller's slot, as last set by [`set_slot`](Self::set_slot); null before.
     fn slot() -> *const ();

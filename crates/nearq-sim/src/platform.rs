@@ -571,13 +571,6 @@ impl Platform for Sim {
         Ok(())
     }
 
-    fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
-        change_weight(thread, |entry| {
-            entry.nice = nice.clamp(-20, 19);
-            entry.weight = costs::weight(nice);
-        })
-    }
-
     fn nice(thread: Thread) -> Result<i32, Refused> {
         ask(thread, |_, entry| entry.nice)
     }
@@ -640,11 +633,6 @@ impl Platform for Sim {
 
     fn watched_state(watch: &mut Thread) -> Result<RunState, Refused> {
         Self::run_state(*watch)
-    }
-
-    fn set_thread_name(name: &str) {
-        let shared = system_call("Platform::set_thread_name");
-        shared.world.borrow_mut().me_mut().name = thread::cut_name(name);
     }
 
     #[inline]

@@ -237,10 +237,6 @@ impl Platform for Linux {
         thread::set_affinity(thread, cpus)
     }
 
-    fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
-        thread::set_nice(thread, nice)
-    }
-
     fn nice(thread: Thread) -> Result<i32, Refused> {
         thread::nice(thread)
     }
@@ -292,10 +288,6 @@ impl Platform for Linux {
 
     fn urgency() -> u32 {
         sys::urgency()
-    }
-
-    fn set_thread_name(name: &str) {
-        spawn::name_caller(name);
     }
 
     #[inline]

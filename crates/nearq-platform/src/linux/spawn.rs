@@ -9,7 +9,6 @@
 //!
 //! A fork waits while a thread is between 1 and 2, or ends (`transit`).
 
-use std::ffi::CString;
 use std::thread::{Builder, JoinHandle};
 
 use super::refusal::{self, refused};
@@ -74,12 +73,6 @@ fn settle(spec: &ThreadSpec) {
     if let Some(nice) = spec.nice {
         report(thread::set_nice(Thread::current(), nice));
     }
-}
-
-/// Names the caller.
-pub(super) fn name_caller(name: &str) {
-    let name = CString::new(kernel_name(name)).expect("the name was cut before any zero byte");
-    sys::set_name(&name);
 }
 
 /// The part of a name that the kernel keeps: at most 15 bytes of whole characters, up to a zero byte.

@@ -36,7 +36,7 @@ pub(crate) use process::{at_exit, has_more_rights, peer, peer_lives};
 pub(crate) use rustix::io::Errno;
 pub(crate) use sched::{
     Attributes, RESET_ON_FORK, Tid, affinity, is_real_time, is_thread_of_this_process, nice,
-    nice_limit, scheduling, set_affinity, set_attributes, set_name, set_nice, set_scheduling,
+    nice_limit, scheduling, set_affinity, set_attributes, set_nice, set_scheduling,
     set_timer_slack, tid, urgency,
 };
 pub(crate) use signal::{BlockedSignals, SignalMask, unblock_synchronous_signals};

@@ -1,6 +1,5 @@
-//! A thread's number, name, CPUs, nice value and scheduling class.
+//! A thread's number, CPUs, nice value and scheduling class.
 
-use core::ffi::CStr;
 use core::mem::size_of;
 use core::num::NonZeroU64;
 use std::time::Duration;
@@ -54,12 +53,6 @@ pub(crate) fn is_thread_of_this_process(tid: Tid) -> bool {
     let returned = unsafe { libc::syscall(libc::SYS_tgkill, process.as_raw(), tid.as_raw(), 0) };
     // Any other refusal (a filter on system calls) says nothing about the thread.
     !matches!(check(returned), Err(Errno::SRCH))
-}
-
-/// Names the caller. The kernel cuts after 15 bytes.
-pub(crate) fn set_name(name: &CStr) {
-    // The only error is a bad address.
-    let _ = rustix::thread::set_name(name);
 }
 
 /// By how many nanoseconds the system may end the caller's sleeps late, to wake several threads at once.

@@ -7,9 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{Letter, Sleeper, Thread, eventually, in_thread, spin};
-use nearq_platform::{Linux, Platform, RunState, SchedPolicy, ThreadSpec};
+use nearq_platform::{Linux, Platform, RunState, SchedPolicy, Scheduling, ThreadSpec};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
+
+fn ordinary(nice: i32) -> Scheduling {
+    Scheduling { policy: SchedPolicy::Normal, nice, slice: None }
+}
 
 #[test]
 fn a_thread_can_always_be_favoured_less() {
@@ -17,7 +21,7 @@ fn a_thread_can_always_be_favoured_less() {
     let sleeper = Sleeper::start(ThreadSpec::default());
     assert_eq!(Linux::nice(sleeper.thread).unwrap(), before, "inherited");
     let more = (before + 5).min(19);
-    Linux::set_nice(sleeper.thread, more).unwrap();
+    Linux::favour(sleeper.thread, ordinary(more)).unwrap();
     assert_eq!(Linux::nice(sleeper.thread).unwrap(), more);
     assert_eq!(Linux::nice(Linux::current_thread()).unwrap(), before, "of one thread, not of all");
 }
@@ -25,7 +29,7 @@ fn a_thread_can_always_be_favoured_less() {
 #[test]
 fn to_be_favoured_more_needs_the_privilege() {
     let spec = ThreadSpec { nice: Some(19), ..ThreadSpec::default() };
-    in_thread(spec, || match Linux::set_nice(Linux::current_thread(), -20) {
+    in_thread(spec, || match Linux::favour(Linux::current_thread(), ordinary(-20)) {
         Ok(()) => assert_eq!(Linux::nice(Linux::current_thread()).unwrap(), -20),
         Err(refused) => assert_eq!(refused.errno(), libc::EACCES, "{refused}"),
     });
@@ -50,7 +54,7 @@ fn a_refused_nice_value_names_the_privilege() {
     in_thread(ThreadSpec::default(), || {
         give_up_sys_nice();
         let me = Linux::current_thread();
-        let refused = Linux::set_nice(me, -5).unwrap_err();
+        let refused = Linux::favour(me, ordinary(-5)).unwrap_err();
         let text = refused.to_string();
         let limit = getrlimit(Resource::Nice).current.unwrap();
         assert!(text.contains(&format!("give thread {} nice -5", Linux::thread_id(me))), "{text}");

@@ -9,7 +9,7 @@
 use std::hint::black_box;
 
 use crate::common::{Letter, Sleeper, eventually, in_thread};
-use nearq_platform::{Linux, Platform, Refused, RunState, SignalMask, ThreadSpec};
+use nearq_platform::{Linux, Platform, Refused, RunState, SchedPolicy, SignalMask, ThreadSpec};
 use nearq_topology::CpuSet;
 
 fn own_name() -> String {
@@ -28,15 +28,6 @@ fn names_are_as_given_or_cut() {
     assert_eq!(in_thread(named("nq/größenwahnsinn"), own_name), "nq/größenwahn");
     assert_eq!(in_thread(named("nq\0hidden"), own_name), "nq");
     assert_eq!(in_thread(named(""), own_name), own_name(), "inherited");
-}
-
-#[test]
-fn a_thread_can_rename_itself() {
-    let name = in_thread(named("before"), || {
-        Linux::set_thread_name("after all of that");
-        own_name()
-    });
-    assert_eq!(name, "after all of th");
 }
 
 #[test]
@@ -204,9 +195,10 @@ fn a_thread_that_has_ended_is_gone() {
     assert_eq!(Linux::affinity(gone).map_err(errno), Err(libc::ESRCH));
     assert_eq!(Linux::set_affinity(gone, &CpuSet::all(1)).map_err(errno), Err(libc::ESRCH));
     assert_eq!(Linux::nice(gone).map_err(errno), Err(libc::ESRCH));
-    assert_eq!(Linux::set_nice(gone, 1).map_err(errno), Err(libc::ESRCH));
+    let less = || Linux::set_scheduling(gone, SchedPolicy::Normal, 1, None);
+    assert_eq!(less().map_err(errno), Err(libc::ESRCH));
     assert_eq!(Linux::cpu_time(gone).map_err(errno), Err(libc::ESRCH));
     assert_eq!(Linux::run_state(gone), Ok(RunState::Ended));
-    let text = Linux::set_nice(gone, 1).unwrap_err().to_string();
+    let text = less().unwrap_err().to_string();
     assert!(text.contains("the thread has ended"), "{text}");
 }

@@ -334,7 +334,7 @@ fn threads_that_are_left_over_are_reported_and_never_run_again() {
 }
 
 #[test]
-fn slots_names_settings_and_ids_belong_to_the_caller() {
+fn slots_settings_and_ids_belong_to_the_caller() {
     let outcome = Simulation::new(machine("core:2"), 0).setting("NEARQ_X", "1").run(|| {
         assert!(Sim::slot().is_null());
         let value = 5_u8;
@@ -342,7 +342,6 @@ fn slots_names_settings_and_ids_belong_to_the_caller() {
         Sim::join(spawn(|| {
             assert!(Sim::slot().is_null());
             assert_eq!(Sim::thread_id(Sim::current_thread()), 2);
-            Sim::set_thread_name("nq/1:0");
         }));
         assert_eq!(Sim::slot(), (&raw const value).cast());
         assert_eq!(Sim::setting("NEARQ_X").as_deref(), Some("1"));
@@ -364,7 +363,10 @@ fn a_gone_thread_is_told_from_one_in_its_place() {
         let second = spawn(|| Sim::sleep(MILLISECOND));
         let gone = place.lock().expect("it ran");
         assert_eq!(Sim::run_state(gone), Ok(RunState::Ended));
-        assert_eq!(Sim::set_nice(gone, 3).expect_err("it ended").errno(), 3);
+        assert_eq!(
+            Sim::set_scheduling(gone, SchedPolicy::Normal, 3, None).expect_err("it ended").errno(),
+            3
+        );
         Sim::join(second);
     })
     .expect();

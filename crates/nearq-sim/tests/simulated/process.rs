@@ -127,7 +127,7 @@ fn exec_forgets_what_the_program_was() {
     run(|| {
         let child = Sim::fork("shell", || {
             let thread = Sim::current_thread();
-            Sim::set_nice(thread, 5).expect("allowed");
+            Sim::set_scheduling(thread, SchedPolicy::Normal, 5, None).expect("allowed");
             Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("exists");
             Sim::set_slot(core::ptr::dangling());
             let mut old = block(4);

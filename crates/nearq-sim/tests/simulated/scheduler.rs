@@ -353,7 +353,8 @@ fn threads_are_balanced_by_weight_too() {
     // a CPU for itself, more or less.
     let share = on("core:2", || {
         let heavy = spawn(|| {
-            Sim::set_nice(Sim::current_thread(), -10).expect("ours");
+            Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, -10, None)
+                .expect("ours");
             compute(Duration::from_secs(2));
         });
         let light: Vec<_> = (0..3).map(|_| spawn(|| compute(Duration::from_secs(2)))).collect();

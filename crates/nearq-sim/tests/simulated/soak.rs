@@ -48,7 +48,10 @@ fn something(me: usize, random: &mut Random, common: &Common) {
             let some = CpuSet::from_range(random.below(cpus)..cpus);
             let _ = Sim::set_affinity(thread, &some);
         }
-        3 => Sim::set_nice(thread, random.below(40) as i32 - 20).expect("it is alive"),
+        3 => {
+            let nice = random.below(40) as i32 - 20;
+            Sim::set_scheduling(thread, SchedPolicy::Normal, nice, None).expect("it is alive");
+        }
         4 => {
             let policy = [SchedPolicy::Idle, SchedPolicy::Normal][random.below(2)];
             let slice = Some(random.micros(5_000));
