@@ -36,10 +36,10 @@ impl<P: Platform> Item<P> {
         let mut attempt = 0;
         loop {
             let held = self.lock();
-            // SAFETY: each account is the beginning of a link; the item is counted there as long as we have its lock.
             let domain = held.held_back_at().map(|account| {
-                account
-                    .map(|account| core::ptr::from_ref(unsafe { &*Link::of(account) }.admission()))
+                // SAFETY: each account is the beginning of a link; the item is counted there as long as we have its lock.
+                let link = account.map(|account| unsafe { &*Link::of(account) });
+                link.map(|link| core::ptr::from_ref(link.admission()))
             });
             held.unlock();
             if let Some(domain) = domain {

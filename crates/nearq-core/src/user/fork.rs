@@ -185,11 +185,10 @@ impl<P: Platform> Inner<P> {
             let ours = core::ptr::eq(context.services, &raw const self.services);
             if ours {
                 context.look_after.set(true);
+                let item = context.executing.item.get().cast::<Item<P>>();
                 // SAFETY: null where the worker frees something between two items, or has nothing to do. Else users' code runs
                 // in it only inside this item, or while the item's memory is being freed; it forked, so it is in users' code.
-                if let Some(item) =
-                    unsafe { context.executing.item.get().cast::<Item<P>>().as_ref() }
-                {
+                if let Some(item) = unsafe { item.as_ref() } {
                     item.after_fork_in_child();
                 }
             }
