@@ -10,6 +10,11 @@
 //!
 //! How homes are made: `homes`. Threads that are not the runtime's: `at_home`. What can be set of a runtime, and what is seen of its
 //! homes: `node_homes`. Where an item goes by its home: `queue/homes`. Who takes it: `pool/homes`. How it runs: `run/homes`.
+//!
+//! # The folder
+//! Imports `base`. Its own: the locks of `registry` (`nodes`, `weights`, `list`, `own`, `entered`, none inside another but `nodes` and
+//! `weights` inside a home's `change`), and the words `used`, `several` and a home's `node`. A home and the registry own each other, so
+//! `inside` and `registry` are a circle; the registry asks the runtime by a trait (`Host`).
 
 mod choice;
 mod following;

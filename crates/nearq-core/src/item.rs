@@ -63,6 +63,23 @@
 //! * *After a fork* whatever the parent's threads had of an item they have of the parent's: a word of an older epoch counts
 //!   as idle, and who first asks for it in the child makes it so (`current`). Of a task, which runs once, it counts as the
 //!   parent's for ever (`task`). The item whose function forked runs in the child as well (`fork`).
+//!
+//! # The folder
+//! Imports `base`, `home` and `timer`. An item knows neither queues nor pools: it has an account, which it stores and compares, and whose
+//! owner is asked by a trait (`account`). README.md beside these files lists who races with whom.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `execution` | the steps of the thread that executes an item or lets one in |
+//! | `held`, `stand_in` | the item's lock and what is done under it; the node of an item whose own is still on a list |
+//! | `holds` | what ends with an item, and when |
+//! | `extra`, `stamp`, `spot` | what few items need, and the word for it; when a sample was queued; by which CPU, and where it is at home |
+//! | `account`, `later` | what an item knows of its queue, and of the timer |
+//! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
+//! | `sight` | what was seen of a list while its lock was held |
+//!
+//! `held`, `stand_in`, `extra`, `account` and `later` are a circle with the state word: the slow steps of the word end where the lock is
+//! given back, which makes other steps; and a stand-in is an item.
 
 pub(crate) mod account;
 pub(crate) mod batch;
@@ -74,6 +91,7 @@ pub(crate) mod inbox;
 pub(crate) mod later;
 pub(crate) mod list;
 pub(crate) mod sight;
+mod spot;
 pub(crate) mod stamp;
 pub(crate) mod stand_in;
 
@@ -84,6 +102,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::item::extra::Attachment;
 use crate::item::stamp::Stamp;
 use account::Account;
+pub(crate) use spot::Spot;
 
 pub(crate) const PENDING: u64 = 1;
 pub(crate) const RUNNING: u64 = 1 << 1;
@@ -159,37 +178,6 @@ pub(crate) struct Item<P: Platform> {
     pub(crate) join: P::AtomicU32,
     /// What few items need, or when the item was queued if that was looked at.
     pub(crate) attachment: Attachment<P>,
-}
-
-/// Where an item comes from and where it belongs: the CPU that queued it in the lower bits, one more than the number of its home node
-/// above. Linux has at most 8192 CPUs and 1024 nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot(u32);
-
-impl Spot {
-    const CPU_BITS: u32 = 20;
-
-    /// Of an item without a home.
-    #[inline(always)]
-    pub(crate) fn of_cpu(cpu: usize) -> Self {
-        Spot(cpu as u32)
-    }
-
-    pub(crate) fn new(cpu: usize, home: Option<u32>) -> Self {
-        let cpu = cpu as u32 & ((1 << Self::CPU_BITS) - 1);
-        Spot(cpu | home.map_or(0, |home| (home + 1) << Self::CPU_BITS))
-    }
-
-    /// The CPU that queued it.
-    pub(crate) fn cpu(self) -> usize {
-        (self.0 & ((1 << Self::CPU_BITS) - 1)) as usize
-    }
-
-    /// The number of its home node.
-    #[inline]
-    pub(crate) fn home(self) -> Option<u32> {
-        (self.0 >> Self::CPU_BITS).checked_sub(1)
-    }
 }
 
 /// What an execution leaves to its worker.
@@ -448,13 +436,13 @@ impl<P: Platform> Item<P> {
     /// The CPU that queued it, and its home; or, where it is queued again already, those of the next queueing.
     #[inline]
     pub(crate) fn spot(&self) -> Spot {
-        Spot(self.spot.load(Ordering::Relaxed))
+        Spot::from_word(self.spot.load(Ordering::Relaxed))
     }
 
     /// As [`set_target`](Self::set_target), for who starts an item from a node that stands in.
     #[inline]
     pub(crate) fn set_spot(&self, spot: Spot) {
-        self.spot.store(spot.0, Ordering::Relaxed);
+        self.spot.store(spot.word(), Ordering::Relaxed);
     }
 
     /// What an observed queueing left there; see `observe`. The caller owns `PENDING`.

@@ -9,29 +9,25 @@
 //!                                     inbox ─► idle: wake at most one worker ─► run: repatriate, start, call, finish, count
 //! ```
 //!
-//! | file | what it holds |
+//! Sources are in folders. A folder imports those above it in this table only, as far as its head says; `cargo xtask house` checks it. The head of a
+//! folder's main file (`pool.rs` for `pool`) says what each of its files holds, and which locks and words are its own.
+//!
+//! | folder | what it is for |
 //! |---|---|
-//! | `item` | the state word: who owns an item |
-//! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
-//! | `pause`, `pad`, `near` | who lost a race for a word; keeping apart what different CPUs write, and near what those of one node do |
-//! | `idle`, `level` | who sleeps and who is woken; how many run at once |
-//! | `pool`, `worker`, `table`, `run`, `place`, `context`, `executing`, `serving` | pools and their threads |
-//! | `held`, `stand_in`, `extra`, `delayed` | what is rare: cancelling, waiting, queueing again, later |
-//! | `event`, `flush` | who waits for a queue, and how |
-//! | `attributes`, `priority`, `queue`, `link`, `gate` | queues: what can be set, and where items go |
-//! | `domain`, `admission`, `turn`, `credits`, `kicker` | the limit, and where it is counted |
-//! | `home`, `homes`, `at_home`, `node_homes` | nodes that items, threads and memory belong to; what of that is on an item's way is in `queue/homes`, `pool/homes`, `run/homes` |
-//! | `builder`, `variables`, `config`, `runtime`, `freeze`, `kept`, `info` | what belongs to all queues |
-//! | `monitor`, `watch`, `balance`, `by_pool`, `hogs` | who looks while work waits: what workers do, how many may be awake, who computes too long |
-//! | `observe`, `readers`, `stamp`, `histogram`, `handle`, `look`, `sight`, `points` | who looks on from outside: times, events, settings, what there is now |
-//! | `stall`, `report` | who is told that work waits and nothing starts |
-//! | `rescuer` | who runs a queue's items where no thread can be started |
-//! | `timer`, `wheel` | who sleeps until something is due; when which is |
-//! | `shutdown` | how a runtime ends, and what it is still busy with |
-//! | `fork`, `forked` | what the child of a fork makes of all that |
-//! | `broken` | what the fault soak must find |
-//! | `task`, `future`, `ending`, `join`, `outcome`, `set`, `scope`, `bell` | what is spawned, how it ends, and who waits for it |
-//! | `work`, `waiting`, `workqueue`, `settings`, `default`, `error` | what users see |
+//! | `base` | what has no notion of work: waiting, errors, forks, small tools |
+//! | `home` | nodes where things belong |
+//! | `layout` | which pools a queue has, and which queues share them |
+//! | `timer` | the thread that sleeps until something is due |
+//! | `item` | who owns an item, and where it waits |
+//! | `observe` | times and events, for readers that there may be |
+//! | `pool` | the workers of a pod, and who of them is awake |
+//! | `limit` | what of a queue is let in, and where that is counted |
+//! | `runtime` | what all queues share |
+//! | `queue` | where items go |
+//! | `run` | a worker's thread |
+//! | `monitor` | who looks while work waits |
+//! | `task` | kinds of items: those that run again and again, closures, futures |
+//! | `user` | what users see |
 
 mod base;
 mod home;

@@ -4,6 +4,10 @@
 //! could be woken for, the monitor looks every few milliseconds at what the workers do (`watch`), and gives and takes places
 //! and hands accordingly (`balance`). With nothing waiting it sleeps, without a time-out: an idle process makes no wake-ups. What wakes it,
 //! and how its thread is started: `pool/alarm`.
+//!
+//! # The folder
+//! Imports `base`, `pool`, `limit`, `runtime` and `queue`. `watch`: what workers do. `balance`: how many may be awake. `rescue`: when rescuers are called.
+//! `stall`: who is told that nothing starts. `by_pool`: what is remembered of each pool. Only the monitor's thread is here: no locks or words.
 
 pub(crate) mod balance;
 pub(crate) mod by_pool;

@@ -11,6 +11,10 @@
 //! What a queue is told is a bit of its links, [`OBSERVED`](crate::limit::link::OBSERVED), and [`Observed`].
 //!
 //! What a stamp is, says `stamp`. All else is counts, and Relaxed. A sample is lost where a stamp meets a change; no item is.
+//!
+//! # The folder
+//! Imports `base` and `item`. `sampler`: which items are samples. `tape`: the events of tracers. `histogram`: times. Its own: the lock of
+//! `readers`, and the tape's words. Who reads, and asks for it: `user/readers`.
 
 pub(crate) mod histogram;
 mod sampler;

@@ -23,6 +23,23 @@
 //!
 //! Pools live as long as the runtime. The threads of a pool that no queue uses any more end soon, and are not called to help other pools
 //! (`threads`); and where there are many such pools, the monitor does not look at them (`service`).
+//!
+//! # The folder
+//! Imports `base`, `home`, `layout` and `item`; asks the runtime by a trait (`services`). README.md beside these files lists who races with
+//! whom.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `calling`, `siblings`, `homes` | whom a pusher wakes; pools that help; helpers where items have homes |
+//! | `threads`, `members`, `hooks`, `hardship` | a pool's threads and entries; start hooks; what to do where none can be started |
+//! | `worker`, `table`, `context`, `place` | a worker as others see it; all of them; as it sees itself; where it may run |
+//! | `idle`, `level` | who sleeps and who is woken; how many run at once |
+//! | `service`, `services`, `alarm` | whether the monitor looks here; what all pools share; what wakes the monitor |
+//! | `homed` | how many items with homes wait |
+//!
+//! `pool`, `worker`, `table`, `idle`, `level` and `services` are a circle, because all of them say who may be awake. Its own: the lock of
+//! the list (`ready`), those of a level and of a worker's entry; the words `awake`, `hands`, `brisk` and `queued_at_level`, the stack of
+//! idle workers, a worker's status, and `armed`.
 
 pub(crate) mod alarm;
 mod calling;
@@ -338,7 +355,7 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Takes the first item that is wanted, for a rescuer. What is wanted comes first from now on, and what was in batches is
-    /// here. Not counted as taken: see `rescuer`.
+    /// here. Not counted as taken: see `run/rescue`.
     pub(crate) fn take_one(
         &self,
         wanted: impl Fn(NonNull<Item<P>>) -> bool,

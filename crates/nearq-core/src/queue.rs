@@ -1,5 +1,23 @@
 //! A workqueue's inside: its links, and the way of an item from the issuer to a pool. How its attributes are changed: `change`; the links
 //! of former attributes: `retired`; its end: `end`.
+//!
+//! # The folder
+//! Imports all folders down to `runtime`.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `runtime` | the runtime with the type of its queues, and the handle that users have |
+//! | `change`, `retired` | how attributes are changed; the links of former ones |
+//! | `owner` | the queue as its items and links know it |
+//! | `sets`, `flush` | sets of links; waiting for what was queued before, and until nothing is left |
+//! | `delayed`, `delay` | queueing later; what the timer needs of an item |
+//! | `homes` | where an item goes by its home |
+//! | `rescuer` | the rescuer as the queue has it |
+//! | `sampling`, `points` | samples of its items; probes and spans |
+//! | `end` | owners, and the queue's end |
+//!
+//! `queue`, `homes`, `owner`, `runtime` and `sets` are a circle: parts of one record, and the impl of one trait. Its own: the lock
+//! `config`, which comes before those of the runtime; the pointer to the table in use; turns and rounds; owners.
 
 use core::ptr::NonNull;
 use std::collections::{HashMap, hash_map};

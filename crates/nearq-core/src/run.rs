@@ -10,6 +10,10 @@
 //! ```
 //! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level
 //! back, and looks once more at its own pool and at the pods it helps (see `idle` and `level` for why nothing is lost).
+//!
+//! # The folder
+//! Imports all folders down to `queue`, but `timer` and `observe`. `search`: where a worker looks for items. `homes`: how an item with a home
+//! runs. `threads`: how a worker's thread begins and ends. `rescue`: the thread of a rescuer. It has no locks or words of its own.
 
 mod homes;
 mod rescue;

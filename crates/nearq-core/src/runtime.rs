@@ -4,6 +4,20 @@
 //!
 //! Locks here are taken when something is created or changed, never on an item's way. Order: a queue's `config`, then
 //! `pools`, then `levels`.
+//!
+//! # The folder
+//! Imports `base`, `home`, `layout`, `timer`, `observe` and `pool`.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `pools` | pools and levels, made on first use |
+//! | `threads`, `limit`, `retry` | which threads there may be; what happens at the limit; attempts that are made again |
+//! | `phase`, `orphans` | how far the runtime is; queues that nobody waits for |
+//! | `hosts` | what the timer and the homes ask |
+//! | `config`, `report`, `hogs` | what is said when a runtime is built; stalls, for people; functions that compute for too long |
+//!
+//! `runtime`, `phase`, `pools` and `retry` are a circle: parts of one record. Its own: the locks `surroundings`, `pools`, `levels`,
+//! `siblings`, `queues`, `orphans` and that of the line for threads; the words `threads`, `leaving`, `reserved`, `stopping` and `shut`.
 
 use core::time::Duration;
 use std::sync::Arc;

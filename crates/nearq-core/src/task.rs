@@ -25,6 +25,11 @@
 //! * In the child of a fork, a task of the parent's that has no result yet will have none: its word is of another epoch
 //!   (`item`), and whoever has its handle takes it for cancelled. Nobody touches its stage: it may be half moved.
 //! * The memory is one allocation, freed by who ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
+//!
+//! # The folder
+//! Imports `base`, `home`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: who waits for a
+//! result; a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. Its own: bits 3 to 8 of the
+//! word, and the place of the waker.
 
 pub(crate) mod future;
 pub(crate) mod join;

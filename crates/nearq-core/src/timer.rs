@@ -39,6 +39,18 @@
 //! it. `started` says who: from `NOT_STARTED` to `STARTED` by who tries to start it, back by who has failed to, to `ENDED` by
 //! who ends the runtime or has failed after that. Write `stopped`, read `started`; write `started`, read `stopped`: all
 //! `SeqCst`, one of the two sees the other.
+//!
+//! # The folder
+//! Imports `base` and `layout` (priorities of its thread); asks the runtime by a trait ([`Host`]). Nothing here knows items.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `node` | what an owner embeds: the word in which it says what it wants |
+//! | `inbox` | requests: nodes at which the thread would not look early enough |
+//! | `hands`, `wheel` | what the thread has for itself; when which node is due |
+//! | `leavings` | foreign code that expired nodes have left, for a thread of its own |
+//!
+//! Its own: the words `sleep`, `stopped`, `started` and `alive`, a node's word and place, and the inbox.
 
 mod hands;
 mod inbox;

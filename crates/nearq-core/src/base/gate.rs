@@ -11,7 +11,7 @@
 //! A thread is in for a few instructions, and waits for nobody; only the drop waits.
 //!
 //! # Orphans
-//! Nobody waits for a queue that one of its own items drops: it is put on a list ([`Inner::adopt`](crate::queue::runtime::Inner)), and a worker
+//! Nobody waits for a queue that one of its own items drops: it is put on a list (`Core::adopt`), and a worker
 //! that has nothing to do drops those of the list that nobody touches any more. Where the worker finds somebody in the gate, that thread
 //! must look again when it leaves, because there may be no worker that would. So the thread that puts a queue on the list marks the gate
 //! (MARK), under the lock of the list. A thread that leaves (LEAVE) and finds the mark looks at the list: it finds the queue there, or

@@ -234,7 +234,7 @@ pub(crate) struct Extra<P: Platform> {
     /// The stamp of a sample.
     stamp: P::AtomicU64,
     home: Mutex<Option<Home<P>>, P>,
-    /// What the timer needs of the item (`delayed`); null if it never waited for its time. Under the item's lock.
+    /// What the timer needs of the item (`queue/delay`); null if it never waited for its time. Under the item's lock.
     pub(crate) delay: P::AtomicPtr<Later<P>>,
 }
 
@@ -257,7 +257,7 @@ impl<P: Platform> Extra<P> {
     /// Nobody waits, and no node is under way: who did and what was are the parent's. What has ended stays counted. In the child
     /// of a fork, by who has the item to itself; `locked` if a thread of the parent had its lock.
     ///
-    /// The delay is of another epoch, and is replaced when it is needed (`delayed`); unless it may be half changed, then it is
+    /// The delay is of another epoch, and is replaced when it is needed (`queue/delay`); unless it may be half changed, then it is
     /// forgotten.
     pub(crate) fn after_fork_in_child(&self, locked: bool) {
         forked::set(&self.waiters, 0);

@@ -1,6 +1,6 @@
 //! What an item knows of the timer on which it may be: that there is a record of it, and how that is asked.
 //!
-//! The record is made and read in `delayed`, which knows queues. The item's lock keeps it: it is replaced and freed under the lock, or with the
+//! The record is made and read in `queue/delay`, which knows queues. The item's lock keeps it: it is replaced and freed under the lock, or with the
 //! item (`extra`).
 
 use core::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! Whether a pool's workers can be started: since when not, who refuses them, and when the queues' rescuers are called (`rescuer`).
+//! Whether a pool's workers can be started: since when not, who refuses them, and when the queues' rescuers are called (`run/rescue`).
 
 use core::time::Duration;
 

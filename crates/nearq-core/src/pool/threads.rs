@@ -35,7 +35,7 @@ const UNUSED: Duration = Duration::from_millis(100);
 impl<P: Platform> Pool<P> {
     /// One reference more.
     pub(crate) fn shared(&self) -> Arc<Self> {
-        // SAFETY: `Inner::make_pool` has made it so, and the caller keeps it alive.
+        // SAFETY: `Core::make_pool` has made it so, and the caller keeps it alive.
         unsafe { crate::base::shared::share(self) }
     }
 

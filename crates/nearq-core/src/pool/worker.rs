@@ -51,7 +51,7 @@ pub(crate) enum Counted {
     Hogged,
 }
 
-/// One worker, or a rescuer (`rescuer`), as others see it. A rescuer's entry is on no stack: its status says whether it sleeps,
+/// One worker, or a rescuer (`run/rescue`), as others see it. A rescuer's entry is on no stack: its status says whether it sleeps,
 /// and it writes that itself.
 #[repr(align(128))]
 pub(crate) struct Worker<P: Platform> {
@@ -85,10 +85,10 @@ pub(crate) struct Worker<P: Platform> {
     /// Who this worker is to the system.
     pub(crate) thread: Mutex<Option<P::Thread>, P>,
     /// The right to wait for the thread's end, and the thread's number among all that were started. The thread takes it along when it ends
-    /// (`Inner::bow_out`).
+    /// (`run/threads`).
     pub(crate) handle: Mutex<Option<(u32, P::JoinHandle)>, P>,
     description: Mutex<String, P>,
-    /// The entry is for rescuers (`rescuer`), and no pool's.
+    /// The entry is for rescuers (`run/rescue`), and no pool's.
     rescues: bool,
     /// The thread's name, where it is not made of the pool's number.
     title: Mutex<String, P>,
@@ -317,7 +317,7 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn set_account(&self, account: *const Account<P>) {
         // Release: everything done for the last account comes before. What is done for the new one ends with a
         // read-modify-write of its counter, which orders this store before it.
-        // SeqCst: Dekker's pattern with who waits for the departure (`Inner::departures`).
+        // SeqCst: Dekker's pattern with who waits for the departure (`Services::departures`).
         self.account.store(account.cast_mut(), Ordering::SeqCst);
     }
 

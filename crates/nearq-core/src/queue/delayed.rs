@@ -1,4 +1,4 @@
-//! Items that are queued when some time has passed: what a queue does for that before `delayed` has them.
+//! Items that are queued when some time has passed: what a queue does for that before `delay` has them.
 
 use core::ptr::NonNull;
 use core::time::Duration;

@@ -47,14 +47,14 @@
 //! ([`Rescuer::end`]). A queue that ends elsewhere (it was dropped by an item of its own) tells the thread to end and waits for
 //! nothing: the thread that frees it may be a worker, or the rescuer itself. Nor does the rescuer wait where it drops the last handle in a
 //! hook of its own. The thread that ends the runtime waits until no such thread is left
-//! (`Inner::reserved`: counted before it is started, then `stopping` is read; who stops writes `stopping`, then reads the count;
+//! (`Core::reserved`: counted before it is started, then `stopping` is read; who stops writes `stopping`, then reads the count;
 //! all `SeqCst`).
 //!
 //! Handles of threads are in the entries of the table. An entry is used again after its thread has ended; so who ends a thread
 //! takes the handle first, and then says so to the thread. `turn` has starting and ending come one after the other.
 //!
 //! # Forks
-//! In the child there is no rescuer at first: most children `exec`. `Inner::rescuers_missing` is set, and the first thread that is to
+//! In the child there is no rescuer at first: most children `exec`. `Services::rescuers_missing` is set, and the first thread that is to
 //! be started there, for whatever queue, has the monitor start the rescuers too (`monitor/rescue`). Where
 //! that fails it is said once, and tried again while work waits.
 

@@ -23,7 +23,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Drops the adopted queues that nobody touches any more. By a worker that serves none.
     #[inline]
     pub(crate) fn reap_orphans(&self) {
-        // SeqCst: Dekker's pattern. The worker that was the last to serve a queue says that it serves none (`Worker::set_link`), then reads
+        // SeqCst: Dekker's pattern. The worker that was the last to serve a queue says that it serves none (`Worker::set_account`), then reads
         // this mark. The thread that adopts the queue sets the mark, then looks whether a worker serves the queue (`Queue::is_left`).
         if self.has_orphans.load(Ordering::SeqCst) != 0 {
             self.reap_orphans_now();

@@ -28,7 +28,7 @@
 //! when they are used first: an item of the parent's is made idle (`Item::current`), a task of the parent's is taken for
 //! cancelled (`task`), what an item or a queue of the parent's was waited for counts as over (`waiting`). A waker of the
 //! parent's is never called, so a future that waited is to be polled once more in the child. What was on a timer is on none
-//! (`timer`, `delayed`). A frozen runtime stays frozen.
+//! (`timer`, `queue/delay`). A frozen runtime stays frozen.
 //!
 //! # How a structure takes part
 //! Each has a function `after_fork_in_child` beside its other ones, which knows its invariants. It runs with no other thread

@@ -61,7 +61,9 @@ fn threads_queue_through_clones_of_their_own() {
         })
         .collect();
     drop(queue);
-    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
     // Whichever thread had the last one has waited for all.
     assert_eq!(ran.load(Ordering::Relaxed), 400);
 }

@@ -1,0 +1,44 @@
+//! Where an item comes from and where it belongs, in one word.
+
+/// Where an item comes from and where it belongs: the CPU that queued it in the lower bits, one more than the number of its home node
+/// above. Linux has at most 8192 CPUs and 1024 nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot(u32);
+
+impl Spot {
+    const CPU_BITS: u32 = 20;
+
+    /// As an item has it.
+    #[inline(always)]
+    pub(super) fn from_word(word: u32) -> Self {
+        Spot(word)
+    }
+
+    /// The word in which an item has it.
+    #[inline(always)]
+    pub(super) fn word(self) -> u32 {
+        self.0
+    }
+
+    /// Of an item without a home.
+    #[inline(always)]
+    pub(crate) fn of_cpu(cpu: usize) -> Self {
+        Spot(cpu as u32)
+    }
+
+    pub(crate) fn new(cpu: usize, home: Option<u32>) -> Self {
+        let cpu = cpu as u32 & ((1 << Self::CPU_BITS) - 1);
+        Spot(cpu | home.map_or(0, |home| (home + 1) << Self::CPU_BITS))
+    }
+
+    /// The CPU that queued it.
+    pub(crate) fn cpu(self) -> usize {
+        (self.0 & ((1 << Self::CPU_BITS) - 1)) as usize
+    }
+
+    /// The number of its home node.
+    #[inline]
+    pub(crate) fn home(self) -> Option<u32> {
+        (self.0 >> Self::CPU_BITS).checked_sub(1)
+    }
+}
