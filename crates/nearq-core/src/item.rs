@@ -66,7 +66,7 @@
 //!
 //! # The folder
 //! Imports `base`, `home` and `timer`. An item knows neither queues nor pools: it has an account, which it stores and compares, and whose
-//! owner is asked by a trait (`account`). README.md beside these files lists who races with whom.
+//! owner is asked by a trait (`account`). README.md in the folder lists the races.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -74,22 +74,23 @@
 //! | `held`, `stand_in` | the item's lock and what is done under it; the node of an item whose own is still on a list |
 //! | `holds` | what ends with an item, and when |
 //! | `extra`, `stamp`, `spot` | what few items need, and the word for it; when a sample was queued; by which CPU, and where it is at home |
-//! | `account`, `later` | what an item knows of its queue, and of the timer |
+//! | `account` | what an item knows of its queue, and of the timer |
+//! | `owned` | ownership of an item, as types |
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
 //! | `sight` | what was seen of a list while its lock was held |
 //!
-//! `held`, `stand_in`, `extra`, `account` and `later` are a circle with the state word: the slow steps of the word end where the lock is
+//! `held`, `stand_in`, `extra`, `account` and `owned` are a circle with the state word: the slow steps of the word end where the lock is
 //! given back, which makes other steps; and a stand-in is an item.
 
 pub(crate) mod account;
 pub(crate) mod batch;
-mod execution;
+pub(crate) mod execution;
 pub(crate) mod extra;
 pub(crate) mod held;
 pub(crate) mod holds;
 pub(crate) mod inbox;
-pub(crate) mod later;
 pub(crate) mod list;
+pub(crate) mod owned;
 pub(crate) mod sight;
 mod spot;
 pub(crate) mod stamp;
@@ -102,6 +103,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::item::extra::Attachment;
 use crate::item::stamp::Stamp;
 use account::Account;
+use owned::{Abandoned, ItemRef, Pending, Running};
 pub(crate) use spot::Spot;
 
 pub(crate) const PENDING: u64 = 1;
@@ -202,32 +204,30 @@ pub(crate) enum Finished {
     Last,
 }
 
-/// What is to be done with a node that was taken off a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Started {
-    /// The caller has `RUNNING`.
-    Yes,
+/// What comes of a node that was taken off a list.
+pub(crate) enum Started<P: Platform> {
+    /// The item has started.
+    Yes(Running<P>),
     /// The item is locked; the lock's holder has the node now.
     Left,
-    /// The queueing was cancelled, and the item lives on. Its link may be gone.
+    /// The queueing was cancelled, and the item lives on. Its account may be gone.
     Cancelled,
-    /// As `Cancelled`, and nobody has the item any more: free it.
-    Free,
-    /// It stands in for another item.
-    StandIn,
+    /// As `Cancelled`, and nobody has the item any more.
+    Free(Abandoned<P>),
+    /// The node stands in for another item.
+    StandIn(Pending<P>),
 }
 
-/// What is to be done with an item that was held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activated {
-    /// It is not held back any more: publish it.
-    Yes,
+/// What comes of an item that was held back.
+pub(crate) enum Activated<P: Platform> {
+    /// It is not held back any more: to be published.
+    Yes(Pending<P>),
     /// The item is locked: it stays where it is, and the lock's holder sends the kicker.
-    Locked,
+    Locked(Pending<P>),
     /// The queueing was cancelled, and has given back what it counted; the item lives on.
     Cancelled,
-    /// As `Cancelled`, and nobody has the item any more: free it.
-    Free,
+    /// As `Cancelled`, and nobody has the item any more.
+    Free(Abandoned<P>),
 }
 
 /// [`ItemTable::refuse`] of items that may be queued again and again.
@@ -310,29 +310,29 @@ impl<P: Platform> Item<P> {
     }
 
     /// Lets [`whole`](Self::whole) have this pointer, which comes from the whole object that the item begins. By who makes one.
-    pub(crate) fn expose(item: NonNull<Self>) -> NonNull<Self> {
+    ///
+    /// # Safety
+    /// The item is alive.
+    pub(crate) unsafe fn expose(item: NonNull<Self>) -> NonNull<Self> {
         let _ = item.as_ptr().expose_provenance();
         item
     }
 
-    /// The pointer by which the item is queued. A reference to the header gives none: it may be used for the header alone, and
-    /// the function lies behind it.
-    pub(crate) fn whole(&self) -> NonNull<Self> {
+    /// The item by the pointer of the whole object. A reference to the header may be used for the header alone, and the function lies behind
+    /// it.
+    pub(crate) fn whole(&self) -> ItemRef<'_, P> {
         let exposed = core::ptr::with_exposed_provenance_mut(core::ptr::from_ref(self).addr());
-        NonNull::new(exposed).expect("the address of a reference")
+        // SAFETY: alive, as the reference is; and exposed by the thread that made it.
+        unsafe { ItemRef::new(NonNull::new_unchecked(exposed)) }
     }
 
     // ---- the queuer's way --------------------------------------------------------------------------------
 
     /// Takes `PENDING`; the node that the caller sends on its way, or nothing if the item is pending or disabled. `epoch`
     /// is what it is now.
-    ///
-    /// # Safety
-    /// The item is alive: the caller has a handle, or its `RUNNING`.
     #[inline]
-    pub(crate) unsafe fn claim(item: NonNull<Self>, epoch: Epoch) -> Option<NonNull<Self>> {
-        // SAFETY: as the caller says.
-        let state = unsafe { &item.as_ref().state };
+    pub(crate) fn claim(item: ItemRef<'_, P>, epoch: Epoch) -> Option<Pending<P>> {
+        let state = &item.state;
         let word = state.load(Ordering::Relaxed);
         let plain = PENDING | LOCKED | STALE | AWAY | DISABLED | EPOCH;
         if word & plain == epoch.0 {
@@ -341,35 +341,34 @@ impl<P: Platform> Item<P> {
             let claimed =
                 state.compare_exchange(word, word | PENDING, Ordering::AcqRel, Ordering::Relaxed);
             if claimed.is_ok() {
-                return Some(item);
+                // SAFETY: PENDING was set.
+                return Some(unsafe { Pending::from_raw(item.as_raw()) });
             }
         }
-        // SAFETY: as the caller says.
-        unsafe { Self::claim_slow(item) }
+        Self::claim_slow(item)
     }
 
     /// As [`claim`](Self::claim), where the word is not plain or somebody else changed it.
     #[cold]
-    unsafe fn claim_slow(item: NonNull<Self>) -> Option<NonNull<Self>> {
-        // SAFETY: as in `claim`.
-        let this = unsafe { item.as_ref() };
+    fn claim_slow(item: ItemRef<'_, P>) -> Option<Pending<P>> {
         let mut attempt = 0;
         loop {
-            let word = this.current();
+            let word = item.current();
             if word & (PENDING | DISABLED) != 0 {
                 // Also a claim that fails is a read-modify-write: release, for the execution that is coming.
-                let word = this.state.fetch_or(0, Ordering::AcqRel);
+                let word = item.state.fetch_or(0, Ordering::AcqRel);
                 if word & (PENDING | DISABLED) != 0 {
                     return None;
                 }
             } else if word & LOCKED != 0 {
                 crate::base::pause::for_holder::<P>(&mut attempt);
             } else if word & STALE != 0 {
-                if let Some(node) = crate::item::stand_in::claim(item) {
+                if let Some(node) = stand_in::claim(item) {
                     return Some(node);
                 }
-            } else if this.change(word, word | PENDING) {
-                return Some(item);
+            } else if item.change(word, word | PENDING) {
+                // SAFETY: PENDING was set.
+                return Some(unsafe { Pending::from_raw(item.as_raw()) });
             }
         }
     }
@@ -466,9 +465,9 @@ impl<P: Platform> Item<P> {
         self.state.fetch_and(!INACTIVE, Ordering::Relaxed);
     }
 
-    /// True: the caller pushes the node. False: who ends the execution will, or the queueing was cancelled meanwhile.
+    /// As [`Pending::publish`]: whether the caller pushes the node.
     #[inline]
-    pub(crate) fn publish(&self) -> bool {
+    fn may_be_pushed(&self) -> bool {
         // Acquire: pairs with the release in `finish`; the next execution sees what the last one did.
         if self.state.load(Ordering::Acquire) & RUNNING == 0 {
             return true;
@@ -566,6 +565,14 @@ impl<P: Platform> Item<P> {
     #[inline]
     pub(crate) fn table(&self) -> &'static ItemTable<P> {
         self.table
+    }
+}
+
+impl<P: Platform> Pending<P> {
+    /// The node, for the caller to push. None: the thread that ends the execution will push it, or the queueing was cancelled meanwhile.
+    #[inline]
+    pub(crate) fn publish(self) -> Option<Self> {
+        self.may_be_pushed().then_some(self)
     }
 }
 

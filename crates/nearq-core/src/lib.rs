@@ -18,14 +18,14 @@
 //! | `home` | nodes where things belong |
 //! | `layout` | which pools a queue has, and which queues share them |
 //! | `timer` | the thread that sleeps until something is due |
-//! | `item` | who owns an item, and where it waits |
+//! | `item` | what has an item, and where it waits |
 //! | `observe` | times and events, for readers that there may be |
-//! | `pool` | the workers of a pod, and who of them is awake |
+//! | `pool` | the workers of a pod, and which of them are awake |
 //! | `limit` | what of a queue is let in, and where that is counted |
 //! | `runtime` | what all queues share |
 //! | `queue` | where items go |
 //! | `run` | a worker's thread |
-//! | `monitor` | who looks while work waits |
+//! | `monitor` | the thread that looks while work waits |
 //! | `task` | kinds of items: those that run again and again, closures, futures |
 //! | `user` | what users see |
 

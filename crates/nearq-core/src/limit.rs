@@ -8,8 +8,7 @@
 //! | `turn`, `kicker` | what is held back, with the worker that activates; the item that asks a worker for that |
 //! | `serving` | the limit under which the calling worker's own item is |
 //!
-//! All but `credits` are a circle: they are one protocol, and read the count of what is held back. README.md beside these files lists who races
-//! with whom. Its own: the lock `turn`; the words `ceiling`, `admitted`, `inactive` and `attention` of a domain, credits, `held` and `watched`
+//! All but `credits` are a circle: they are one protocol, and read the count of what is held back. README.md in the folder lists the races. Its own: the lock `turn`; the words `ceiling`, `admitted`, `inactive` and `attention` of a domain, credits, `held` and `watched`
 //! of a link, and the counters of its stripes.
 
 pub(crate) mod admission;

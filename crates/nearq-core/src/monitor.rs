@@ -7,7 +7,7 @@
 //!
 //! # The folder
 //! Imports `base`, `pool`, `limit`, `runtime` and `queue`. `watch`: what workers do. `balance`: how many may be awake. `rescue`: when rescuers are called.
-//! `stall`: who is told that nothing starts. `by_pool`: what is remembered of each pool. Only the monitor's thread is here: no locks or words.
+//! `stall`: reports that nothing starts. `by_pool`: what is remembered of each pool. Only the monitor's thread is here: no locks or words.
 
 pub(crate) mod balance;
 pub(crate) mod by_pool;

@@ -14,7 +14,7 @@
 //!
 //! # The folder
 //! Imports `base` and `item`. `sampler`: which items are samples. `tape`: the events of tracers. `histogram`: times. Its own: the lock of
-//! `readers`, and the tape's words. Who reads, and asks for it: `user/readers`.
+//! `readers`, and the tape's words. Readers: `user/readers`.
 
 pub(crate) mod histogram;
 mod sampler;

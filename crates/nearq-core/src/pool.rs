@@ -25,19 +25,18 @@
 //! (`threads`); and where there are many such pools, the monitor does not look at them (`service`).
 //!
 //! # The folder
-//! Imports `base`, `home`, `layout` and `item`; asks the runtime by a trait (`services`). README.md beside these files lists who races with
-//! whom.
+//! Imports `base`, `home`, `layout` and `item`; asks the runtime by a trait (`services`). README.md in the folder lists the races.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `calling`, `siblings`, `homes` | whom a pusher wakes; pools that help; helpers where items have homes |
+//! | `calling`, `siblings`, `homes` | which worker a pusher wakes; pools that help; helpers where items have homes |
 //! | `threads`, `members`, `hooks`, `hardship` | a pool's threads and entries; start hooks; what to do where none can be started |
 //! | `worker`, `table`, `context`, `place` | a worker as others see it; all of them; as it sees itself; where it may run |
-//! | `idle`, `level` | who sleeps and who is woken; how many run at once |
+//! | `idle`, `level` | which workers sleep, and which is woken; how many run at once |
 //! | `service`, `services`, `alarm` | whether the monitor looks here; what all pools share; what wakes the monitor |
 //! | `homed` | how many items with homes wait |
 //!
-//! `pool`, `worker`, `table`, `idle`, `level` and `services` are a circle, because all of them say who may be awake. Its own: the lock of
+//! `pool`, `worker`, `table`, `idle`, `level` and `services` are a circle, because each of them takes part in which workers are awake. Its own: the lock of
 //! the list (`ready`), those of a level and of a worker's entry; the words `awake`, `hands`, `brisk` and `queued_at_level`, the stack of
 //! idle workers, a worker's status, and `armed`.
 
@@ -59,7 +58,6 @@ pub(crate) mod table;
 mod threads;
 pub(crate) mod worker;
 
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_lock::Mutex;
@@ -71,6 +69,7 @@ use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
 use crate::item::inbox::Inbox;
 use crate::item::list::List;
+use crate::item::owned::Pending;
 use crate::item::sight::Sight;
 use crate::item::{Item, Started};
 use crate::layout::attributes::PoolKey;
@@ -214,15 +213,15 @@ impl<P: Platform> Pool<P> {
 
     // ---- pushing ---------------------------------------------------------------------------------------
 
-    /// Puts an item on the pool and sees to it that somebody comes for it. The caller has its `PENDING`.
+    /// Puts an item on the pool and sees to it that somebody comes for it.
     #[inline]
-    pub(crate) fn push(&self, item: NonNull<Item<P>>) {
+    pub(crate) fn push(&self, item: Pending<P>) {
         self.arrivals.inbox.push(item);
         self.call_worker();
     }
 
     /// As [`push`](Self::push), of an item of the runtime itself, which comes before all others.
-    pub(crate) fn push_kicker(&self, item: NonNull<Item<P>>) {
+    pub(crate) fn push_kicker(&self, item: Pending<P>) {
         self.arrivals.kickers.push(item);
         self.call_worker();
     }
@@ -356,10 +355,7 @@ impl<P: Platform> Pool<P> {
 
     /// Takes the first item that is wanted, for a rescuer. What is wanted comes first from now on, and what was in batches is
     /// here. Not counted as taken: see `run/rescue`.
-    pub(crate) fn take_one(
-        &self,
-        wanted: impl Fn(NonNull<Item<P>>) -> bool,
-    ) -> Option<NonNull<Item<P>>> {
+    pub(crate) fn take_one(&self, wanted: impl Fn(&Item<P>) -> bool) -> Option<Pending<P>> {
         if !self.has_waiting() {
             return None;
         }
@@ -426,18 +422,14 @@ impl<P: Platform> Pool<P> {
         self.stale.store(0, Ordering::Relaxed);
         self.gather(&mut ready);
         let all = ready.len();
-        // SAFETY: it is on the list, which keeps it alive.
-        let mut thrown = ready.extract(|item| unsafe { item.as_ref() }.is_stale(), all, all);
+        let mut thrown = ready.extract(Item::is_stale, all, all);
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
         drop(ready);
         while let Some(item) = thrown.pop_front() {
-            // SAFETY: STALE keeps it alive.
-            match unsafe { item.as_ref() }.start() {
-                // SAFETY: nobody has the item any more.
-                Started::Free => unsafe { Item::free(item) },
-                started => {
-                    debug_assert_eq!(started, Started::Cancelled, "nobody makes it fresh again");
-                }
+            match item.start() {
+                Started::Free(item) => item.free(),
+                Started::Cancelled => {}
+                _ => unreachable!("a cancelled node is not made fresh again"),
             }
         }
         if self.has_work() {

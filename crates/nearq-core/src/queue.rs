@@ -19,7 +19,6 @@
 //! `queue`, `homes`, `owner`, `runtime` and `sets` are a circle: parts of one record, and the impl of one trait. Its own: the lock
 //! `config`, which comes before those of the runtime; the pointer to the table in use; turns and rounds; owners.
 
-use core::ptr::NonNull;
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 
@@ -31,6 +30,7 @@ use crate::base::forked;
 use crate::base::gate::Gate;
 use crate::base::kept::Kept;
 use crate::base::pad::Padded;
+use crate::item::owned::{ItemRef, Pending};
 use crate::item::{Epoch, Item, Spot};
 use crate::layout::attributes::{Attributes, Kind, Layout, Places};
 use crate::layout::domain::{Bounds, DomainLimit};
@@ -199,14 +199,13 @@ impl<P: Platform> Queue<P> {
     /// Queues an item for the pod of the CPU that the caller runs on; false if it is pending already, or is refused because the
     /// queue drains.
     #[inline]
-    pub(crate) fn queue(&self, item: NonNull<Item<P>>) -> bool {
-        // SAFETY: the caller has a handle.
-        let Some(node) = (unsafe { Item::claim(item, self.epoch()) }) else { return false };
-        self.send(node, P::current_cpu()) || self.refuse_and_warn(item, node)
+    pub(crate) fn queue(&self, item: ItemRef<'_, P>) -> bool {
+        let Some(node) = Item::claim(item, self.epoch()) else { return false };
+        self.launch(item, node, P::current_cpu())
     }
 
     /// As [`queue`](Self::queue), with an error where it is refused.
-    pub(crate) fn try_queue(&self, item: NonNull<Item<P>>) -> Result<bool, Error> {
+    pub(crate) fn try_queue(&self, item: ItemRef<'_, P>) -> Result<bool, Error> {
         self.queue_for(item, P::current_cpu(), Way::Again)
     }
 
@@ -214,7 +213,7 @@ impl<P: Platform> Queue<P> {
     #[inline]
     pub(crate) fn queue_on(
         &self,
-        item: NonNull<Item<P>>,
+        item: ItemRef<'_, P>,
         choose: impl FnOnce(&Places) -> Result<usize, Error>,
     ) -> Result<bool, Error> {
         let cpu = choose(&self.current_table().layout.places)?;
@@ -253,43 +252,29 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Sends an item on its way whose claim gave `node`; false if the queue refuses it. The caller has a reference of the
-    /// item.
-    pub(crate) fn launch(
-        &self,
-        item: NonNull<Item<P>>,
-        node: NonNull<Item<P>>,
-        cpu: usize,
-    ) -> bool {
-        self.send(node, cpu) || self.refuse_and_warn(item, node)
+    /// Sends an item on its way whose claim gave `node`; false if the queue refuses it.
+    #[inline]
+    pub(crate) fn launch(&self, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize) -> bool {
+        match self.send_by(node, cpu, Way::Again) {
+            Ok(()) => true,
+            Err(node) => self.refuse_and_warn(item, node),
+        }
     }
 
     #[inline]
-    fn queue_for(&self, item: NonNull<Item<P>>, cpu: usize, way: Way) -> Result<bool, Error> {
-        // SAFETY: the caller has a handle.
-        let Some(node) = (unsafe { Item::claim(item, self.epoch()) }) else {
-            // SAFETY: as above.
-            return self.why_not(unsafe { item.as_ref() });
-        };
-        if !self.send_by(node, cpu, way) {
-            return Err(self.refuse(item, node));
+    fn queue_for(&self, item: ItemRef<'_, P>, cpu: usize, way: Way) -> Result<bool, Error> {
+        let Some(node) = Item::claim(item, self.epoch()) else { return self.why_not(&item) };
+        match self.send_by(node, cpu, way) {
+            Ok(()) => Ok(true),
+            Err(node) => Err(self.refuse(item, node)),
         }
-        Ok(true)
     }
 
-    /// Sends an item of which the caller has `PENDING` on its way. False if the queue drains: then nothing has happened, and the
-    /// caller still has it.
+    /// Sends a queueing on its way, which comes here like that. If the queue drains, nothing has happened, and the caller gets it back.
     #[inline(always)]
-    pub(crate) fn send(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
-        self.send_by(item, cpu, Way::Again)
-    }
-
-    /// As [`send`](Self::send), where that says how the item comes here.
-    #[inline(always)]
-    pub(crate) fn send_by(&self, item: NonNull<Item<P>>, cpu: usize, way: Way) -> bool {
+    pub(crate) fn send_by(&self, item: Pending<P>, cpu: usize, way: Way) -> Result<(), Pending<P>> {
         let link = self.link_for(cpu);
-        // SAFETY: PENDING keeps the item alive.
-        crate::queue::points::queued(link, unsafe { item.as_ref() }, cpu);
+        crate::queue::points::queued(link, &item, cpu);
         if link.manner() & (OBSERVED | HOMED) != 0 {
             return self.send_otherwise(link, item, cpu, way);
         }
@@ -300,87 +285,97 @@ impl<P: Platform> Queue<P> {
     /// the others some registers.
     #[cold]
     #[inline(never)]
-    fn send_otherwise(&self, link: &Link<P>, item: NonNull<Item<P>>, cpu: usize, way: Way) -> bool {
+    fn send_otherwise(
+        &self,
+        link: &Link<P>,
+        item: Pending<P>,
+        cpu: usize,
+        way: Way,
+    ) -> Result<(), Pending<P>> {
         let manner = link.manner();
         let (link, spot) = match manner & HOMED {
             0 => (link, Spot::of_cpu(cpu)),
-            _ => self.find_home(link, item, cpu, way),
+            _ => self.find_home(link, &item, cpu, way),
         };
         if cfg!(feature = "observe") && manner & OBSERVED != 0 {
-            // SAFETY: PENDING keeps the item alive.
-            link.stamp(unsafe { item.as_ref() }, cpu as u32);
+            link.stamp(&item, cpu as u32);
         }
         Self::send_to::<true>(link, item, spot)
     }
 
     #[inline(always)]
-    fn send_to<const ANY: bool>(link: &Link<P>, item: NonNull<Item<P>>, spot: Spot) -> bool {
-        // SAFETY: PENDING keeps the item alive.
-        let header = unsafe { item.as_ref() };
+    fn send_to<const ANY: bool>(
+        link: &Link<P>,
+        item: Pending<P>,
+        spot: Spot,
+    ) -> Result<(), Pending<P>> {
         if !link.credits.take() {
             return Self::send_without_credit(link, item, spot);
         }
         // Accounted from here on: it may be cancelled.
-        header.set_target(link.account(), spot);
-        if header.publish() {
+        item.set_target(link.account(), spot);
+        if let Some(item) = item.publish() {
             if ANY {
                 link.push_any(item);
             } else {
                 link.push(item);
             }
         }
-        true
+        Ok(())
     }
 
     #[inline(never)]
-    fn send_without_credit(mut link: &Link<P>, item: NonNull<Item<P>>, spot: Spot) -> bool {
+    fn send_without_credit(
+        mut link: &Link<P>,
+        mut item: Pending<P>,
+        spot: Spot,
+    ) -> Result<(), Pending<P>> {
         loop {
             let admission = link.admission();
-            let entry = match admission.refill(link) {
-                Entry::HeldBack => admission.hold_back(link, item, spot, false),
-                entry => entry,
-            };
-            match entry {
+            match admission.refill(link) {
                 Entry::LetIn => {
-                    // SAFETY: PENDING keeps the item alive.
-                    let header = unsafe { item.as_ref() };
-                    header.set_target(link.account(), spot);
-                    if header.publish() {
+                    item.set_target(link.account(), spot);
+                    if let Some(item) = item.publish() {
                         link.push_any(item);
                     }
-                    return true;
+                    return Ok(());
                 }
-                Entry::HeldBack => return true,
-                Entry::Refused => return false,
-                // The table that the caller has read is an old one.
-                Entry::Elsewhere => link = link.queue().link_for(spot.cpu()),
+                Entry::HeldBack => match admission.hold_back(link, item, spot, false) {
+                    Ok(()) => return Ok(()),
+                    Err((back, Entry::Refused)) => return Err(back),
+                    Err((back, _)) => item = back,
+                },
+                Entry::Refused => return Err(item),
+                Entry::Elsewhere => {}
+            }
+            // The table that the caller has read is an old one.
+            link = link.queue().link_for(spot.cpu());
+        }
+    }
+
+    /// Sends an item that belongs to the queue already, as a future does that is woken: also while the queue drains. If the runtime is shut
+    /// down, and the caller is not one of its workers, nothing has happened, and the caller gets it back.
+    pub(crate) fn send_own(&self, item: Pending<P>, cpu: usize) -> Result<(), Pending<P>> {
+        let Err(mut item) = self.send_by(item, cpu, Way::Again) else { return Ok(()) };
+        loop {
+            let link = self.link_for(cpu);
+            match link.admission().hold_back(link, item, Spot::of_cpu(cpu), true) {
+                Ok(()) => return Ok(()),
+                Err((back, Entry::Elsewhere)) => item = back,
+                Err((back, _)) => return Err(back),
             }
         }
     }
 
-    /// Sends an item that belongs to the queue already, as a future does that is woken: also while the queue drains. False if
-    /// the runtime is shut down, and the caller is not one of its workers: then nothing has happened.
-    pub(crate) fn send_own(&self, item: NonNull<Item<P>>, cpu: usize) -> bool {
-        self.send(item, cpu)
-            || loop {
-                let link = self.link_for(cpu);
-                match link.admission().hold_back(link, item, Spot::of_cpu(cpu), true) {
-                    Entry::Elsewhere => {}
-                    entry => break entry == Entry::HeldBack,
-                }
-            }
-    }
-
     /// Gives up the claim of an item whose node was not sent.
     #[cold]
-    fn refuse(&self, item: NonNull<Item<P>>, node: NonNull<Item<P>>) -> Error {
-        // SAFETY: the caller has a handle, or the item's RUNNING.
-        unsafe { Item::unclaim(item, node) };
+    fn refuse(&self, item: ItemRef<'_, P>, node: Pending<P>) -> Error {
+        Item::unclaim(item, node);
         self.refusal()
     }
 
     #[cold]
-    fn refuse_and_warn(&self, item: NonNull<Item<P>>, node: NonNull<Item<P>>) -> bool {
+    fn refuse_and_warn(&self, item: ItemRef<'_, P>, node: Pending<P>) -> bool {
         self.refuse(item, node);
         self.warn_refused();
         false

@@ -20,7 +20,6 @@ mod rescue;
 mod search;
 mod threads;
 
-use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -30,9 +29,11 @@ use crate::base::broken::Broken;
 use crate::home::{Wanted, WorkerMemory};
 use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
+use crate::item::execution::Ended;
+use crate::item::owned::{Pending, Running};
 use crate::item::stamp::Stamp;
 use crate::item::stand_in::{self, Arrived};
-use crate::item::{Executed, Item, ItemTable, Started};
+use crate::item::{ItemTable, Started};
 use crate::limit::kicker;
 use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
 use crate::pool::Pool;
@@ -124,17 +125,14 @@ pub(crate) fn run<P: Platform>(
 }
 
 /// Runs an item that is counted on that link.
-///
-/// # Safety
-/// The item's `RUNNING` is the caller's, and the table is the item's own. The item may be gone afterwards.
 #[inline(always)]
-unsafe fn execute<P: Platform>(
+fn execute<P: Platform>(
     served: &Link<P>,
-    item: NonNull<Item<P>>,
+    item: Running<P>,
     table: &'static ItemTable<P>,
-) -> Executed {
-    // SAFETY: as the caller says.
-    crate::queue::points::run(served, item.as_ptr(), table, || unsafe { (table.execute)(item) })
+) -> Ended<P> {
+    let address = item.as_raw().as_ptr();
+    crate::queue::points::run(served, address, table, || item.execute(table))
 }
 
 impl<'a, P: Platform> Runner<'a, P> {
@@ -322,7 +320,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     }
 
     /// Runs an item by itself, for a rescuer.
-    pub(crate) fn run_one(&mut self, item: NonNull<Item<P>>) -> Ran {
+    pub(crate) fn run_one(&mut self, item: Pending<P>) -> Ran {
         self.worker.set_began(P::now());
         let ran = self.run_item::<true>(item);
         if ran == Ran::Here {
@@ -335,21 +333,17 @@ impl<'a, P: Platform> Runner<'a, P> {
     }
 
     #[inline]
-    fn run_item<const RESCUES: bool>(&mut self, item: NonNull<Item<P>>) -> Ran {
-        // SAFETY: it came off our batch, which keeps it alive: by PENDING, or by STALE.
-        let header = unsafe { item.as_ref() };
+    fn run_item<const RESCUES: bool>(&mut self, node: Pending<P>) -> Ran {
         // Before it starts; after that the next queuer may write it.
-        let account = header.account();
-        let (item, account) = match header.start() {
-            Started::Yes => (item, account),
-            started => match self.set_aside(item, started) {
+        let account = node.account();
+        let (item, account) = match node.start() {
+            Started::Yes(item) => (item, account),
+            started => match self.set_aside(started) {
                 Some(instead) => instead,
                 None => return Ran::Here,
             },
         };
-        // SAFETY: RUNNING keeps it alive.
-        let header = unsafe { item.as_ref() };
-        let table = header.table();
+        let table = item.table();
         // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
         let Some(served) = (unsafe { Link::of(account).as_ref() }) else {
             kicker::carry_out(self.pool, item);
@@ -368,73 +362,67 @@ impl<'a, P: Platform> Runner<'a, P> {
             served.count_rescued();
         }
         self.worker.set_running(table);
-        self.context.executing.item.set(item.as_ptr().cast());
-        let executed = if served.manner() == 0 {
-            // SAFETY: the item's RUNNING is ours, and the table is the item's own.
-            unsafe { execute(served, item, table) }
+        self.context.executing.item.set(item.as_raw().as_ptr().cast());
+        let Ended { panicked, mut deferred } = if served.manner() == 0 {
+            execute(served, item, table)
         } else {
-            // SAFETY: as above.
-            unsafe { self.run_in_manner(served, item, table) }
+            self.run_in_manner(served, item, table)
         };
-        if self.context.look_after.take() && self.look_after(item, executed) == Ran::Forked {
+        if self.context.look_after.take() && self.look_after(&mut deferred) == Ran::Forked {
             return Ran::Forked;
         }
-        if executed.panicked {
+        if panicked {
             served.count_panicked(self.worker.index);
         }
-        if executed.deferred {
-            // SAFETY: RUNNING is still ours, and we have not counted the execution.
-            unsafe { push_deferred(item, Link::of(account)) };
+        if let Some(item) = deferred {
+            push_deferred(item, Some(served));
         }
         served.end(self.worker.index);
         Ran::Here
     }
 
     /// As [`execute`], where the item is not run in the usual way.
-    ///
-    /// # Safety
-    /// As there.
     #[inline(never)]
-    unsafe fn run_in_manner(
+    fn run_in_manner(
         &mut self,
         served: &Link<P>,
-        item: NonNull<Item<P>>,
+        item: Running<P>,
         table: &'static ItemTable<P>,
-    ) -> Executed {
+    ) -> Ended<P> {
         let manner = served.manner();
-        // SAFETY: RUNNING keeps it alive until it is executed.
-        let header = unsafe { item.as_ref() };
-        let stamp = header.stamp();
+        let stamp = item.stamp();
         if manner & LOCALIZE != 0 {
-            self.place.localize::<P>(header.spot().cpu());
+            self.place.localize::<P>(item.spot().cpu());
         }
-        // SAFETY: as the caller says; one of these is called, once.
-        let execute = || unsafe { execute(served, item, table) };
-        let execute = || {
-            if manner & INTENSIVE == 0 { execute() } else { context::blocking::<P, _>(execute) }
-        };
-        let execute = || {
-            if cfg!(feature = "observe") && manner & OBSERVED != 0 && stamp != Stamp::NONE {
-                served.time(header, table, stamp, execute)
+        let execute = |item: Running<P>| {
+            if manner & INTENSIVE == 0 {
+                execute(served, item, table)
             } else {
-                execute()
+                context::blocking::<P, _>(|| execute(served, item, table))
             }
         };
-        if manner & HOMED != 0 { self.run_at_home(served, header, execute) } else { execute() }
+        let execute = |item: Running<P>| {
+            if cfg!(feature = "observe") && manner & OBSERVED != 0 && stamp != Stamp::NONE {
+                let address = item.as_raw().as_ptr().cast_const();
+                served.time(address, table, stamp, || execute(item))
+            } else {
+                execute(item)
+            }
+        };
+        if manner & HOMED != 0 { self.run_at_home(served, item, execute) } else { execute(item) }
     }
 
     /// The item has described itself, or it has forked and this is the child. There, nothing of the pool, the entry or the
     /// link may be touched: all of it may be another thread's by now.
     #[cold]
-    fn look_after(&self, item: NonNull<Item<P>>, executed: Executed) -> Ran {
+    fn look_after(&self, deferred: &mut Option<Running<P>>) -> Ran {
         if P::fork_epoch() == self.epoch {
             self.worker.set_description("");
             return Ran::Here;
         }
-        if executed.deferred {
+        if let Some(item) = deferred.take() {
             // Queued in the child while it ran here. That queueing was counted in the child, the execution was not.
-            // SAFETY: RUNNING is still ours.
-            unsafe { push_deferred(item, core::ptr::null()) };
+            push_deferred(item, None);
         }
         Ran::Forked
     }
@@ -456,20 +444,15 @@ impl<'a, P: Platform> Runner<'a, P> {
 
     /// What is to be done with a node whose item did not start. An item that started instead, and where it is counted.
     #[cold]
-    fn set_aside(
-        &mut self,
-        item: NonNull<Item<P>>,
-        started: Started,
-    ) -> Option<(NonNull<Item<P>>, *const Account<P>)> {
+    fn set_aside(&mut self, started: Started<P>) -> Option<(Running<P>, *const Account<P>)> {
         match started {
-            Started::Yes | Started::Left | Started::Cancelled => {}
-            // SAFETY: nobody has the item any more.
-            Started::Free => unsafe { Item::free(item) },
-            Started::StandIn => match stand_in::arrive(item) {
+            Started::Yes(_) | Started::Left | Started::Cancelled => {}
+            Started::Free(item) => item.free(),
+            Started::StandIn(node) => match stand_in::arrive(node) {
                 Arrived::Started(target, account) => return Some((target, account)),
                 Arrived::Gone => {}
-                Arrived::Again => {
-                    self.pool.push(item);
+                Arrived::Again(node) => {
+                    self.pool.push(node);
                     // Its lock's holder may be waiting for this very CPU.
                     P::yield_now();
                 }

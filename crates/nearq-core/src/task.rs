@@ -27,7 +27,7 @@
 //! * The memory is one allocation, freed by who ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
 //!
 //! # The folder
-//! Imports `base`, `home`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: who waits for a
+//! Imports `base`, `home`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: waiting for a
 //! result; a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. Its own: bits 3 to 8 of the
 //! word, and the place of the waker.
 
@@ -43,6 +43,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
 use crate::base::outcome::{JoinError, Panic, contain};
+use crate::item::owned::Pending;
 use crate::item::{
     ASLEEP, CANCELLED, CHANGING, DONE, Executed, Item, ItemTable, PENDING, POLLED, REFERENCE,
     RUNNING, is_of_this_process,
@@ -161,7 +162,8 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             let result = result.map_err(|payload| JoinError::Panicked(Panic::new(payload)));
             *stage = Stage::Result(result);
         });
-        if this.head.complete(item, &this.owner) {
+        // SAFETY: RUNNING is ours; see `complete`.
+        if unsafe { this.head.complete(item, &this.owner) } {
             // SAFETY: nobody else has it any more.
             unsafe { Self::free(item) };
         }
@@ -182,13 +184,17 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
     unsafe fn refuse(item: NonNull<Item<P>>) {
         // SAFETY: as the caller says.
         let this = unsafe { item.cast::<Self>().as_ref() };
-        this.be_cancelled(item);
+        // SAFETY: as the caller says.
+        unsafe { this.be_cancelled(item) };
         // Acquire: what was done through the handle, which is still there.
         this.head.item.state.fetch_and(!PENDING, Ordering::AcqRel);
     }
 
-    /// The closure will not start: drops it, and says so. By who has seen to that.
-    fn be_cancelled(&self, item: NonNull<Item<P>>) {
+    /// The closure will not start: drops it, and says so.
+    ///
+    /// # Safety
+    /// The caller has seen to that, and has a handle; `item` is the task's header.
+    unsafe fn be_cancelled(&self, item: NonNull<Item<P>>) {
         self.stage.with_mut(|stage| {
             let cancelled = Stage::Result(Err(JoinError::Cancelled));
             // SAFETY: nobody starts the closure, so the place belongs to us until DONE.
@@ -220,7 +226,8 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             let word = state.load(Ordering::Relaxed);
             return word & CANCELLED != 0 || word & (PENDING | RUNNING | DONE) == 0;
         }
-        this.be_cancelled(item);
+        // SAFETY: as the caller says; the queueing was taken back.
+        unsafe { this.be_cancelled(item) };
         true
     }
 }
@@ -231,10 +238,12 @@ pub(crate) fn left_behind<P: Platform>(word: u64) -> Option<bool> {
 }
 
 impl<P: Platform> Head<P> {
-    /// The result of a closure, whose header is `item`, is there. True if the caller is to free the task; if not, it must not
-    /// touch it any more.
+    /// The result of a closure is there. True if the caller is to free the task; if not, it must not touch it any more.
+    ///
+    /// # Safety
+    /// `item` is the closure's header, the owner is its own, and the caller has its `RUNNING`.
     #[inline]
-    fn complete<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
+    unsafe fn complete<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
         if !O::TOLD {
             let state = &self.item.state;
             let mut before = state.load(Ordering::Relaxed);
@@ -251,11 +260,14 @@ impl<P: Platform> Head<P> {
                 }
             }
         }
-        self.complete_and_tell(item, owner)
+        // SAFETY: as the caller says.
+        unsafe { self.complete_and_tell(item, owner) }
     }
 
+    /// # Safety
+    /// As for [`complete`](Self::complete).
     #[cold]
-    fn complete_and_tell<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
+    unsafe fn complete_and_tell<O: Owner<P>>(&self, item: NonNull<Item<P>>, owner: &O) -> bool {
         // Release: the result. Acquire: the waker.
         let before = self.item.state.fetch_or(DONE, Ordering::AcqRel);
         self.tell(before);
@@ -281,8 +293,20 @@ impl<P: Platform> Head<P> {
     }
 }
 
+/// The queueing and the handle of a task that has just been made.
+///
+/// # Safety
+/// The item was made with `PENDING` and one reference, and nobody has either; the pointer is that of the whole allocation, of the kind's type.
+pub(crate) unsafe fn born<P: Platform, T>(
+    item: NonNull<Item<P>>,
+    kind: &'static Kind<T, P>,
+) -> (Pending<P>, JoinHandle<T, P>) {
+    // SAFETY: as the caller says.
+    unsafe { (Pending::from_raw(Item::expose(item)), JoinHandle::new(item, kind)) }
+}
+
 /// A closure that has been allocated, and the handle to it.
-pub(crate) fn new<P: Platform, F, T>(closure: F) -> (NonNull<Item<P>>, JoinHandle<T, P>)
+pub(crate) fn new<P: Platform, F, T>(closure: F) -> (Pending<P>, JoinHandle<T, P>)
 where
     F: FnOnce() -> T + Send,
     T: Send + 'static,
@@ -291,10 +315,7 @@ where
 }
 
 /// As [`new`], with an owner.
-pub(crate) fn owned<P: Platform, O, F, T>(
-    owner: O,
-    closure: F,
-) -> (NonNull<Item<P>>, JoinHandle<T, P>)
+pub(crate) fn owned<P: Platform, O, F, T>(owner: O, closure: F) -> (Pending<P>, JoinHandle<T, P>)
 where
     O: Owner<P>,
     F: FnOnce() -> T + Send,
@@ -302,8 +323,9 @@ where
 {
     let task = Box::new(Task::<P, O, F, T>::new(&Task::<P, O, F, T>::TABLE, owner, closure));
     // The whole allocation's pointer, so that what is behind the header may be reached through it.
-    let item: NonNull<Item<P>> = Item::expose(NonNull::from(Box::leak(task)).cast());
-    (item, JoinHandle::new(item, &Task::<P, O, F, T>::KIND))
+    let item: NonNull<Item<P>> = NonNull::from(Box::leak(task)).cast();
+    // SAFETY: made with PENDING and one reference, which are these two.
+    unsafe { born(item, &Task::<P, O, F, T>::KIND) }
 }
 
 #[cfg(test)]

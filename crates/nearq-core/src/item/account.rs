@@ -1,11 +1,16 @@
-//! What an item knows of the queue that it goes through: an address to be counted at, and an owner to be told.
+//! What an item knows of what is above it: of the queue that it goes through, and of the timer.
 //!
+//! # The queue: an address to be counted at, and an owner to be told
 //! An item stores its account, compares it, and hands it on; it does not look into it. So nothing here knows of queues, links and limits,
 //! which are above. The owner is called where that is rare: a queueing was cancelled, the holder of an item's lock has a node to send, or an
 //! item's time has come. A link begins with its account, so the worker that executes an item finds the link without a call
 //! (`Link::of`).
 //!
-//! An account is never freed before its owner. Whoever follows the pointer keeps the owner: because a queueing is counted there, or by a visit.
+//! An account is never freed before its owner. A thread that follows the pointer keeps the owner: because a queueing is counted there, or by a visit.
+//!
+//! # The timer: a record, and how that is asked
+//! The record is made and read in `queue/delay`, which knows queues. The item's lock keeps it: it is replaced and freed under the lock, or with
+//! the item (`extra`).
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -13,7 +18,10 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 
 use super::Item;
+use super::owned::{ItemRef, Pending};
 use crate::base::event::Notification;
+use crate::item::held::Held;
+use crate::timer::TimerNode;
 
 /// Where queueings are counted: that with which a link begins.
 pub(crate) struct Account<P: Platform> {
@@ -39,11 +47,11 @@ pub(crate) trait Owner<P: Platform>: Send + Sync {
     fn end_visit(&self) -> Option<Leftover<P>>;
 
     /// Pushes a node that is counted at the account, and on no list; without a node, has the limit looked after. By a visitor.
-    fn send(&self, account: &Account<P>, node: Option<NonNull<Item<P>>>);
+    fn send(&self, account: &Account<P>, node: Option<Pending<P>>);
 
     /// Sends an item whose time has come, for that CPU, unless the queue is being dropped. `node` is what the item goes by. The caller has a
     /// handle of the item, and not its lock.
-    fn submit(self: Arc<Self>, item: NonNull<Item<P>>, node: NonNull<Item<P>>, cpu: usize);
+    fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize);
 
     /// The thread that is to be woken after something has ended, or was cancelled, at the account, which somebody watches.
     fn tell_of(&self, account: &Account<P>) -> Notification<P>;
@@ -64,7 +72,7 @@ impl<P: Platform> Account<P> {
     /// The owner.
     #[inline]
     pub(crate) fn owner(&self) -> &dyn Owner<P> {
-        // SAFETY: the owner outlives the account, and whoever has the account keeps the owner from being freed: by a handle, by an item that
+        // SAFETY: the owner outlives the account, and a thread that has the account keeps the owner from being freed: by a handle, by an item that
         // is queued there, by a visit, or by `Worker::set_account`.
         unsafe { &*self.owner }
     }
@@ -92,25 +100,25 @@ impl<P: Platform> Drop for Leftover<P> {
 }
 
 /// What is to be sent when an item's lock has been given back: a node, or the look after the limit. A cancelled node is sent as well;
-/// who takes it off its list throws it away.
+/// the worker that takes it off its list throws it away.
 pub(crate) struct Left<P: Platform> {
     account: *const Account<P>,
-    node: Option<NonNull<Item<P>>>,
+    node: Option<Pending<P>>,
 }
 
 impl<P: Platform> Left<P> {
     /// The queueing is counted at the account, and the caller has the item's lock: so the queue is there. From here on it is
     /// there because we visit it.
-    pub(crate) fn new(account: *const Account<P>, node: Option<NonNull<Item<P>>>) -> Self {
+    pub(crate) fn new(account: *const Account<P>, node: Option<Pending<P>>) -> Self {
         // SAFETY: as above.
         unsafe { &*account }.owner().begin_visit();
         Left { account, node }
     }
 
-    pub(crate) fn send(self) {
+    pub(crate) fn send(mut self) {
         // SAFETY: we visit the queue, and accounts live as long as it.
         let account = unsafe { &*self.account };
-        account.owner().send(account, self.node);
+        account.owner().send(account, self.node.take());
     }
 }
 
@@ -118,5 +126,82 @@ impl<P: Platform> Drop for Left<P> {
     fn drop(&mut self) {
         // SAFETY: as in `send`; the last that is done to the queue. No lock is held.
         drop(unsafe { &*self.account }.owner().end_visit());
+    }
+}
+
+// ---- the timer --------------------------------------------------------------------------------------------
+
+/// That with which the record of a delayed item begins.
+#[repr(C)]
+pub(crate) struct Later<P: Platform> {
+    pub(crate) node: TimerNode<P>,
+    table: &'static LaterTable<P>,
+}
+
+/// What is asked of an item's record. `this` is the item's, and the caller has the item's lock; or it is about to free the item.
+pub(crate) struct LaterTable<P: Platform> {
+    /// Takes an item off the timer that is on one.
+    pub(crate) cancel: unsafe fn(this: *const Later<P>, held: &Held<'_, P>),
+    /// The timer found the item locked: what it came for, to be done when the lock has been given back.
+    pub(crate) take_over: unsafe fn(this: *const Later<P>, held: &Held<'_, P>) -> Option<Launch<P>>,
+    /// Gives the item's reference of the record back.
+    pub(crate) abandon: unsafe fn(this: *const Later<P>),
+}
+
+impl<P: Platform> Later<P> {
+    pub(crate) fn new(node: TimerNode<P>, table: &'static LaterTable<P>) -> Self {
+        Later { node, table }
+    }
+
+    /// See [`LaterTable::cancel`]. Under the lock of an item that is on a timer.
+    pub(crate) fn cancel(held: &Held<'_, P>) {
+        let this = held.later();
+        // SAFETY: an item that is on a timer has a record, as long as we have the lock.
+        unsafe { ((*this).table.cancel)(this, held) };
+    }
+
+    /// See [`LaterTable::take_over`]. Under the lock of an item that is on a timer.
+    pub(crate) fn take_over(held: &Held<'_, P>) -> Option<Launch<P>> {
+        let this = held.later();
+        // SAFETY: as in `cancel`.
+        unsafe { ((*this).table.take_over)(this, held) }
+    }
+
+    /// Lets go of an item's record, if it has one. By the thread that frees the item or replaces the record.
+    ///
+    /// # Safety
+    /// Null, or the record of an item that does not have it any more.
+    pub(crate) unsafe fn abandon(this: *const Later<P>) {
+        // SAFETY: as the caller says.
+        if let Some(later) = unsafe { this.as_ref() } {
+            let abandon = later.table.abandon;
+            // SAFETY: as the caller says.
+            unsafe { abandon(this) };
+        }
+    }
+}
+
+/// An item that is on its way to its queue: off the timer, and still to be sent.
+pub(crate) struct Launch<P: Platform> {
+    pub(crate) queue: Arc<dyn Owner<P>>,
+    pub(crate) item: NonNull<Item<P>>,
+    pub(crate) node: Pending<P>,
+    pub(crate) cpu: usize,
+}
+
+impl<P: Platform> Launch<P> {
+    /// Sends it, unless the queue is being dropped. The caller has a handle of the item, and not its lock.
+    pub(crate) fn go(self) {
+        // SAFETY: the caller's handle.
+        let item = unsafe { ItemRef::new(self.item) };
+        self.queue.submit(item, self.node, self.cpu);
+    }
+
+    /// As [`go`](Self::go), and gives a reference back.
+    pub(crate) fn go_with_reference(self) {
+        let item = self.item;
+        self.go();
+        // SAFETY: the reference is given back here.
+        crate::base::executing::outside_item::<P>(|| unsafe { Item::let_go(item) });
     }
 }

@@ -20,6 +20,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::item::Item;
 use crate::item::list::List;
+use crate::item::owned::Pending;
 
 /// Items that a worker moves under the pool's lock at most. Large enough that the lock's cost (two atomic
 /// operations, about 10 ns) vanishes beside 32 items, small enough to fit four cache lines.
@@ -71,7 +72,7 @@ impl<P: Platform> Batch<P> {
         let mut moved = 0;
         while moved < count.min(CAPACITY) {
             let Some(item) = list.pop_front() else { break };
-            self.slots[moved].store(item.as_ptr(), Ordering::Relaxed);
+            self.slots[moved].store(item.into_raw().as_ptr(), Ordering::Relaxed);
             moved += 1;
         }
         // Release: pairs with the acquire in `steal`.
@@ -81,7 +82,7 @@ impl<P: Platform> Batch<P> {
 
     /// Takes the oldest item. Owner only.
     #[inline]
-    pub(crate) fn pop(&self) -> Option<NonNull<Item<P>>> {
+    pub(crate) fn pop(&self) -> Option<Pending<P>> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let (generation, head, tail) = unpack(word);
@@ -96,7 +97,8 @@ impl<P: Platform> Batch<P> {
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return NonNull::new(item),
+                // SAFETY: `fill` has put it there, and the batch has given it up.
+                Ok(_) => return NonNull::new(item).map(|item| unsafe { Pending::from_raw(item) }),
                 Err(found) => word = found,
             }
         }
@@ -130,7 +132,9 @@ impl<P: Platform> Batch<P> {
             return 0;
         }
         for item in &items[..count as usize] {
-            into.push_back(NonNull::new(*item).expect("a slot below the tail is filled"));
+            let item = NonNull::new(*item).expect("a slot below the tail is filled");
+            // SAFETY: as in `pop`.
+            into.push_back(unsafe { Pending::from_raw(item) });
         }
         count as usize
     }

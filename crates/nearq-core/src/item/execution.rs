@@ -5,22 +5,13 @@ use core::ptr::NonNull;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::account::Account;
+use super::owned::{Abandoned, Pending, Running};
 use super::{
-    ARRIVED, AWAY, Activated, DEFERRED, ENDED, Finished, INACTIVE, Item, LOCKED, PENDING, RUNNING,
-    STALE, Started, WAITED, is_abandoned,
+    ARRIVED, AWAY, Activated, DEFERRED, ENDED, Executed, Finished, INACTIVE, Item, ItemTable,
+    LOCKED, PENDING, RUNNING, STALE, Started, WAITED, is_abandoned,
 };
 
 impl<P: Platform> Item<P> {
-    /// From `PENDING` to `RUNNING`, in one step. The caller took the node off a list.
-    #[inline]
-    pub(crate) fn start(&self) -> Started {
-        let word = self.state.load(Ordering::Relaxed);
-        if word & (LOCKED | STALE | AWAY) == 0 && self.try_start(word) {
-            return Started::Yes;
-        }
-        self.start_slow()
-    }
-
     #[inline]
     fn try_start(&self, word: u64) -> bool {
         let account = self.account.load(Ordering::Relaxed);
@@ -41,49 +32,11 @@ impl<P: Platform> Item<P> {
         started.is_ok()
     }
 
-    #[cold]
-    fn start_slow(&self) -> Started {
-        loop {
-            let word = self.state.load(Ordering::Acquire);
-            if word & STALE != 0 {
-                if let Some(free) = self.throw_away(word) {
-                    return if free { Started::Free } else { Started::Cancelled };
-                }
-            } else if word & AWAY != 0 {
-                return Started::StandIn;
-            } else if word & LOCKED != 0 {
-                if self.change(word, word | ARRIVED) {
-                    return Started::Left;
-                }
-            } else if self.try_start(word) {
-                return Started::Yes;
-            }
-        }
-    }
-
     /// The caller has the node of a queueing that was cancelled: it can be queued again. Whether the item is to be freed; nothing
     /// if the word is another one by now.
     fn throw_away(&self, word: u64) -> Option<bool> {
         self.forget_account();
         self.change(word, word & !STALE).then_some(is_abandoned(word & !STALE))
-    }
-
-    /// The limit lets an item in that was held back. The caller has taken it off the list of those, and a place for it.
-    pub(crate) fn activate(&self) -> Activated {
-        loop {
-            let word = self.state.load(Ordering::Acquire);
-            if word & STALE != 0 {
-                if let Some(free) = self.throw_away(word) {
-                    return if free { Activated::Free } else { Activated::Cancelled };
-                }
-            } else if word & LOCKED != 0 {
-                if self.change(word, word | ARRIVED) {
-                    return Activated::Locked;
-                }
-            } else if self.change(word, word & !INACTIVE) {
-                return Activated::Yes;
-            }
-        }
     }
 
     /// The function has returned. The item must not be touched afterwards, unless the answer says so.
@@ -143,7 +96,7 @@ impl<P: Platform> Item<P> {
     /// `served`, which is where it was queued. The caller has not counted the execution as completed yet, so `served` is alive;
     /// another account may be gone as soon as somebody cancels the item, so that case takes the lock.
     #[inline]
-    pub(crate) fn finish_deferred(&self, served: *const Account<P>) -> Finished {
+    fn finish_queued(&self, served: *const Account<P>) -> Finished {
         loop {
             let word = self.state.load(Ordering::Acquire);
             if word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
@@ -178,6 +131,104 @@ impl<P: Platform> Item<P> {
                 }
             } else if self.change(word, word | LOCKED | ARRIVED) {
                 return self.held().unlock_by_worker();
+            }
+        }
+    }
+}
+
+impl<P: Platform> Pending<P> {
+    /// From `PENDING` to `RUNNING`, in one step. The caller took the node off a list.
+    #[inline]
+    pub(crate) fn start(self) -> Started<P> {
+        let word = self.state.load(Ordering::Relaxed);
+        if word & (LOCKED | STALE | AWAY) == 0 && self.try_start(word) {
+            // SAFETY: RUNNING was set.
+            return Started::Yes(unsafe { Running::from_raw(self.into_raw()) });
+        }
+        self.start_slow()
+    }
+
+    #[cold]
+    fn start_slow(self) -> Started<P> {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                if let Some(free) = self.throw_away(word) {
+                    return match free {
+                        // SAFETY: the word says so.
+                        true => Started::Free(unsafe { Abandoned::new(self.into_raw()) }),
+                        false => Started::Cancelled,
+                    };
+                }
+            } else if word & AWAY != 0 {
+                return Started::StandIn(self);
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Started::Left;
+                }
+            } else if self.try_start(word) {
+                // SAFETY: RUNNING was set.
+                return Started::Yes(unsafe { Running::from_raw(self.into_raw()) });
+            }
+        }
+    }
+
+    /// The limit lets an item in that was held back. The caller has taken it off the list of those, and a place for it.
+    pub(crate) fn activate(self) -> Activated<P> {
+        loop {
+            let word = self.state.load(Ordering::Acquire);
+            if word & STALE != 0 {
+                if let Some(free) = self.throw_away(word) {
+                    return match free {
+                        // SAFETY: the word says so.
+                        true => Activated::Free(unsafe { Abandoned::new(self.into_raw()) }),
+                        false => Activated::Cancelled,
+                    };
+                }
+            } else if word & LOCKED != 0 {
+                if self.change(word, word | ARRIVED) {
+                    return Activated::Locked(self);
+                }
+            } else if self.change(word, word & !INACTIVE) {
+                return Activated::Yes(self);
+            }
+        }
+    }
+}
+
+/// What is left of an execution.
+pub(crate) struct Ended<P: Platform> {
+    /// The function panicked; the panic has been dealt with.
+    pub(crate) panicked: bool,
+    /// The item was queued meanwhile, and the caller still has its `RUNNING`.
+    pub(crate) deferred: Option<Running<P>>,
+}
+
+impl<P: Platform> Running<P> {
+    /// Runs the item's function, by its table, and ends the execution. The item may be gone afterwards.
+    #[inline(always)]
+    pub(crate) fn execute(self, table: &'static ItemTable<P>) -> Ended<P> {
+        debug_assert!(core::ptr::eq(self.table(), table));
+        let item = self.into_raw();
+        // SAFETY: its RUNNING is ours, and the table is its own.
+        let Executed { panicked, deferred } = unsafe { (table.execute)(item) };
+        // SAFETY: it is said so.
+        Ended { panicked, deferred: deferred.then(|| unsafe { Running::from_raw(item) }) }
+    }
+
+    /// As [`Item::finish`], after the function of the item's table has said `deferred`. The node, if the caller is to push it onto the pool of
+    /// `served`. The caller has not counted the execution yet.
+    #[inline]
+    pub(crate) fn finish_deferred(self, served: *const Account<P>) -> Option<Pending<P>> {
+        let item = self.into_raw();
+        // SAFETY: RUNNING keeps it alive.
+        match unsafe { item.as_ref() }.finish_queued(served) {
+            // SAFETY: DEFERRED was cleared, and with it the node is the caller's.
+            Finished::Deferred => Some(unsafe { Pending::from_raw(item) }),
+            over => {
+                // SAFETY: it is said so.
+                unsafe { Item::free_if_over(over, item) };
+                None
             }
         }
     }

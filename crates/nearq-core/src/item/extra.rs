@@ -24,7 +24,7 @@ use crate::base::event::Event;
 use crate::base::forked;
 use crate::home::{Home, Inside};
 use crate::item::Item;
-use crate::item::later::Later;
+use crate::item::account::Later;
 use crate::item::stamp::Stamp;
 
 /// In the word: the rest is the handle of a home.

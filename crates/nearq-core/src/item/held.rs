@@ -27,15 +27,14 @@
 //! keeps nobody waiting, and nobody is told too early.
 
 use core::cell::Cell;
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::event::Notification;
-use crate::item::account::{Account, Left, Leftover, Owner};
+use crate::item::account::{Account, Later, Left, Leftover, Owner};
 use crate::item::extra::Extra;
-use crate::item::later::Later;
+use crate::item::owned::{ItemRef, Pending};
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
     PENDING, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
@@ -230,21 +229,18 @@ impl<P: Platform> Item<P> {
         held.unlock();
     }
 
-    /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim gave.
-    ///
-    /// # Safety
-    /// The caller has a handle of the item besides, or a hold of its memory.
+    /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim of `item` gave.
     #[cold]
-    pub(crate) unsafe fn unclaim(item: NonNull<Self>, node: NonNull<Self>) {
-        // SAFETY: as the caller says.
-        let held = unsafe { item.as_ref() }.lock();
+    pub(crate) fn unclaim(item: ItemRef<'_, P>, node: Pending<P>) {
+        let held = item.lock();
         held.clear(PENDING | AWAY);
         held.count_dropped();
-        if node != item {
-            crate::item::stand_in::free(node);
+        if node.as_raw() != item.as_raw() {
+            // SAFETY: it stands in for the item, and was not sent.
+            unsafe { crate::item::stand_in::free(node) };
         }
-        // SAFETY: it is said so; the caller does without the handle then.
-        unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
+        // SAFETY: it is said so; the caller does without its handle or hold then.
+        unsafe { Item::free_if_over(held.unlock_by_worker(), item.as_raw()) };
     }
 }
 
@@ -299,7 +295,7 @@ impl<P: Platform> Held<'_, P> {
             PENDING => self.item,
             word if word == PENDING | AWAY => {
                 // SAFETY: the item is away, and we have its lock: so the node is alive.
-                unsafe { &*crate::item::stand_in::of(self.item.known_extra()).as_ptr() }
+                unsafe { &*crate::item::stand_in::of(self.item.known_extra()).as_raw().as_ptr() }
             }
             _ => return Some(None),
         };
@@ -447,10 +443,11 @@ impl<P: Platform> Held<'_, P> {
     fn node_left(&self, word: u64) -> Left<P> {
         let node = match word & AWAY {
             0 => self.item.whole(),
-            _ => crate::item::stand_in::of(self.item.known_extra()),
+            // SAFETY: we have the lock.
+            _ => unsafe { crate::item::stand_in::of(self.item.known_extra()) },
         };
-        // SAFETY: PENDING keeps the node alive.
-        Left::new(unsafe { node.as_ref() }.account(), Some(node))
+        // SAFETY: the node is on no list: it was left to us with its queueing.
+        Left::new(node.account(), Some(unsafe { Pending::from_raw(node.as_raw()) }))
     }
 }
 

@@ -133,7 +133,7 @@ impl<P: Platform> Item<P> {
         let before = self.state.fetch_or(EMPTY, Ordering::AcqRel);
         debug_assert_eq!(before & EMPTY, 0);
         // SAFETY: as the caller says; and nobody else has set EMPTY.
-        unsafe { (parts.empty)(self.whole()) };
+        unsafe { (parts.empty)(self.whole().as_raw()) };
     }
 
     /// As [`empty`](Self::empty), for a worker.

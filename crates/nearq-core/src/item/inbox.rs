@@ -8,12 +8,11 @@
 //! Ordering: push and the emptiness test are `SeqCst`, because a pusher and a worker that goes to sleep decide by
 //! Dekker's pattern who sees whom (`idle`). The push releases the item, `take_all` acquires it.
 
-use core::ptr::NonNull;
-
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::item::Item;
 use crate::item::list::List;
+use crate::item::owned::Pending;
 
 /// A multi-producer list of items.
 pub(crate) struct Inbox<P: Platform> {
@@ -25,14 +24,15 @@ impl<P: Platform> Inbox<P> {
         Inbox { head: P::AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Pushes an item of which the caller has `PENDING`; the list has it afterwards.
+    /// Pushes an item; the list has it afterwards.
     #[inline]
-    pub(crate) fn push(&self, item: NonNull<Item<P>>) {
+    pub(crate) fn push(&self, item: Pending<P>) {
+        let item = item.into_raw();
         let node = crate::base::shared::pushed(item);
         let mut head = self.head.load(Ordering::Relaxed);
         let mut attempt = 0;
         loop {
-            // SAFETY: the caller has PENDING, which keeps the item alive.
+            // SAFETY: not pushed yet: PENDING is still the caller's, and keeps the item alive.
             unsafe { item.as_ref() }.next.store(head, Ordering::Relaxed);
             match self.head.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -73,7 +73,8 @@ impl<P: Platform> Inbox<P> {
         while let Some(item) = crate::base::shared::taken(newest) {
             // SAFETY: the swap gave us the whole list, and with it each item's PENDING.
             newest = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
-            list.push_front(item);
+            // SAFETY: as above.
+            list.push_front(unsafe { Pending::from_raw(item) });
         }
         list
     }

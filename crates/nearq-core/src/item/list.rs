@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::item::Item;
+use crate::item::owned::Pending;
 
 /// A queue of items that one thread owns, in the order in which they came.
 pub(crate) struct List<P: Platform> {
@@ -29,11 +30,10 @@ impl<P: Platform> List<P> {
         self.len == 0
     }
 
-    /// Puts the item at the front. The caller owns its `PENDING`.
-    pub(crate) fn push_front(&mut self, item: NonNull<Item<P>>) {
-        // SAFETY: the owner of PENDING keeps the item alive.
-        let header = unsafe { item.as_ref() };
-        header.next.store(self.head, Ordering::Relaxed);
+    /// Puts the item at the front.
+    pub(crate) fn push_front(&mut self, item: Pending<P>) {
+        item.next.store(self.head, Ordering::Relaxed);
+        let item = item.into_raw();
         self.head = item.as_ptr();
         if self.tail.is_null() {
             self.tail = item.as_ptr();
@@ -41,11 +41,10 @@ impl<P: Platform> List<P> {
         self.len += 1;
     }
 
-    /// Puts the item at the end. The caller owns its `PENDING`.
-    pub(crate) fn push_back(&mut self, item: NonNull<Item<P>>) {
-        // SAFETY: the owner of PENDING keeps the item alive.
-        let header = unsafe { item.as_ref() };
-        header.next.store(core::ptr::null_mut(), Ordering::Relaxed);
+    /// Puts the item at the end.
+    pub(crate) fn push_back(&mut self, item: Pending<P>) {
+        item.next.store(core::ptr::null_mut(), Ordering::Relaxed);
+        let item = item.into_raw();
         match NonNull::new(self.tail) {
             None => self.head = item.as_ptr(),
             // SAFETY: the tail is on this list, which has its PENDING.
@@ -55,8 +54,8 @@ impl<P: Platform> List<P> {
         self.len += 1;
     }
 
-    /// Takes the first item; the caller has its `PENDING` then.
-    pub(crate) fn pop_front(&mut self) -> Option<NonNull<Item<P>>> {
+    /// Takes the first item.
+    pub(crate) fn pop_front(&mut self) -> Option<Pending<P>> {
         let item = NonNull::new(self.head)?;
         // SAFETY: the item is on this list, which has its PENDING.
         self.head = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
@@ -64,12 +63,14 @@ impl<P: Platform> List<P> {
             self.tail = core::ptr::null_mut();
         }
         self.len -= 1;
-        Some(item)
+        // SAFETY: it was on the list, which has given it up.
+        Some(unsafe { Pending::from_raw(item) })
     }
 
     /// The first item.
-    pub(crate) fn front(&self) -> Option<NonNull<Item<P>>> {
-        NonNull::new(self.head)
+    pub(crate) fn front(&self) -> Option<&Item<P>> {
+        // SAFETY: null, or on this list, which has its PENDING.
+        unsafe { self.head.as_ref() }
     }
 
     /// The items, in their order.
@@ -86,7 +87,7 @@ impl<P: Platform> List<P> {
 
     /// Puts all of `other` at the end.
     pub(crate) fn append(&mut self, other: &mut List<P>) {
-        let Some(first) = other.front() else { return };
+        let Some(first) = NonNull::new(other.head) else { return };
         match NonNull::new(self.tail) {
             None => self.head = first.as_ptr(),
             // SAFETY: the tail is on this list, which has its PENDING.
@@ -100,7 +101,7 @@ impl<P: Platform> List<P> {
     /// Takes at most `most` of what is wanted out of the first `among` items. The rest keeps its order.
     pub(crate) fn extract(
         &mut self,
-        wanted: impl Fn(NonNull<Item<P>>) -> bool,
+        wanted: impl Fn(&Item<P>) -> bool,
         most: usize,
         among: usize,
     ) -> List<P> {
@@ -110,7 +111,7 @@ impl<P: Platform> List<P> {
                 break;
             }
             let Some(item) = self.pop_front() else { break };
-            if wanted(item) {
+            if wanted(&item) {
                 chosen.push_back(item);
             } else {
                 passed.push_back(item);
@@ -122,10 +123,10 @@ impl<P: Platform> List<P> {
     }
 
     /// Moves what is wanted to the front. Both parts keep their order.
-    pub(crate) fn prefer(&mut self, wanted: impl Fn(NonNull<Item<P>>) -> bool) {
+    pub(crate) fn prefer(&mut self, wanted: impl Fn(&Item<P>) -> bool) {
         let (mut first, mut rest) = (List::new(), List::new());
         while let Some(item) = self.pop_front() {
-            if wanted(item) {
+            if wanted(&item) {
                 first.push_back(item);
             } else {
                 rest.push_back(item);

@@ -24,6 +24,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::item::account::Account;
 use crate::item::extra::Extra;
 use crate::item::held::Held;
+use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
     ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
     RUNNING, STALE, TIMED, is_abandoned,
@@ -64,7 +65,7 @@ pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemTable
         return node.table();
     }
     // An item of which a stand-in is under way is not on a list itself, or its own node is stale there.
-    let stand_in = node.whole().cast::<StandIn<P>>();
+    let stand_in = node.whole().as_raw().cast::<StandIn<P>>();
     // SAFETY: as said, it is a stand-in; it keeps its target alive.
     unsafe { stand_in.as_ref().target.as_ref().table() }
 }
@@ -73,9 +74,9 @@ pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemTable
 ///
 /// # Safety
 /// The node was made by [`claim`] or [`take_off_timer`], and the caller has it.
-pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> NonNull<Item<P>> {
-    // SAFETY: as the caller says.
-    unsafe { node.whole().cast::<StandIn<P>>().as_ref() }.target
+pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> ItemRef<'_, P> {
+    // SAFETY: as the caller says; the node keeps the target alive.
+    unsafe { ItemRef::new(node.whole().as_raw().cast::<StandIn<P>>().as_ref().target) }
 }
 
 /// Lets a node go that nobody has any more, and its hold of the target.
@@ -90,27 +91,29 @@ unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
 }
 
 /// Frees a node that is on no list. The caller has a handle of the target, or its lock.
-pub(crate) fn free<P: Platform>(node: NonNull<Item<P>>) {
-    // SAFETY: on no list, so nobody else has it.
-    let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
+///
+/// # Safety
+/// The node was made by [`make`], and nobody else has it.
+pub(crate) unsafe fn free<P: Platform>(node: Pending<P>) {
+    // SAFETY: as the caller says.
+    let target = unsafe { Box::from_raw(node.into_raw().cast::<StandIn<P>>().as_ptr()) }.target;
     // SAFETY: the caller keeps it alive.
     unsafe { target.as_ref() }.unhold();
 }
 
 /// Claims an item whose node is stale: the node to be sent. Nothing if it is not stale any more, or claimed.
-pub(crate) fn claim<P: Platform>(item: NonNull<Item<P>>) -> Option<NonNull<Item<P>>> {
-    // SAFETY: the caller has a handle, or the item's RUNNING.
-    let target = unsafe { item.as_ref() };
+pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
     let extra = target.extra();
-    let made = make(item);
+    let made = make(target);
     let held = target.lock();
     let node = loop {
         let word = held.word();
         if word & STALE == 0 || word & (PENDING | DISABLED) != 0 {
-            free(made);
+            // SAFETY: made above, and on no list.
+            unsafe { free(made) };
             break None;
         }
-        extra.stand_in.store(made.as_ptr(), Ordering::Relaxed);
+        extra.stand_in.store(made.as_raw().as_ptr(), Ordering::Relaxed);
         if target.change(word, word | PENDING | AWAY) {
             break Some(made);
         }
@@ -120,92 +123,90 @@ pub(crate) fn claim<P: Platform>(item: NonNull<Item<P>>) -> Option<NonNull<Item<
 }
 
 /// Takes `TIMED` from a pending item, under its lock: the node by which it goes on.
-pub(crate) fn take_off_timer<P: Platform>(
-    held: &Held<'_, P>,
-    item: NonNull<Item<P>>,
-) -> NonNull<Item<P>> {
+pub(crate) fn take_off_timer<P: Platform>(held: &Held<'_, P>) -> Pending<P> {
     let target = held.item();
     loop {
         let word = held.word();
         debug_assert_eq!(word & (PENDING | TIMED | AWAY), PENDING | TIMED);
         if word & STALE == 0 {
             if target.change(word, word & !(TIMED | ARRIVED)) {
-                return item;
+                // SAFETY: PENDING was the timer's, which has given it up.
+                return unsafe { Pending::from_raw(target.whole().as_raw()) };
             }
         } else {
-            let node = make(item);
-            target.extra().stand_in.store(node.as_ptr(), Ordering::Relaxed);
+            let node = make(target.whole());
+            target.extra().stand_in.store(node.as_raw().as_ptr(), Ordering::Relaxed);
             if target.change(word, word & !(TIMED | ARRIVED) | AWAY) {
                 return node;
             }
-            free(node);
+            // SAFETY: made above, and on no list.
+            unsafe { free(node) };
         }
     }
 }
 
-/// A node with a hold of its target, which the caller keeps alive.
-fn make<P: Platform>(target: NonNull<Item<P>>) -> NonNull<Item<P>> {
-    // SAFETY: as the caller says.
-    unsafe { target.as_ref() }.hold();
+/// A node with a hold of its target.
+fn make<P: Platform>(target: ItemRef<'_, P>) -> Pending<P> {
+    target.hold();
     let made = Box::new(StandIn {
         item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
-        target,
+        target: target.as_raw(),
     });
-    Item::expose(NonNull::from(Box::leak(made)).cast())
+    // SAFETY: made with PENDING, and nobody else has it.
+    unsafe { Pending::from_raw(Item::expose(NonNull::from(Box::leak(made)).cast())) }
 }
 
-/// The current node of an item that is `AWAY`. Under the item's lock.
-pub(crate) fn of<P: Platform>(extra: &Extra<P>) -> NonNull<Item<P>> {
-    NonNull::new(extra.stand_in.load(Ordering::Relaxed)).expect("an item that is away has a node")
+/// The current node of an item that is `AWAY`.
+///
+/// # Safety
+/// The caller has the item's lock for as long as the answer is used.
+pub(crate) unsafe fn of<P: Platform>(extra: &Extra<P>) -> ItemRef<'_, P> {
+    let node = NonNull::new(extra.stand_in.load(Ordering::Relaxed));
+    // SAFETY: an item that is away has a node, which is alive as long as the item is locked.
+    unsafe { ItemRef::new(node.expect("an item that is away has a node")) }
 }
 
 /// What becomes of a node that was taken off a list.
 pub(crate) enum Arrived<P: Platform> {
     /// The target has started; it was counted there.
-    Started(NonNull<Item<P>>, *const Account<P>),
+    Started(Running<P>, *const Account<P>),
     /// Nothing is left to do.
     Gone,
     /// The target is locked: onto the pool with the node, once more.
-    Again,
+    Again(Pending<P>),
 }
 
 /// A worker has taken the node off a list; `start` said that it stands in.
-pub(crate) fn arrive<P: Platform>(node: NonNull<Item<P>>) -> Arrived<P> {
-    // SAFETY: the worker has the node.
-    let item = unsafe { node.cast::<StandIn<P>>().as_ref() }.target;
+pub(crate) fn arrive<P: Platform>(node: Pending<P>) -> Arrived<P> {
+    // SAFETY: a node that is away, and came off a list, stands in.
+    let item = unsafe { node.as_raw().cast::<StandIn<P>>().as_ref() }.target;
     // SAFETY: the node has a hold of it.
     let target = unsafe { item.as_ref() };
-    // SAFETY: the worker has the node.
-    let header = unsafe { node.as_ref() };
     // Cancelled, and nobody has the target any more: its lock is nobody's.
     let is_over = is_abandoned(target.state.load(Ordering::Acquire));
     if !is_over {
-        let Some(held) = target.try_lock() else { return Arrived::Again };
-        if header.state.load(Ordering::Acquire) & STALE == 0 {
+        let Some(held) = target.try_lock() else { return Arrived::Again(node) };
+        if node.state.load(Ordering::Acquire) & STALE == 0 {
             return start_target(held, node);
         }
         // SAFETY: it is said so; the node's hold keeps the memory.
         unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
     }
     // SAFETY: it is on no list, and cancelled: nobody else has it. Its hold keeps the target until here.
-    unsafe { release(node) };
+    unsafe { release(node.into_raw()) };
     Arrived::Gone
 }
 
 /// Starts the target of a node that has arrived, or leaves the node to the execution that runs.
-fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arrived<P> {
+fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> {
     let target = held.item();
-    // SAFETY: the worker has the node.
-    let header = unsafe { node.as_ref() };
-    let account = header.account();
-    let spot = header.spot();
-    let stamp = header.stamp();
+    let (account, spot, stamp) = (node.account(), node.spot(), node.stamp());
     loop {
         let word = held.word();
         debug_assert_eq!(word & (PENDING | AWAY | LOCKED), PENDING | AWAY | LOCKED);
         if word & RUNNING != 0 {
             if target.change(word, word | DEFERRED) {
-                // The execution or the node keeps the target.
+                // The execution or the node keeps the target, and the execution has the node.
                 held.unlock();
                 return Arrived::Gone;
             }
@@ -216,10 +217,11 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arriv
             let to = word & !(PENDING | AWAY | LOCKED) | RUNNING;
             // No mark can be there: our node is the only one that could arrive, and nothing runs.
             if target.change(word, to) {
-                let item = target.whole();
-                // On no list, and the target is not away any more: nobody else has the node. RUNNING keeps the target.
-                free(node);
-                return Arrived::Started(item, account);
+                // SAFETY: RUNNING was set.
+                let running = unsafe { Running::from_raw(target.whole().as_raw()) };
+                // SAFETY: on no list, and the target is not away any more: nobody else has the node. RUNNING keeps the target.
+                unsafe { free(node) };
+                return Arrived::Started(running, account);
             }
         }
     }
@@ -229,21 +231,20 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: NonNull<Item<P>>) -> Arriv
 /// accounted yet.
 pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Account<P>, bool)> {
     let target = held.item();
-    let node = of(target.extra());
     // SAFETY: the target is away, and we have its lock.
-    let header = unsafe { node.as_ref() };
-    let account = header.accounted();
+    let node = unsafe { of(target.extra()) };
+    let account = node.accounted();
     if account.is_null() {
         return None;
     }
     let before = held.clear(PENDING | AWAY | DEFERRED);
     if before & DEFERRED != 0 {
-        // We have a handle, or the target's RUNNING is set.
-        free(node);
+        // SAFETY: on no list, and the execution will not push it any more. We have a handle, or the target's RUNNING is set.
+        unsafe { free(Pending::from_raw(node.as_raw())) };
         return Some((account, false));
     }
     // One step for both: STALE alone keeps it, so whoever takes it off its list frees it. AcqRel: he finds out; or has let it in
     // before, which we find out. Nobody else has set STALE, nor cleared PENDING.
-    let before = header.state.fetch_add(STALE - PENDING, Ordering::AcqRel);
+    let before = node.state.fetch_add(STALE - PENDING, Ordering::AcqRel);
     Some((account, before & INACTIVE != 0))
 }

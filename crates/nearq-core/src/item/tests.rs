@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
 
+use super::owned::{ItemRef, Pending, Running};
 use super::{Epoch, Finished, Item, ItemTable, Started};
 use crate::item::inbox::Inbox;
 use crate::item::list::List;
@@ -61,29 +62,25 @@ pub(crate) fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Platform>:
     Loom::spawn(ThreadSpec::default(), main).expect("the model starts threads")
 }
 
+/// The queueing of an item that no list has, as if the caller had claimed it.
+pub(crate) fn pending<P: Platform>(item: &Item<P>) -> Pending<P> {
+    // SAFETY: tests have each of these items on one list at a time.
+    unsafe { Pending::from_raw(core::ptr::NonNull::from(item)) }
+}
+
 /// Runs an item as a worker does, and pushes it again where that is wanted.
-pub(crate) fn execute(item: core::ptr::NonNull<Item<Loom>>, push: impl FnOnce()) {
-    // SAFETY: the caller took it off a list, which keeps it alive.
-    let header = unsafe { item.as_ref() };
-    let table = header.table();
-    match header.start() {
-        Started::Yes => {}
-        Started::Free => {
-            // SAFETY: nobody has it any more.
-            unsafe { (table.free)(item) };
-            return;
+pub(crate) fn execute(item: Pending<Loom>, push: impl FnOnce(Pending<Loom>)) {
+    match item.start() {
+        Started::Yes(item) => {
+            let table = item.table();
+            if let Some(item) = item.execute(table).deferred
+                && let Some(node) = item.finish_deferred(core::ptr::null())
+            {
+                push(node);
+            }
         }
-        _ => return,
-    }
-    // SAFETY: its RUNNING is ours, and the table is the item's own.
-    if !unsafe { (table.execute)(item) }.deferred {
-        return;
-    }
-    // SAFETY: it is still ours.
-    match unsafe { item.as_ref() }.finish_deferred(core::ptr::null()) {
-        Finished::Deferred => push(),
-        // SAFETY: it is said so.
-        over => unsafe { Item::free_if_over(over, item) },
+        Started::Free(item) => item.free(),
+        _ => {}
     }
 }
 
@@ -92,54 +89,47 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     if pool.take(worker, 1) == 0 {
         return false;
     }
-    let item = worker.batch.pop().expect("just taken");
-    // SAFETY: it came off the batch, which keeps it alive: by PENDING, or by STALE.
-    let header = unsafe { item.as_ref() };
-    let account = header.account();
-    let (item, account) = match header.start() {
-        Started::Yes => (item, account),
+    let node = worker.batch.pop().expect("just taken");
+    let account = node.account();
+    let (item, account) = match node.start() {
+        Started::Yes(item) => (item, account),
         Started::Left | Started::Cancelled => return true,
-        Started::Free => {
-            // SAFETY: nobody has it any more.
-            unsafe { Item::free(item) };
+        Started::Free(item) => {
+            item.free();
             return true;
         }
-        Started::StandIn => match stand_in::arrive(item) {
+        Started::StandIn(node) => match stand_in::arrive(node) {
             Arrived::Started(target, account) => (target, account),
             Arrived::Gone => return true,
-            Arrived::Again => {
-                pool.push(item);
+            Arrived::Again(node) => {
+                pool.push(node);
                 P::yield_now();
                 return true;
             }
         },
     };
-    // SAFETY: RUNNING keeps it alive.
-    let _spot = unsafe { item.as_ref() }.spot();
+    let _spot = item.spot();
     let context = Context::new(pool, worker);
     context.account.set(account);
-    context.executing.item.set(item.as_ptr().cast());
+    context.executing.item.set(item.as_raw().as_ptr().cast());
     let entered = context.enter();
-    // SAFETY: its RUNNING is ours, and the table is the item's own.
-    let deferred = unsafe { (item.as_ref().table().execute)(item) }.deferred;
+    let table = item.table();
+    let deferred = item.execute(table).deferred;
     // SAFETY: null for the kicker; else a link of the queue, which is alive.
-    let link = Link::of(account);
-    match unsafe { link.as_ref() } {
+    match unsafe { Link::of(account).as_ref() } {
         Some(served) => {
-            if deferred {
-                // SAFETY: its RUNNING is ours, and the execution is not counted yet.
-                unsafe { push_deferred(item, link) };
+            if let Some(item) = deferred {
+                push_deferred(item, Some(served));
             }
             drop(entered);
             served.end(worker.index);
         }
-        None if deferred => {
-            // SAFETY: the kicker's RUNNING is ours.
-            let ended = unsafe { item.as_ref() }.finish_deferred(core::ptr::null());
-            assert_eq!(ended, Finished::Deferred, "nobody cancels a kicker");
-            pool.push(item);
+        None => {
+            if let Some(item) = deferred {
+                let node = item.finish_deferred(core::ptr::null());
+                pool.push(node.expect("nobody cancels a kicker"));
+            }
         }
-        None => {}
     }
     true
 }
@@ -169,20 +159,15 @@ impl Place {
         Arc::new(Place { inbox: Inbox::new(), pushes: AtomicU32::new(0) })
     }
 
-    fn push(&self, item: core::ptr::NonNull<Item<Loom>>) {
+    fn push(&self, item: Pending<Loom>) {
         self.pushes.fetch_add(1, Ordering::Relaxed);
         self.inbox.push(item);
     }
 
     fn queue(&self, work: &Work<Loom>) -> bool {
-        // SAFETY: the handle keeps the item alive.
-        let Some(item) = (unsafe { Item::claim(work.item(), Epoch::now::<Loom>()) }) else {
-            return false;
-        };
-        // SAFETY: as above.
-        let header = unsafe { item.as_ref() };
-        header.set_target(core::ptr::null(), crate::item::Spot::of_cpu(0));
-        if header.publish() {
+        let Some(item) = Item::claim(work.item(), Epoch::now::<Loom>()) else { return false };
+        item.set_target(core::ptr::null(), crate::item::Spot::of_cpu(0));
+        if let Some(item) = item.publish() {
             self.push(item);
         }
         true
@@ -191,7 +176,7 @@ impl Place {
     fn run(&self) {
         let mut items = self.inbox.take_all();
         while let Some(item) = items.pop_front() {
-            execute(item, || self.push(item));
+            execute(item, |item| self.push(item));
         }
     }
 
@@ -408,9 +393,17 @@ fn a_queueing_from_inside_outlives_the_last_handle() {
 
 // ---- without the model checker, also under Miri -----------------------------------------------------------
 
-fn claim(item: &Item<Linux>) -> bool {
+fn claim(item: &Item<Linux>) -> Option<Pending<Linux>> {
     // SAFETY: borrowed, so alive.
-    unsafe { Item::claim(core::ptr::NonNull::from(item), Epoch::now::<Linux>()) }.is_some()
+    let item = unsafe { ItemRef::new(core::ptr::NonNull::from(item)) };
+    Item::claim(item, Epoch::now::<Linux>())
+}
+
+fn start(node: Option<Pending<Linux>>) -> Running<Linux> {
+    match node.expect("there is a node").start() {
+        Started::Yes(item) => item,
+        _ => panic!("it does not start"),
+    }
 }
 
 /// An item of which tests look at the address alone.
@@ -432,24 +425,24 @@ pub(crate) fn blank<P: Platform>() -> Item<P> {
 fn the_word_goes_through_the_states_of_the_table() {
     let item = blank::<Linux>();
     assert!(!item.is_pending() && !item.is_running());
-    assert!(claim(&item));
-    assert!(!claim(&item), "a second claim joins the first");
+    let node = claim(&item).expect("nobody has it");
+    assert!(claim(&item).is_none(), "a second claim joins the first");
     assert!(item.is_pending());
-    item.set_target(core::ptr::null(), crate::item::Spot::of_cpu(3));
+    node.set_target(core::ptr::null(), crate::item::Spot::of_cpu(3));
     assert_eq!((item.spot().cpu(), item.spot().home()), (3, None));
     item.set_spot(crate::item::Spot::new(8191, Some(1023)));
     assert_eq!((item.spot().cpu(), item.spot().home()), (8191, Some(1023)));
-    assert!(item.publish(), "not running: the queuer pushes");
-    assert_eq!(item.start(), Started::Yes);
+    let node = node.publish();
+    assert!(node.is_some(), "not running: the queuer pushes");
+    let running = start(node);
     assert!(item.is_running() && !item.is_pending());
-    assert!(claim(&item));
-    assert!(!item.publish(), "running: the worker pushes");
-    assert_eq!(item.finish(), Finished::Deferred);
+    let node = claim(&item).expect("it runs");
+    assert!(node.publish().is_none(), "running: the worker pushes");
+    assert_eq!(running.finish(), Finished::Deferred);
     assert!(item.is_running(), "until the worker has seen to the push");
-    assert_eq!(item.finish_deferred(core::ptr::null()), Finished::Deferred);
+    let node = running.finish_deferred(core::ptr::null());
     assert!(item.is_pending() && !item.is_running());
-    assert_eq!(item.start(), Started::Yes);
-    assert_eq!(item.finish(), Finished::Done);
+    assert_eq!(start(node).finish(), Finished::Done);
     item.add_reference();
     assert!(!item.drop_reference());
     assert!(item.drop_reference(), "idle and the last handle");
@@ -458,49 +451,46 @@ fn the_word_goes_through_the_states_of_the_table() {
 #[test]
 fn the_last_handle_of_a_pending_item_leaves_it_to_the_worker() {
     let item = blank::<Linux>();
-    assert!(claim(&item));
+    let node = claim(&item).expect("nobody has it");
     assert!(!item.drop_reference());
-    assert!(item.publish());
-    assert_eq!(item.start(), Started::Yes);
-    assert_eq!(item.finish(), Finished::Free);
+    assert_eq!(start(node.publish()).finish(), Finished::Free);
 }
 
 #[test]
 fn the_last_handle_of_a_running_item_leaves_it_to_the_worker() {
     let item = blank::<Linux>();
-    assert!(claim(&item));
-    assert_eq!(item.start(), Started::Yes);
+    let running = start(claim(&item));
     assert!(!item.drop_reference());
-    assert!(claim(&item), "from inside");
-    assert!(!item.publish());
-    assert_eq!(item.finish(), Finished::Deferred);
-    assert_eq!(item.finish_deferred(core::ptr::null()), Finished::Deferred);
-    assert_eq!(item.start(), Started::Yes);
-    assert_eq!(item.finish(), Finished::Free);
+    let node = claim(&item).expect("from inside");
+    assert!(node.publish().is_none());
+    assert_eq!(running.finish(), Finished::Deferred);
+    let node = running.finish_deferred(core::ptr::null());
+    assert_eq!(start(node).finish(), Finished::Free);
 }
 
 #[test]
 fn a_list_keeps_the_order() {
     let items: Vec<Box<Item<Linux>>> = (0..5).map(|_| Box::new(blank())).collect();
     let pointers: Vec<_> = items.iter().map(|item| core::ptr::NonNull::from(&**item)).collect();
+    let node = |index: usize| pending::<Linux>(&items[index]);
     let mut list = List::<Linux>::new();
     assert!(list.is_empty() && list.pop_front().is_none());
-    list.push_back(pointers[1]);
-    list.push_back(pointers[2]);
-    list.push_front(pointers[0]);
+    list.push_back(node(1));
+    list.push_back(node(2));
+    list.push_front(node(0));
     let mut other = List::new();
     other.append(&mut List::new());
     assert!(other.is_empty());
-    other.push_front(pointers[3]);
-    other.push_back(pointers[4]);
+    other.push_front(node(3));
+    other.push_back(node(4));
     list.append(&mut other);
     assert_eq!((list.len(), other.len()), (5, 0));
-    let popped: Vec<_> = core::iter::from_fn(|| list.pop_front()).collect();
+    let popped: Vec<_> = core::iter::from_fn(|| list.pop_front()).map(Pending::into_raw).collect();
     assert_eq!(popped, pointers);
     assert!(list.is_empty());
     // Empty again: the end is where the beginning is.
-    list.push_back(pointers[4]);
-    assert_eq!(list.pop_front(), Some(pointers[4]));
+    list.push_back(node(4));
+    assert_eq!(list.pop_front().map(Pending::into_raw), Some(pointers[4]));
 }
 
 #[test]

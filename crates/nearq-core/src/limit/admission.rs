@@ -55,16 +55,15 @@
 mod activation;
 mod retired;
 
-use core::ptr::NonNull;
-
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::broken::Broken;
 use crate::base::forked;
 use crate::base::pad::Padded;
+use crate::item::Spot;
+use crate::item::owned::Pending;
 use crate::item::sight::Sight;
-use crate::item::{Item, Spot};
 use crate::layout::domain::Domain;
 use crate::limit::kicker::Kicker;
 use crate::limit::link::Link;
@@ -401,19 +400,17 @@ impl<P: Platform> Admission<P> {
         outcome.map_or_else(ceiling, |_| possible)
     }
 
-    /// Holds an item back that `cpu` queued. The caller has its `PENDING`. If it is not held back after all, nothing has happened. An item
-    /// that is the queue's `own` already is refused by a shutdown only.
+    /// Holds an item back. If it is not held back after all, nothing has happened, and the caller gets it back: it is refused, or to be sent
+    /// elsewhere. An item that is the queue's `own` already is refused by a shutdown only.
     #[cold]
     pub(crate) fn hold_back(
         &self,
         link: &Link<P>,
-        item: NonNull<Item<P>>,
+        item: Pending<P>,
         spot: Spot,
         own: bool,
-    ) -> Entry {
-        // SAFETY: the caller has the item's PENDING, which keeps it alive.
-        let header = unsafe { item.as_ref() };
-        header.set_inactive();
+    ) -> Result<(), (Pending<P>, Entry)> {
+        item.set_inactive();
         link.hold();
         self.inactive.fetch_add(1, Ordering::SeqCst);
         // Looked at once more now that the item is counted: see `shutdown`.
@@ -421,20 +418,20 @@ impl<P: Platform> Admission<P> {
         if refused || link.is_retired() {
             self.inactive.fetch_sub(1, Ordering::SeqCst);
             link.let_go();
-            header.unset_inactive();
-            return if refused { Entry::Refused } else { Entry::Elsewhere };
+            item.unset_inactive();
+            return Err((item, if refused { Entry::Refused } else { Entry::Elsewhere }));
         }
         // Accounted from here on: it may be cancelled.
-        header.set_target(link.account(), spot);
+        item.set_target(link.account(), spot);
         self.line().unwrap_or(link).inactive.push(item);
         self.close();
         if link.pool.services().broken.is(Broken::AdmissionLeak) {
-            return Entry::HeldBack;
+            return Ok(());
         }
         if self.admitted.load(Ordering::SeqCst) < self.allowed() {
             self.kick();
         }
-        Entry::HeldBack
+        Ok(())
     }
 
     /// Makes every completion look after what waits, and lets nobody in.

@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
+use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{Epoch, Executed, Finished, Item, ItemTable};
 use crate::limit::admission::Admission;
 use crate::pool::Pool;
@@ -42,17 +43,17 @@ impl<P: Platform> Kicker<P> {
 
     /// Sends it to a worker of `pool`, unless it is on its way.
     pub(crate) fn send(&self, pool: &Pool<P>) {
-        // The whole kicker's pointer: `execute` looks behind the item.
-        let item = NonNull::from(self).cast();
-        // SAFETY: the domain has a handle. Nobody cancels a kicker, so the node is its own.
-        if unsafe { Item::claim(item, Epoch::now::<P>()) }.is_some() && self.item.publish() {
-            pool.push_kicker(item);
+        // SAFETY: the domain has a handle. The whole kicker's pointer: `execute` looks behind the item.
+        let item = unsafe { ItemRef::new(NonNull::from(self).cast()) };
+        // Nobody cancels a kicker, so the node is its own.
+        if let Some(node) = Item::claim(item, Epoch::now::<P>()).and_then(Pending::publish) {
+            pool.push_kicker(node);
         }
     }
 
     /// Whether that node is it.
-    pub(crate) fn is(&self, item: NonNull<Item<P>>) -> bool {
-        core::ptr::eq(item.as_ptr(), &raw const self.item)
+    pub(crate) fn is(&self, item: &Item<P>) -> bool {
+        core::ptr::eq(item, &raw const self.item)
     }
 
     /// Whether it is on its way or being carried out.
@@ -81,16 +82,13 @@ impl<P: Platform> Kicker<P> {
 
 /// Carries out the item by which a queue asks a worker to look after its limit, which has started. It belongs to no link and is not counted.
 #[cold]
-pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: NonNull<Item<P>>) {
-    // SAFETY: its RUNNING is ours; the queue waits for its kicker before it is freed.
-    let Executed { deferred, .. } = unsafe { (item.as_ref().table().execute)(item) };
-    if deferred {
-        // SAFETY: as above.
-        let kicker = unsafe { item.as_ref() };
-        // Nobody cancels a kicker, so it is still queued.
-        if kicker.finish_deferred(core::ptr::null()) == Finished::Deferred {
-            pool.push_kicker(item);
-        }
+pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: Running<P>) {
+    let table = item.table();
+    // The queue waits for its kicker before it is freed. Nobody cancels a kicker, so it is still queued where that was deferred.
+    if let Some(item) = item.execute(table).deferred
+        && let Some(node) = item.finish_deferred(core::ptr::null())
+    {
+        pool.push_kicker(node);
     }
     // The fence: the kicker's state is not written `SeqCst`.
     P::fence(Ordering::SeqCst);

@@ -23,7 +23,7 @@ use crate::base::near::Near;
 use crate::base::pad::Padded;
 use crate::item::account::{Account, Owner};
 use crate::item::inbox::Inbox;
-use crate::item::{Finished, Item};
+use crate::item::owned::{Pending, Running};
 use crate::limit::admission::Admission;
 use crate::limit::credits::Credits;
 use crate::pool::Pool;
@@ -441,17 +441,16 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Puts an item that is admitted onto the pool. The caller has its `PENDING`, and its target is this link.
+    /// Puts an item that is admitted onto the pool. Its target is this link.
     #[inline(always)]
-    pub(crate) fn push(&self, item: core::ptr::NonNull<Item<P>>) {
+    pub(crate) fn push(&self, item: Pending<P>) {
         self.pool.push(item);
     }
 
     /// As [`push`](Self::push), of an item that may have a home.
     #[inline]
-    pub(crate) fn push_any(&self, item: core::ptr::NonNull<Item<P>>) {
-        // SAFETY: PENDING keeps it alive.
-        match unsafe { item.as_ref() }.spot().home() {
+    pub(crate) fn push_any(&self, item: Pending<P>) {
+        match item.spot().home() {
             None => self.pool.push(item),
             Some(_) => self.pool.push_homed(item),
         }
@@ -497,20 +496,11 @@ impl<P: Platform> Link<P> {
     }
 }
 
-/// Ends an execution during which the item was queued on some link.
-///
-/// # Safety
-/// The caller has the item's `RUNNING`, and has not counted the execution on `served` yet, if that is not null.
-pub(crate) unsafe fn push_deferred<P: Platform>(
-    item: core::ptr::NonNull<Item<P>>,
-    served: *const Link<P>,
-) {
-    // SAFETY: as the caller says.
-    match unsafe { item.as_ref() }.finish_deferred(served.cast()) {
-        // SAFETY: it was queued on the served link, which lives until we count the execution there.
-        Finished::Deferred => unsafe { &*served }.push_any(item),
-        // SAFETY: it is said so.
-        over => unsafe { Item::free_if_over(over, item) },
+/// Ends an execution during which the item was queued on some link: on `served`, where the caller counts it afterwards, or on another one.
+pub(crate) fn push_deferred<P: Platform>(item: Running<P>, served: Option<&Link<P>>) {
+    let account = served.map_or(core::ptr::null(), Link::account);
+    if let (Some(node), Some(served)) = (item.finish_deferred(account), served) {
+        served.push_any(node);
     }
 }
 

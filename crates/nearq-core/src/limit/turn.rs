@@ -9,12 +9,11 @@
 //! meanwhile, what was newer is older now. Its age is written before anybody can queue there: so ages that are the same
 //! after all were taken were right; else everything is taken once more, and A with it.
 
-use core::ptr::NonNull;
-
 use nearq_platform::Platform;
 
 use crate::item::Item;
 use crate::item::list::List;
+use crate::item::owned::Pending;
 use crate::limit::admission::Admission;
 use crate::limit::link::Link;
 use crate::pool::Pool;
@@ -122,7 +121,7 @@ impl<P: Platform> Turn<P> {
     }
 
     /// The first item of the next pool that has one.
-    pub(crate) fn pop(&mut self) -> Option<(Place, NonNull<Item<P>>)> {
+    pub(crate) fn pop(&mut self) -> Option<(Place, Pending<P>)> {
         for _ in 0..self.pools.len() {
             self.next = (self.next + 1) % self.pools.len();
             let links = self.pools[self.next].links.iter_mut().enumerate().rev();
@@ -137,24 +136,27 @@ impl<P: Platform> Turn<P> {
     }
 
     /// Undoes the last `pop`.
-    pub(crate) fn put_back(&mut self, place: Place, item: NonNull<Item<P>>) {
+    pub(crate) fn put_back(&mut self, place: Place, item: Pending<P>) {
         self.pools[place.pool].links[place.link].list.push_front(item);
         self.items += 1;
         self.next = (place.pool + self.pools.len() - 1) % self.pools.len();
     }
 
-    /// Leaves out what `keep` does not want.
-    pub(crate) fn retain(&mut self, mut keep: impl FnMut(NonNull<Item<P>>) -> bool) {
+    /// Takes what was cancelled.
+    pub(crate) fn take_stale(&mut self) -> List<P> {
+        let mut stale = List::new();
         for of in self.pools.iter_mut().flat_map(|pool| &mut pool.links) {
             for _ in 0..of.list.len() {
                 let item = of.list.pop_front().expect("as many as it has");
-                if keep(item) {
-                    of.list.push_back(item);
-                } else {
+                if item.is_stale() {
                     self.items -= 1;
+                    stale.push_back(item);
+                } else {
+                    of.list.push_back(item);
                 }
             }
         }
+        stale
     }
 }
 

@@ -1,7 +1,7 @@
-//! The monitor, as those see it who need it: what wakes its thread, and how that is started and ended. What it does then: `monitor`.
+//! What wakes the monitor's thread, and how that thread is started and ended. What it does when it is awake: `monitor`.
 //!
 //! # Arming
-//! Who pushes an item and finds nobody to wake arms the monitor: `armed` from 0 to 1 wakes it. The monitor disarms
+//! A thread that pushes an item and finds no worker to wake arms the monitor: `armed` from 0 to 1 wakes it. The monitor disarms
 //! (0), looks once more over all pools, and sleeps if nothing waits. Push, then read `armed`; write `armed`, then look
 //! for work: all `SeqCst`, one of the two sees the other.
 //!

@@ -19,7 +19,6 @@
 //! taken as many, some have waited for that long, and the pool is open until the next such note. Helpers are called by it as before, but
 //! not where they would find nothing that they may take: they would wake each other up for nothing.
 
-use core::ptr::NonNull;
 use core::time::Duration;
 
 use nearq_home::Belongs;
@@ -28,6 +27,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 use super::Pool;
 use crate::item::Item;
 use crate::item::list::List;
+use crate::item::owned::Pending;
 use crate::pool::worker::Worker;
 
 /// Items at the front of a list among which a helper chooses. More would keep its lock for too long: each is a cache line of another
@@ -54,7 +54,7 @@ impl<P: Platform> Pool<P> {
     /// As [`push`](Self::push), of an item with a home.
     #[cold]
     #[inline(never)]
-    pub(crate) fn push_homed(&self, item: NonNull<Item<P>>) {
+    pub(crate) fn push_homed(&self, item: Pending<P>) {
         // Before the push: a thread that finds the item finds the pool guarded. Relaxed: the push releases the count to the thread that
         // takes the item.
         self.homed.count.fetch_add(1, Ordering::Relaxed);
@@ -139,10 +139,8 @@ impl<P: Platform> Pool<P> {
         if self.idle.has_searching() || !self.has_work() && !self.has_loaded() {
             return 0;
         }
-        let wanted = |item: NonNull<Item<P>>| {
-            // SAFETY: it is on a list that the caller has.
-            let home = unsafe { item.as_ref() }.spot().home();
-            let is = match home {
+        let wanted = |item: &Item<P>| {
+            let is = match item.spot().home() {
                 None => Belongs::Nowhere,
                 home if home == helper => Belongs::Here,
                 Some(_) => Belongs::Elsewhere,

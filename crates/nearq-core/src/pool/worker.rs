@@ -17,16 +17,15 @@
 //! by itself, and the thread that retires it. From `LEAVING`, those to `DEAD` and to `OFF` decide which thread frees the entry: it is not
 //! free as long as its thread may sleep in it. The loop that a worker runs is in `run`.
 
-use core::ptr::NonNull;
-
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
 use crate::base::forked;
+use crate::item::ItemTable;
 use crate::item::account::Account;
 use crate::item::batch::Batch;
 use crate::item::list::List;
-use crate::item::{Item, ItemTable};
+use crate::item::owned::Pending;
 use crate::pool::Pool;
 
 pub(crate) use crate::pool::table::Table;
@@ -164,7 +163,7 @@ impl<P: Platform> Worker<P> {
 
     /// The next item of the batch. The worker itself only.
     #[inline]
-    pub(crate) fn next(&self) -> Option<NonNull<Item<P>>> {
+    pub(crate) fn next(&self) -> Option<Pending<P>> {
         let item = self.batch.pop();
         if item.is_none() && self.loaded.load(Ordering::Relaxed) != 0 {
             self.loaded.store(0, Ordering::Relaxed);

@@ -28,8 +28,8 @@ use std::sync::{Arc, Weak};
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform, PlatformCell};
 
+use crate::item::account::{Later, LaterTable, Launch};
 use crate::item::held::Held;
-use crate::item::later::{Later, LaterTable, Launch};
 use crate::item::{ARRIVED, DISABLED, Epoch, Finished, Item, PENDING, TIMED};
 use crate::queue::Queue;
 use crate::timer::{Foreign, Hold, TimerNode, TimerTable};
@@ -192,7 +192,7 @@ impl<P: Platform> Delay<P> {
         }
         let made = Arc::into_raw(Arc::new(Delay {
             later: Later::new(TimerNode::new(&Self::TABLE), &Self::LATER),
-            item: held.item().whole(),
+            item: held.item().whole().as_raw(),
             runtime,
             epoch: queue.epoch(),
             deadline: P::AtomicU64::new(0),
@@ -317,7 +317,7 @@ fn take_off<P: Platform>(held: &Held<'_, P>, delay: &Delay<P>) -> Option<Launch<
         return None;
     };
     queue.end_delay();
-    let node = crate::item::stand_in::take_off_timer(held, delay.item);
+    let node = crate::item::stand_in::take_off_timer(held);
     // SAFETY: the cell belongs to the holder of the item's lock.
     let cpu = delay.target.with(|target| unsafe { &*target }.cpu);
     Some(Launch { queue, item: delay.item, node, cpu })

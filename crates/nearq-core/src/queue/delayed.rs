@@ -1,6 +1,5 @@
 //! Items that are queued when some time has passed: what a queue does for that before `delay` has them.
 
-use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{Queue, Way};
 use crate::base::broken::Broken;
 use crate::base::error::Error;
+use crate::item::owned::ItemRef;
 use crate::item::{Item, PENDING};
 
 impl<P: Platform> Queue<P> {
@@ -40,7 +40,7 @@ impl<P: Platform> Queue<P> {
     /// Queues an item when some time has passed; false if it is pending already.
     pub(crate) fn try_queue_delayed(
         self: &Arc<Self>,
-        item: NonNull<Item<P>>,
+        item: ItemRef<'_, P>,
         cpu: usize,
         delay: Duration,
     ) -> Result<bool, Error> {
@@ -51,22 +51,20 @@ impl<P: Platform> Queue<P> {
         let shut = self.inner().is_shut();
         let early = self.inner().services.broken.is(Broken::EarlyTimer);
         let deadline = P::now() + if early { delay / 2 } else { delay };
-        // SAFETY: the caller has a handle.
-        let header = unsafe { item.as_ref() };
-        let held = header.lock();
+        let held = item.lock();
         let armed = !shut && crate::queue::delay::arm(&held, self, cpu, deadline);
         held.unlock();
         if armed {
             self.inner().timer.see_to_the_thread();
             return Ok(true);
         }
-        self.why_not(header)
+        self.why_not(&item)
     }
 
     /// As [`try_queue_delayed`](Self::try_queue_delayed), for a caller that does not want to know why the item is refused.
     pub(crate) fn queue_delayed(
         self: &Arc<Self>,
-        item: NonNull<Item<P>>,
+        item: ItemRef<'_, P>,
         cpu: usize,
         delay: Duration,
     ) -> bool {
@@ -83,17 +81,15 @@ impl<P: Platform> Queue<P> {
     /// As [`queue_delayed`](Self::queue_delayed), in place of the queueing that is there; whether there was one.
     pub(crate) fn modify_delayed(
         self: &Arc<Self>,
-        item: NonNull<Item<P>>,
+        item: ItemRef<'_, P>,
         cpu: usize,
         delay: Duration,
     ) -> bool {
         let deadline = P::now() + delay;
-        // SAFETY: the caller has a handle.
-        let header = unsafe { item.as_ref() };
         let mut attempt = 0;
         let mut pending = false;
         loop {
-            let held = header.lock();
+            let held = item.lock();
             let Some(cancelled) = held.cancel() else {
                 held.unlock();
                 crate::base::pause::for_holder::<P>(&mut attempt);
@@ -118,10 +114,9 @@ impl<P: Platform> Queue<P> {
                 }
                 continue;
             }
-            // SAFETY: the caller has a handle.
-            match unsafe { Item::claim(item, self.epoch()) } {
+            match Item::claim(item, self.epoch()) {
                 Some(node) => self.launch(item, node, cpu),
-                None if header.is_disabled() => false,
+                None if item.is_disabled() => false,
                 None => continue,
             };
             return pending;

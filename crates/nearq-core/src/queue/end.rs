@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Queue;
-use crate::item::Started;
+use crate::item::{Item, Started};
 use crate::limit::admission::Admission;
 
 impl<P: Platform> Queue<P> {
@@ -69,11 +69,10 @@ impl<P: Platform> Queue<P> {
     /// Carries out the queue's kickers that still wait for a worker. By a thread that waits for the queue's end: all workers may be inside
     /// items, and no other one may be allowed.
     pub(crate) fn carry_out_kickers(&self) {
-        let is_own = |item| self.domains().any(|domain| domain.kicker.is(item));
+        let is_own = |item: &Item<P>| self.domains().any(|domain| domain.kicker.is(item));
         for link in self.links() {
             while let Some(item) = link.pool.take_one(is_own) {
-                // SAFETY: it came off a list, so its PENDING is ours.
-                if unsafe { item.as_ref() }.start() == Started::Yes {
+                if let Started::Yes(item) = item.start() {
                     crate::limit::kicker::carry_out(&link.pool, item);
                 }
             }

@@ -9,7 +9,6 @@
 //!
 //! Who names a CPU or a node for a queueing is heeded; the home goes along for helpers and for memory.
 
-use core::ptr::NonNull;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -136,14 +135,12 @@ impl<P: Platform> Queue<P> {
     pub(super) fn find_home<'a>(
         &'a self,
         link: &'a Link<P>,
-        node: NonNull<Item<P>>,
+        node: &Item<P>,
         cpu: usize,
         way: Way,
     ) -> (&'a Link<P>, Spot) {
         debug_assert!(link.manner() & HOMED != 0);
-        // SAFETY: the caller has PENDING, which keeps the node alive.
-        let header = unsafe { node.as_ref() };
-        let Some(home) = self.home_for(header, way) else { return (link, Spot::new(cpu, None)) };
+        let Some(home) = self.home_for(node, way) else { return (link, Spot::new(cpu, None)) };
         let spot = Spot::new(cpu, Some(home));
         let there = self.inner().services.homes.map.node_of(cpu) == Some(home);
         if there || way == Way::Named {
@@ -156,13 +153,13 @@ impl<P: Platform> Queue<P> {
 
     /// The number of the node where an item is at home that is about to be sent.
     fn home_for(&self, node: &Item<P>, way: Way) -> Option<u32> {
+        let target;
         let item = match node.state.load(Ordering::Relaxed) & AWAY {
             0 => node,
             _ => {
                 // SAFETY: a node that is away and about to be sent stands in for an item.
-                let target = unsafe { crate::item::stand_in::target_of(node) };
-                // SAFETY: the node keeps it alive.
-                unsafe { target.as_ref() }
+                target = unsafe { crate::item::stand_in::target_of(node) };
+                &*target
             }
         };
         // SAFETY: the item has a handle of it.

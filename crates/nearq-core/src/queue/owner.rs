@@ -1,6 +1,5 @@
 //! A queue as its items and links know it: the owner of their accounts (`item/account`).
 
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_platform::Platform;
@@ -10,6 +9,7 @@ use crate::base::broken::Broken;
 use crate::base::event::Notification;
 use crate::item::Item;
 use crate::item::account::{Account, Leftover, Owner};
+use crate::item::owned::{ItemRef, Pending};
 use crate::limit::link::Link;
 
 impl<P: Platform> Link<P> {
@@ -78,7 +78,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
         })
     }
 
-    fn send(&self, account: &Account<P>, node: Option<NonNull<Item<P>>>) {
+    fn send(&self, account: &Account<P>, node: Option<Pending<P>>) {
         let link = link_of(account);
         match node {
             Some(node) => link.push_any(node),
@@ -86,14 +86,17 @@ impl<P: Platform> Owner<P> for Queue<P> {
         }
     }
 
-    fn submit(self: Arc<Self>, item: NonNull<Item<P>>, node: NonNull<Item<P>>, cpu: usize) {
+    fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize) {
         // By the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
-        let passed = self.pass(|| {
-            self.launch(item, node, cpu);
+        let mut node = Some(node);
+        self.pass(|| {
+            if let Some(node) = node.take() {
+                self.launch(item, node, cpu);
+            }
         });
-        if !passed {
-            // SAFETY: the caller's handle.
-            unsafe { Item::unclaim(item, node) };
+        // The gate is closed.
+        if let Some(node) = node {
+            Item::unclaim(item, node);
         }
     }
 

@@ -40,7 +40,7 @@ macro_rules! tell {
     }};
 }
 
-/// An item is about to be queued on the link. The caller owns its `PENDING`.
+/// An item is about to be queued on the link.
 #[inline(always)]
 pub(crate) fn queued<P: Platform>(link: &Link<P>, item: &Item<P>, cpu: usize) {
     #[cfg(feature = "probes")]

@@ -43,7 +43,7 @@ impl<P: Platform> Link<P> {
     #[inline]
     pub(crate) fn time<R>(
         &self,
-        item: &Item<P>,
+        item: *const Item<P>,
         table: &'static ItemTable<P>,
         stamp: Stamp,
         execute: impl FnOnce() -> R,
@@ -54,7 +54,6 @@ impl<P: Platform> Link<P> {
         let Some(waited) = observed.waited(stamp, begin) else { return execute() };
         self.tell_of(TraceKind::Start, item, table, begin, waited, None);
         times.wait.record(waited.as_nanos() as u64, stamp.weight());
-        let item = core::ptr::from_ref(item);
         let result = execute();
         let end = P::now();
         times.run.record((end - begin).as_nanos() as u64, stamp.weight());

@@ -6,7 +6,8 @@ use nearq_platform::Platform;
 
 use super::Runner;
 use crate::home::{QueueMemory, Wanted};
-use crate::item::{Executed, Item};
+use crate::item::execution::Ended;
+use crate::item::owned::Running;
 use crate::limit::link::Link;
 
 impl<P: Platform> Runner<'_, P> {
@@ -14,9 +15,9 @@ impl<P: Platform> Runner<'_, P> {
     pub(super) fn run_at_home(
         &mut self,
         served: &Link<P>,
-        item: &Item<P>,
-        execute: impl FnOnce() -> Executed,
-    ) -> Executed {
+        item: Running<P>,
+        execute: impl FnOnce(Running<P>) -> Ended<P>,
+    ) -> Ended<P> {
         let homes = &self.inner.services.homes;
         let queue = served.queue();
         let node = item.spot().home();
@@ -29,7 +30,7 @@ impl<P: Platform> Runner<'_, P> {
             _ => Wanted::Own,
         };
         self.memory.want::<P>(memory, homes);
-        let Some(node) = node else { return execute() };
+        let Some(node) = node else { return execute(item) };
         if served.pool.node.is_none() {
             self.place.go_home::<P>(node, homes);
         }
@@ -44,7 +45,7 @@ impl<P: Platform> Runner<'_, P> {
             known.filter(|home| home.follows()).and_then(|_| P::cpu_time(P::current_thread()).ok());
         self.context.home.set(home);
         self.worker.set_home(Some(node));
-        let executed = execute();
+        let executed = execute(item);
         self.context.home.set(core::ptr::null());
         if P::fork_epoch() != self.epoch {
             return executed;

@@ -291,9 +291,8 @@ impl<P: Platform> Own<'_, P> {
     }
 
     /// Whether the node, which is on a list of the caller's, is the queue's. See "which items are its own".
-    fn has(&self, item: core::ptr::NonNull<Item<P>>) -> bool {
-        // SAFETY: it is on a list, which keeps it alive: by PENDING, or by STALE.
-        let link = Link::of(unsafe { item.as_ref() }.account());
+    fn has(&self, item: &Item<P>) -> bool {
+        let link = Link::of(item.account());
         if link.is_null() {
             return self.queue.domains().any(|domain| domain.kicker.is(item));
         }

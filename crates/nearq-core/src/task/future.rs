@@ -48,6 +48,7 @@ use std::sync::{Arc, Weak};
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 
 use crate::base::outcome::{JoinError, Panic, contain};
+use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
     CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started,
     is_of_this_process,
@@ -62,35 +63,35 @@ pub(crate) trait Route<P: Platform>: Send + 'static {
     /// What keeps the place alive where it refuses.
     type Kept: Send + 'static;
 
-    /// Sends an item of which the caller has `PENDING` on its way, counted; refuses if the place is closed.
-    fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept>;
+    /// Sends a queueing on its way, counted. If the place is closed, it gives it back.
+    fn send(&self, item: Pending<P>) -> Result<(), (Pending<P>, Self::Kept)>;
 
     /// Ends an execution outside of the place during which the item was sent there.
     ///
-    /// # Safety
-    /// The caller has its `RUNNING`, and keeps the place; `DEFERRED` is set, and its link is not null.
-    unsafe fn push(kept: Option<&Self::Kept>, item: NonNull<Item<P>>);
+    /// The caller keeps the place, and the item is counted there.
+    fn push(kept: Option<&Self::Kept>, item: Running<P>);
 }
 
 impl<P: Platform> Route<P> for Weak<Queue<P>> {
     type Kept = Option<Arc<Queue<P>>>;
 
-    fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
+    fn send(&self, item: Pending<P>) -> Result<(), (Pending<P>, Self::Kept)> {
         if crate::queue::serves::<P>(self.as_ptr()) {
             // SAFETY: the caller is within an item of the queue, which is not freed before that item has been counted.
             let sent = unsafe { &*self.as_ptr() }.send_own(item, P::current_cpu());
-            debug_assert!(sent, "what its own items wake is not refused");
+            debug_assert!(sent.is_ok(), "what its own items wake is not refused");
             return Ok(());
         }
-        let Some(queue) = self.upgrade() else { return Err(None) };
-        let mut sent = false;
-        queue.pass(|| sent = queue.send_own(item, P::current_cpu()));
-        if sent { Ok(()) } else { Err(Some(queue)) }
+        let Some(queue) = self.upgrade() else { return Err((item, None)) };
+        let mut item = Some(item);
+        queue.pass(|| {
+            item = item.take().and_then(|item| queue.send_own(item, P::current_cpu()).err());
+        });
+        item.map_or(Ok(()), |item| Err((item, Some(queue))))
     }
 
-    unsafe fn push(_: Option<&Self::Kept>, item: NonNull<Item<P>>) {
-        // SAFETY: RUNNING is the caller's; the queue counts the item, so the link is there.
-        unsafe { crate::limit::link::push_deferred(item, core::ptr::null()) };
+    fn push(_: Option<&Self::Kept>, item: Running<P>) {
+        crate::limit::link::push_deferred(item, None);
     }
 }
 
@@ -141,14 +142,17 @@ where
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
         // SAFETY: the table belongs to items of this type; RUNNING keeps it alive.
         let this = unsafe { Self::of(item) };
-        let panicked = this.run(item);
         // SAFETY: RUNNING is ours.
+        let panicked = unsafe { this.run(item) };
+        // SAFETY: as above.
         Executed { panicked, deferred: unsafe { Self::finish(item) } }
     }
 
-    /// Polls the future, or drops it if it is cancelled. True if it panicked. The caller has `RUNNING`; `item` is the header
-    /// with the right to what is behind it.
-    fn run(&self, item: NonNull<Item<P>>) -> bool {
+    /// Polls the future, or drops it if it is cancelled. True if it panicked.
+    ///
+    /// # Safety
+    /// The caller has `RUNNING`; `item` is the header with the right to what is behind it.
+    unsafe fn run(&self, item: NonNull<Item<P>>) -> bool {
         // Relaxed: `start` was a read-modify-write of the same word, and acquired.
         let state = self.item().state.load(Ordering::Relaxed);
         if state & DONE != 0 {
@@ -156,7 +160,8 @@ where
             return false;
         }
         if state & CANCELLED != 0 {
-            return self.end(item, Err(JoinError::Cancelled));
+            // SAFETY: as the caller says.
+            return unsafe { self.end(item, Err(JoinError::Cancelled)) };
         }
         self.task.owner.began();
         // RUNNING keeps the item alive, so this waker is not counted, and not dropped.
@@ -175,16 +180,21 @@ where
         });
         match polled {
             Ok(Poll::Pending) => false,
-            Ok(Poll::Ready(value)) => self.end(item, Ok(value)),
+            // SAFETY: as the caller says.
+            Ok(Poll::Ready(value)) => unsafe { self.end(item, Ok(value)) },
             Err(payload) => {
-                self.end(item, Err(JoinError::Panicked(Panic::new(payload))));
+                // SAFETY: as the caller says.
+                unsafe { self.end(item, Err(JoinError::Panicked(Panic::new(payload)))) };
                 true
             }
         }
     }
 
-    /// Drops the future and leaves the result. True if the drop panicked. The caller has `RUNNING`.
-    fn end(&self, item: NonNull<Item<P>>, result: Result<T, JoinError>) -> bool {
+    /// Drops the future and leaves the result. True if the drop panicked.
+    ///
+    /// # Safety
+    /// As for [`run`](Self::run).
+    unsafe fn end(&self, item: NonNull<Item<P>>, result: Result<T, JoinError>) -> bool {
         let mut panicked = self.replace(Stage::Result(result));
         let state = &self.item().state;
         let mut heeded = false;
@@ -249,7 +259,8 @@ where
             }
             // Woken where its queue is closed, and counted nowhere; it is cancelled. AcqRel: hands PENDING on.
             this.item().state.fetch_and(!(PENDING | DEFERRED), Ordering::AcqRel);
-            this.run(item);
+            // SAFETY: RUNNING is ours still.
+            unsafe { this.run(item) };
         }
     }
 
@@ -274,16 +285,14 @@ where
             return;
         }
         // SAFETY: as the caller says. Nobody cancels it by its item, so its node is its own.
-        if unsafe { Item::claim(item, Epoch::now::<P>()) }.is_none() {
-            return;
-        }
-        if let Err(kept) = this.route.send(item) {
-            // SAFETY: as the caller says.
-            unsafe { item.as_ref() }.add_reference();
+        let claimed = Item::claim(unsafe { ItemRef::new(item) }, Epoch::now::<P>());
+        let Some(node) = claimed else { return };
+        if let Err((node, kept)) = this.route.send(node) {
+            node.add_reference();
             let end = move || {
-                // SAFETY: the claim is ours, and was refused; the reference is given back last.
+                // SAFETY: the item is of this type; the reference is given back last.
                 unsafe {
-                    Self::end_here(item, Some(&kept));
+                    Self::end_here(node, Some(&kept));
                     Self::give_back(item);
                 }
             };
@@ -298,29 +307,25 @@ where
     /// The item is of this type and on no list, and the caller has its `PENDING` and a reference.
     unsafe fn refuse(item: NonNull<Item<P>>) {
         // SAFETY: as the caller says.
-        unsafe { Self::end_here(item, None) };
+        unsafe { Self::end_here(Pending::from_raw(item), None) };
     }
 
     /// Drops the future in the calling thread, or leaves that to who polls it: it is cancelled.
     ///
     /// # Safety
-    /// The item is of this type and on no list, and the caller has its `PENDING` and a reference, and keeps its queue, if
-    /// that is there.
-    unsafe fn end_here(item: NonNull<Item<P>>, kept: Option<&R::Kept>) {
-        // SAFETY: as the caller says.
-        let this = unsafe { Self::of(item) };
+    /// The item is of this type, and the caller has a reference, and keeps its queue, if that is there.
+    unsafe fn end_here(node: Pending<P>, kept: Option<&R::Kept>) {
         // Release: whoever ends it does so because of this.
-        this.item().state.fetch_or(CANCELLED, Ordering::AcqRel);
-        if !this.item().publish() {
-            return;
-        }
-        let started = this.item().start();
-        debug_assert_eq!(started, Started::Yes, "nobody locks it");
-        this.run(item);
-        // SAFETY: RUNNING is ours.
+        node.state.fetch_or(CANCELLED, Ordering::AcqRel);
+        let Some(node) = node.publish() else { return };
+        let Started::Yes(running) = node.start() else { unreachable!("nobody locks it") };
+        let item = running.into_raw();
+        // SAFETY: as the caller says; RUNNING is ours.
+        unsafe { Self::of(item).run(item) };
+        // SAFETY: as above.
         if unsafe { Self::finish(item) } {
-            // SAFETY: we have RUNNING, and `finish` has looked at the link; the caller keeps the queue.
-            unsafe { R::push(kept, item) };
+            // SAFETY: `finish` has left RUNNING to us, and has looked at the account; the caller keeps the queue.
+            R::push(kept, unsafe { Running::from_raw(item) });
         }
     }
 
@@ -367,8 +372,11 @@ where
 
     // ---- the waker's table: the data is the item, and each waker a reference -------------------------------
 
-    fn item_of(data: *const ()) -> NonNull<Item<P>> {
-        NonNull::new(data.cast_mut().cast()).expect("a waker has an item")
+    /// # Safety
+    /// The data is that of one of our wakers.
+    unsafe fn item_of(data: *const ()) -> NonNull<Item<P>> {
+        // SAFETY: as the caller says: it is the item's address.
+        unsafe { NonNull::new_unchecked(data.cast_mut().cast()) }
     }
 
     unsafe fn waker_clone(data: *const ()) -> RawWaker {
@@ -409,11 +417,7 @@ where
 }
 
 /// A future that has been allocated, and the handle to it.
-pub(crate) fn owned<P, O, R, F, T>(
-    owner: O,
-    route: R,
-    future: F,
-) -> (NonNull<Item<P>>, JoinHandle<T, P>)
+pub(crate) fn owned<P, O, R, F, T>(owner: O, route: R, future: F) -> (Pending<P>, JoinHandle<T, P>)
 where
     P: Platform,
     O: Owner<P>,
@@ -424,8 +428,9 @@ where
     let task = Task::<P, O, F, T>::new(&Spawned::<P, O, R, F, T>::TABLE, owner, future);
     let spawned = Box::new(Spawned { task, route });
     // The whole allocation's pointer, so that what is behind the header may be reached through it.
-    let item: NonNull<Item<P>> = Item::expose(NonNull::from(Box::leak(spawned)).cast());
-    (item, JoinHandle::new(item, &Spawned::<P, O, R, F, T>::KIND))
+    let item: NonNull<Item<P>> = NonNull::from(Box::leak(spawned)).cast();
+    // SAFETY: made with PENDING and one reference, which are these two.
+    unsafe { crate::task::born(item, &Spawned::<P, O, R, F, T>::KIND) }
 }
 
 #[cfg(test)]

@@ -49,9 +49,12 @@ unsafe impl<T: Send, P: Platform> Sync for JoinHandle<T, P> {}
 impl<T, P: Platform> Unpin for JoinHandle<T, P> {}
 
 impl<T, P: Platform> JoinHandle<T, P> {
-    /// The handle of a task that was made with one reference; `kind` is that of its type.
+    /// The handle of a task; `kind` is that of its type.
+    ///
+    /// # Safety
+    /// The item is the header of such a task, by the pointer of the whole, and the handle has a reference of it.
     #[inline]
-    pub(crate) fn new(item: NonNull<Item<P>>, kind: &'static Kind<T, P>) -> Self {
+    pub(crate) unsafe fn new(item: NonNull<Item<P>>, kind: &'static Kind<T, P>) -> Self {
         JoinHandle { item, kind: NonNull::from(kind) }
     }
 

@@ -15,7 +15,8 @@ use nearq_topology::Scope;
 use super::new;
 use crate::base::event::tests::Count;
 use crate::base::outcome::JoinError;
-use crate::item::{Item, Started};
+use crate::item::Started;
+use crate::item::owned::Pending;
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::Bounds;
 use crate::limit::admission::Entry;
@@ -25,28 +26,24 @@ use crate::queue::runtime::Runtime;
 use crate::task::join::JoinHandle;
 
 /// Executes a task as a worker does, if it has not been cancelled.
-pub(crate) fn execute<P: Platform>(item: core::ptr::NonNull<Item<P>>) {
-    // SAFETY: PENDING or STALE keeps the item alive, and the node is ours.
-    let header = unsafe { item.as_ref() };
-    let table = header.table();
-    let link = Link::of(header.account());
-    match header.start() {
-        Started::Yes => {}
-        // SAFETY: nobody has it any more.
-        Started::Free => return unsafe { (table.free)(item) },
+pub(crate) fn execute<P: Platform>(item: Pending<P>) {
+    let link = Link::of(item.account());
+    match item.start() {
+        Started::Yes(item) => {
+            let table = item.table();
+            assert!(item.execute(table).deferred.is_none());
+        }
+        Started::Free(item) => return item.free(),
         _ => return,
     }
-    // SAFETY: its RUNNING is ours, and the table is the item's own.
-    assert!(!unsafe { (table.execute)(item) }.deferred);
     // SAFETY: null, or the link of a `Desk`, which outlives the worker.
     if let Some(link) = unsafe { link.as_ref() } {
         link.count_completed(0);
     }
 }
 
-pub(crate) struct Sent<P: Platform>(pub(crate) core::ptr::NonNull<Item<P>>);
-// SAFETY: stands for a list, which hands the item over.
-unsafe impl<P: Platform> Send for Sent<P> {}
+/// Stands for a list, which hands the item over.
+pub(crate) struct Sent<P: Platform>(pub(crate) Pending<P>);
 
 /// A task that is queued somewhere, and is not cancelled.
 fn queued<P: Platform, T: Send + 'static>(
@@ -90,11 +87,10 @@ impl<P: Platform> Desk<P> {
     }
 
     /// Counts a new item.
-    pub(crate) fn count(&self, item: core::ptr::NonNull<Item<P>>) -> Sent<P> {
+    pub(crate) fn count(&self, item: Pending<P>) -> Sent<P> {
         let link = self.queue.links().next().expect("a pod");
         assert!(link.credits.take() || link.admission().refill(link) == Entry::LetIn);
-        // SAFETY: born with PENDING, which is ours.
-        unsafe { item.as_ref() }.set_target(link.account(), crate::item::Spot::of_cpu(0));
+        item.set_target(link.account(), crate::item::Spot::of_cpu(0));
         Sent(item)
     }
 

@@ -153,7 +153,8 @@ impl<P: Platform> Work<P> {
     }
 
     fn refuse_own(&self, why: &'static str) -> Result<(), Error> {
-        if crate::base::executing::executes::<P>(self.item().as_ptr().cast_const().cast()) {
+        if crate::base::executing::executes::<P>(self.item().as_raw().as_ptr().cast_const().cast())
+        {
             Err(Error::Deadlock(why))
         } else {
             Ok(())

@@ -8,6 +8,7 @@ use nearq_platform::{Linux, Platform, PlatformCell};
 use crate::base::broken::Broken;
 use crate::base::outcome::contain;
 use crate::home::Home;
+use crate::item::owned::ItemRef;
 use crate::item::{Executed, Item, ItemTable, Parts};
 
 /// A function that can be queued, as often as wanted, without allocating.
@@ -136,11 +137,14 @@ impl<P: Platform> Work<P> {
             function: P::Cell::new(ManuallyDrop::new(function)),
         });
         // The whole allocation's pointer, so that the function behind the header may be reached through it.
-        Work { item: Item::expose(NonNull::from(Box::leak(work)).cast()) }
+        // SAFETY: made a moment ago.
+        Work { item: unsafe { Item::expose(NonNull::from(Box::leak(work)).cast()) } }
     }
 
-    pub(crate) fn item(&self) -> NonNull<Item<P>> {
-        self.item
+    #[inline(always)]
+    pub(crate) fn item(&self) -> ItemRef<'_, P> {
+        // SAFETY: a handle keeps the item alive; the pointer is that of the whole.
+        unsafe { ItemRef::new(self.item) }
     }
 
     pub(crate) fn header(&self) -> &Item<P> {

@@ -24,6 +24,7 @@ use nearq_platform::{Atomic, Linux, Ordering, Platform};
 
 use crate::base::outcome::JoinError;
 use crate::item::Item;
+use crate::item::owned::Pending;
 use crate::limit::admission::Admission;
 use crate::pool::context::blocking;
 use crate::task::join::JoinHandle;
@@ -149,10 +150,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 
     /// Adds what `make` allocates with the owner that it is given; the item, to be queued.
-    fn add(
-        &mut self,
-        make: impl FnOnce(InSet<P>) -> (NonNull<Item<P>>, JoinHandle<T, P>),
-    ) -> NonNull<Item<P>> {
+    fn add(&mut self, make: impl FnOnce(InSet<P>) -> (Pending<P>, JoinHandle<T, P>)) -> Pending<P> {
         let place = self.free.pop().unwrap_or_else(|| {
             self.handles.push(None);
             u32::try_from(self.handles.len() - 1).expect("fewer than four billion members")

@@ -2,7 +2,6 @@
 
 use core::future::Future;
 use core::mem::ManuallyDrop;
-use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
@@ -10,7 +9,7 @@ use nearq_platform::{Linux, Platform};
 
 use crate::base::error::Error;
 use crate::home::Home;
-use crate::item::Item;
+use crate::item::owned::Pending;
 use crate::queue::flush::{DrainedQueue, FlushedQueue};
 use crate::queue::{Queue, Way};
 use crate::task;
@@ -268,18 +267,21 @@ impl<P: Platform> Workqueue<P> {
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T, P>, Error> {
         let (item, handle) = task::new(closure);
-        if self.inside().send_by(item, P::current_cpu(), Way::New) {
-            return Ok(handle);
+        match self.inside().send_by(item, P::current_cpu(), Way::New) {
+            Ok(()) => Ok(handle),
+            Err(item) => {
+                Self::refuse(item);
+                Err(self.inside().refusal())
+            }
         }
-        Self::refuse(item);
-        Err(self.inside().refusal())
     }
 
     /// Ends a task that the queue, which drains, has refused.
     #[cold]
-    fn refuse(item: NonNull<Item<P>>) {
+    fn refuse(item: Pending<P>) {
+        let refuse = item.table().refuse;
         // SAFETY: made a moment ago, and not queued; its handle is alive.
-        unsafe { (item.as_ref().table().refuse)(item) };
+        unsafe { refuse(item.into_raw()) };
     }
 
     /// Queues a future, which the workers poll. Dropping the handle lets it go on by itself.
@@ -347,9 +349,8 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    fn send_home(&self, home: &Home<P>, item: NonNull<Item<P>>) {
-        // SAFETY: made a moment ago, with a handle, and nobody else knows of it.
-        unsafe { item.as_ref() }.attachment.give_home(home.clone());
+    fn send_home(&self, home: &Home<P>, item: Pending<P>) {
+        item.attachment.give_home(home.clone());
         self.send_here(item);
     }
 
@@ -359,8 +360,8 @@ impl<P: Platform> Workqueue<P> {
     }
 
     /// Sends a new task on its way.
-    pub(crate) fn send_here(&self, item: NonNull<Item<P>>) {
-        if !self.inside().send_by(item, P::current_cpu(), Way::New) {
+    pub(crate) fn send_here(&self, item: Pending<P>) {
+        if let Err(item) = self.inside().send_by(item, P::current_cpu(), Way::New) {
             Self::refuse(item);
             self.inside().warn_refused();
         }

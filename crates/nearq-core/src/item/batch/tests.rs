@@ -1,6 +1,5 @@
 //! The batch: each item comes out once, whoever takes it, over several fills.
 
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_platform::{Linux, Platform, ThreadSpec};
@@ -8,7 +7,8 @@ use nearq_platform::{Linux, Platform, ThreadSpec};
 use super::{Batch, CAPACITY};
 use crate::item::Item;
 use crate::item::list::List;
-use crate::item::tests::blank;
+use crate::item::owned::Pending;
+use crate::item::tests::{blank, pending};
 
 struct Items<P: Platform> {
     items: Vec<Item<P>>,
@@ -26,12 +26,12 @@ impl<P: Platform> Items<P> {
 
     fn list(&self, numbers: core::ops::Range<usize>) -> List<P> {
         let mut list = List::new();
-        numbers.for_each(|number| list.push_back(NonNull::from(&self.items[number])));
+        numbers.for_each(|number| list.push_back(pending(&self.items[number])));
         list
     }
 
-    fn number(&self, item: NonNull<Item<P>>) -> usize {
-        (item.as_ptr().addr() - self.items.as_ptr().addr()) / size_of::<Item<P>>()
+    fn number(&self, item: Pending<P>) -> usize {
+        (item.into_raw().as_ptr().addr() - self.items.as_ptr().addr()) / size_of::<Item<P>>()
     }
 
     fn pop_all(&self) -> Vec<usize> {

@@ -301,11 +301,11 @@ fn the_last_handle_goes_while_a_worker_has_the_lock() {
     let work = Work::new(move |_: &Work| {
         let _ = &bomb;
     });
-    place.store(work.item().as_ptr(), Ordering::Relaxed);
+    place.store(work.item().as_raw().as_ptr(), Ordering::Relaxed);
     for _ in 0..2 {
         assert!(bench.queue(&work, 0) && work.cancel());
     }
-    let item = work.item();
+    let item = work.item().as_raw();
     // SAFETY: its cancelled nodes keep it.
     let held = unsafe { item.as_ref() }.lock();
     drop(work);

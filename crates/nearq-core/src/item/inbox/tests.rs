@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use core::ptr::NonNull;
-
 use nearq_platform::{Linux, Platform, ThreadSpec};
 
 use super::Inbox;
 use crate::item::Item;
-use crate::item::tests::blank;
+use crate::item::tests::{blank, pending};
 
 struct Items<P: Platform>(Vec<Item<P>>, Inbox<P>);
 // SAFETY: the items are pushed by one thread each and taken by one; the vector does not change.
@@ -22,14 +20,14 @@ impl<P: Platform> Items<P> {
     }
 
     fn push(&self, number: usize) {
-        self.1.push(NonNull::from(&self.0[number]));
+        self.1.push(pending(&self.0[number]));
     }
 
     fn take(&self, into: &mut Vec<usize>) {
         let mut list = self.1.take_all();
         while let Some(item) = list.pop_front() {
             into.push(
-                self.0.iter().position(|own| core::ptr::eq(own, item.as_ptr())).expect("ours"),
+                self.0.iter().position(|own| core::ptr::eq(own, &raw const *item)).expect("ours"),
             );
         }
     }
@@ -69,7 +67,9 @@ fn two_threads_push_and_one_takes() {
     }
     pushers.into_iter().for_each(Linux::join);
     let base = items.0.as_ptr().addr();
-    order.extend(taken.iter().map(|item| (item.as_ptr().addr() - base) / size_of::<Item<Linux>>()));
+    order.extend(
+        taken.iter().map(|item| (item.as_raw().as_ptr().addr() - base) / size_of::<Item<Linux>>()),
+    );
     for half in [0..EACH, EACH..2 * EACH] {
         let own: Vec<_> = order.iter().copied().filter(|number| half.contains(number)).collect();
         assert_eq!(own, half.collect::<Vec<_>>(), "a pusher's items in its order");

@@ -3,16 +3,15 @@
 //! Where others complete items as fast as one worker lets them in, that worker would never come back to its own items. So it lets in
 //! [`AT_ONCE`] at most, and then hands the task on: it gives it up, and sends the kicker.
 
-use core::ptr::NonNull;
-
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{
     AGAIN, Admission, CLOSED, LOOKING, MANY_STALE, NOBODY, OPENING, ceiling, with_ceiling,
 };
 use crate::base::event::Notification;
+use crate::item::Activated;
 use crate::item::list::List;
-use crate::item::{Activated, Item};
+use crate::item::owned::Pending;
 use crate::limit::link::Link;
 use crate::limit::turn::Turn;
 
@@ -165,16 +164,14 @@ impl<P: Platform> Admission<P> {
             && let Some((place, item)) = turn.pop()
         {
             *left -= 1;
-            // SAFETY: it came off the list, which keeps the item alive: by PENDING, or by STALE.
-            let header = unsafe { item.as_ref() };
-            if header.is_stale() {
+            if item.is_stale() {
                 self.throw(item);
                 continue;
             }
             // Before it is activated: then it may be cancelled. It need not be the link on which it was held back.
-            let link = Link::of(header.account());
-            match header.activate() {
-                Activated::Yes => {
+            let link = Link::of(item.account());
+            match item.activate() {
+                Activated::Yes(item) => {
                     // SAFETY: the link belongs to the queue, which the caller keeps alive.
                     let link = unsafe { &*link };
                     link.enter_held();
@@ -183,21 +180,20 @@ impl<P: Platform> Admission<P> {
                         // It may have been cancelled before it had entered: then nobody has told yet.
                         turn.watched.push(link);
                     }
-                    if header.publish() {
+                    if let Some(item) = item.publish() {
                         link.push_any(item);
                     }
                     return true;
                 }
-                Activated::Locked => {
+                Activated::Locked(item) => {
                     turn.put_back(place, item);
                     return false;
                 }
                 // Cancelled this very moment.
                 Activated::Cancelled => drop(self.stale.fetch_sub(1, Ordering::Relaxed)),
-                Activated::Free => {
+                Activated::Free(item) => {
                     self.stale.fetch_sub(1, Ordering::Relaxed);
-                    // SAFETY: nobody has the item any more.
-                    unsafe { Item::free(item) };
+                    item.free();
                 }
             }
         }
@@ -242,19 +238,9 @@ impl<P: Platform> Admission<P> {
         // A worker that has it throws away what it meets.
         let Some(mut turn) = self.turn.try_lock() else { return };
         turn.collect(self);
-        let mut thrown = List::new();
-        turn.retain(|item| {
-            // SAFETY: it is on the list, which keeps it alive.
-            let stale = unsafe { item.as_ref() }.is_stale();
-            if stale {
-                thrown.push_back(item);
-            }
-            !stale
-        });
+        let stale = turn.take_stale();
         drop(turn);
-        while let Some(item) = thrown.pop_front() {
-            self.throw(item);
-        }
+        self.throw_all(stale);
     }
 
     /// Throws away cancelled items, once there are more of them than of others.
@@ -262,25 +248,24 @@ impl<P: Platform> Admission<P> {
         if !self.is_untidy(MANY_STALE) {
             return;
         }
-        turn.retain(|item| {
-            // SAFETY: it is on the list, which keeps it alive.
-            let stale = unsafe { item.as_ref() }.is_stale();
-            if stale {
-                self.throw(item);
-            }
-            !stale
-        });
+        let stale = turn.take_stale();
+        self.throw_all(stale);
+    }
+
+    fn throw_all(&self, mut stale: List<P>) {
+        while let Some(item) = stale.pop_front() {
+            self.throw(item);
+        }
     }
 
     /// A cancelled item has come off its list.
-    fn throw(&self, item: NonNull<Item<P>>) {
+    fn throw(&self, item: Pending<P>) {
         self.stale.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: STALE keeps it alive.
-        match unsafe { item.as_ref() }.activate() {
-            // SAFETY: nobody has the item any more.
-            Activated::Free => unsafe { Item::free(item) },
-            outcome => {
-                debug_assert_eq!(outcome, Activated::Cancelled, "nobody makes it fresh again")
+        match item.activate() {
+            Activated::Free(item) => item.free(),
+            Activated::Cancelled => {}
+            Activated::Yes(_) | Activated::Locked(_) => {
+                unreachable!("a cancelled node is not made fresh again")
             }
         }
     }

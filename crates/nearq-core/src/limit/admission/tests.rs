@@ -337,9 +337,8 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
         let worker = stub.runtime.inner().services.table.get(0);
         while stub.pools[0].take(worker, 1) != 0 {
             let item = worker.batch.pop().expect("just taken");
-            // SAFETY: it came off the batch, so we have its PENDING, which keeps it alive.
-            if unsafe { item.as_ref() }.account().is_null() {
-                execute(item, || stub.pools[0].push(item));
+            if item.account().is_null() {
+                execute(item, |item| stub.pools[0].push(item));
             } else {
                 // Runs, and does not end.
                 started += 1;

@@ -4,6 +4,9 @@
 #![cfg(not(miri))]
 
 use super::*;
+use core::ptr::NonNull;
+
+use crate::item::tests::pending;
 use crate::item::{Executed, ItemTable, Spot};
 use crate::layout::attributes::{Attributes, Kind, Surroundings};
 use crate::{Home, Runtime, Workqueue};
@@ -60,10 +63,8 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
 
 /// The homes of what a worker has taken out of the pool, in order, as if it ran them.
 fn taken(pool: &Pool<Sim>, worker: &Worker<Sim>) -> Vec<Option<u32>> {
-    let homes: Vec<_> = core::iter::from_fn(|| worker.next())
-        // SAFETY: the items outlive the pools' use of them.
-        .map(|item| unsafe { item.as_ref() }.spot().home())
-        .collect();
+    let homes: Vec<_> =
+        core::iter::from_fn(|| worker.next()).map(|item| item.spot().home()).collect();
     homes.iter().flatten().for_each(|_| pool.homed_left());
     homes
 }
@@ -71,7 +72,7 @@ fn taken(pool: &Pool<Sim>, worker: &Worker<Sim>) -> Vec<Option<u32>> {
 /// Puts items there as if no worker could be called.
 fn put(pool: &Pool<Sim>, items: &[Item<Sim>]) {
     for item in items {
-        pool.arrivals.inbox.push(NonNull::from(item));
+        pool.arrivals.inbox.push(pending(item));
         if item.spot().home().is_some() {
             pool.homed.count.fetch_add(1, Ordering::SeqCst);
         }

@@ -3,7 +3,6 @@
 
 #![cfg_attr(miri, allow(dead_code, reason = "the model checker is not for Miri"))]
 
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
@@ -11,7 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 use super::{Idle, NOBODY, SEARCHING, TOP, Wakeup};
 use crate::item::Item;
 use crate::item::inbox::Inbox;
-use crate::item::tests::blank;
+use crate::item::tests::{blank, pending};
 use crate::pool::worker::{Table, Worker};
 
 /// What a pool consists of, as far as sleeping and waking go.
@@ -49,7 +48,7 @@ impl<P: Platform> Stub<P> {
     }
 
     fn push(&self, number: usize) {
-        self.inbox.push(NonNull::from(&self.items[number]));
+        self.inbox.push(pending(&self.items[number]));
         self.call();
     }
 

@@ -110,13 +110,12 @@ fn a_worker_in_its_start_hook_has_no_place() {
 
 #[cfg(not(miri))]
 mod modelled {
-    use core::ptr::NonNull;
 
     use nearq_model::Loom;
     use nearq_platform::{Atomic, AtomicInt, Ordering};
 
     use super::*;
-    use crate::item::tests::{blank, model, spawn};
+    use crate::item::tests::{blank, model, pending, spawn};
     use crate::pool::worker::Worker;
 
     /// A worker of `pool` that searches, and an item that waits there.
@@ -127,7 +126,7 @@ mod modelled {
         pool.count_worker();
         pool.idle().begin_search();
         // It searches, so nobody is woken.
-        pool.push(NonNull::from(Box::leak(Box::new(blank()))));
+        pool.push(pending(Box::leak(Box::new(blank()))));
         worker.expect("there is room").index
     }
 

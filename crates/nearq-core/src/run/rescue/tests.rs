@@ -1,7 +1,6 @@
 //! What a rescuer takes from a pool, and in which order; and, under the model checker, that no call is lost
 //! on one that goes back to sleep.
 
-use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, Linux, Ordering, Platform};
@@ -9,7 +8,7 @@ use nearq_topology::{CpuSet, Scope};
 
 use crate::item::Item;
 use crate::item::list::List;
-use crate::item::tests::blank;
+use crate::item::tests::{blank, pending};
 use crate::layout::attributes::{Attributes, PoolKey};
 use crate::pool::Pool;
 use crate::pool::worker::Worker;
@@ -41,17 +40,17 @@ impl Still {
     }
 
     fn push(&self, numbers: core::ops::Range<usize>) {
-        numbers.for_each(|number| self.pool.push(NonNull::from(&self.items[number])));
+        numbers.for_each(|number| self.pool.push(pending(&self.items[number])));
     }
 
-    fn number(&self, item: NonNull<Item<Linux>>) -> usize {
-        (item.as_ptr().addr() - self.items.as_ptr().addr()) / size_of::<Item<Linux>>()
+    fn number(&self, item: &Item<Linux>) -> usize {
+        (core::ptr::from_ref(item).addr() - self.items.as_ptr().addr()) / size_of::<Item<Linux>>()
     }
 
     /// Takes all whose numbers are wanted, one at a time.
     fn take(&self, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
         let take = || self.pool.take_one(|item| wanted(self.number(item)));
-        core::iter::from_fn(take).map(|item| self.number(item)).collect()
+        core::iter::from_fn(take).map(|item| self.number(&item)).collect()
     }
 
     /// A worker's entry with items in its batch.
@@ -68,7 +67,7 @@ fn one_takes_its_own_in_order_and_leaves_the_others_in_theirs() {
     let still = Still::new(10);
     still.push(0..6);
     assert_eq!(
-        still.pool.take_one(|item| still.number(item) % 3 == 1).map(|item| still.number(item)),
+        still.pool.take_one(|item| still.number(item) % 3 == 1).map(|item| still.number(&item)),
         Some(1)
     );
     still.push(6..10);
@@ -114,12 +113,14 @@ fn lists_are_joined_in_order() {
     let items: Vec<Item<Linux>> = (0..5).map(|_| blank()).collect();
     let list = |numbers: core::ops::Range<usize>| {
         let mut list = List::new();
-        numbers.for_each(|number| list.push_back(NonNull::from(&items[number])));
+        numbers.for_each(|number| list.push_back(pending(&items[number])));
         list
     };
     let numbers = |list: &mut List<Linux>| -> Vec<usize> {
         core::iter::from_fn(|| list.pop_front())
-            .map(|item| (item.as_ptr().addr() - items.as_ptr().addr()) / size_of::<Item<Linux>>())
+            .map(|item| {
+                (item.into_raw().as_ptr().addr() - items.as_ptr().addr()) / size_of::<Item<Linux>>()
+            })
             .collect()
     };
     for (first, second) in [(0..0, 0..0), (0..0, 0..2), (0..2, 2..2), (0..2, 2..5)] {
@@ -131,7 +132,7 @@ fn lists_are_joined_in_order() {
         assert_eq!(numbers(&mut first), wanted);
     }
     let mut all = list(0..5);
-    all.prefer(|item| core::ptr::eq(item.as_ptr(), &raw const items[3]));
+    all.prefer(|item| core::ptr::eq(item, &raw const items[3]));
     assert_eq!(all.len(), 5);
     assert_eq!(numbers(&mut all), [3, 0, 1, 2, 4]);
 }

@@ -19,8 +19,9 @@ use crate::base::gate::Gate;
 use crate::base::outcome::JoinError;
 use crate::item::account::Account;
 use crate::item::inbox::Inbox;
+use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::tests::{model, spawn};
-use crate::item::{Epoch, Finished, Item, PENDING, REFERENCE, RUNNING, Started};
+use crate::item::{Epoch, Item, PENDING, REFERENCE, RUNNING, Started};
 use crate::task::Alone;
 use crate::task::join::JoinHandle;
 
@@ -37,23 +38,19 @@ impl<P: Platform> Place<P> {
         Arc::new(Place { inbox: Inbox::new(), gate: Gate::new(), counted: P::AtomicU32::new(0) })
     }
 
-    fn send_now(&self, item: NonNull<Item<P>>) {
-        // SAFETY: the caller has PENDING.
-        let header = unsafe { item.as_ref() };
-        header.set_target(Self::account(), crate::item::Spot::of_cpu(0));
+    fn send_now(&self, item: Pending<P>) {
+        item.set_target(Self::account(), crate::item::Spot::of_cpu(0));
         self.counted.fetch_add(1, Ordering::Relaxed);
-        if header.publish() {
+        if let Some(item) = item.publish() {
             self.inbox.push(item);
         }
     }
 
     /// Ends an execution during which the item was sent here.
-    fn push_deferred(&self, item: NonNull<Item<P>>) {
-        // SAFETY: RUNNING is the caller's.
-        let header = unsafe { item.as_ref() };
+    fn push_deferred(&self, item: Running<P>) {
         // Its account is the one that `send_now` wrote, or this would follow it.
-        assert_eq!(header.finish_deferred(Self::account()), Finished::Deferred);
-        self.inbox.push(item);
+        let node = item.finish_deferred(Self::account());
+        self.inbox.push(node.expect("it was queued here"));
     }
 
     /// Not null, and never followed: it says that the item is counted.
@@ -65,11 +62,9 @@ impl<P: Platform> Place<P> {
     fn run(&self) {
         let mut items = self.inbox.take_all();
         while let Some(item) = items.pop_front() {
-            // SAFETY: it came off the list, so we have its PENDING.
-            let header = unsafe { item.as_ref() };
-            assert_eq!(header.start(), Started::Yes);
-            // SAFETY: its RUNNING is ours.
-            if unsafe { (header.table().execute)(item) }.deferred {
+            let Started::Yes(item) = item.start() else { panic!("nobody cancels it") };
+            let table = item.table();
+            if let Some(item) = item.execute(table).deferred {
                 self.push_deferred(item);
             }
             self.counted.fetch_sub(1, Ordering::Relaxed);
@@ -94,12 +89,13 @@ struct Way<P: Platform>(Arc<Place<P>>);
 impl<P: Platform> Route<P> for Way<P> {
     type Kept = Arc<Place<P>>;
 
-    fn send(&self, item: NonNull<Item<P>>) -> Result<(), Self::Kept> {
-        let passed = self.0.gate.pass(|| self.0.send_now(item));
-        if passed.open { Ok(()) } else { Err(Arc::clone(&self.0)) }
+    fn send(&self, item: Pending<P>) -> Result<(), (Pending<P>, Self::Kept)> {
+        let mut item = Some(item);
+        self.0.gate.pass(|| item.take().into_iter().for_each(|item| self.0.send_now(item)));
+        item.map_or(Ok(()), |item| Err((item, Arc::clone(&self.0))))
     }
 
-    unsafe fn push(kept: Option<&Self::Kept>, item: NonNull<Item<P>>) {
+    fn push(kept: Option<&Self::Kept>, item: Running<P>) {
         kept.expect("it is never new").push_deferred(item);
     }
 }
@@ -308,8 +304,8 @@ mod modelled {
             let item =
                 unsafe { NonNull::new_unchecked(waker.data().cast_mut().cast::<Item<Loom>>()) };
             // SAFETY: `waker` keeps the item alive.
-            if unsafe { Item::claim(item, Epoch::now::<Loom>()) }.is_some() {
-                place.send_now(item);
+            if let Some(node) = Item::claim(unsafe { ItemRef::new(item) }, Epoch::now::<Loom>()) {
+                place.send_now(node);
             }
             place.run();
             Loom::join(outside);

@@ -78,7 +78,7 @@ fn tickets_come_in_order_and_are_used_up() {
 #[test]
 #[cfg(not(miri))]
 fn more_closures_than_can_be_counted_end_the_process() {
-    aborts("scope::tests::more_closures_than_can_be_counted_end_the_process", || {
+    aborts("user::scope::tests::more_closures_than_can_be_counted_end_the_process", || {
         let queue = crate::Workqueue::builder("many").build().expect("can be done");
         queue.scope(|scope| {
             scope.count.store(MOST_SPAWNED + 1, Ordering::Relaxed);

@@ -1,0 +1,159 @@
+//! Ownership of an item, as types. The steps of the state word take and give them, so no function takes a bare pointer and trusts its
+//! caller.
+//!
+//! | type | what its owner has | where it goes |
+//! |---|---|---|
+//! | [`ItemRef`] | a borrow: the item stays alive for as long | nowhere; it is copied |
+//! | [`Pending`] | the node of a queueing: `PENDING`, or `STALE` once it is cancelled | onto a list (`into_raw`), into [`start`](Pending::start), back by [`Item::unclaim`] |
+//! | [`Running`] | `RUNNING` | into the function of the item's table, which finishes it |
+//! | [`Abandoned`] | all of it: nothing else has the item | into [`free`](Abandoned::free) |
+//!
+//! These three cannot be copied, and each step takes the one and gives the other. None of them does anything when it is dropped: a
+//! queueing that is forgotten would never run, so they are `must_use`. A bare pointer becomes one of them by an `unsafe` function alone: where it
+//! comes off a list, or where an item is made.
+
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use nearq_platform::Platform;
+
+use super::Item;
+
+/// An item that something keeps alive for `'a`: by a handle, by `PENDING` or `RUNNING`, or by its lock.
+pub(crate) struct ItemRef<'a, P: Platform>(NonNull<Item<P>>, PhantomData<&'a Item<P>>);
+
+impl<P: Platform> Clone for ItemRef<'_, P> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for ItemRef<'_, P> {}
+
+impl<P: Platform> ItemRef<'_, P> {
+    /// A borrow of that item.
+    ///
+    /// # Safety
+    /// The item stays alive for as long as the borrow is used, and the pointer comes from the whole object that the item begins.
+    #[inline(always)]
+    pub(crate) unsafe fn new(item: NonNull<Item<P>>) -> Self {
+        ItemRef(item, PhantomData)
+    }
+
+    /// The pointer of the whole object.
+    #[inline(always)]
+    pub(crate) fn as_raw(self) -> NonNull<Item<P>> {
+        self.0
+    }
+}
+
+impl<P: Platform> Deref for ItemRef<'_, P> {
+    type Target = Item<P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Item<P> {
+        // SAFETY: alive, as `new` was told.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// The node of a queueing: the item itself, or a stand-in. Its owner alone may put it on a list, start it or give it back. Cancelling takes
+/// `PENDING` from it and leaves `STALE`; the owner finds that out when it starts the item.
+#[must_use = "a queueing that is forgotten never runs"]
+pub(crate) struct Pending<P: Platform>(NonNull<Item<P>>);
+
+// SAFETY: what an item consists of is `Send`, and its queueing may be handed between threads.
+unsafe impl<P: Platform> Send for Pending<P> {}
+
+impl<P: Platform> Pending<P> {
+    /// The queueing whose node that is.
+    ///
+    /// # Safety
+    /// The caller has the node: it has set `PENDING`, or has taken the node off the list onto which it went by [`into_raw`](Self::into_raw).
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(node: NonNull<Item<P>>) -> Self {
+        Pending(node)
+    }
+
+    /// The node's pointer, for a list, which has the queueing then.
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> NonNull<Item<P>> {
+        self.0
+    }
+
+    /// The node's pointer, to compare.
+    #[inline(always)]
+    pub(crate) fn as_raw(&self) -> NonNull<Item<P>> {
+        self.0
+    }
+}
+
+impl<P: Platform> Deref for Pending<P> {
+    type Target = Item<P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Item<P> {
+        // SAFETY: PENDING or STALE keeps it alive, and only the owner of this could end that.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// An item that nothing else has any more. Its owner frees it.
+#[must_use = "an item that is forgotten leaks"]
+pub(crate) struct Abandoned<P: Platform>(NonNull<Item<P>>);
+
+impl<P: Platform> Abandoned<P> {
+    /// The end of that item.
+    ///
+    /// # Safety
+    /// Nothing has it any more, and it is not freed elsewhere.
+    pub(crate) unsafe fn new(item: NonNull<Item<P>>) -> Self {
+        Abandoned(item)
+    }
+
+    /// Frees it. What its function captured may panic when it is dropped; that goes no further.
+    #[cold]
+    pub(crate) fn free(self) {
+        // SAFETY: as `new` was told.
+        unsafe { Item::free(self.0) };
+    }
+}
+
+/// An item of which the owner has `RUNNING`.
+#[must_use = "an item that is not finished never runs again"]
+pub(crate) struct Running<P: Platform>(NonNull<Item<P>>);
+
+impl<P: Platform> Running<P> {
+    /// The execution of that item.
+    ///
+    /// # Safety
+    /// The caller has set `RUNNING`, or has it as the function of the item's table left it (`Executed::deferred`).
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(item: NonNull<Item<P>>) -> Self {
+        Running(item)
+    }
+
+    /// The item's pointer, for the function of its table, which ends the execution.
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> NonNull<Item<P>> {
+        self.0
+    }
+
+    /// The item's pointer, to compare.
+    #[inline(always)]
+    pub(crate) fn as_raw(&self) -> NonNull<Item<P>> {
+        self.0
+    }
+}
+
+impl<P: Platform> Deref for Running<P> {
+    type Target = Item<P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Item<P> {
+        // SAFETY: RUNNING keeps it alive, and only the owner of this could end that.
+        unsafe { self.0.as_ref() }
+    }
+}
