@@ -28,7 +28,7 @@ use nearq_topology::{CpuSet, Topology};
 
 use crate::base::error::Error;
 use crate::base::kept::Kept;
-use crate::layout::attributes::{Attributes, Kind, Layout, Surroundings};
+use crate::layout::attributes::Surroundings;
 use crate::layout::priority::Priorities;
 use crate::observe::Observation;
 use crate::pool::Pool;
@@ -249,10 +249,6 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             return Err(Error::MaskNotAllowed { mask: mask.clone(), allowed });
         }
         Ok(())
-    }
-
-    pub(crate) fn layout(&self, kind: Kind, attributes: &Attributes) -> Layout {
-        self.surroundings().layout(kind, attributes)
     }
 
     // ---- queues ------------------------------------------------------------------------------------------

@@ -55,22 +55,18 @@ impl Default for Attributes {
 impl Attributes {
     /// These, with all that differs between `before` and `wanted` as it is in `wanted`.
     pub(crate) fn with_changes(&self, before: &Self, wanted: Self) -> Self {
-        fn pick<T: PartialEq + Clone>(now: &T, before: &T, wanted: T) -> T {
-            if wanted == *before { now.clone() } else { wanted }
+        macro_rules! pick {
+            ($($attribute:ident)*) => {
+                Attributes {
+                    $($attribute: if wanted.$attribute == before.$attribute {
+                        self.$attribute.clone()
+                    } else {
+                        wanted.$attribute
+                    },)*
+                }
+            };
         }
-        let Attributes { scope, strict, localize, helping, affinity, cpumask, nice, idle, slice } =
-            wanted;
-        Attributes {
-            scope: pick(&self.scope, &before.scope, scope),
-            strict: pick(&self.strict, &before.strict, strict),
-            localize: pick(&self.localize, &before.localize, localize),
-            helping: pick(&self.helping, &before.helping, helping),
-            affinity: pick(&self.affinity, &before.affinity, affinity),
-            cpumask: pick(&self.cpumask, &before.cpumask, cpumask),
-            nice: pick(&self.nice, &before.nice, nice),
-            idle: pick(&self.idle, &before.idle, idle),
-            slice: pick(&self.slice, &before.slice, slice),
-        }
+        pick!(scope strict localize helping affinity cpumask nice idle slice)
     }
 }
 

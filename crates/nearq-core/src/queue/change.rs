@@ -81,11 +81,6 @@ impl<P: Platform> Queue<P> {
         self.config.lock()
     }
 
-    /// Changes attributes; in effect for the next item when it returns.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
-        self.change_both(change, Ok)
-    }
-
     /// Follows a change of the machine or of the runtime's defaults.
     pub(crate) fn relayout(&self) {
         let mut config = self.config.lock();
@@ -94,8 +89,9 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// As [`change`](Self::change), and the limit with it: both or nothing. Who looks on may come after the queue's end.
-    pub(crate) fn change_both(
+    /// Changes attributes and the limit: both or nothing; in effect for the next item when it returns. Who looks on may come after the
+    /// queue's end.
+    pub(crate) fn change(
         &self,
         change: impl FnOnce(&mut Attributes),
         bounds: impl FnOnce(Bounds) -> Result<Bounds, Error>,
@@ -125,7 +121,7 @@ impl<P: Platform> Queue<P> {
         self.config.lock().bounds
     }
 
-    /// Changes the limit; in effect when it returns. As [`change_both`](Self::change_both), after the queue's end as well.
+    /// Changes the limit; in effect when it returns. As [`change`](Self::change), after the queue's end as well.
     pub(crate) fn change_bounds(
         &self,
         change: impl FnOnce(Bounds) -> Result<Bounds, Error>,
@@ -198,7 +194,7 @@ impl<P: Platform> Queue<P> {
     }
 
     fn apply(&self, config: &mut Config<P>) {
-        let layout = self.inner().layout(self.kind, &config.attributes);
+        let layout = self.inner().surroundings().layout(self.kind, &config.attributes);
         let table = self.table_for(config, &layout);
         // SAFETY: tables live as long as the queue.
         let links = unsafe { &*table }.links();

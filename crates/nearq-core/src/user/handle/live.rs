@@ -18,7 +18,7 @@ impl<P: Platform> QueueHandle<P> {
     /// # Errors
     /// One of them cannot be carried out, or cannot be chosen for this kind of queue; or the queue has ended. Nothing is changed then.
     pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
-        self.queue.change(change)
+        self.queue.change(change, Ok)
     }
 
     /// As [`change`](Self::change), and the limits with it, where there is one: all of it or, with an error, nothing.
@@ -32,7 +32,7 @@ impl<P: Platform> QueueHandle<P> {
         min_active: Option<usize>,
     ) -> Result<(), Error> {
         let (runtime, kind) = (self.queue.runtime(), self.queue.kind);
-        self.queue.change_both(change, change_of_bounds(runtime, kind, max_active, min_active)?)
+        self.queue.change(change, change_of_bounds(runtime, kind, max_active, min_active)?)
     }
 
     /// Changes the scope; `None` follows the runtime's default.
