@@ -182,7 +182,7 @@ fn code_name(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearq_control::knobs::KNOBS;
+    use nearq_control::knobs::all;
 
     #[test]
     fn the_page_is_what_the_command_prints() {
@@ -196,7 +196,7 @@ mod tests {
         let text = text(80);
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{long:#?}");
-        for knob in KNOBS {
+        for knob in all() {
             assert!(text.lines().any(|line| line.split(' ').next() == Some(knob.key)));
             for (_, fact) in facts(knob) {
                 assert!(fact.split(' ').all(|word| text.contains(word)), "{fact}");
@@ -218,7 +218,7 @@ mod tests {
         );
         assert!(!cpumask.contains("affinity_scope\n"), "{cpumask}");
         assert!(one("NEARQ_CONTROL", 80).unwrap().starts_with("NEARQ_CONTROL (for programs)\n"));
-        let of_variable = KNOBS.iter().find(|knob| !knob.environment.is_empty()).unwrap();
+        let of_variable = all().find(|knob| !knob.environment.is_empty()).unwrap();
         let shown = one(code_name(of_variable.environment), 80).unwrap();
         assert!(shown.contains(&format!("\n{}\n", of_variable.key)), "{shown}");
         assert_eq!(one("NEARQ_LONG", 80), None);
@@ -231,7 +231,7 @@ mod tests {
         let table = markdown();
         let rows = table.lines().filter(|line| line.starts_with("| `"));
         let columns: Vec<usize> = rows.map(|row| row.matches(" |").count()).collect();
-        assert_eq!(columns.len(), KNOBS.len() + variables().count());
+        assert_eq!(columns.len(), all().count() + variables().count());
         assert!(columns.iter().all(|count| [4, 6].contains(count)), "{columns:?}");
     }
 }

@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use nearq_lock::{Mode, Snapshot, Statistics, Threshold, UnknownMode};
+use nearq_lock::{Snapshot, Statistics, Threshold, UnknownMode};
 use nearq_platform::{Instant, Linux, Platform};
 
+use crate::knobs::{self, Knob, LOCKS};
 use crate::process::this_process;
 use crate::protocol::{
     AdaptiveLock, Dump, GetDump, Locks, Process, ProcessSettings, Refusal, Setting, Settings, Trace,
@@ -17,51 +18,51 @@ use crate::protocol::{
 use crate::subject::{Subject, Tracing};
 use crate::values;
 
-/// What can be set.
-#[derive(Clone, Copy)]
-enum Key {
+/// Which setting of the mutexes it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Key {
     Mode,
     Threshold(Threshold),
     Count,
 }
 
-/// All keys, in the order of `knobs`.
-const KEYS: [(&str, Key); 8] = [
-    ("lock_mode", Key::Mode),
-    ("lock_hand_overs", Key::Threshold(Threshold::HandOvers)),
-    ("lock_remote_percent", Key::Threshold(Threshold::RemotePercent)),
-    ("lock_batch", Key::Threshold(Threshold::Batch)),
-    ("lock_patience_us", Key::Threshold(Threshold::Patience)),
-    ("lock_quiet", Key::Threshold(Threshold::Quiet)),
-    ("lock_yields", Key::Threshold(Threshold::Yields)),
-    ("lock_count", Key::Count),
-];
+impl Key {
+    fn show(self, now: &nearq_lock::Settings) -> String {
+        match self {
+            Key::Mode => now.mode.to_string(),
+            Key::Threshold(threshold) => threshold.get(now).to_string(),
+            Key::Count => u8::from(now.count).to_string(),
+        }
+    }
+
+    fn set(self, settings: &mut nearq_lock::Settings, value: &str) -> Result<(), String> {
+        match self {
+            Key::Mode => {
+                settings.mode = value.parse().map_err(|error: UnknownMode| error.to_string())?;
+            }
+            Key::Threshold(threshold) => {
+                let number = values::parse_number(value, threshold.bounds(), threshold.unit())?;
+                threshold.set(settings, number).map_err(|error| error.to_string())?;
+            }
+            Key::Count => settings.count = values::parse_switch(value)?,
+        }
+        Ok(())
+    }
+}
 
 /// The keys of what can be set, in the order of [`knobs`](crate::knobs).
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    KEYS.iter().map(|(key, _)| *key)
+    LOCKS.iter().map(|(knob, _)| knob.key)
 }
 
 /// What is set for the mutexes of this process, in the order of [`knobs`](crate::knobs).
 pub fn settings() -> Vec<Setting> {
     let now = nearq_lock::Settings::of_process::<Linux>();
-    let show = |key| match key {
-        Key::Mode => now.mode.to_string(),
-        Key::Threshold(threshold) => threshold.get(&now).to_string(),
-        Key::Count => u8::from(now.count).to_string(),
+    let setting = |(knob, key): &(Knob, Key)| {
+        let value = key.show(&now);
+        knob.setting((value.clone(), value), knob.writable)
     };
-    let setting = |&(key, what): &(&str, Key)| {
-        let value = show(what);
-        Setting { key: key.to_owned(), configured: value.clone(), effective: value, writable: true }
-    };
-    KEYS.iter().map(setting).collect()
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Mode(Mode),
-    Threshold(Threshold, u64),
-    Count(bool),
+    LOCKS.iter().map(setting).collect()
 }
 
 /// Changes of settings that are gathered before any is made: so that all are, or none.
@@ -78,7 +79,7 @@ enum Change {
 /// assert_eq!(batch.map(|batch| batch.effective).as_deref(), Some("512"));
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Changes(Vec<Change>);
+pub struct Changes(Vec<(Key, String)>);
 
 impl Changes {
     /// Adds one; nothing if the key is none of those for mutexes. A later one for the same key counts.
@@ -86,19 +87,10 @@ impl Changes {
     /// # Errors
     /// The value cannot be, and is not added; the others stay.
     pub fn add(&mut self, key: &str, value: &str) -> Option<Result<(), Refusal>> {
-        let (_, what) = KEYS.iter().find(|(known, _)| *known == key)?;
-        let change = match *what {
-            Key::Mode => {
-                value.parse().map(Change::Mode).map_err(|error: UnknownMode| error.to_string())
-            }
-            Key::Threshold(threshold) => {
-                values::parse_number(value, threshold.bounds(), threshold.unit())
-                    .map(|number| Change::Threshold(threshold, number))
-            }
-            Key::Count => values::parse_switch(value).map(Change::Count),
-        };
+        let (_, setting) = knobs::row(LOCKS, key)?;
+        let tried = setting.set(&mut nearq_lock::Settings::default(), value);
         let refuse = |why| Refusal::BadValue { key: key.to_owned(), value: value.to_owned(), why };
-        Some(change.map(|change| self.0.push(change)).map_err(refuse))
+        Some(tried.map(|()| self.0.push((*setting, value.to_owned()))).map_err(refuse))
     }
 
     /// Makes them, all at once. Mutexes that somebody waits for follow as soon as the queues that they have are empty.
@@ -107,15 +99,9 @@ impl Changes {
             return;
         }
         let mut settings = nearq_lock::Settings::of_process::<Linux>();
-        for change in self.0 {
-            match change {
-                Change::Mode(mode) => settings.mode = mode,
-                Change::Threshold(threshold, number) => {
-                    let set = threshold.set(&mut settings, number);
-                    debug_assert!(set.is_ok(), "it was within bounds when it was added");
-                }
-                Change::Count(count) => settings.count = count,
-            }
+        for (key, value) in self.0 {
+            let set = key.set(&mut settings, &value);
+            debug_assert!(set.is_ok(), "it could be set when it was added");
         }
         settings.set_for_process::<Linux>();
     }

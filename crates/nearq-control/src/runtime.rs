@@ -4,7 +4,7 @@
 //! worker, and only `GetDump` with `items` can have one wait.
 
 mod dump;
-mod settings;
+pub(crate) mod settings;
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -175,7 +175,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::knobs::KNOBS;
+    use crate::knobs;
 
     const PREFIX: &str = "NEARQ_";
     /// What tests invent, and say to processes of their own.
@@ -213,7 +213,7 @@ mod tests {
         for folder in ["crates", "xtask", ".ci"] {
             sources(&root.join(folder), &mut files);
         }
-        let knobs = KNOBS.iter().map(|knob| knob.environment).filter(|name| !name.is_empty());
+        let knobs = knobs::all().map(|knob| knob.environment).filter(|name| !name.is_empty());
         let listed: Vec<&str> =
             knobs.chain(VARIABLES.iter().map(|variable| variable.name)).collect();
         let once: BTreeSet<&str> = listed.iter().copied().collect();

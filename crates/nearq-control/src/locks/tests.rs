@@ -3,7 +3,6 @@
 use nearq_lock::{Mode, Mutex};
 
 use super::*;
-use crate::knobs::{self, Owner};
 
 /// The settings are the process's, and tests are its threads.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -21,11 +20,8 @@ fn why(changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn keys_and_bounds_are_those_of_the_table() {
-    let of_table: Vec<_> =
-        knobs::of(Owner::Process).filter(|knob| knob.key.starts_with("lock_")).collect();
-    assert!(keys().eq(of_table.iter().map(|knob| knob.key)));
-    for (knob, (_, key)) in of_table.iter().zip(KEYS) {
+fn the_tables_words_are_the_bounds() {
+    for (knob, key) in LOCKS {
         match key {
             Key::Mode => assert!(Mode::ALL.iter().all(|mode| knob.values.contains(mode.name()))),
             Key::Threshold(threshold) => {
@@ -44,8 +40,7 @@ fn keys_and_bounds_are_those_of_the_table() {
 fn the_document_has_every_key_with_its_bounds_and_what_it_is_at_first() {
     let document = include_str!("../../../../docs/locks.md");
     let usual = nearq_lock::Settings::default();
-    for (key, what) in KEYS {
-        let values = knobs::named(Owner::Process, key).expect("it is in the table").values;
+    for (Knob { key, values, .. }, what) in LOCKS {
         let first = match what {
             Key::Mode => format!("`{}`, or `NEARQ_LOCK`", usual.mode),
             Key::Threshold(threshold) => threshold.get(&usual).to_string(),

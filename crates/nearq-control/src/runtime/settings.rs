@@ -1,4 +1,5 @@
-//! What is set of a runtime and its queues, and setting it.
+//! What is set of a runtime and its queues, and setting it: the steps that all keys have in common. What each of them is, and its own
+//! step, is in [`knobs`](crate::knobs).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,220 +8,198 @@ use nearq_core::{
     Attributes, CpuSet, Error, Home, HomeChoice, QueueHandle, QueueMemory, Runtime, Weights,
 };
 
-use crate::knobs::{self, Owner, WEIGHT};
+use crate::knobs::{self, Knob, Owner, PROCESS, QUEUE};
 use crate::locks;
-use crate::protocol::{ProcessSettings, QueueSettings, Refusal, Setting};
+use crate::protocol::{ProcessSettings, QueueSettings, Refusal};
 use crate::values;
 
-/// Of per-CPU queues nothing else can be set.
-const OF_PER_CPU: [&str; 4] = ["nice", "idle", "slice_us", "max_active"];
+/// A value as it was set, and what is in effect.
+type Value = (String, String);
 
-fn digit(on: bool) -> String {
+/// How a setting of a queue is shown and set.
+pub(crate) struct QueueWay {
+    pub(crate) kinds: Kinds,
+    pub(crate) show: fn(&Seen<'_>) -> Value,
+    pub(crate) set: SetQueue,
+}
+
+/// A step of a change of a queue; it reads the value and refuses what it cannot be.
+pub(crate) enum SetQueue {
+    /// Sets an attribute. It depends on nothing but the value, so it is tried before it counts.
+    Attribute(fn(&mut Attributes, &str) -> Result<(), String>),
+    /// Notes what is to be changed besides.
+    Other(fn(&mut QueueChanges<'_>, &str) -> Result<(), String>),
+}
+
+/// How a setting of the process is shown, and added to what is to be changed.
+pub(crate) struct ProcessWay {
+    pub(crate) show: fn(&Runtime) -> Value,
+    pub(crate) set: fn(&mut ProcessChanges, &str) -> Result<(), String>,
+}
+
+/// The kinds of queues of which something can be set.
+#[derive(Clone, Copy)]
+pub(crate) enum Kinds {
+    Any,
+    NotPerCpu,
+    NotOrdered,
+    Unbound,
+}
+
+impl Kinds {
+    /// Why it cannot be set of this queue.
+    fn unfit(self, queue: &QueueHandle) -> Option<&'static str> {
+        match self {
+            Kinds::NotPerCpu | Kinds::Unbound if queue.is_per_cpu() => Some(
+                "this is a per-CPU queue, of which nice, idle, slice_us and max_active can be set",
+            ),
+            Kinds::NotOrdered | Kinds::Unbound if queue.is_ordered() => {
+                Some("this is an ordered queue, which runs one item at a time; the rest can be set")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Why what was decided when the queue was made cannot be set.
+pub(crate) const WHEN_MADE: &str = "it is decided when the queue is made";
+
+/// A queue that is looked at.
+pub(crate) struct Seen<'a> {
+    pub(crate) handle: &'a QueueHandle,
+    /// What is set.
+    pub(crate) set: Attributes,
+    /// Whether its scope is heeded.
+    pub(crate) affine: bool,
+}
+
+impl Seen<'_> {
+    pub(crate) fn scope(&self) -> Value {
+        let set = self.set.scope.map_or("default".to_owned(), |scope| scope.to_string());
+        (set, self.handle.scope_in_words())
+    }
+
+    pub(crate) fn helping(&self) -> Value {
+        let effective = self.affine && self.set.helping && !self.set.strict;
+        (digit(self.set.helping), digit(effective))
+    }
+
+    /// The node, `auto` where it is still to be chosen, or `none`; and in effect, why.
+    pub(crate) fn home(&self) -> Value {
+        let Some(home) = self.handle.home() else { return plain("none") };
+        let node = home.node().map_or_else(|| "auto".to_owned(), |node| node.to_string());
+        (node, home.explain())
+    }
+}
+
+pub(crate) fn digit(on: bool) -> String {
     u8::from(on).to_string()
 }
 
-fn list(cpus: Option<&CpuSet>) -> String {
-    cpus.map(CpuSet::to_list).unwrap_or_default()
-}
-
-fn micros(time: Duration) -> String {
-    time.as_micros().to_string()
-}
-
 /// A value that is in effect as it was set.
-fn plain(value: impl ToString) -> (String, String) {
+pub(crate) fn plain(value: impl ToString) -> Value {
     (value.to_string(), value.to_string())
 }
 
-/// The node, `auto` where it is still to be chosen, or `none`; and in effect, why.
-fn home_of(queue: &QueueHandle) -> (String, String) {
-    let Some(home) = queue.home() else { return plain("none") };
-    let node = home.node().map_or_else(|| "auto".to_owned(), |node| node.to_string());
-    (node, home.explain())
+pub(crate) fn cpus(set: Option<&CpuSet>, effective: &CpuSet) -> Value {
+    (set.map(CpuSet::to_list).unwrap_or_default(), values::show_cpus(effective))
+}
+
+pub(crate) fn weight(runtime: &Runtime, name: &str) -> Value {
+    plain(runtime.home_weights().get(name).unwrap_or_default())
 }
 
 pub(super) fn of_queue(runtime: &Runtime, queue: &QueueHandle) -> QueueSettings {
-    let attributes = queue.attributes();
+    let set = queue.attributes();
     let pods = !queue.is_per_cpu() && !queue.is_ordered();
-    let affine = pods && attributes.affinity && runtime.affinity();
-    let value = |key: &str| -> (String, String) {
-        match key {
-            "per_cpu" => (String::new(), digit(queue.is_per_cpu())),
-            "ordered" => (String::new(), digit(queue.is_ordered())),
-            "affinity" => (digit(attributes.affinity), digit(affine)),
-            "affinity_scope" => {
-                let set = attributes.scope.map_or("default".to_owned(), |scope| scope.to_string());
-                (set, queue.scope_in_words())
-            }
-            "affinity_strict" => (digit(attributes.strict), digit(affine && attributes.strict)),
-            "localize" => plain(u8::from(attributes.localize)),
-            "helping" => {
-                let effective = affine && attributes.helping && !attributes.strict;
-                (digit(attributes.helping), digit(effective))
-            }
-            "cpumask" => {
-                let effective = values::show_cpus(&queue.effective_cpumask());
-                (list(attributes.cpumask.as_ref()), effective)
-            }
-            "nice" => (attributes.nice.to_string(), queue.effective_nice().to_string()),
-            "idle" => plain(u8::from(attributes.idle)),
-            "slice_us" => plain(micros(attributes.slice.unwrap_or_default())),
-            "max_active" => plain(queue.max_active()),
-            "min_active" => plain(queue.min_active()),
-            "home" => home_of(queue),
-            "memory" => plain(queue.memory().name()),
-            other => unreachable!("{other} is in the table and has no value"),
-        }
-    };
-    let setting = |knob: &knobs::Knob| {
-        let (configured, effective) = value(knob.key);
-        let writable = knob.writable && unfit(queue, knob.key).is_none();
-        Setting { key: knob.key.to_owned(), configured, effective, writable }
+    let affine = pods && set.affinity && runtime.affinity();
+    let seen = Seen { handle: queue, set, affine };
+    let setting = |(knob, way): &(Knob, QueueWay)| {
+        knob.setting((way.show)(&seen), knob.writable && way.kinds.unfit(queue).is_none())
     };
     QueueSettings {
         id: queue.id(),
         name: queue.name().to_owned(),
-        settings: knobs::of(Owner::Queue).map(setting).collect(),
+        settings: QUEUE.iter().map(setting).collect(),
     }
 }
 
 pub(super) fn of_process(runtime: &Runtime) -> ProcessSettings {
-    let weights = runtime.home_weights();
-    let value = |key: &str| -> Option<(String, String)> {
-        Some(match key {
-            "default_affinity_scope" => plain(runtime.default_scope()),
-            "affinity" => plain(u8::from(runtime.affinity())),
-            "cpumask" => (list(runtime.cpumask().as_ref()), values::show_cpus(&runtime.allowed())),
-            "cpu_intensive_thresh_us" => plain(micros(runtime.cpu_intensive_after())),
-            "watchdog_thresh" => plain(runtime.stall_after().as_secs_f64()),
-            "spin" => plain(runtime.spin()),
-            "home_choice" => plain(runtime.home_choice().name()),
-            "home_inherit" => plain(u8::from(runtime.inherits_homes())),
-            key => return key.strip_prefix(WEIGHT).and_then(|name| weights.get(name)).map(plain),
-        })
-    };
-    let own = knobs::of(Owner::Process).filter_map(|knob| {
-        let (configured, effective) = value(knob.key)?;
-        let (key, writable) = (knob.key.to_owned(), knob.writable);
-        Some(Setting { key, configured, effective, writable })
-    });
+    let own = PROCESS.iter().map(|(knob, way)| knob.setting((way.show)(runtime), knob.writable));
     ProcessSettings { settings: own.chain(locks::settings()).collect() }
 }
 
-/// Why a key cannot be set for that kind of queue.
-fn unfit(queue: &QueueHandle, key: &str) -> Option<String> {
-    if queue.is_per_cpu() && !OF_PER_CPU.contains(&key) {
-        return Some(
-            "this is a per-CPU queue, of which nice, idle, slice_us and max_active can be set"
-                .into(),
-        );
-    }
-    let limit = key == "max_active" || key == "min_active";
-    (queue.is_ordered() && limit).then(|| {
-        "this is an ordered queue, which runs one item at a time; the rest can be set".into()
-    })
+/// What of a queue is to be changed besides its attributes, before any of it is.
+pub(crate) struct QueueChanges<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) max_active: Option<usize>,
+    pub(crate) min_active: Option<usize>,
+    #[expect(clippy::option_option, reason = "it may be left alone, or be nowhere")]
+    pub(crate) home: Option<Option<Home>>,
+    pub(crate) memory: Option<QueueMemory>,
 }
 
-fn bad_value(key: &str, value: &str, why: impl ToString) -> Refusal {
-    Refusal::BadValue { key: key.to_owned(), value: value.to_owned(), why: why.to_string() }
-}
-
-/// A change of a queue's attributes.
-type AttributeChange = Box<dyn FnOnce(&mut Attributes)>;
-
-/// What of a queue is to be changed, before any of it is.
-#[derive(Default)]
-struct QueueChanges {
-    attributes: Vec<AttributeChange>,
-    max_active: Option<usize>,
-    min_active: Option<usize>,
-    home: Option<NewHome>,
-    memory: Option<QueueMemory>,
-}
-
-impl QueueChanges {
-    fn set(&mut self, change: impl FnOnce(&mut Attributes) + 'static) {
-        self.attributes.push(Box::new(change));
-    }
-
-    fn add(&mut self, runtime: &Runtime, key: &str, value: &str) -> Result<(), String> {
-        match key {
-            "home" => self.home = Some(parse_home(runtime, value)?),
-            "memory" => {
-                let all = [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
-                let place = values::parse_word(value, &all.map(QueueMemory::name))?;
-                self.memory = Some(all[place]);
-            }
-            "affinity" => {
-                let on = values::parse_switch(value)?;
-                self.set(move |attributes| attributes.affinity = on);
-            }
-            "affinity_scope" => {
-                let scope = values::parse_scope(value, true)?;
-                self.set(move |attributes| attributes.scope = scope);
-            }
-            "affinity_strict" => {
-                let on = values::parse_switch(value)?;
-                self.set(move |attributes| attributes.strict = on);
-            }
-            "localize" => {
-                let on = values::parse_switch(value)?;
-                self.set(move |attributes| attributes.localize = on);
-            }
-            "helping" => {
-                let on = values::parse_switch(value)?;
-                self.set(move |attributes| attributes.helping = on);
-            }
-            "cpumask" => {
-                let cpus = values::parse_cpus(value)?;
-                self.set(move |attributes| attributes.cpumask = cpus);
-            }
-            "nice" => {
-                let nice = values::parse_nice(value)?;
-                self.set(move |attributes| attributes.nice = nice);
-            }
-            "idle" => {
-                let on = values::parse_switch(value)?;
-                self.set(move |attributes| attributes.idle = on);
-            }
-            "slice_us" => {
-                let slice = Some(values::parse_number(value, 0..=100_000, "microseconds")?)
-                    .filter(|slice| *slice != 0)
-                    .map(Duration::from_micros);
-                self.set(move |attributes| attributes.slice = slice);
-            }
-            "max_active" => {
-                self.max_active = Some(values::parse_number(value, 0..=2048, "items")? as usize);
-            }
-            "min_active" => {
-                self.min_active = Some(values::parse_number(value, 0..=2048, "items")? as usize);
-            }
-            other => unreachable!("{other} is in the table and cannot be set"),
-        }
-        Ok(())
-    }
-}
-
-/// What a queue's home is to be.
-enum NewHome {
-    Nowhere,
-    There(Home),
+/// Notes what was read, if it could be.
+pub(crate) fn keep<T>(place: &mut Option<T>, read: Result<T, String>) -> Result<(), String> {
+    *place = Some(read?);
+    Ok(())
 }
 
 /// A home: a node's number, `auto`, or `none`.
-fn parse_home(runtime: &Runtime, value: &str) -> Result<NewHome, String> {
+pub(crate) fn parse_home(runtime: &Runtime, value: &str) -> Result<Option<Home>, String> {
     match value.trim() {
-        "none" => Ok(NewHome::Nowhere),
-        "auto" => Ok(NewHome::There(Home::pick_in(runtime))),
+        "none" => Ok(None),
+        "auto" => Ok(Some(Home::pick_in(runtime))),
         text => {
             let node = text.parse().map_err(|_| {
                 let nodes: Vec<_> =
                     runtime.homes().iter().map(|row| row.node.to_string()).collect();
                 format!("no home; give a node ({}), auto or none", nodes.join(", "))
             })?;
-            Home::on_in(runtime, node).map(NewHome::There).map_err(|error| error.to_string())
+            Home::on_in(runtime, node).map(Some).map_err(|error| error.to_string())
         }
     }
+}
+
+pub(crate) fn parse_items(text: &str) -> Result<usize, String> {
+    values::parse_number(text, 0..=2048, "items").map(|items| items as usize)
+}
+
+pub(crate) fn parse_slice(text: &str) -> Result<Option<Duration>, String> {
+    let slice = parse_micros(text, 100_000)?;
+    Ok(Some(slice).filter(|slice| !slice.is_zero()))
+}
+
+pub(crate) fn parse_micros(text: &str, most: u64) -> Result<Duration, String> {
+    values::parse_number(text, 0..=most, "microseconds").map(Duration::from_micros)
+}
+
+pub(crate) fn parse_looks(text: &str) -> Result<u32, String> {
+    values::parse_number(text, 0..=1_000_000, "looks").map(|looks| looks as u32)
+}
+
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.trim().parse().ok();
+    let period = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    // In nanoseconds it has 64 bits.
+    let period = period.filter(|period| u64::try_from(period.as_nanos()).is_ok());
+    period.ok_or_else(|| {
+        "no time; give a number of seconds, 18446744073 at most, or 0 for never".to_owned()
+    })
+}
+
+pub(crate) fn parse_memory(text: &str) -> Result<QueueMemory, String> {
+    let all = [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
+    values::parse_word(text, &all.map(QueueMemory::name)).map(|place| all[place])
+}
+
+pub(crate) fn parse_choice(text: &str) -> Result<HomeChoice, String> {
+    let all = [HomeChoice::Now, HomeChoice::FirstRun];
+    values::parse_word(text, &all.map(HomeChoice::name)).map(|place| all[place])
+}
+
+fn bad_value(key: &str, value: &str, why: impl ToString) -> Refusal {
+    Refusal::BadValue { key: key.to_owned(), value: value.to_owned(), why: why.to_string() }
 }
 
 /// The key that an error of the runtime is about.
@@ -251,29 +230,36 @@ pub(super) fn set_queue(
     queue: &QueueHandle,
     changes: &BTreeMap<String, String>,
 ) -> Result<(), Refusal> {
-    let mut all = QueueChanges::default();
+    let mut attributes = Vec::new();
+    let mut all =
+        QueueChanges { runtime, max_active: None, min_active: None, home: None, memory: None };
     for (key, value) in changes {
-        let knob = knobs::named(Owner::Queue, key).ok_or_else(|| no_such_key(Owner::Queue, key))?;
-        if !knob.writable {
-            return Err(bad_value(key, value, "it is decided when the queue is made"));
-        }
-        if let Some(why) = unfit(queue, key) {
+        let (_, way) = knobs::row(QUEUE, key).ok_or_else(|| no_such_key(Owner::Queue, key))?;
+        if let Some(why) = way.kinds.unfit(queue) {
             return Err(bad_value(key, value, why));
         }
-        all.add(runtime, key, value).map_err(|why| bad_value(key, value, why))?;
+        let read = match way.set {
+            SetQueue::Attribute(set) => {
+                attributes.push((set, value));
+                set(&mut Attributes::default(), value)
+            }
+            SetQueue::Other(set) => set(&mut all, value),
+        };
+        read.map_err(|why| bad_value(key, value, why))?;
     }
-    let QueueChanges { attributes, max_active, min_active, home, memory } = all;
-    let change = |all: &mut Attributes| attributes.into_iter().for_each(|change| change(all));
+    let change = |now: &mut Attributes| {
+        for (set, value) in attributes {
+            let read = set(now, value);
+            debug_assert!(read.is_ok(), "it could be set when it was tried");
+        }
+    };
+    let QueueChanges { max_active, min_active, home, memory, .. } = all;
     queue
         .change_with_limits(change, max_active, min_active)
         .map_err(|error| refusal(&error, changes))?;
     // These are refused by per-CPU queues alone, which has been looked at.
     if let Some(home) = home {
-        let home = match &home {
-            NewHome::Nowhere => None,
-            NewHome::There(home) => Some(home),
-        };
-        queue.set_home(home).map_err(|error| refusal(&error, changes))?;
+        queue.set_home(home.as_ref()).map_err(|error| refusal(&error, changes))?;
     }
     if let Some(memory) = memory {
         queue.set_memory(memory).map_err(|error| refusal(&error, changes))?;
@@ -281,86 +267,68 @@ pub(super) fn set_queue(
     Ok(())
 }
 
-/// A change of the process, after all were understood.
+/// A change of the process that cannot fail any more.
 type ProcessChange = Box<dyn FnOnce(&Runtime)>;
 
-fn process_change(key: &str, value: &str) -> Result<ProcessChange, String> {
-    Ok(match key {
-        "default_affinity_scope" => {
-            let scope = values::parse_scope(value, false)?;
-            Box::new(move |runtime| {
-                if let Some(scope) = scope {
-                    runtime.set_default_scope(scope);
-                }
-            })
-        }
-        "affinity" => {
-            let on = values::parse_switch(value)?;
-            Box::new(move |runtime| runtime.set_affinity(on))
-        }
-        "cpu_intensive_thresh_us" => {
-            let micros = values::parse_number(value, 0..=u64::MAX / 1000, "microseconds")?;
-            Box::new(move |runtime| runtime.set_cpu_intensive_after(Duration::from_micros(micros)))
-        }
-        "watchdog_thresh" => {
-            let seconds = value.trim().parse().ok();
-            let period = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            // In nanoseconds it has 64 bits.
-            let period = period.filter(|period| u64::try_from(period.as_nanos()).is_ok());
-            let period = period
-                .ok_or("no time; give a number of seconds, 18446744073 at most, or 0 for never")?;
-            Box::new(move |runtime| runtime.set_stall_after(period))
-        }
-        "spin" => {
-            let looks = values::parse_number(value, 0..=1_000_000, "looks")? as u32;
-            Box::new(move |runtime| runtime.set_spin(looks))
-        }
-        "home_choice" => {
-            let all = [HomeChoice::Now, HomeChoice::FirstRun];
-            let choice = all[values::parse_word(value, &all.map(HomeChoice::name))?];
-            Box::new(move |runtime| runtime.set_home_choice(choice))
-        }
-        "home_inherit" => {
-            let on = values::parse_switch(value)?;
-            Box::new(move |runtime| runtime.set_inherits_homes(on))
-        }
-        key => {
-            let name = key.strip_prefix(WEIGHT).filter(|name| Weights::bounds(name).is_some());
-            let Some(name) = name else { unreachable!("{key} is in the table and cannot be set") };
-            let (least, most) = Weights::bounds(name).unwrap_or_default();
-            let number = values::parse_number(value, least.into()..=most.into(), "")? as u32;
-            let name = name.to_owned();
-            Box::new(move |runtime| {
-                // Within its bounds, so it is not refused.
-                let _ = runtime.set_home_weight(&name, number);
-            })
-        }
-    })
+/// What of the process is to be changed, before any of it is.
+#[derive(Default)]
+pub(crate) struct ProcessChanges {
+    own: Vec<ProcessChange>,
+    #[expect(clippy::option_option, reason = "it may be left alone, or be all CPUs")]
+    pub(crate) mask: Option<Option<CpuSet>>,
+}
+
+impl ProcessChanges {
+    /// Adds a change to what was read, if it could be.
+    pub(crate) fn put<T: 'static>(
+        &mut self,
+        read: Result<T, String>,
+        put: impl FnOnce(&Runtime, T) + 'static,
+    ) -> Result<(), String> {
+        let value = read?;
+        self.own.push(Box::new(move |runtime| put(runtime, value)));
+        Ok(())
+    }
+
+    /// Adds a change of the scope that is the default.
+    pub(crate) fn put_scope(&mut self, text: &str) -> Result<(), String> {
+        let scope = values::parse_scope(text, false);
+        self.put(scope, |runtime, scope| {
+            if let Some(scope) = scope {
+                runtime.set_default_scope(scope);
+            }
+        })
+    }
+
+    /// Adds a change of that weight of homes.
+    pub(crate) fn put_weight(&mut self, name: &'static str, text: &str) -> Result<(), String> {
+        let (least, most) = Weights::bounds(name).unwrap_or_default();
+        let read = values::parse_number(text, least.into()..=most.into(), "");
+        self.put(read, move |runtime, number| {
+            // Within its bounds, so it is not refused.
+            let _ = runtime.set_home_weight(name, number as u32);
+        })
+    }
 }
 
 pub(super) fn set_process(
     runtime: &Runtime,
     changes: &BTreeMap<String, String>,
 ) -> Result<(), Refusal> {
-    let (mut own, mut of_locks) = (Vec::new(), locks::Changes::default());
-    let mut mask = None;
+    let (mut all, mut of_locks) = (ProcessChanges::default(), locks::Changes::default());
     for (key, value) in changes {
-        if knobs::named(Owner::Process, key).is_none() {
-            return Err(no_such_key(Owner::Process, key));
-        }
         if let Some(added) = of_locks.add(key, value) {
             added?;
-        } else if key == "cpumask" {
-            mask = Some(values::parse_cpus(value).map_err(|why| bad_value(key, value, why))?);
-        } else {
-            own.push(process_change(key, value).map_err(|why| bad_value(key, value, why))?);
+            continue;
         }
+        let (_, way) = knobs::row(PROCESS, key).ok_or_else(|| no_such_key(Owner::Process, key))?;
+        (way.set)(&mut all, value).map_err(|why| bad_value(key, value, why))?;
     }
     // The one that the machine may refuse comes first; the others cannot fail any more.
-    if let Some(mask) = mask {
+    if let Some(mask) = all.mask {
         runtime.set_cpumask(mask).map_err(|error| refusal(&error, changes))?;
     }
-    for change in own {
+    for change in all.own {
         change(runtime);
     }
     of_locks.apply();

@@ -201,6 +201,19 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
 }
 
 #[test]
+fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
+    let (runtime, mut subject) = subject();
+    let _percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+    let settings = subject.settings(Some("percpu")).unwrap().queues.remove(0).settings;
+    let writable = settings.iter().filter(|setting| setting.writable);
+    let keys: Vec<&str> = writable.map(|setting| setting.key.as_str()).collect();
+    let (last, others) = keys.split_last().unwrap();
+    let refusal = subject.set(Some("percpu"), &changes(&[("cpumask", "")])).unwrap_err();
+    let says = format!("of which {} and {last} can be set", others.join(", "));
+    assert!(refusal.to_string().ends_with(&says), "{refusal}");
+}
+
+#[test]
 fn two_queues_with_one_name_have_numbers() {
     let (runtime, mut subject) = subject();
     let _twins = [0, 1].map(|_| runtime.workqueue("twin").build_in().unwrap());

@@ -125,46 +125,34 @@ impl Host {
         }
         match call.name() {
             (SERVICE, method) => interface::answer(method, call),
-            (INTERFACE, method) => self.control(session, method, call),
-            ("", _) => Err(Error::MethodNotFound { method: call.method().to_owned() }),
-            (interface, _) => Err(Error::InterfaceNotFound { interface: interface.to_owned() }),
-        }
-    }
-
-    fn control(
-        &mut self,
-        session: &mut Session,
-        method: &str,
-        call: &Call<'_>,
-    ) -> Result<Vec<u8>, Error> {
-        match method {
-            GetProcess::METHOD => {
+            (INTERFACE, GetProcess::METHOD) => {
                 let GetProcess {} = call.parameters()?;
                 Ok(last(&self.process(session)))
             }
-            GetStatistics::METHOD => {
+            (INTERFACE, GetStatistics::METHOD) => {
                 let statistics = self.statistics(session, &call.parameters()?)?;
                 Ok(last(&statistics))
             }
-            GetDump::METHOD => {
+            (INTERFACE, GetDump::METHOD) => {
                 let dump = self.subject.dump(&call.parameters()?)?;
                 Ok(last(&DumpReply { dump }))
             }
-            GetSettings::METHOD => {
+            (INTERFACE, GetSettings::METHOD) => {
                 let wanted: GetSettings = call.parameters()?;
                 let settings = self.subject.settings(wanted.queue.as_deref())?;
                 Ok(last(&SettingsReply { settings }))
             }
-            Set::METHOD => Ok(last(&self.set(session, &call.parameters()?)?)),
-            Keep::METHOD => {
+            (INTERFACE, Set::METHOD) => Ok(last(&self.set(session, &call.parameters()?)?)),
+            (INTERFACE, Keep::METHOD) => {
                 let Keep {} = call.parameters()?;
                 if let Some(holder) = session.holder.take() {
                     self.undo.keep(holder);
                 }
                 Ok(last(&KeepReply {}))
             }
-            Trace::METHOD => self.trace(session, call),
-            _ => Err(Error::MethodNotFound { method: call.method().to_owned() }),
+            (INTERFACE, Trace::METHOD) => self.trace(session, call),
+            (INTERFACE | "", _) => Err(Error::MethodNotFound { method: call.method().to_owned() }),
+            (interface, _) => Err(Error::InterfaceNotFound { interface: interface.to_owned() }),
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::process::Command;
 
 use nearq::{Runtime, Workqueue};
-use nearq_control::knobs::KNOBS;
+use nearq_control::knobs;
 use nearq_control::variables::{Reader, VARIABLES};
 
 /// Set in the processes that are such a program.
@@ -13,7 +13,7 @@ const CHILD: &str = "NEARQ_TEST_CHILD";
 
 /// The variables that programs with nearq read.
 fn variables() -> Vec<&'static str> {
-    let knobs = KNOBS.iter().map(|knob| knob.environment).filter(|name| !name.is_empty());
+    let knobs = knobs::all().map(|knob| knob.environment).filter(|name| !name.is_empty());
     let others = VARIABLES.iter().filter(|variable| variable.reader == Reader::Program);
     knobs.chain(others.map(|variable| variable.name)).collect()
 }

@@ -1,0 +1,379 @@
+//! The table: what is one queue's, what is the process's, and what the mutexes have.
+
+use nearq_lock::Threshold;
+
+use super::{Knob, Owner};
+use crate::locks::Key;
+#[cfg(feature = "runtime")]
+use nearq_core::Runtime;
+
+#[cfg(feature = "runtime")]
+use crate::runtime::settings::{
+    Kinds, ProcessWay, QueueWay, SetQueue, WHEN_MADE, cpus, digit, keep, parse_choice, parse_home,
+    parse_items, parse_looks, parse_memory, parse_micros, parse_seconds, parse_slice, plain,
+    weight,
+};
+#[cfg(feature = "runtime")]
+use crate::values;
+
+/// How a setting is shown and set: of a queue, after the kinds of queues that have it; of the process, without. It is set as an attribute or by
+/// a function of the runtime (`name = parser`), as a part of the changes (`keep name = parser`), or by a closure. A program without a runtime
+/// has the words of the table alone.
+#[cfg(feature = "runtime")]
+macro_rules! way {
+    ($kinds:ident, $show:expr, $attribute:ident = $parse:expr) => {
+        way! { $kinds, $show, Attribute |set, text| { set.$attribute = ($parse)(text)?; Ok(()) } }
+    };
+    ($kinds:ident, $show:expr, keep $part:ident = $parse:expr) => {
+        way! { $kinds, $show, Other |all, text| keep(&mut all.$part, ($parse)(text)) }
+    };
+    ($kinds:ident, $show:expr, $variant:ident $set:expr) => {
+        QueueWay { kinds: Kinds::$kinds, show: $show, set: SetQueue::$variant($set) }
+    };
+    ($show:expr, $function:ident = $parse:expr) => {
+        way! { $show, |all, text| all.put(($parse)(text), Runtime::$function) }
+    };
+    ($show:expr, keep $part:ident = $parse:expr) => {
+        way! { $show, |all, text| keep(&mut all.$part, ($parse)(text)) }
+    };
+    ($show:expr, $set:expr) => {
+        ProcessWay { show: $show, set: $set }
+    };
+}
+#[cfg(not(feature = "runtime"))]
+macro_rules! way {
+    ($($way:tt)*) => {
+        ()
+    };
+}
+#[cfg(not(feature = "runtime"))]
+type QueueWay = ();
+#[cfg(not(feature = "runtime"))]
+type ProcessWay = ();
+
+const YES_NO: &str = "0 or 1";
+const CPUS: &str = "a list of CPUs (0-3,8), a mask (0xff or 000000ff,ffffffff), or nothing for all";
+
+const fn queue(
+    key: &'static str,
+    values: &'static str,
+    what: &'static str,
+    kernel: &'static str,
+    api: &'static str,
+    way: QueueWay,
+) -> (Knob, QueueWay) {
+    let (knob, way) = process(key, values, what, [kernel, "", api], way);
+    (Knob { owner: Owner::Queue, ..knob }, way)
+}
+
+const fn process<W>(
+    key: &'static str,
+    values: &'static str,
+    what: &'static str,
+    [kernel, environment, api]: [&'static str; 3],
+    way: W,
+) -> (Knob, W) {
+    (
+        Knob { key, owner: Owner::Process, writable: true, values, what, kernel, environment, api },
+        way,
+    )
+}
+
+const fn fixed((knob, way): (Knob, QueueWay)) -> (Knob, QueueWay) {
+    (Knob { writable: false, ..knob }, way)
+}
+
+/// What is one queue's.
+pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
+    fixed(queue(
+        "per_cpu",
+        YES_NO,
+        "Whether an item runs on the CPU that queued it and nowhere else; decided when the queue is made",
+        "/sys/devices/virtual/workqueue/NAME/per_cpu",
+        "WorkqueueBuilder::per_cpu",
+        way! { Any, |queue| (String::new(), digit(queue.handle.is_per_cpu())), Other |_, _| Err(WHEN_MADE.into()) },
+    )),
+    fixed(queue(
+        "ordered",
+        YES_NO,
+        "Whether items run one at a time, in the order in which they were queued; decided when the queue is made",
+        "alloc_ordered_workqueue()",
+        "WorkqueueBuilder::ordered",
+        way! { Any, |queue| (String::new(), digit(queue.handle.is_ordered())), Other |_, _| Err(WHEN_MADE.into()) },
+    )),
+    queue(
+        "affinity",
+        YES_NO,
+        "Whether the scope is heeded; 0 is one pod of all CPUs",
+        "/sys/devices/virtual/workqueue/NAME/numa (removed in Linux 6.6)",
+        "Workqueue::set_affinity",
+        way! { NotPerCpu, |queue| (digit(queue.set.affinity), digit(queue.affine)), affinity = values::parse_switch },
+    ),
+    queue(
+        "affinity_scope",
+        "default, cpu, smt, cache, cache_shard, numa or system",
+        "How CPUs are grouped into pods",
+        "/sys/devices/virtual/workqueue/NAME/affinity_scope",
+        "Workqueue::set_scope",
+        way! { NotPerCpu, |queue| queue.scope(), scope = |text| values::parse_scope(text, true) },
+    ),
+    queue(
+        "affinity_strict",
+        YES_NO,
+        "Whether workers never leave their pod",
+        "/sys/devices/virtual/workqueue/NAME/affinity_strict",
+        "Workqueue::set_strict",
+        way! { NotPerCpu, |queue| (digit(queue.set.strict), digit(queue.affine && queue.set.strict)), strict = values::parse_switch },
+    ),
+    queue(
+        "localize",
+        YES_NO,
+        "Whether an item runs on the CPU that queued it, where a worker can",
+        "",
+        "Workqueue::set_localize",
+        way! { NotPerCpu, |queue| plain(digit(queue.set.localize)), localize = values::parse_switch },
+    ),
+    queue(
+        "helping",
+        YES_NO,
+        "Whether idle workers of other pods take items; no effect with affinity_strict",
+        "",
+        "Workqueue::set_helping",
+        way! { NotPerCpu, |queue| queue.helping(), helping = values::parse_switch },
+    ),
+    queue(
+        "cpumask",
+        CPUS,
+        "The CPUs that items may run on",
+        "/sys/devices/virtual/workqueue/NAME/cpumask",
+        "Workqueue::set_cpumask",
+        way! { NotPerCpu, |queue| cpus(queue.set.cpumask.as_ref(), &queue.handle.effective_cpumask()), cpumask = values::parse_cpus },
+    ),
+    queue(
+        "nice",
+        "-20 (most favoured) to 19",
+        "The nice value of the workers",
+        "/sys/devices/virtual/workqueue/NAME/nice",
+        "Workqueue::set_nice",
+        way! { Any, |queue| (queue.set.nice.to_string(), queue.handle.effective_nice().to_string()), nice = values::parse_nice },
+    ),
+    queue(
+        "idle",
+        YES_NO,
+        "Whether workers run only when nothing else wants the CPU",
+        "",
+        "Workqueue::set_idle",
+        way! { Any, |queue| plain(digit(queue.set.idle)), idle = values::parse_switch },
+    ),
+    queue(
+        "slice_us",
+        "100 to 100000 microseconds; 0 for the system's own",
+        "How long a worker runs in one go while others want its CPU",
+        "",
+        "Workqueue::set_slice",
+        way! { Any, |queue| plain(queue.set.slice.unwrap_or_default().as_micros()), slice = parse_slice },
+    ),
+    queue(
+        "max_active",
+        "1 to 2048; 0 for 1024",
+        "Items that may be on pools or running at once; 1 of an ordered queue",
+        "/sys/devices/virtual/workqueue/NAME/max_active",
+        "Workqueue::set_max_active",
+        way! { NotOrdered, |queue| plain(queue.handle.max_active()), keep max_active = parse_items },
+    ),
+    queue(
+        "min_active",
+        "0 to max_active",
+        "Items that may be active on each node, whatever its share of max_active is",
+        "workqueue_set_min_active()",
+        "Workqueue::set_min_active",
+        way! { Unbound, |queue| plain(queue.handle.min_active()), keep min_active = parse_items },
+    ),
+    queue(
+        "home",
+        "a node's number; auto for the least loaded; none",
+        "The node where items are at home that have no home of their own",
+        "",
+        "Workqueue::set_home",
+        way! { NotPerCpu, |queue| queue.home(), Other |all, text| keep(&mut all.home, parse_home(all.runtime, text)) },
+    ),
+    queue(
+        "memory",
+        "home, interleave or untouched",
+        "Where the memory comes from that items touch first: their home, all nodes in turn, or wherever the program has it from",
+        "",
+        "Workqueue::set_memory",
+        way! { NotPerCpu, |queue| plain(queue.handle.memory().name()), keep memory = parse_memory },
+    ),
+];
+
+/// What is the process's.
+pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
+    process(
+        "default_affinity_scope",
+        "cpu, smt, cache, cache_shard, numa or system",
+        "The scope of queues whose affinity_scope is default",
+        [
+            "/sys/module/workqueue/parameters/default_affinity_scope",
+            "NEARQ_DEFAULT_SCOPE",
+            "Runtime::set_default_scope",
+        ],
+        way! { |runtime| plain(runtime.default_scope()), |all, text| all.put_scope(text) },
+    ),
+    process(
+        "affinity",
+        YES_NO,
+        "Whether scopes are heeded at all",
+        [
+            "workqueue.disable_numa (removed in Linux 6.6)",
+            "NEARQ_AFFINITY",
+            "Runtime::set_affinity",
+        ],
+        way! { |runtime| plain(digit(runtime.affinity())), set_affinity = values::parse_switch },
+    ),
+    process(
+        "cpumask",
+        CPUS,
+        "The CPUs that queues may use, within what the process may",
+        ["/sys/devices/virtual/workqueue/cpumask", "", "Runtime::set_cpumask"],
+        way! { |runtime| cpus(runtime.cpumask().as_ref(), &runtime.allowed()), keep mask = values::parse_cpus },
+    ),
+    process(
+        "cpu_intensive_thresh_us",
+        "microseconds; 0 for never",
+        "From when on an item of a per-CPU queue does not count as running",
+        [
+            "/sys/module/workqueue/parameters/cpu_intensive_thresh_us",
+            "",
+            "Runtime::set_cpu_intensive_after",
+        ],
+        way! { |runtime| plain(runtime.cpu_intensive_after().as_micros()), set_cpu_intensive_after = |text| parse_micros(text, u64::MAX / 1000) },
+    ),
+    process(
+        "watchdog_thresh",
+        "seconds; 0 for never",
+        "Where work waits and nothing starts for so long, that is reported",
+        [
+            "/sys/module/workqueue/parameters/watchdog_thresh",
+            "NEARQ_STALL_AFTER",
+            "Runtime::set_stall_after",
+        ],
+        way! { |runtime| plain(runtime.stall_after().as_secs_f64()), set_stall_after = parse_seconds },
+    ),
+    process(
+        "spin",
+        "0 to 1000000 looks; 512 are some 15 us",
+        "How long a worker looks for work before it sleeps; pools are shared by queues, so it is the process's",
+        ["", "", "Runtime::set_spin"],
+        way! { |runtime| plain(runtime.spin()), set_spin = parse_looks },
+    ),
+    process(
+        "home_choice",
+        "now or first-run",
+        "When the node of a home is chosen that may be anywhere: when it is made, or when it is needed first",
+        ["", "NEARQ_HOME_CHOICE", "Runtime::set_home_choice"],
+        way! { |runtime| plain(runtime.home_choice().name()), set_home_choice = parse_choice },
+    ),
+    process(
+        "home_inherit",
+        YES_NO,
+        "Whether what an item with a home queues is at home there too",
+        ["", "NEARQ_HOME_INHERIT", "Runtime::set_inherits_homes"],
+        way! { |runtime| plain(digit(runtime.inherits_homes())), set_inherits_homes = values::parse_switch },
+    ),
+    process(
+        "home_item_imbalance",
+        "1 to 1000000 thousandths",
+        "So many items must wait for each CPU of a home before an idle worker of a node at distance 10 takes one",
+        ["", "", "Runtime::set_home_weight"],
+        way! { |runtime| weight(runtime, "item_imbalance"), |all, text| all.put_weight("item_imbalance", text) },
+    ),
+    process(
+        "home_item_imbalance_step",
+        "0 to 1000000 thousandths",
+        "So many more for each further 10 of distance",
+        ["", "", "Runtime::set_home_weight"],
+        way! { |runtime| weight(runtime, "item_imbalance_step"), |all, text| all.put_weight("item_imbalance_step", text) },
+    ),
+    process(
+        "home_move_time",
+        "0 to 10000 thousandths",
+        "Of a dynamic home: what all of the CPU time is worth beside all of the memory",
+        ["", "", "Runtime::set_home_weight"],
+        way! { |runtime| weight(runtime, "move_time"), |all, text| all.put_weight("move_time", text) },
+    ),
+    process(
+        "home_move_margin",
+        "1 to 10000 thousandths",
+        "Of a dynamic home: how much better another node must be",
+        ["", "", "Runtime::set_home_weight"],
+        way! { |runtime| weight(runtime, "move_margin"), |all, text| all.put_weight("move_margin", text) },
+    ),
+    process(
+        "home_move_interval_ms",
+        "1 to 3600000 milliseconds",
+        "Of a dynamic home: how long it stays where it is at least",
+        ["", "", "Runtime::set_home_weight"],
+        way! { |runtime| weight(runtime, "move_interval_ms"), |all, text| all.put_weight("move_interval_ms", text) },
+    ),
+];
+
+/// What the mutexes of the process have.
+pub(crate) const LOCKS: &[(Knob, Key)] = &[
+    process(
+        "lock_mode",
+        "off, auto, plain or numa; 1 for auto, 0 for plain",
+        "How mutexes treat those who wait",
+        ["/proc/zx_numa_lock/dynamic_enable", "NEARQ_LOCK", "nearq_lock::Settings::mode"],
+        Key::Mode,
+    ),
+    process(
+        "lock_hand_overs",
+        "16 to 2048",
+        "After so many hand-overs it is asked whether queues by cache are worth it",
+        ["/proc/zx_numa_lock/osq_keep_times", "", "nearq_lock::Settings::hand_overs"],
+        Key::Threshold(Threshold::HandOvers),
+    ),
+    process(
+        "lock_remote_percent",
+        "1 to 100",
+        "They are if so many of those went to another cache",
+        ["", "", "nearq_lock::Settings::remote_percent"],
+        Key::Threshold(Threshold::RemotePercent),
+    ),
+    process(
+        "lock_batch",
+        "5 to 2048",
+        "After so many hand-overs within a cache it is another one's turn",
+        ["/proc/zx_numa_lock/osq_node_max", "", "nearq_lock::Settings::batch"],
+        Key::Threshold(Threshold::Batch),
+    ),
+    process(
+        "lock_patience_us",
+        "10 to 1000000 microseconds",
+        "For how long hand-overs stay within a cache while others wait",
+        ["", "", "nearq_lock::Settings::patience"],
+        Key::Threshold(Threshold::Patience),
+    ),
+    process(
+        "lock_quiet",
+        "1 to 127",
+        "So often the last waiter must have left alone until there is one queue again",
+        ["", "", "nearq_lock::Settings::quiet"],
+        Key::Threshold(Threshold::Quiet),
+    ),
+    process(
+        "lock_yields",
+        "0 to 7",
+        "So often a thread lets others run before it queues up",
+        ["", "", "nearq_lock::Settings::yields"],
+        Key::Threshold(Threshold::Yields),
+    ),
+    process(
+        "lock_count",
+        YES_NO,
+        "Whether it is counted what happens at mutexes",
+        ["", "", "nearq_lock::Settings::count"],
+        Key::Count,
+    ),
+];
