@@ -16,7 +16,7 @@
 //! | `find` | the processes that can be looked into |
 //! | `client` | asking a process |
 //! | `locks` | the mutexes of this process, which are all that one without a runtime has |
-//! | `knobs` | all that can be set, and its names in the kernel, the environment and the API |
+//! | `knobs` | all that can be set: its names in the kernel, the environment and the API, and how it is shown and set |
 //! | `variables` | variables of the environment that are no setting of that table |
 //! | `metrics` | the counts as OpenMetrics, with the feature of that name |
 //! | `runtime` | the process-wide runtime, in programs that have one |
