@@ -19,10 +19,10 @@
 //!
 //! # What a client can do to the process
 //! It cannot slow a worker: the thread takes no lock for longer than the subject's own calls do, and is one ordinary thread with 64 KiB of
-//! stack. It cannot make it run much: what connections cost beyond 5 % of a CPU is waited for (`budget`), and whoever has
-//! used least is served first. It cannot make it grow: calls are bounded, and while answers lie unread that are 256 KiB together, no further
-//! call is served. It cannot stay for nothing: a call must be complete in 5 s, an answer must be read; of 16 connections, one that has
-//! never asked anything, or nothing lately, gives way to a new one (`service`).
+//! stack. It cannot make it run much: what clients cost beyond 5 % of a CPU is waited for (`budget`), and connections are served in turn.
+//! It cannot make it grow: calls are bounded, and while answers lie unread that are 256 KiB together, no further call is served. It cannot
+//! keep others out: a call must be complete in 5 s, an answer must be read, and of 16 connections one that was answered or never asked
+//! gives its place to a new one (`service`).
 
 mod answer;
 mod budget;
@@ -45,7 +45,6 @@ pub use process::{Status, ensure, status};
 use crate::protocol::Access;
 use crate::socket::Directory;
 use crate::subject::Subject;
-use descriptor::Event;
 use service::{Listener, Service};
 
 /// What a server allows.
@@ -58,8 +57,8 @@ pub struct Options {
 /// A server of one's own, beside the process's: for tests, and for programs that have something else to be looked into. Dropping it ends it.
 #[derive(Debug)]
 pub struct Server {
+    listener: Arc<Listener>,
     path: PathBuf,
-    stop: Event,
     thread: Option<<Linux as Platform>::JoinHandle>,
     epoch: u64,
 }
@@ -76,19 +75,17 @@ impl Server {
         options: Options,
     ) -> Result<Server, String> {
         descriptor::follow_forks();
-        let stop = Event::new().map_err(|error| format!("cannot make an event: {error}"))?;
-        let stopped = stop.waiter().map_err(|error| format!("cannot copy an event: {error}"))?;
-        let listener = Listener::open(Directory::make(directory)?, |_| false)?;
-        let name = Arc::clone(listener.name());
-        let path = name.path();
+        let listener = Arc::new(Listener::open(Directory::make(directory)?, |_| false)?);
+        let path = listener.name().path();
+        let served = Arc::clone(&listener);
         let main = move || {
-            Service::new(listener, Some(stopped), subject, options.access).run();
+            Service::new(served, subject, options.access).run();
         };
         let thread = Linux::spawn(thread_spec(), main).map_err(|refused| {
-            name.remove();
+            listener.name().remove();
             refused.to_string()
         })?;
-        Ok(Server { path, stop, thread: Some(thread), epoch: Linux::fork_epoch() })
+        Ok(Server { listener, path, thread: Some(thread), epoch: Linux::fork_epoch() })
     }
 
     /// Where it listens.
@@ -101,7 +98,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         if Linux::fork_epoch() == self.epoch {
-            self.stop.ring();
+            self.listener.stop();
             Linux::join(thread);
         } else {
             // The thread is the parent's.

@@ -246,7 +246,7 @@ impl Honest {
 
 /// Connections to make: 10,000 with optimisation, else what takes some five seconds at 5 % of a CPU.
 fn connections() -> u64 {
-    let usual = if cfg!(debug_assertions) { 100 } else { 10_000 };
+    let usual = if cfg!(debug_assertions) { 150 } else { 10_000 };
     std::env::var("NEARQ_HOSTILE").map_or(usual, |text| text.parse().unwrap())
 }
 
@@ -256,11 +256,11 @@ fn hostile_clients_cost_little_and_others_are_answered() {
 }
 
 #[test]
-fn traces_that_nobody_reads_cost_little_more() {
+fn traces_that_nobody_reads_cost_no_more() {
     withstand("traces", connections() / 5, true);
 }
 
-/// Attacks a process. With traces, which have a budget of their own, it may use twice as much.
+/// Attacks a process, with traces too or without.
 fn withstand(test: &str, connections: u64, traces: bool) {
     let folder = Folder::new(test);
     let victim = Victim::start(&folder);
@@ -328,8 +328,7 @@ fn withstand(test: &str, connections: u64, traces: bool) {
         honest.longest_ms.load(Ordering::Relaxed),
     );
     // 5 % and the burst; what was used last may not have been waited for yet.
-    let budgets = if traces { 2 } else { 1 };
-    let allowed = (wall.mul_f64(0.05) + Duration::from_millis(150)) * budgets;
+    let allowed = wall.mul_f64(0.05) + Duration::from_millis(150);
     assert!(cpu <= allowed, "{cpu:?} of {wall:?}");
     assert!(grown <= 8 * 1024, "{grown} kB");
     assert!(honest.answered.load(Ordering::Relaxed) > 0);

@@ -30,7 +30,7 @@ pub(super) struct Host {
     timing: usize,
     /// Sessions that have a trace.
     tracing: usize,
-    /// Sessions that hold something, or have.
+    /// Sessions whose end changes something.
     holding: usize,
     undo: Undo,
 }
@@ -42,8 +42,8 @@ pub(super) struct Session {
     /// By which it is known to hold values, once it has changed some.
     holder: Option<Holder>,
     trace: Option<Box<dyn Tracing>>,
-    /// Whether it is counted among those that hold something.
-    counted: bool,
+    /// Its end changes something, or was to: it is counted among those of which that is so until it ends.
+    holds: bool,
 }
 
 /// What comes of a call.
@@ -57,7 +57,7 @@ pub(super) struct Outcome {
 
 impl Session {
     pub(super) fn new(allowed: Access) -> Self {
-        Session { allowed, timing: false, holder: None, trace: None, counted: false }
+        Session { allowed, timing: false, holder: None, trace: None, holds: false }
     }
 
     pub(super) fn is_tracing(&self) -> bool {
@@ -66,7 +66,7 @@ impl Session {
 
     /// Whether its end changes something.
     pub(super) fn holds_something(&self) -> bool {
-        self.timing || self.trace.is_some() || self.holder.is_some()
+        self.holds
     }
 
     /// What has happened to the items of its trace since it was asked last, and whether there is more; none where nothing has, and an
@@ -170,13 +170,12 @@ impl Host {
         wanted: &GetStatistics,
     ) -> Result<StatisticsReply, Refusal> {
         if wanted.timing && !session.timing {
-            self.may_hold(session)?;
+            self.hold(session)?;
             if self.timing == 0 {
                 self.subject.time_items(true)?;
             }
             self.timing += 1;
             session.timing = true;
-            self.holds(session);
         }
         let mut statistics = self.subject.statistics()?;
         statistics.control_cpu_ns = own_cpu_time().as_nanos() as u64;
@@ -193,12 +192,12 @@ impl Host {
         let holder = session.holder.unwrap_or_else(|| self.undo.connection());
         if wanted.until_closed {
             self.undo.may_hold(holder, &note)?;
+            self.hold(session)?;
         }
         let settings = self.subject.set(wanted.queue.as_deref(), &wanted.changes)?;
         if wanted.until_closed {
             self.undo.add(holder, note);
             session.holder = Some(holder);
-            self.holds(session);
         } else {
             self.undo.stays(&note);
         }
@@ -217,31 +216,25 @@ impl Host {
             let why = format!("this process has {MOST_TRACES} traces already, as many as may be");
             return Err(Refusal::Busy { why }.into());
         }
-        self.may_hold(session)?;
+        self.hold(session)?;
         let mut trace = self.subject.trace(&wanted)?;
         // At once, so that the caller knows that it has begun.
         let first = trace.take(MOST_EVENTS);
         session.trace = Some(trace);
         self.tracing += 1;
-        self.holds(session);
         Ok(reply(&first, true))
     }
 
-    /// Whether one more session may hold something.
-    fn may_hold(&self, session: &Session) -> Result<(), Refusal> {
-        if session.counted || self.holding < MOST_HOLDING {
-            return Ok(());
+    /// Counts the session among those whose end changes something, if there may be one more.
+    fn hold(&mut self, session: &mut Session) -> Result<(), Refusal> {
+        if !session.holds && self.holding >= MOST_HOLDING {
+            let why = format!(
+                "{MOST_HOLDING} others time items, trace or have set something until they go, as many as may"
+            );
+            return Err(Refusal::Busy { why });
         }
-        let why = format!(
-            "{MOST_HOLDING} others time items, trace or have set something until they go, as many as may"
-        );
-        Err(Refusal::Busy { why })
-    }
-
-    fn holds(&mut self, session: &mut Session) {
-        if !std::mem::replace(&mut session.counted, true) {
-            self.holding += 1;
-        }
+        self.holding += usize::from(!std::mem::replace(&mut session.holds, true));
+        Ok(())
     }
 
     /// The connection is closed: what was asked for until then is taken back.
@@ -250,7 +243,7 @@ impl Host {
             // One that panics does not keep the others from being done.
             let _ = catch_unwind(AssertUnwindSafe(step));
         };
-        if std::mem::take(&mut session.counted) {
+        if std::mem::take(&mut session.holds) {
             self.holding -= 1;
         }
         if let Some(trace) = session.trace.take() {

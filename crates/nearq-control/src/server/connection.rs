@@ -3,18 +3,16 @@
 //! A call is served when the answer to the one before was sent, so a connection has one answer at most. Nothing is read while there is a
 //! whole call that waits, or an answer to be sent: what a client sends further stays in the kernel, which stops it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::answer::{Host, Session};
 use super::call::Error;
 use super::descriptor::Descriptor;
-use super::limits::{
-    ANSWER_PATIENCE, CALL_PATIENCE, CLOSING_PATIENCE, CROWDED_PATIENCE, IDLE, LONG_IDLE,
-    MOST_BATCHES, MOST_CALLS_PER_SECOND, MOST_READ, SLOWEST_READER, STUCK, TRACE_PATIENCE,
-};
+use super::limits::{CALL_PATIENCE, CROWDED_PATIENCE, MOST_READ, READ_PATIENCE};
 use crate::protocol::{Access, LONGEST_CALL, Refusal};
 
 /// Bytes that have come, up to a whole call and what came with its end.
@@ -64,70 +62,36 @@ impl Input {
     }
 }
 
-/// Bytes to be sent.
-#[derive(Debug)]
-struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
-    /// When they were to be sent, and when something was sent last.
-    begun: Instant,
-    progress: Instant,
-}
-
-impl Output {
-    fn left(&self) -> usize {
-        self.bytes.len() - self.sent
-    }
-}
-
-/// What to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wants {
-    /// Bytes, or the other end's end.
-    Bytes,
-    /// The other end's end alone.
-    End,
-    /// Room for an answer.
-    Sending,
-    /// Nothing that a socket tells: it has a whole call that must wait.
-    Nothing,
-}
-
 /// One connection.
 pub(super) struct Connection {
     socket: Descriptor,
     input: Input,
-    output: Output,
+    output: Vec<u8>,
+    /// How much of the output was sent.
+    sent: usize,
+    /// When something was to be sent, or was sent, last.
+    progress: Instant,
     pub(super) session: Session,
-    opened: Instant,
-    /// When the last call came.
-    called: Option<Instant>,
-    /// The second in which calls are counted, and how many there were.
-    second: (Instant, u32),
+    /// It has called before.
+    called: bool,
     /// The other end sends nothing any more.
     ended: bool,
-    /// To be closed when the output is sent.
-    closing: bool,
     /// To be closed now.
     over: bool,
-    /// CPU time that it has cost, for the order in which connections are served.
-    pub(super) charged: Duration,
 }
 
 impl Connection {
-    pub(super) fn new(socket: Descriptor, allowed: Access, now: Instant) -> Self {
+    pub(super) fn new(socket: Descriptor, allowed: Access) -> Self {
         Connection {
             socket,
             input: Input::default(),
-            output: Output { bytes: Vec::new(), sent: 0, begun: now, progress: now },
+            output: Vec::new(),
+            sent: 0,
+            progress: Instant::now(),
             session: Session::new(allowed),
-            opened: now,
-            called: None,
-            second: (now, 0),
+            called: false,
             ended: false,
-            closing: false,
             over: false,
-            charged: Duration::ZERO,
         }
     }
 
@@ -146,48 +110,31 @@ impl Connection {
 
     /// Bytes of the answer that were not read.
     pub(super) fn unread(&self) -> usize {
-        self.output.left()
+        self.output.len() - self.sent
     }
 
     /// Whether a whole call is there and nothing of its own keeps it from being served.
     pub(super) fn has_call(&self) -> bool {
-        self.unread() == 0 && !self.closing && !self.session.is_tracing() && self.input.is_whole()
+        self.unread() == 0 && !self.session.is_tracing() && self.input.is_whole()
     }
 
-    /// Until when it has called often enough.
-    pub(super) fn resting(&self, now: Instant) -> Option<Instant> {
-        let (begin, calls) = self.second;
-        let end = begin + Duration::from_secs(1);
-        (calls >= MOST_CALLS_PER_SECOND && now < end).then_some(end)
-    }
-
-    pub(super) fn wants(&self) -> Wants {
+    /// What is waited for: room for an answer, the other end's end, or bytes; nothing while a whole call has to wait.
+    pub(super) fn wants(&self) -> PollFlags {
         if self.unread() > 0 {
-            Wants::Sending
+            PollFlags::OUT
         } else if self.session.is_tracing() {
-            Wants::End
+            PollFlags::RDHUP
         } else if self.input.is_whole() || self.ended {
-            Wants::Nothing
+            PollFlags::empty()
         } else {
-            Wants::Bytes
+            PollFlags::IN
         }
     }
 
     /// When it has had enough time for what it is doing; none where it may stay as it is.
     pub(super) fn deadline(&self, crowded: bool) -> Option<Instant> {
         if self.unread() > 0 {
-            let patience = if self.closing {
-                CLOSING_PATIENCE
-            } else if crowded {
-                CROWDED_PATIENCE
-            } else if self.session.is_tracing() {
-                TRACE_PATIENCE
-            } else {
-                ANSWER_PATIENCE
-            };
-            let whole = self.output.bytes.len() as u64 / SLOWEST_READER;
-            let at_all = self.output.begun + patience + Duration::from_secs(whole);
-            return Some(at_all.min(self.output.progress + patience));
+            return Some(self.progress + if crowded { CROWDED_PATIENCE } else { READ_PATIENCE });
         }
         let partial = !self.session.is_tracing() && !self.input.is_whole();
         let begun = self.input.begun.filter(|_| partial);
@@ -195,73 +142,59 @@ impl Connection {
     }
 
     /// Its deadline has come and nothing with it.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub(super) fn expire(&mut self) {
         if self.unread() > 0 {
             self.over = true;
         } else {
             let why = format!("a call must be complete within {} seconds", CALL_PATIENCE.as_secs());
-            self.part(&Error::Refused(Refusal::BadCall { why }), now);
+            self.part(&Error::Refused(Refusal::BadCall { why }));
         }
     }
 
-    /// Whether it may have to give way to a new one, and in which order: first those that never called, the oldest first; then those that
-    /// have called or read longest ago. Not while it waits for an answer itself.
-    pub(super) fn gives_way(&self, now: Instant) -> Option<(bool, Instant)> {
-        if self.has_call() {
-            return None;
-        }
-        let Some(called) = self.called else { return Some((false, self.opened)) };
-        let (since, least) = if self.session.is_tracing() {
-            return None;
-        } else if self.unread() > 0 {
-            (self.output.progress, STUCK)
-        } else if self.session.holds_something() {
-            (called, LONG_IDLE)
-        } else {
-            (called, IDLE)
-        };
-        (now.saturating_duration_since(since) >= least).then_some((true, since))
+    /// Whether it may have to give its place to a new one, and in which order: first one that never called, then one that asks nothing
+    /// now. Not where its end changes something, or while its first call or its answer is under way.
+    pub(super) fn gives_way(&self) -> Option<(bool, bool)> {
+        let (called, calls) = (self.called, self.has_call());
+        let stays = self.session.holds_something() || self.unread() > 0 || calls && !called;
+        (!stays).then_some((called, calls))
     }
 
     /// Reads, serves one call where that is allowed, and sends.
-    pub(super) fn step(&mut self, host: &mut Host, scratch: &mut [u8], may_call: bool) {
+    pub(super) fn step(&mut self, host: &mut Host, may_call: bool) {
         if !self.socket.is_ours() {
             // The program has closed it; whatever has the number now is not to be touched.
             self.over = true;
-            return;
-        }
-        let now = Instant::now();
-        if self.unread() > 0 {
-            self.send(now);
+        } else if self.unread() > 0 {
+            self.send();
         } else if self.session.is_tracing() {
             // Nothing else can be asked, so there is one thing that can have happened.
             self.over = true;
         } else {
             if !self.input.is_whole() && !self.ended {
-                self.read(scratch, now);
+                self.read();
             }
-            if may_call && self.resting(now).is_none() {
-                self.serve(host, now);
+            if may_call {
+                self.serve(host);
             }
         }
-        if self.unread() == 0 && (self.closing || self.ended && !self.input.is_whole()) {
-            self.over = true;
-        }
+        self.over |= self.ended && self.unread() == 0 && !self.input.is_whole();
     }
 
-    fn read(&mut self, scratch: &mut [u8], now: Instant) {
-        let most = self.input.space().min(MOST_READ).min(scratch.len());
-        match rustix::net::recv(&self.socket, &mut scratch[..most], RecvFlags::DONTWAIT) {
+    fn read(&mut self) {
+        let mut bytes = [0; MOST_READ];
+        let most = self.input.space().min(MOST_READ);
+        match rustix::net::recv(&self.socket, &mut bytes[..most], RecvFlags::DONTWAIT) {
             Ok((0, _)) => self.ended = true,
             Ok((count, _)) => {
-                self.input.add(&scratch[..count.min(most)], now);
+                let now = Instant::now();
+                self.input.add(&bytes[..count.min(most)], now);
                 if self.input.is_whole() {
                     return;
                 }
                 if self.input.space() == 0 {
-                    self.part(&too_long(), now);
+                    self.part(&too_long());
                 } else if self.deadline(false).is_some_and(|deadline| deadline <= now) {
-                    self.expire(now);
+                    self.expire();
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -269,62 +202,57 @@ impl Connection {
         }
     }
 
-    fn serve(&mut self, host: &mut Host, now: Instant) {
+    fn serve(&mut self, host: &mut Host) {
         if !self.has_call() {
             return;
         }
-        let Some(call) = self.input.take(now) else { return };
-        let (begin, calls) = self.second;
-        self.second =
-            if now >= begin + Duration::from_secs(1) { (now, 1) } else { (begin, calls + 1) };
-        self.called = Some(now);
+        let Some(call) = self.input.take(Instant::now()) else { return };
+        self.called = true;
         let outcome = host.answer(&mut self.session, &call);
-        self.closing |= outcome.close;
-        self.put(outcome.bytes, Instant::now());
+        self.put(outcome.bytes);
+        self.over |= outcome.close;
     }
 
-    /// Sends what a trace has to say.
-    pub(super) fn trace(&mut self, room: usize) {
-        let mut sent = 0;
-        for _ in 0..MOST_BATCHES {
-            if self.over || self.unread() > 0 || sent > room {
-                return;
+    /// Sends what a trace has to say. Whether it has more.
+    pub(super) fn trace(&mut self) -> bool {
+        if self.over || self.unread() > 0 {
+            return false;
+        }
+        match self.session.batch() {
+            Ok(Some((bytes, more))) => {
+                self.put(bytes);
+                more
             }
-            match self.session.batch() {
-                Ok(Some((bytes, more))) => {
-                    sent += bytes.len();
-                    self.put(bytes, Instant::now());
-                    if !more {
-                        return;
-                    }
-                }
-                Ok(None) => return,
-                Err(()) => self.over = true,
+            Ok(None) => false,
+            Err(()) => {
+                self.over = true;
+                false
             }
         }
     }
 
     /// Tells why the connection is closed, and closes.
-    pub(super) fn part(&mut self, error: &Error, now: Instant) {
-        self.closing = true;
+    pub(super) fn part(&mut self, error: &Error) {
         self.input = Input::default();
-        self.put(error.message(), now);
-        self.over |= self.unread() == 0;
+        self.put(error.message());
+        self.over = true;
     }
 
-    fn put(&mut self, bytes: Vec<u8>, now: Instant) {
-        self.output = Output { bytes, sent: 0, begun: now, progress: now };
-        self.send(now);
-        self.output.bytes.shrink_to_fit();
+    fn put(&mut self, bytes: Vec<u8>) {
+        self.output = bytes;
+        self.sent = 0;
+        self.progress = Instant::now();
+        self.send();
+        self.output.shrink_to_fit();
     }
 
-    fn send(&mut self, now: Instant) {
+    fn send(&mut self) {
         while self.unread() > 0 {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::send(&self.socket, &self.output.bytes[self.output.sent..], flags) {
+            match rustix::net::send(&self.socket, &self.output[self.sent..], flags) {
                 Ok(count) => {
-                    self.output.sent += count;
-                    self.output.progress = now;
+                    self.sent += count;
+                    self.progress = Instant::now();
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
@@ -334,8 +262,8 @@ impl Connection {
                 }
             }
         }
-        self.output.bytes = Vec::new();
-        self.output.sent = 0;
+        self.output = Vec::new();
+        self.sent = 0;
     }
 }
 

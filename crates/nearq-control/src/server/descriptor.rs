@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nearq_platform::{ForkHooks, Linux, Platform};
-use rustix::event::EventfdFlags;
 use rustix::fs::Stat;
 use rustix::io::Result;
 
@@ -145,29 +144,5 @@ impl Drop for Descriptor {
         if self.entry.is_ours() {
             self.entry.close();
         }
-    }
-}
-
-/// A bell that one thread rings and another waits for among other things.
-#[derive(Debug)]
-pub(super) struct Event(Descriptor);
-
-impl Event {
-    /// Makes one.
-    pub(super) fn new() -> Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Descriptor::open(|| rustix::event::eventfd(0, flags)).map(Event)
-    }
-
-    /// Rings; for ever.
-    pub(super) fn ring(&self) {
-        if self.0.is_ours() {
-            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-        }
-    }
-
-    /// For who waits: readable once it has rung.
-    pub(super) fn waiter(&self) -> Result<Descriptor> {
-        Descriptor::open(|| rustix::io::fcntl_dupfd_cloexec(&self.0, 0))
     }
 }

@@ -223,7 +223,7 @@ fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subj
     };
     remove_at_exit(listener.name());
     let path = listener.name().path();
-    let service = Service::new(listener, None, subject, access);
+    let service = Service::new(Arc::new(listener), subject, access);
     standing.say(Status::Listening { path, access });
     let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())) {
         Ok(_) => "the program has closed the socket",

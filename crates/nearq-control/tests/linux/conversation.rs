@@ -1,7 +1,9 @@
 //! Clients and a server over real sockets: what is asked, answered, refused and taken back.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::{Folder, Raw, Shared, serve, until};
 use nearq_control::client::{Client, ClientError};
@@ -232,37 +234,92 @@ fn a_process_is_found_by_its_number() {
     drop(shared);
 }
 
-/// Sixteen connections that call; the seventeenth.
+const PROCESS: &str = r#"{"method":"nearq.control1.GetProcess"}"#;
+
+fn is_answer(told: &serde_json::Value) -> bool {
+    told.get("error").is_none()
+}
+
 #[test]
-fn sixteen_may_be_connected_and_the_idle_give_way() {
+fn a_seventeenth_connection_takes_the_place_of_an_idle_one() {
     let (folder, shared) = (Folder::new("sixteen"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
     // Those that never called give way, the oldest first.
-    let mut silent: Vec<Raw> = (0..16).map(|_| Raw::connect(&server)).collect();
+    let mut raws: Vec<Raw> = (0..16).map(|_| Raw::connect(&server)).collect();
+    for raw in &mut raws[8..] {
+        assert!(is_answer(&raw.ask(PROCESS)));
+    }
     let mut client = Client::connect_to(server.path()).unwrap();
     client.call(&GetProcess {}).unwrap();
-    let told = silent[0].receive().expect("it is told why");
+    let told = raws[0].receive().expect("it is told why");
     assert_eq!(told["error"], "nearq.control1.Busy");
-    assert_eq!(silent[0].receive(), None);
-    // The others are still there.
-    for raw in &mut silent[1..] {
-        assert!(raw.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
+    assert_eq!(raws[0].receive(), None);
+    // Then those that asked longest ago. The others are still there.
+    for raw in &mut raws[1..8] {
+        assert!(is_answer(&raw.ask(PROCESS)));
     }
-    // Whoever has called just now does not: the new one may be refused, and gets in soon.
-    until("somebody is idle for long enough", || {
-        let mut client = Client::connect_to(server.path()).unwrap();
-        match client.call(&GetProcess {}) {
-            Ok(_) => true,
-            Err(ClientError::Refused(Refusal::Busy { .. })) => false,
-            Err(error) => panic!("{error}"),
+    let mut client = Client::connect_to(server.path()).unwrap();
+    client.call(&GetProcess {}).unwrap();
+    assert_eq!(raws[8].receive().expect("it is told why")["error"], "nearq.control1.Busy");
+    for raw in
+        raws.iter_mut().enumerate().filter(|(at, _)| ![0, 8].contains(at)).map(|(_, raw)| raw)
+    {
+        assert!(is_answer(&raw.ask(PROCESS)));
+    }
+}
+
+#[test]
+fn who_never_stops_asking_keeps_nobody_out() {
+    let (folder, shared) = (Folder::new("asking"), Shared::new());
+    let server = serve(&folder, &shared, Access::Read);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mut asking: Vec<Raw> = (0..16).map(|_| Raw::connect(&server)).collect();
+        for raw in &mut asking {
+            assert!(is_answer(&raw.ask(PROCESS)));
         }
+        for mut raw in asking {
+            let over = &over;
+            scope.spawn(move || {
+                let calls = format!("{PROCESS}\0").repeat(100);
+                // Relaxed: nothing is published with it.
+                while !over.load(Ordering::Relaxed)
+                    && raw.0.write_all(calls.as_bytes()).is_ok()
+                    && (0..100).all(|_| raw.receive().as_ref().is_some_and(is_answer))
+                {
+                }
+            });
+        }
+        let mut client = Client::connect_to(server.path()).unwrap();
+        let answer = client.call(&GetProcess {});
+        over.store(true, Ordering::Relaxed);
+        answer.unwrap();
     });
+}
+
+#[test]
+fn who_holds_something_keeps_its_place() {
+    let (folder, shared) = (Folder::new("holds"), Shared::new());
+    let server = serve(&folder, &shared, Access::Full);
+    let mut tries = Client::connect_to(server.path()).unwrap();
+    tries.call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap();
+    let mut times = Client::connect_to(server.path()).unwrap();
+    times.call(&GetStatistics { timing: true }).unwrap();
+    let mut raws = Vec::new();
+    for _ in 0..40 {
+        let mut raw = Raw::connect(&server);
+        assert!(is_answer(&raw.ask(PROCESS)));
+        raws.push(raw);
+    }
+    assert_eq!(shared.value("crypt", "nice"), "1");
+    assert!(times.call(&GetStatistics::default()).unwrap().statistics.timing);
+    tries.call(&Keep {}).unwrap();
 }
 
 #[test]
 fn some_places_are_left_for_those_who_ask_and_go() {
     let (folder, shared) = (Folder::new("places"), Shared::new());
-    let server = serve(&folder, &shared, Access::Read);
+    let server = serve(&folder, &shared, Access::Full);
     let mut clients: Vec<Client> =
         (0..14).map(|_| Client::connect_to(server.path()).unwrap()).collect();
     let outcomes: Vec<bool> = clients
@@ -270,6 +327,11 @@ fn some_places_are_left_for_those_who_ask_and_go() {
         .map(|client| client.call(&GetStatistics { timing: true }).is_ok())
         .collect();
     assert_eq!(outcomes.iter().filter(|&&answered| answered).count(), 12);
+    // Nor may the others have values until they go.
+    let other = outcomes.iter().position(|answered| !answered).unwrap();
+    let refused = clients[other].call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap_err();
+    assert!(refused.to_string().contains("12 others"), "{refused}");
+    assert_eq!(shared.value("crypt", "nice"), "0");
     // What holds nothing is answered.
     for client in &mut clients {
         client.call(&GetStatistics::default()).unwrap();
@@ -326,11 +388,11 @@ fn a_call_must_be_complete_in_time_and_an_idle_connection_may_stay() {
     let server = serve(&folder, &shared, Access::Full);
     let mut idle = Raw::connect(&server);
     let mut slow = Raw::connect(&server);
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     slow.0.write_all(b"{\"method\":").unwrap();
     let told = slow.receive().expect("it is told why");
     assert_eq!(told["error"], "nearq.control1.BadCall");
-    assert!(begin.elapsed() >= std::time::Duration::from_secs(4), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() >= Duration::from_secs(4), "{:?}", begin.elapsed());
     assert!(idle.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
 }
 
@@ -347,6 +409,32 @@ fn who_does_not_read_does_not_keep_others_from_being_answered() {
     // One answer or two lie unread, as many as there is room for; nobody is served until their readers are given up.
     let mut client = Client::connect_to(server.path()).unwrap();
     client.call(&GetProcess {}).unwrap();
+}
+
+#[test]
+fn who_reads_a_byte_now_and_then_does_not_keep_others_from_being_answered() {
+    let (folder, shared) = (Folder::new("drip"), Shared::new());
+    shared.world().queues = 1000;
+    let server = serve(&folder, &shared, Access::Read);
+    let mut drip = Raw::connect(&server);
+    drip.send(r#"{"method":"nearq.control1.GetStatistics"}"#);
+    drip.0.read_exact(&mut [0]).unwrap();
+    let answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Relaxed: nothing is published with it.
+            while !answered.load(Ordering::Relaxed) && drip.0.read_exact(&mut [0]).is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let begin = Instant::now();
+        let mut client = Client::connect_to(server.path()).unwrap();
+        let answer = client.call(&GetProcess {});
+        answered.store(true, Ordering::Relaxed);
+        answer.unwrap();
+        // It had to wait, or this shows nothing.
+        assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
+    });
 }
 
 #[test]
