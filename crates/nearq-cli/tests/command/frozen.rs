@@ -90,7 +90,8 @@ fn what_is_printed_on_fixed_input_is_what_is_recorded() {
             let question = format!("nearq {subcommand} {}", asked.join(" "));
             transcripts += &transcript(question.trim_end(), &output);
         }
-        let transcripts = transcripts.replace(&folder.path(""), "FOLDER/").replace(&pid, "PID");
+        let transcripts = transcripts.replace(&folder.path(""), "FOLDER/");
+        let transcripts = with_name_of(&transcripts, &pid);
         match subcommand.as_str() {
             _ if transcripts.is_empty() => {}
             "ps" => frozen.compare("ps", &of_anyone(&transcripts)),
@@ -98,6 +99,28 @@ fn what_is_printed_on_fixed_input_is_what_is_recorded() {
         }
     }
     frozen.end();
+}
+
+/// The text with "PID" for the number, where that is not a part of another number.
+fn with_name_of(text: &str, pid: &str) -> String {
+    let is_digit = |next: Option<char>| next.is_some_and(|next| next.is_ascii_digit());
+    let mut named = String::new();
+    let mut rest = 0;
+    for (at, _) in text.match_indices(pid) {
+        let end = at + pid.len();
+        let before = text[..at].chars().next_back();
+        let is_part = is_digit(before) || is_digit(text[end..].chars().next());
+        named += &text[rest..at];
+        named += if is_part { pid } else { "PID" };
+        rest = end;
+    }
+    named + &text[rest..]
+}
+
+#[test]
+fn the_number_of_the_process_is_named_and_not_what_has_the_same_digits() {
+    let text = "4217 0.134217728 42170 /run/nearq.4217: 4217";
+    assert_eq!(with_name_of(text, "4217"), "PID 0.134217728 42170 /run/nearq.PID: PID");
 }
 
 /// A list of processes without this one's user, and without the width of columns, which depends on its number.
