@@ -154,10 +154,11 @@ impl<P: Platform> Pending<P> {
             let word = self.state.load(Ordering::Acquire);
             if word & STALE != 0 {
                 if let Some(free) = self.throw_away(word) {
-                    return match free {
+                    return if free {
                         // SAFETY: the word says so.
-                        true => Started::Free(unsafe { Abandoned::new(self.into_raw()) }),
-                        false => Started::Cancelled,
+                        Started::Free(unsafe { Abandoned::new(self.into_raw()) })
+                    } else {
+                        Started::Cancelled
                     };
                 }
             } else if word & AWAY != 0 {
@@ -179,10 +180,11 @@ impl<P: Platform> Pending<P> {
             let word = self.state.load(Ordering::Acquire);
             if word & STALE != 0 {
                 if let Some(free) = self.throw_away(word) {
-                    return match free {
+                    return if free {
                         // SAFETY: the word says so.
-                        true => Activated::Free(unsafe { Abandoned::new(self.into_raw()) }),
-                        false => Activated::Cancelled,
+                        Activated::Free(unsafe { Abandoned::new(self.into_raw()) })
+                    } else {
+                        Activated::Cancelled
                     };
                 }
             } else if word & LOCKED != 0 {

@@ -21,16 +21,8 @@ use nearq_platform::Platform;
 use super::Item;
 
 /// An item that something keeps alive for `'a`: by a handle, by `PENDING` or `RUNNING`, or by its lock.
+#[derive(Clone, Copy)]
 pub(crate) struct ItemRef<'a, P: Platform>(NonNull<Item<P>>, PhantomData<&'a Item<P>>);
-
-impl<P: Platform> Clone for ItemRef<'_, P> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<P: Platform> Copy for ItemRef<'_, P> {}
 
 impl<P: Platform> ItemRef<'_, P> {
     /// A borrow of that item.
