@@ -404,7 +404,7 @@ impl<P: Platform> Queue<P> {
         table.by_cpu.iter().map(|link| unsafe { &**link }.pool.id).collect()
     }
 
-    /// The scope in words; see `Workqueue::scope_in_words`.
+    /// The scope in words; see `QueueHandle::scope_in_words`.
     pub(crate) fn scope_in_words(&self) -> String {
         match self.kind {
             Kind::PerCpu => return "per-cpu".into(),

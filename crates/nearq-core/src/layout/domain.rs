@@ -80,7 +80,7 @@ impl Bounds {
     }
 }
 
-/// How a queue's limit stands in one of its domains; see [`Workqueue::limits`](crate::Workqueue::limits).
+/// How a queue's limit stands in one of its domains; see [`QueueHandle::limits`](crate::QueueHandle::limits).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainLimit {
     /// The domain.
