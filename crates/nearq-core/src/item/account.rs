@@ -12,6 +12,8 @@
 //! The record is made and read in `queue/delay`, which knows queues. The item's lock keeps it: it is replaced and freed under the lock, or with
 //! the item (`extra`).
 
+use core::marker::PhantomData;
+use core::ops::Deref;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -28,6 +30,37 @@ pub(crate) struct Account<P: Platform> {
     owner: *const dyn Owner<P>,
 }
 
+/// An account whose owner is kept for `'a`, by the pointer of the whole link that it begins: a reference to the account would give that away.
+#[derive(Clone, Copy)]
+pub(crate) struct AccountRef<'a, P: Platform>(NonNull<Account<P>>, PhantomData<&'a Account<P>>);
+
+impl<P: Platform> AccountRef<'_, P> {
+    /// A borrow of that account; none of null.
+    ///
+    /// # Safety
+    /// The pointer is null, or that of a whole link, and the owner is kept for as long as the borrow is used.
+    #[inline(always)]
+    pub(crate) unsafe fn new(account: *const Account<P>) -> Option<Self> {
+        NonNull::new(account.cast_mut()).map(|account| AccountRef(account, PhantomData))
+    }
+
+    /// The pointer of the whole link.
+    #[inline(always)]
+    pub(crate) fn as_raw(self) -> *const Account<P> {
+        self.0.as_ptr()
+    }
+}
+
+impl<P: Platform> Deref for AccountRef<'_, P> {
+    type Target = Account<P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Account<P> {
+        // SAFETY: alive, as `new` was told.
+        unsafe { self.0.as_ref() }
+    }
+}
+
 /// A queue, as items know it.
 pub(crate) trait Owner<P: Platform>: Send + Sync {
     /// A queueing was cancelled: gives back what it counted at the account. `held_back`: it had not been let in. `homed`: its node is on the
@@ -35,7 +68,7 @@ pub(crate) trait Owner<P: Platform>: Send + Sync {
     /// dropped there.
     fn retire(
         &self,
-        account: &Account<P>,
+        account: AccountRef<'_, P>,
         held_back: bool,
         homed: bool,
     ) -> (Notification<P>, Option<Leftover<P>>);
@@ -47,17 +80,17 @@ pub(crate) trait Owner<P: Platform>: Send + Sync {
     fn end_visit(&self) -> Option<Leftover<P>>;
 
     /// Pushes a node that is counted at the account, and on no list; without a node, has the limit looked after. By a visitor.
-    fn send(&self, account: &Account<P>, node: Option<Pending<P>>);
+    fn send(&self, account: AccountRef<'_, P>, node: Option<Pending<P>>);
 
     /// Sends an item whose time has come, for that CPU, unless the queue is being dropped. `node` is what the item goes by. The caller has a
     /// handle of the item, and not its lock.
     fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize);
 
     /// The thread that is to be woken after something has ended, or was cancelled, at the account, which somebody watches.
-    fn tell_of(&self, account: &Account<P>) -> Notification<P>;
+    fn tell_of(&self, account: AccountRef<'_, P>) -> Notification<P>;
 
     /// Whether the queue's rescuer runs an item that is counted at the account.
-    fn rescues(&self, account: &Account<P>) -> bool;
+    fn rescues(&self, account: AccountRef<'_, P>) -> bool;
 
     /// The queue has no handle, and its memory is kept by the caller, which has ended a visit: looks whether that was the last.
     fn reap(&self);
@@ -109,23 +142,27 @@ pub(crate) struct Left<P: Platform> {
 impl<P: Platform> Left<P> {
     /// The queueing is counted at the account, and the caller has the item's lock: so the queue is there. From here on it is
     /// there because we visit it.
-    pub(crate) fn new(account: *const Account<P>, node: Option<Pending<P>>) -> Self {
-        // SAFETY: as above.
-        unsafe { &*account }.owner().begin_visit();
-        Left { account, node }
+    pub(crate) fn new(account: AccountRef<'_, P>, node: Option<Pending<P>>) -> Self {
+        account.owner().begin_visit();
+        Left { account: account.as_raw(), node }
+    }
+
+    fn account(&self) -> AccountRef<'_, P> {
+        // SAFETY: from a borrow; we visit the queue, and accounts live as long as it.
+        unsafe { AccountRef::new(self.account) }.expect("not null")
     }
 
     pub(crate) fn send(mut self) {
-        // SAFETY: we visit the queue, and accounts live as long as it.
-        let account = unsafe { &*self.account };
-        account.owner().send(account, self.node.take());
+        let node = self.node.take();
+        let account = self.account();
+        account.owner().send(account, node);
     }
 }
 
 impl<P: Platform> Drop for Left<P> {
     fn drop(&mut self) {
-        // SAFETY: as in `send`; the last that is done to the queue. No lock is held.
-        drop(unsafe { &*self.account }.owner().end_visit());
+        // The last that is done to the queue. No lock is held.
+        drop(self.account().owner().end_visit());
     }
 }
 

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::event::Notification;
-use crate::item::account::{Account, Later, Left, Leftover, Owner};
+use crate::item::account::{AccountRef, Later, Left, Leftover, Owner};
 use crate::item::extra::Extra;
 use crate::item::owned::{ItemRef, Pending};
 use crate::item::{
@@ -276,7 +276,7 @@ impl<P: Platform> Held<'_, P> {
         };
         self.count_dropped();
         // SAFETY: the queueing was counted there, and the queue waits for it to be retired.
-        let account = unsafe { &*account };
+        let account = unsafe { AccountRef::new(account) }?;
         let homed = word & AWAY == 0 && self.item.spot().home().is_some();
         let (told, leftover) = account.owner().retire(account, held_back, homed);
         self.told.set(Some(told));
@@ -289,7 +289,7 @@ impl<P: Platform> Held<'_, P> {
         clippy::option_option,
         reason = "as `cancel`: the outer one is for the caller's loop alone"
     )]
-    pub(crate) fn held_back_at(&self) -> Option<Option<&Account<P>>> {
+    pub(crate) fn held_back_at(&self) -> Option<Option<AccountRef<'_, P>>> {
         let word = self.word();
         let node: &Item<P> = match word & (PENDING | TIMED | AWAY) {
             PENDING => self.item,
@@ -300,7 +300,7 @@ impl<P: Platform> Held<'_, P> {
             _ => return Some(None),
         };
         // SAFETY: null, or the account where the node is counted; cancelling, which gives that back, needs the lock.
-        let account = unsafe { node.accounted().as_ref() }?;
+        let account = unsafe { AccountRef::new(node.accounted()) }?;
         // After the account, which is written when it is decided.
         let is_held_back = node.current() & INACTIVE != 0;
         Some(is_held_back.then_some(account))
@@ -433,7 +433,8 @@ impl<P: Platform> Held<'_, P> {
     fn bring_on(&self, word: u64) -> Left<P> {
         if word & INACTIVE != 0 {
             // Held back, so accounted; cancelling, which gives that back, needs the lock.
-            Left::new(self.item.account(), None)
+            // SAFETY: so it is not null; and see `Left::new`.
+            Left::new(unsafe { AccountRef::new(self.item.account()) }.expect("accounted"), None)
         } else {
             self.node_left(word)
         }
@@ -446,8 +447,10 @@ impl<P: Platform> Held<'_, P> {
             // SAFETY: we have the lock.
             _ => unsafe { crate::item::stand_in::of(self.item.known_extra()) },
         };
+        // SAFETY: the queueing is accounted; and see `Left::new`.
+        let account = unsafe { AccountRef::new(node.account()) }.expect("accounted");
         // SAFETY: the node is on no list: it was left to us with its queueing.
-        Left::new(node.account(), Some(unsafe { Pending::from_raw(node.as_raw()) }))
+        Left::new(account, Some(unsafe { Pending::from_raw(node.as_raw()) }))
     }
 }
 

@@ -21,7 +21,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use crate::base::event::Notification;
 use crate::base::near::Near;
 use crate::base::pad::Padded;
-use crate::item::account::{Account, Owner};
+use crate::item::account::{Account, AccountRef, Owner};
 use crate::item::inbox::Inbox;
 use crate::item::owned::{Pending, Running};
 use crate::limit::admission::Admission;
@@ -165,9 +165,9 @@ impl<P: Platform> Link<P> {
 
     /// As [`account`](Self::account), for who has the link.
     #[inline(always)]
-    fn lent(&self) -> &Account<P> {
-        // SAFETY: the link begins with it.
-        unsafe { &*self.account() }
+    fn lent(&self) -> AccountRef<'_, P> {
+        // SAFETY: of the whole link; a thread that has the link keeps the owner.
+        unsafe { AccountRef::new(self.account()) }.expect("a reference is not null")
     }
 
     /// The thread that is to be woken after something has ended here.

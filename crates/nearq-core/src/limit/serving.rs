@@ -38,7 +38,7 @@ impl<P: Platform> Item<P> {
             let held = self.lock();
             let domain = held.held_back_at().map(|account| {
                 // SAFETY: each account is the beginning of a link; the item is counted there as long as we have its lock.
-                let link = account.map(|account| unsafe { &*Link::of(account) });
+                let link = account.map(|account| unsafe { &*Link::of(account.as_raw()) });
                 link.map(|link| core::ptr::from_ref(link.admission()))
             });
             held.unlock();

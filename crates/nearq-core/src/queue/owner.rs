@@ -8,7 +8,7 @@ use super::Queue;
 use crate::base::broken::Broken;
 use crate::base::event::Notification;
 use crate::item::Item;
-use crate::item::account::{Account, Leftover, Owner};
+use crate::item::account::{AccountRef, Leftover, Owner};
 use crate::item::owned::{ItemRef, Pending};
 use crate::limit::link::Link;
 
@@ -28,16 +28,16 @@ pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
 }
 
 /// The link whose account that is.
-fn link_of<P: Platform>(account: &Account<P>) -> &Link<P> {
-    // SAFETY: each account is the beginning of a link, and was lent by a pointer to the whole link.
-    unsafe { &*Link::of(account) }
+fn link_of<P: Platform>(account: AccountRef<'_, P>) -> &Link<P> {
+    // SAFETY: each account is the beginning of a link, and the borrow has the pointer of the whole link.
+    unsafe { &*Link::of(account.as_raw()) }
 }
 
 impl<P: Platform> Owner<P> for Queue<P> {
     #[cold]
     fn retire(
         &self,
-        account: &Account<P>,
+        account: AccountRef<'_, P>,
         held_back: bool,
         homed: bool,
     ) -> (Notification<P>, Option<Leftover<P>>) {
@@ -78,7 +78,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
         })
     }
 
-    fn send(&self, account: &Account<P>, node: Option<Pending<P>>) {
+    fn send(&self, account: AccountRef<'_, P>, node: Option<Pending<P>>) {
         let link = link_of(account);
         match node {
             Some(node) => link.push_any(node),
@@ -101,12 +101,12 @@ impl<P: Platform> Owner<P> for Queue<P> {
     }
 
     #[cold]
-    fn tell_of(&self, account: &Account<P>) -> Notification<P> {
+    fn tell_of(&self, account: AccountRef<'_, P>) -> Notification<P> {
         self.tell_of(link_of(account))
     }
 
-    fn rescues(&self, account: &Account<P>) -> bool {
-        self.rescuer().is_some_and(|rescuer| rescuer.serves(account))
+    fn rescues(&self, account: AccountRef<'_, P>) -> bool {
+        self.rescuer().is_some_and(|rescuer| rescuer.serves(account.as_raw()))
     }
 
     fn reap(&self) {
