@@ -47,6 +47,8 @@ fn an_idle_runtime_makes_no_wake_ups() {
 #[test]
 fn a_runtime_without_work_has_no_threads() {
     let _alone = alone();
+    // A runtime that an item of its own has dropped ends by itself, also after the test in which that was.
+    eventually("the threads of other tests have ended", || threads().is_empty());
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue("unused").build_in().unwrap();
     assert_eq!((runtime.threads(), threads().len()), (0, 0));
