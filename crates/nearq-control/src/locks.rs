@@ -50,12 +50,12 @@ impl Key {
     }
 }
 
-/// The keys of what can be set, in the order of [`knobs`](crate::knobs).
+/// The keys of what can be set, in the order of [`knobs`].
 pub fn keys() -> impl Iterator<Item = &'static str> {
     LOCKS.iter().map(|(knob, _)| knob.key)
 }
 
-/// What is set for the mutexes of this process, in the order of [`knobs`](crate::knobs).
+/// What is set for the mutexes of this process, in the order of [`knobs`].
 pub fn settings() -> Vec<Setting> {
     let now = nearq_lock::Settings::of_process::<Linux>();
     let setting = |(knob, key): &(Knob, Key)| {
