@@ -31,7 +31,7 @@ const ALLOWED: [(&str, &str); 2] = [
     ("nearq_platform::linux::platform::Linux", "that default"),
 ];
 /// A type that is exported because signatures name it. The check must find it if it is left out.
-const PROBE: &str = "nearq_core::shutdown::StillRunning";
+const PROBE: &str = "nearq_core::user::shutdown::StillRunning";
 
 /// What rustdoc knows of the crates, by the crate's name as paths have it.
 struct Documented(BTreeMap<String, Value>);
