@@ -4,7 +4,7 @@
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. Whoever set it owns `account` and `spot` |
+//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. The thread that set it owns `account` and `spot` |
 //! | 1 | `RUNNING` | a worker executes the item's function |
 //! | 2 | `DEFERRED` | queued while running: whoever ends the execution pushes it |
 //! | 3..8 | | of items that run once: who waits for the result (`task`) |
@@ -100,6 +100,7 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::base::shared::{pushed, taken};
 use crate::item::extra::Attachment;
 use crate::item::stamp::Stamp;
 use account::Account;
@@ -314,16 +315,16 @@ impl<P: Platform> Item<P> {
     /// # Safety
     /// The item is alive.
     pub(crate) unsafe fn expose(item: NonNull<Self>) -> NonNull<Self> {
-        let _ = item.as_ptr().expose_provenance();
+        pushed(item);
         item
     }
 
     /// The item by the pointer of the whole object. A reference to the header may be used for the header alone, and the function lies behind
     /// it.
     pub(crate) fn whole(&self) -> ItemRef<'_, P> {
-        let exposed = core::ptr::with_exposed_provenance_mut(core::ptr::from_ref(self).addr());
+        let whole = taken(core::ptr::from_ref(self)).expect("the address of a reference");
         // SAFETY: alive, as the reference is; and exposed by the thread that made it.
-        unsafe { ItemRef::new(NonNull::new_unchecked(exposed)) }
+        unsafe { ItemRef::new(whole) }
     }
 
     // ---- the queuer's way --------------------------------------------------------------------------------
