@@ -207,7 +207,7 @@ impl<P: Platform> Pool<P> {
 
     /// What it shares with all pools of the runtime.
     pub(crate) fn services(&self) -> &Services<P> {
-        // SAFETY: they are a part of the runtime, which owns its pools, and whoever has a pool keeps the runtime alive.
+        // SAFETY: they are a part of the runtime, which owns its pools, and a thread that has a pool keeps the runtime alive.
         unsafe { &*self.services }
     }
 

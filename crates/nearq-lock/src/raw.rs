@@ -431,7 +431,7 @@ impl<P: Platform> RawMutex<P> {
         misuse::took::<P>(&self.word);
     }
 
-    /// Makes the lock free, whoever had it and whoever slept on it.
+    /// Makes the lock free, whatever threads of the parent had it or slept on it.
     ///
     /// # Safety
     /// No other thread uses the lock: those that held it or slept on it are not copied into the child of a fork.

@@ -12,7 +12,7 @@ pub(super) const BURST: Duration = Duration::from_millis(100);
 
 /// Time for a call from its first byte to its last.
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(5);
-/// Time in which something of an answer must be read: whoever reads a trace may have stopped to look at something.
+/// Time in which something of an answer must be read: a person who reads a trace may have stopped to look at something.
 pub(super) const READ_PATIENCE: Duration = Duration::from_mins(1);
 /// Likewise, while others wait for room.
 pub(super) const CROWDED_PATIENCE: Duration = Duration::from_millis(500);

@@ -185,7 +185,7 @@ impl Service {
             self.connections[index..].rotate_left(1);
         }
         self.sweep();
-        // Whoever was to give its place may have called since.
+        // The connection that was to give its place may have called since.
         if accept && self.has_room() { self.accept() } else { Ok(()) }
     }
 

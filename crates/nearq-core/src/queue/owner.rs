@@ -16,7 +16,7 @@ impl<P: Platform> Link<P> {
     /// The queue that the link belongs to.
     #[inline]
     pub(crate) fn queue(&self) -> &Queue<P> {
-        // SAFETY: the owners of all accounts are queues. A queue outlives its links, and whoever has the link keeps the queue from being freed:
+        // SAFETY: the owners of all accounts are queues. A queue outlives its links, and a thread that has the link keeps the queue from being freed:
         // see `Account::owner`.
         unsafe { &*self.owner_address().cast() }
     }
