@@ -4,12 +4,11 @@
 //! |---|---|
 //! | `workqueue`, `settings`, `default` | queues: their handle, how they are built and changed, those that every program has |
 //! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what the child of a fork makes of them |
-//! | `set`, `scope`, `bell` | many tasks at once |
+//! | `set`, `scope` | many tasks at once |
 //! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what there is on a node |
 //! | `handle`, `look`, `readers`, `info` | looking on from outside: settings, what runs and waits, times and events, pools |
 
 pub(crate) mod at_home;
-pub(crate) mod bell;
 pub(crate) mod builder;
 #[cfg(target_os = "linux")]
 pub(crate) mod default;

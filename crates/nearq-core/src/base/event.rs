@@ -35,6 +35,11 @@
 //! the link that it serves, an issuer by its handle). What is left to do then, [`Notification::wake`], touches the event's
 //! memory no more: it has an address to wake, and registrations that are its own. Wakers are foreign code; they are called
 //! there and only there. A panic of a waker that is called or dropped goes no further.
+//!
+//! # In the child of a fork
+//! Marks and registrations of the parent's do no harm: a thread that the child does not have is woken in vain, a waker of the parent's is
+//! forgotten, and a future that the child has a copy of registers anew when it is polled. So an event that no list leads to
+//! needs nothing done; where the runtime comes by, [`Event::after_fork_in_child`] saves the next notification the work.
 
 use core::task::Waker;
 use std::sync::Arc;
@@ -70,13 +75,14 @@ struct Registration<P: Platform> {
     waker: P::Cell<Option<Waker>>,
     /// Belongs to who pushes it, then to who takes the stack.
     next: P::AtomicPtr<Registration<P>>,
+    /// The process in which it was made: in the child of a fork, a waker of the parent's is never called.
+    epoch: u64,
 }
 
 /// A future's side of an event. Dropping it takes the waker back.
 pub(crate) struct Listener<P: Platform> {
-    /// The registration, and the waker in it once more, to compare with; and the process in which it was made: it counts for
-    /// nothing in the child of a fork.
-    registered: Option<(Arc<Registration<P>>, Waker, u64)>,
+    /// The registration, and the waker in it once more, to compare with.
+    registered: Option<(Arc<Registration<P>>, Waker)>,
 }
 
 /// Those who are to be woken; the event is not needed any more.
@@ -149,8 +155,8 @@ impl<P: Platform> Event<P> {
         self.stack.swap(core::ptr::null_mut(), Ordering::SeqCst)
     }
 
-    /// Nobody waits: who did is the parent's, also where a future has a copy here, which has to be polled again (`Listener`). What
-    /// was registered is forgotten; a waker of the parent's is never called. In the child of a fork, by who has the event to itself.
+    /// Nobody waits: the threads and futures that did are the parent's. What was registered is forgotten. In the child of a fork, by the
+    /// thread that has the event to itself.
     pub(crate) fn after_fork_in_child(&self) {
         let word = self.word.load(Ordering::Relaxed);
         crate::base::forked::set(&self.word, word & !(AWAITED | ASLEEP));
@@ -271,7 +277,10 @@ impl<P: Platform> Notification<P> {
         }
         let mut armed = 0;
         while let Some(registration) = take_first(&mut first) {
-            if let Some(waker) = registration.leave(TAKEN) {
+            let Some(waker) = registration.leave(TAKEN) else { continue };
+            if registration.epoch != P::fork_epoch() {
+                core::mem::forget(waker);
+            } else {
                 armed += 1;
                 // Foreign code; its panic must not end a worker.
                 contain(|| waker.wake());
@@ -297,11 +306,11 @@ impl<P: Platform> Listener<P> {
             self.leave();
             return true;
         }
-        let armed = self.registered.as_ref().is_some_and(|(registration, own, epoch)| {
+        let armed = self.registered.as_ref().is_some_and(|(registration, own)| {
             // Acquire: pairs with `leave`. Where it is taken right after, the waker is called.
             registration.state.load(Ordering::Acquire) == ARMED
                 && own.will_wake(waker)
-                && *epoch == P::fork_epoch()
+                && registration.epoch == P::fork_epoch()
         });
         if !armed {
             // Foreign code, which may panic: before anything is changed.
@@ -311,9 +320,10 @@ impl<P: Platform> Listener<P> {
                 state: P::AtomicU32::new(ARMED),
                 waker: P::Cell::new(Some(registered)),
                 next: P::AtomicPtr::new(core::ptr::null_mut()),
+                epoch: P::fork_epoch(),
             });
             event.push(Arc::clone(&registration));
-            self.registered = Some((registration, own, P::fork_epoch()));
+            self.registered = Some((registration, own));
         }
         event.mark(AWAITED);
         let holds = condition();
@@ -324,7 +334,7 @@ impl<P: Platform> Listener<P> {
     }
 
     fn leave(&mut self) {
-        if let Some((registration, own, _)) = self.registered.take() {
+        if let Some((registration, own)) = self.registered.take() {
             let waker = registration.leave(LEFT);
             contain(|| drop(waker));
             contain(|| drop(own));

@@ -24,7 +24,7 @@
 //! child anyhow. They are made anew there, with an empty value, unlocked; the old value may be half changed and is not looked at.
 //! All else is single words, which are whole at any time.
 //!
-//! Things that the runtime has no list of (items, tasks, sets, scopes, bells, futures that wait) have the epoch, and compare it
+//! Things that the runtime has no list of (items, tasks, sets, scopes, futures that wait) have the epoch, and compare it
 //! when they are used first: an item of the parent's is made idle (`Item::current`), a task of the parent's is taken for
 //! cancelled (`task`), what an item or a queue of the parent's was waited for counts as over (`waiting`). A waker of the
 //! parent's is never called, so a future that waited is to be polled once more in the child. What was on a timer is on none

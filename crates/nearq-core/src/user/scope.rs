@@ -9,10 +9,10 @@
 //! worker has started yet, in the order in which they were spawned, and sleeps only when all that are left have been started.
 //! * Each closure has a ticket, which is on the scope's list and with the queue. Whoever takes the ticket's closure (one
 //!   exchange) runs it; the other one finds nothing to do.
-//! * A closure of the scope may spawn another one while the scope sleeps: it puts the ticket onto the list, then rings.
+//! * A closure of the scope may spawn another one while the scope sleeps: it puts the ticket onto the list, then notifies.
 //! * Where the queue holds back many items already, the ticket goes onto the list only: what an item that never ends leaves
 //!   behind of its scopes would grow without end.
-//! * The list and the bell are in memory of their own, which every ticket keeps: it may come to a worker long
+//! * The list and the event are in memory of their own, which every ticket keeps: it may come to a worker long
 //!   after the scope has ended. The closure itself, with what it borrows, is gone by then.
 //!
 //! # In the child of a fork
@@ -27,9 +27,9 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
+use crate::base::event::Event;
 use crate::base::outcome::{Panic, contain};
 use crate::pool::context::{blocking, with_current};
-use crate::user::bell::Bell;
 use crate::user::workqueue::Workqueue;
 
 /// A scope within an item of the queue adds nothing to what is held back beyond this.
@@ -68,7 +68,7 @@ const _: () = assert!(size_of::<Scope<'_, '_, Linux>>() == 64);
 struct Within<P: Platform> {
     /// Tickets that the scope has not looked at, the last one first; the list has a reference of each.
     newest: P::AtomicPtr<Ticket<P>>,
-    bell: Bell<P>,
+    event: Event<P>,
 }
 
 /// A closure that a worker or the scope itself runs.
@@ -105,7 +105,7 @@ impl<P: Platform> Drop for Ticket<P> {
 impl<P: Platform> Within<P> {
     fn new() -> Arc<Self> {
         let newest = P::AtomicPtr::new(core::ptr::null_mut());
-        Arc::new(Within { newest, bell: Bell::new() })
+        Arc::new(Within { newest, event: Event::new() })
     }
 
     /// Puts a ticket onto the list, for the scope.
@@ -116,7 +116,7 @@ impl<P: Platform> Within<P> {
         loop {
             // SAFETY: the list's reference is ours until the exchange succeeds.
             unsafe { &*ticket }.next.store(head, Ordering::Relaxed);
-            // SeqCst: for the bell. It also releases `next`.
+            // SeqCst: for the event. It also releases `next`.
             match self.newest.compare_exchange_weak(
                 head,
                 ticket,
@@ -127,13 +127,13 @@ impl<P: Platform> Within<P> {
                 Err(found) => head = found,
             }
         }
-        self.bell.ring();
+        self.event.notify();
     }
 
     /// Takes the list, first offered first.
     fn take_all(&self) -> Vec<Arc<Ticket<P>>> {
         let mut tickets = Vec::new();
-        // SeqCst: for the bell. It also acquires the tickets.
+        // SeqCst: for the event. It also acquires the tickets.
         let mut newest = self.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
         while let Some(ticket) = crate::base::shared::taken(newest) {
             // SAFETY: from `offer`; the swap gave us the list, and with it a reference of each ticket.
@@ -151,7 +151,7 @@ impl<P: Platform> Within<P> {
             let tickets = self.take_all();
             if tickets.is_empty() {
                 let news = || ended() || !self.newest.load(Ordering::SeqCst).is_null();
-                blocking::<P, _>(|| self.bell.wait(news));
+                blocking::<P, _>(|| self.event.sleep_until(None, news));
             }
             let epoch = P::fork_epoch();
             for ticket in tickets {
@@ -216,10 +216,10 @@ impl<P: Platform> Back<P> {
             *first = Some(panic);
             None
         });
-        // SAFETY: as above. Release: what the closure did. SeqCst: for the bell. The address is used after, but not read.
+        // SAFETY: as above. Release: what the closure did. SeqCst: for the event. The address is used after, but not read.
         if unsafe { &*self.count }.fetch_sub(1, Ordering::SeqCst) == 1 {
             match self.within {
-                Some(within) => within.bell.ring(),
+                Some(within) => within.event.notify(),
                 None => {
                     P::wake(self.count, 1);
                 }

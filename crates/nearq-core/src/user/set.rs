@@ -2,13 +2,13 @@
 //!
 //! # Protocol
 //! * Each member has its set's ring beside its header. Who ends a member pushes it onto the ring's list, by one
-//!   compare-exchange, and rings the bell. The set takes the whole list; it polls no member.
+//!   compare-exchange, and notifies of it. The set takes the whole list; it polls no member.
 //! * The set holds each member's handle until it has given out the result, so what is on the list is alive. A set that is
 //!   dropped gives its handles back and never reads the list again; members that end later push themselves
 //!   all the same: a push follows no pointer.
 //! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to who
 //!   pushes it, and to the set once it has taken the list.
-//! * Push and take are `SeqCst`, for the bell.
+//! * Push and take are `SeqCst`, for the event.
 //! * A member for which nobody can wait ([`JoinError::Deadlock`]) is no member any more; its handle stays, as it still pushes itself, and
 //!   goes when it is taken off the list.
 //! * In the child of a fork, members of the parent's never push themselves. Once the list is empty there, those that are left
@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Linux, Ordering, Platform};
 
+use crate::base::event::{Event, Listener};
 use crate::base::outcome::JoinError;
 use crate::item::Item;
 use crate::item::owned::Pending;
@@ -30,7 +31,6 @@ use crate::pool::context::blocking;
 use crate::task::join::JoinHandle;
 use crate::task::waiting::Beside;
 use crate::task::{Head, Owner};
-use crate::user::bell::Bell;
 use crate::user::workqueue::Workqueue;
 
 mod order;
@@ -41,7 +41,16 @@ use order::Order;
 struct Ring<P: Platform> {
     /// Members that have ended and have not been taken, the last one first.
     newest: P::AtomicPtr<Item<P>>,
-    bell: Bell<P>,
+    /// For the thread or the future that waits for the next one.
+    event: Event<P>,
+}
+
+impl<P: Platform> Ring<P> {
+    /// Whether a member has ended that has not been taken.
+    fn has_ended(&self) -> bool {
+        // SeqCst: for the event.
+        !self.newest.load(Ordering::SeqCst).is_null()
+    }
 }
 
 /// The set of a member.
@@ -90,20 +99,22 @@ impl<P: Platform> Owner<P> for InSet<P> {
         let mut attempt = 0;
         loop {
             self.next.store(head, Ordering::Relaxed);
-            // SeqCst: for the bell. It also releases `next`.
+            // SeqCst: for the event. It also releases `next`.
             match newest.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(_) => crate::base::pause::after_failure::<P>(&mut attempt),
             }
             head = newest.load(Ordering::Relaxed);
         }
-        self.ring.bell.ring();
+        self.ring.event.notify();
     }
 }
 
 /// The members, and who has ended; knows no queue.
 struct Members<T, P: Platform> {
     ring: Arc<Ring<P>>,
+    /// Dropped with the set, and its waker with it: the last member goes where no foreign code may run.
+    listener: Listener<P>,
     handles: Vec<Option<JoinHandle<T, P>>>,
     free: Vec<u32>,
     /// The members. A handle that is in no order is one of which the set's owner has been told that it cannot be waited for.
@@ -123,18 +134,12 @@ unsafe impl<T: Send, P: Platform> Send for Members<T, P> {}
 // SAFETY: shared, it cancels and counts.
 unsafe impl<T: Send, P: Platform> Sync for Members<T, P> {}
 
-impl<T, P: Platform> Drop for Members<T, P> {
-    fn drop(&mut self) {
-        // Members that have not ended may keep the ring, and the last of them goes where no foreign code may run.
-        self.ring.bell.leave_none();
-    }
-}
-
 impl<T: Send, P: Platform> Members<T, P> {
     fn new() -> Self {
         let newest = P::AtomicPtr::new(core::ptr::null_mut());
         Members {
-            ring: Arc::new(Ring { newest, bell: Bell::new() }),
+            ring: Arc::new(Ring { newest, event: Event::new() }),
+            listener: Listener::new(),
             handles: Vec::new(),
             free: Vec::new(),
             order: Order::new(),
@@ -180,7 +185,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     /// The result of what has ended, and where it was.
     fn take_any(&mut self) -> Option<(u32, Result<T, JoinError>)> {
         if self.ended.is_null() {
-            // SeqCst: for the bell. It also acquires what the pushes released.
+            // SeqCst: for the event. It also acquires what the pushes released.
             let mut newest = self.ring.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
             while let Some(item) = crate::base::shared::taken(newest) {
                 // SAFETY: a member of ours; we have its handle.
@@ -266,27 +271,23 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 
     fn wait(&self) {
-        let newest = &self.ring.newest;
-        self.ring.bell.wait(|| !newest.load(Ordering::SeqCst).is_null());
+        self.ring.event.sleep_until(None, || self.ring.has_ended());
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
-        if let Some(result) = self.take() {
-            return Poll::Ready(Some(result));
+        loop {
+            if let Some(result) = self.take() {
+                return Poll::Ready(Some(result));
+            }
+            if self.len() == 0 {
+                return Poll::Ready(None);
+            }
+            let ring = &self.ring;
+            if !self.listener.poll_until(&ring.event, context.waker(), || ring.has_ended()) {
+                P::retry_now();
+                return Poll::Pending;
+            }
         }
-        if self.len() == 0 {
-            return Poll::Ready(None);
-        }
-        let left = self.ring.bell.leave(context.waker());
-        if let Some(result) = self.take() {
-            return Poll::Ready(Some(result));
-        }
-        if !left {
-            // Somebody rings this very moment; we look again as soon as others have had their turn.
-            context.waker().wake_by_ref();
-        }
-        P::retry_now();
-        Poll::Pending
     }
 
     fn handles(&self) -> impl Iterator<Item = &JoinHandle<T, P>> {
