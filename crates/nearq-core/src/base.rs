@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `event`, `gate` | threads and wakers that wait; threads that touch what they have no handle of |
+//! | `service_thread` | a thread of the runtime's own: started, refused, tried again, ended |
 //! | `executing`, `ending`, `outcome` | what the current thread executes; ends that are put off; panics |
 //! | `kept`, `near`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, taken up again by its address |
 //! | `forked`, `pause`, `broken`, `error` | single words in the child of a fork; waiting for the holder of a word; what the fault soak must find; errors |
@@ -21,4 +22,5 @@ pub(crate) mod near;
 pub(crate) mod outcome;
 pub(crate) mod pad;
 pub(crate) mod pause;
+pub(crate) mod service_thread;
 pub(crate) mod shared;

@@ -40,7 +40,7 @@ const QUIET: u32 = 10;
 /// The life of the monitor's thread. False in the child of a fork: there it is the monitor no more.
 fn watch<P: Platform>(inner: &Inner<P>) -> bool {
     let alarm = &inner.services.alarm;
-    alarm.begun();
+    alarm.thread.begun();
     P::wake_exactly();
     inner.favour_monitor();
     let (mut watcher, mut balance, mut stalls) = (Watcher::new(), Balance::new(), Stalls::new());
@@ -51,7 +51,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         match alarm.task() {
             Task::End => return true,
             Task::Sleep => {
-                alarm.sleep(until_retry::<P>(None));
+                alarm.thread.sleep(until_retry::<P>(None));
                 (quiet, still, pace) = (0, 0, Pace::Begins);
                 // What the clocks show now is what the first look compares with.
                 watcher.look(&inner.services.table);
@@ -59,7 +59,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             }
             Task::Look => {}
         }
-        alarm.sleep(Some(P::now() + pace.interval()));
+        alarm.thread.sleep(Some(P::now() + pace.interval()));
         P::retry_now();
         let moved = watcher.look(&inner.services.table);
         still = if moved { 0 } else { still + 1 };
@@ -113,7 +113,7 @@ impl<P: Platform> alarm::Host<P> for Inner<P> {
         P::spawn(spec, move || {
             P::set_employer(own.number);
             if watch(&own) {
-                own.services.alarm.ended();
+                own.services.alarm.thread.ended();
             }
         })
     }

@@ -35,10 +35,8 @@
 //! # The end
 //! The thread closes the inbox, then releases every node it knows of, without `expire`. A push that comes later fails:
 //! if the hold is new, nobody else knows of it, and `arm` takes it back; if not, the node is on the wheel, or was in the inbox
-//! when that was closed, so the thread has released it or will. Where no thread could ever be started, who ends the runtime does
-//! it. `started` says who: from `NOT_STARTED` to `STARTED` by who tries to start it, back by who has failed to, to `ENDED` by
-//! who ends the runtime or has failed after that. Write `stopped`, read `started`; write `started`, read `stopped`: all
-//! `SeqCst`, one of the two sees the other.
+//! when that was closed, so the thread has released it or will. Where no thread could ever be started, the thread that ends the runtime does
+//! it, or the one that has failed to start it after that: `base/service_thread` says which.
 //!
 //! # The folder
 //! Imports `base` and `layout` (priorities of its thread); asks the runtime by a trait ([`Host`]). Nothing here knows items.
@@ -50,7 +48,7 @@
 //! | `hands`, `wheel` | what the thread has for itself; when which node is due |
 //! | `leavings` | foreign code that expired nodes have left, for a thread of its own |
 //!
-//! Its own: the words `sleep`, `stopped`, `started` and `alive`, a node's word and place, and the inbox.
+//! Its own: the word `sleep`, a node's word and place, and the inbox.
 
 mod hands;
 mod inbox;
@@ -59,16 +57,13 @@ mod node;
 pub(crate) mod wheel;
 
 use core::ptr::NonNull;
-use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use nearq_lock::Mutex;
-use nearq_platform::{
-    Atomic, AtomicInt, Instant, Ordering, PAUSE, Parker, Platform, Refused, ThreadSpec,
-};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, PAUSE, Platform, Refused, ThreadSpec};
 
 use crate::base::forked;
 use crate::base::pad::Padded;
+use crate::base::service_thread::{ServiceThread, Start};
 use crate::layout::priority::{Favoured, Priority};
 use hands::Hands;
 use inbox::Inbox;
@@ -84,19 +79,10 @@ const CROWD: u32 = 256;
 /// time on that at most.
 const SWEEP_SHARE: u64 = 9;
 
-/// How often the thread is tried to be started before it is left to the next request: some 80 ms with the pauses.
-const TRIES: u32 = 14;
-/// The first of the pauses between them; each is twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_micros(10);
-
 /// `sleep` of a thread that looks at the inbox before it sleeps again, or that has not begun.
 const AWAKE: u64 = 0;
 /// `sleep` of a thread that sleeps until it is woken; later than any deadline.
 const FOREVER: u64 = u64::MAX;
-
-const NOT_STARTED: u32 = 0;
-const STARTED: u32 = 1;
-const ENDED: u32 = 2;
 
 /// Whether the timer holds a node more than before `arm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,21 +125,13 @@ struct Shared<P: Platform> {
     requests: Padded<Incoming<P>>,
     /// Until when the thread sleeps; see the head.
     sleep: Padded<P::AtomicU64>,
-    parker: Parker<P>,
-    stopped: P::AtomicU32,
-    started: P::AtomicU32,
-    /// Whether the thread is there, or about to be started.
-    alive: P::AtomicU32,
-    /// Whether the thread could not be started last time.
-    refused: P::AtomicU32,
+    thread: ServiceThread<P>,
     /// Whether the thread is to look for nodes that wait for what is gone.
     sweeps: P::AtomicU32,
     /// The most favoured of the queues that use the timer.
     favoured: Favoured<P>,
     /// The runtime; none in tests.
     host: Option<Weak<dyn Host<P>>>,
-    handle: Mutex<Option<P::JoinHandle>, P>,
-    thread: Mutex<Option<P::Thread>, P>,
     leavings: Leavings<P>,
 }
 
@@ -171,16 +149,10 @@ impl<P: Platform> Timer<P> {
         let shared = Shared {
             requests: Padded(requests),
             sleep: Padded(P::AtomicU64::new(AWAKE)),
-            parker: Parker::new(),
-            stopped: P::AtomicU32::new(0),
-            started: P::AtomicU32::new(NOT_STARTED),
-            alive: P::AtomicU32::new(0),
-            refused: P::AtomicU32::new(0),
+            thread: ServiceThread::new(),
             sweeps: P::AtomicU32::new(0),
             favoured: Favoured::new(),
             host,
-            handle: Mutex::new_in(None),
-            thread: Mutex::new_in(None),
             leavings: Leavings::new(),
         };
         Timer { shared: Arc::new(shared) }
@@ -243,7 +215,7 @@ impl<P: Platform> Timer<P> {
     pub(crate) fn serve(&self, priority: &Priority) {
         if self.shared.favoured.add(priority) {
             // The permit brings it to a thread that sleeps.
-            self.shared.parker.unpark();
+            self.shared.thread.wake();
         }
     }
 
@@ -252,58 +224,50 @@ impl<P: Platform> Timer<P> {
     pub(crate) fn sweep(&self) {
         // Release: what is gone. The permit brings it to a thread that sleeps; one that has been told and has not looked yet will look.
         if self.shared.sweeps.swap(1, Ordering::Release) == 0 {
-            self.shared.parker.unpark();
+            self.shared.thread.wake();
         }
     }
 
-    /// Has the thread started now, for who will need it where none can be. Nothing if it is there, or somebody starts it.
+    /// Has the thread started now, for a caller that will need it where none can be.
     pub(crate) fn reserve(&self) -> Result<(), Refused> {
-        if self.shared.started.load(Ordering::Relaxed) != NOT_STARTED {
-            return Ok(());
-        }
-        self.shared.start()
+        let shared = &self.shared;
+        shared.settle(shared.thread.reserve(|| shared.spawn()))
     }
 
     /// Tries again to start the thread, if it is needed and was refused. By who is awake anyway.
     pub(crate) fn retry(&self) {
         let shared = &self.shared;
-        let is_missing = shared.started.load(Ordering::Relaxed) == NOT_STARTED;
-        if is_missing
-            && (shared.refused.load(Ordering::Relaxed) != 0 || !shared.requests.inbox.is_empty())
+        if shared.thread.is_missing()
+            && (shared.thread.is_refused() || !shared.requests.inbox.is_empty())
         {
-            // A single try: the caller must not sleep for that.
-            shared.refused.store(1, Ordering::Relaxed);
+            // The caller must not sleep for that.
+            shared.thread.try_once();
             shared.see_to_the_thread();
         }
     }
 
     /// Ends the thread.
     pub(crate) fn stop(&self) {
-        let shared = &*self.shared;
-        shared.stopped.store(1, Ordering::SeqCst);
-        P::model_fence();
-        shared.parker.unpark();
-        shared.end_without_thread();
+        let shared = &self.shared;
+        if let Start::Ended = shared.thread.stop() {
+            Hands::new(0).end(shared);
+        }
     }
 
     /// Whether the thread is there, or about to be started.
     pub(crate) fn is_alive(&self) -> bool {
-        P::model_fence();
-        self.shared.alive.load(Ordering::SeqCst) != 0
+        self.shared.thread.is_alive()
     }
 
     /// Waits for the thread's end.
     pub(crate) fn join(&self) {
-        let handle = self.shared.handle.lock().take();
-        if let Some(handle) = handle {
-            P::join(handle);
-        }
+        self.shared.thread.join();
     }
 
     /// The timer never gets a thread: a test does by hand what that would do.
     #[cfg(test)]
     pub(crate) fn do_without_thread(&self) {
-        self.shared.started.store(STARTED, Ordering::SeqCst);
+        self.shared.thread.do_without();
     }
 
     /// Releases all nodes, as the thread does at its end.
@@ -317,25 +281,18 @@ impl<P: Platform> Timer<P> {
     pub(crate) fn after_fork_in_child(&self) {
         let shared = &*self.shared;
         // Its thread would have released what it held; nobody does here, for it is the parent's.
-        let stopped = shared.stopped.load(Ordering::Relaxed) != 0;
+        let stopped = shared.thread.after_fork_in_child();
         shared.requests.inbox.after_fork_in_child(stopped);
-        forked::set(&shared.started, if stopped { ENDED } else { NOT_STARTED });
-        forked::set(&shared.alive, 0);
         forked::set(&shared.requests.waiting, 0);
         forked::set(&*shared.sleep, AWAKE);
-        forked::set(&shared.refused, 0);
         forked::set(&shared.sweeps, 0);
-        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
-        unsafe { shared.handle.renew(None) };
-        // SAFETY: as above.
-        unsafe { shared.thread.renew(None) };
         shared.leavings.after_fork_in_child();
     }
 
     /// Whether the caller is the timer's thread.
     #[cfg(test)]
     pub(crate) fn is_current(&self) -> bool {
-        *self.shared.thread.lock() == Some(P::current_thread())
+        self.shared.thread.thread() == Some(P::current_thread())
     }
 }
 
@@ -357,21 +314,13 @@ impl<P: Platform> Shared<P> {
                 .compare_exchange(until, AWAKE, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()
         {
-            self.parker.unpark();
+            self.thread.wake();
         }
     }
 
     #[inline]
     fn see_to_the_thread(self: &Arc<Self>) {
-        if self.started.load(Ordering::Relaxed) == NOT_STARTED && self.start().is_err() {
-            self.say_refused();
-        }
-    }
-
-    #[cold]
-    fn say_refused(&self) {
-        let ends = self.stopped.load(Ordering::SeqCst) != 0;
-        if self.refused.swap(1, Ordering::Relaxed) == 0 && !ends {
+        if self.thread.is_missing() && self.start().is_err() && self.thread.is_refused_anew() {
             P::warn(
                 "no thread can be started to wait for deadlines: limits on threads or memory? Delayed work waits until one can be \
                  started: the threads that wait for work try again. Raise the limit, or build a queue with rescuer(true), which starts \
@@ -382,67 +331,36 @@ impl<P: Platform> Shared<P> {
 
     #[cold]
     fn start(self: &Arc<Self>) -> Result<(), Refused> {
-        let turn = self.started.compare_exchange(
-            NOT_STARTED,
-            STARTED,
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
-        if turn.is_err() {
-            return Ok(());
-        }
-        // The thread keeps the runtime alive: callbacks use it. It is there: the thread that uses the timer keeps it.
-        let own = self.host.as_ref().and_then(Weak::upgrade);
-        // After it has been in vain for long enough, one try for each request, so that owners need not wait each time.
-        let tries = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
-        let mut pause = FIRST_PAUSE;
-        let mut refusal = Ok(());
-        for left in (0..tries).rev() {
-            // Who stops the timer writes `stopped`, then reads `alive`.
-            self.alive.store(1, Ordering::SeqCst);
-            P::model_fence();
-            if self.stopped.load(Ordering::SeqCst) != 0 {
-                break;
-            }
-            let spec = spec_of("nq/timer", own.as_deref());
-            let (shared, keep) = (Arc::clone(self), own.clone());
-            let main = move || {
-                P::set_employer(keep.as_ref().map_or(0, |host| host.number()));
-                watch(&shared);
-                shared.alive.store(0, Ordering::SeqCst);
-                drop(keep);
-            };
-            match P::spawn(spec, main) {
-                Ok(handle) => {
-                    *self.handle.lock() = Some(handle);
-                    self.refused.store(0, Ordering::Relaxed);
-                    return Ok(());
-                }
-                Err(error) => refusal = Err(error),
-            }
-            if left > 0 {
-                P::sleep(pause);
-                pause *= 2;
-            }
-        }
-        self.alive.store(0, Ordering::SeqCst);
-        self.started.store(NOT_STARTED, Ordering::SeqCst);
-        P::model_fence();
-        if self.stopped.load(Ordering::SeqCst) != 0 {
-            self.end_without_thread();
-        } else if let Some(host) = &own {
-            host.retry_later();
-        }
-        refusal
+        self.settle(self.thread.start(|| self.spawn()))
     }
 
-    /// At the end: does what the thread would do, if there was none and will be none.
-    fn end_without_thread(&self) {
-        let turn =
-            self.started.compare_exchange(NOT_STARTED, ENDED, Ordering::SeqCst, Ordering::Relaxed);
-        if turn.is_ok() {
-            Hands::new(0).end(self);
+    /// Does what a start leaves to be done.
+    fn settle(&self, start: Start) -> Result<(), Refused> {
+        match start {
+            Start::Done => Ok(()),
+            Start::Ended => {
+                Hands::new(0).end(self);
+                Ok(())
+            }
+            Start::Refused(refusal) => {
+                if let Some(host) = self.host.as_ref().and_then(Weak::upgrade) {
+                    host.retry_later();
+                }
+                Err(refusal)
+            }
         }
+    }
+
+    fn spawn(self: &Arc<Self>) -> Result<P::JoinHandle, Refused> {
+        // The thread keeps the runtime alive: callbacks use it. It is there: the thread that uses the timer keeps it.
+        let keep = self.host.as_ref().and_then(Weak::upgrade);
+        let (spec, shared) = (spec_of("nq/timer", keep.as_deref()), Arc::clone(self));
+        P::spawn(spec, move || {
+            P::set_employer(keep.as_ref().map_or(0, |host| host.number()));
+            watch(&shared);
+            shared.thread.ended();
+            drop(keep);
+        })
     }
 }
 
@@ -453,7 +371,7 @@ fn spec_of<P: Platform>(name: &str, host: Option<&dyn Host<P>>) -> ThreadSpec {
 }
 
 fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
-    *shared.thread.lock() = Some(P::current_thread());
+    shared.thread.begun();
     P::wake_exactly();
     let mut hands = Hands::new(P::now().as_nanos());
     let mut followed = 0;
@@ -461,7 +379,7 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
     let mut is_left = false;
     // When the thread may look through all nodes again.
     let mut next_sweep = 0;
-    while shared.stopped.load(Ordering::SeqCst) == 0 {
+    while !shared.thread.is_stopped() {
         let favoured = shared.favoured.word();
         if favoured != followed {
             followed = favoured;
@@ -495,7 +413,7 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
         P::model_fence();
         // CHECK.
         if shared.requests.inbox.is_empty() {
-            shared.parker.park(next.map(Instant::from_nanos));
+            shared.thread.sleep(next.map(Instant::from_nanos));
         }
         shared.sleep.store(AWAKE, Ordering::SeqCst);
         P::retry_now();

@@ -171,7 +171,7 @@ impl<P: Platform> Runtime<P> {
     /// The number, in the system's own tools, of the monitor: the thread that sees to it that work which waits gets started. None before
     /// it was needed for the first time.
     pub fn monitor_thread_id(&self) -> Option<u64> {
-        self.inner.services.alarm.thread().map(P::thread_id)
+        self.inner.services.alarm.thread.thread().map(P::thread_id)
     }
 
     /// Changes from when on an item of a per-CPU queue uses its CPU for too long; zero is never. See

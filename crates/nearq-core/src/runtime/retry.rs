@@ -45,7 +45,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     fn tell_a_sleeper(&self) {
         match self.first_idle() {
             Some(worker) => worker.parker.unpark(),
-            None => self.services.alarm.wake(),
+            None => self.services.alarm.thread.wake(),
         }
     }
 

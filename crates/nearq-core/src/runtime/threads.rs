@@ -117,7 +117,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
         self.join_threads();
         // A thread that was being started when the handles were taken ends by itself.
-        while self.has_threads() || self.services.alarm.is_alive() || self.timer.is_alive() {
+        while self.has_threads() || self.services.alarm.thread.is_alive() || self.timer.is_alive() {
             P::sleep(Duration::from_micros(100));
         }
         self.join_last_ended();
@@ -161,7 +161,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             }
         }
         self.join_last_ended();
-        self.services.alarm.join();
+        self.services.alarm.thread.join();
         self.timer.join();
     }
 }
@@ -180,7 +180,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     pub(crate) fn serve_priority(&self, priority: &Priority) {
         let priorities = &self.priorities;
         if priorities.favoured.add(&priorities.absolute(priority))
-            && let Some(thread) = self.services.alarm.thread()
+            && let Some(thread) = self.services.alarm.thread.thread()
         {
             priorities.favoured.favour(thread);
         }

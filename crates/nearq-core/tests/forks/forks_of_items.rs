@@ -396,12 +396,14 @@ fn sets() {
             set.spawn(move || number);
         }
         set.spawn_future(std::future::pending());
+        let counted = Arc::new(Counted(AtomicU32::new(0)));
         if polled {
-            // A waker is in the bell.
+            // The set has a waker.
             for _ in 0..3 {
                 set.join_next().unwrap().unwrap();
             }
-            assert!(set.poll_joined(&mut Context::from_waker(Waker::noop())).is_pending());
+            let waker = Waker::from(Arc::clone(&counted));
+            assert!(set.poll_joined(&mut Context::from_waker(&waker)).is_pending());
         }
         let ended = if polled { 0 } else { 3 };
         let left = set.len();
@@ -436,6 +438,7 @@ fn sets() {
             let sum: u32 =
                 core::iter::from_fn(|| block_on(set.next_joined())).map(Result::unwrap).sum();
             assert_eq!(sum, 49 * 25);
+            assert_eq!(counted.0.load(Ordering::SeqCst), 0, "a waker of the parent's was called");
             set.spawn_future(std::future::pending());
             set.cancel_all();
             set.join_next().unwrap().unwrap_err().is_cancelled()

@@ -7,7 +7,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use super::super::node::NONE;
-use super::super::{Hands, Hold, STARTED, Timer};
+use super::super::{Hands, Hold, Timer};
 use super::{Owner, end};
 use crate::item::tests::{model, model_within, spawn};
 
@@ -171,8 +171,8 @@ fn the_end_while_the_thread_is_started() {
 /// A timer whose thread is the test: it says what time it is.
 fn by_hand() -> (Arc<Timer<Loom>>, Hands<Loom>) {
     let timer = timer();
-    timer.shared.started.store(STARTED, Ordering::SeqCst);
-    *timer.shared.thread.lock() = Some(Loom::current_thread());
+    timer.shared.thread.do_without();
+    timer.shared.thread.begun();
     (timer, Hands::new(0))
 }
 

@@ -20,7 +20,7 @@ fn timer() -> Arc<Timer<Linux>> {
 
 /// Context switches of the timer's thread so far.
 fn switches(timer: &Timer<Linux>) -> u64 {
-    let thread = timer.shared.thread.lock().expect("it was started");
+    let thread = timer.shared.thread.thread().expect("it was started");
     let path = format!("/proc/self/task/{}/status", Linux::thread_id(thread));
     let status = std::fs::read_to_string(path).expect("it is alive");
     let lines = status.lines().filter(|line| line.contains("ctxt_switches"));
@@ -96,7 +96,7 @@ fn the_thread_has_time_for_deadlines_where_many_queues_end() {
     let last = Owner::new(&timer);
     last.arm_in(Duration::ZERO);
     last.wait(1);
-    let thread = timer.shared.thread.lock().expect("it was started");
+    let thread = timer.shared.thread.thread().expect("it was started");
     let cpu = || Linux::cpu_time(thread).expect("it is alive");
     let (begin, used) = (Linux::now(), cpu());
     while Linux::now() - begin < 300 * MILLISECOND {
@@ -189,7 +189,7 @@ fn a_far_deadline_makes_no_wake_ups() {
     let mut before = 0;
     loop {
         Linux::sleep(100 * MILLISECOND);
-        let started = timer.shared.thread.lock().is_some();
+        let started = timer.shared.thread.thread().is_some();
         let now = if started { switches(&timer) } else { 0 };
         if now != 0 && now == before {
             break;
@@ -236,7 +236,7 @@ fn a_million_armed_timers() {
         Linux::sleep(MILLISECOND);
     }
     let expired = Linux::now();
-    let used = Linux::cpu_time(timer.shared.thread.lock().expect("it runs")).expect("alive");
+    let used = Linux::cpu_time(timer.shared.thread.thread().expect("it runs")).expect("alive");
     let disarming = Linux::now();
     let rest: Vec<_> = owners.iter().skip(1).step_by(2).collect();
     assert!(rest.iter().all(|owner| owner.expired() == 0), "they are to come in a minute");

@@ -225,7 +225,7 @@ fn a_time_out_for_each_request_holds_little_memory() {
                 most = most.max(owners.len());
             }
             if round == ROUNDS - 1 {
-                let thread = timer.shared.thread.lock().expect("it was started");
+                let thread = timer.shared.thread.thread().expect("it was started");
                 used = Sim::cpu_time(thread).expect("alive");
             }
         }
@@ -269,7 +269,7 @@ fn the_thread_is_as_favoured_as_the_most_favoured_that_use_it() {
         timer.serve(&nice(5));
         owner.arm_in(Duration::ZERO);
         owner.wait(1);
-        let thread = timer.shared.thread.lock().expect("it runs");
+        let thread = timer.shared.thread.thread().expect("it runs");
         let has = || {
             Sim::sleep(Duration::from_millis(1));
             Sim::scheduling(thread).expect("alive")

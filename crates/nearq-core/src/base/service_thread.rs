@@ -1,0 +1,247 @@
+//! A thread of the runtime's own that is started on first use: the monitor's and the timer's. How it is started, refused, tried again,
+//! ended, and forgotten in the child of a fork; what it does is its owner's.
+//!
+//! # The words
+//! | `state` | meaning | who takes it away |
+//! |---|---|---|
+//! | `NOT_STARTED` | there is none | a thread that needs it: to `STARTING`; the thread that ends the runtime: to `ENDED` |
+//! | `STARTING` | the thread that made this step tries to start it | that thread: to `STARTED`, or back |
+//! | `STARTED` | it is there, or has been | nobody |
+//! | `ENDED` | there is none, and there will be none | nobody |
+//!
+//! * **The end.** The thread that ends the runtime writes `stopped`, then reads `alive` and `state` ([`stop`](ServiceThread::stop)). A thread
+//!   that starts it writes `alive`, then reads `stopped`; and where it has failed, `state`, then `stopped`. All `SeqCst`: one of the two sees the
+//!   other. So either the thread is started and ends by itself, or exactly one of the two takes `state` to `ENDED`, and is told to do what the
+//!   thread would have done at its end.
+//! * **A need that comes while a start fails.** The thread that has it writes it down, then reads `state`; a start that has failed writes
+//!   `state`, and its caller then looks for needs. Both `SeqCst` again.
+//!
+//! # Where the system refuses it
+//! A thread that needs it tries for a while, some 80 ms. After that has failed once, each start is a single try, so that the threads that come
+//! after need not wait each time.
+
+use core::time::Duration;
+
+use nearq_lock::Mutex;
+use nearq_platform::{Atomic, Instant, Ordering, Parker, Platform, Refused};
+
+use crate::base::forked;
+
+/// How often a start is tried before it is left to the next need.
+const TRIES: u32 = 14;
+/// The first of the pauses between them; each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_micros(10);
+
+const NOT_STARTED: u32 = 0;
+const STARTING: u32 = 1;
+const STARTED: u32 = 2;
+const ENDED: u32 = 3;
+
+/// What came of a start.
+#[derive(Debug)]
+#[must_use = "the caller may have to do what the thread would have done"]
+pub(crate) enum Start {
+    /// It is there, or another thread sees to it.
+    Done,
+    /// The system refuses it. The caller looks once more for what needs it.
+    Refused(Refused),
+    /// The runtime ends, and there will be no thread: the caller does what that would have done at its end.
+    Ended,
+}
+
+/// See the head of the file.
+pub(crate) struct ServiceThread<P: Platform> {
+    parker: Parker<P>,
+    state: P::AtomicU32,
+    stopped: P::AtomicU32,
+    /// Whether it is there, or about to be started.
+    alive: P::AtomicU32,
+    /// Whether it could not be started last time.
+    refused: P::AtomicU32,
+    handle: Mutex<Option<P::JoinHandle>, P>,
+    thread: Mutex<Option<P::Thread>, P>,
+}
+
+impl<P: Platform> ServiceThread<P> {
+    pub(crate) fn new() -> Self {
+        ServiceThread {
+            parker: Parker::new(),
+            state: P::AtomicU32::new(NOT_STARTED),
+            stopped: P::AtomicU32::new(0),
+            alive: P::AtomicU32::new(0),
+            refused: P::AtomicU32::new(0),
+            handle: Mutex::new_in(None),
+            thread: Mutex::new_in(None),
+        }
+    }
+
+    // ---- threads that need it ------------------------------------------------------------------------------
+
+    /// Whether it has yet to be started, at a glance.
+    #[inline]
+    pub(crate) fn is_missing(&self) -> bool {
+        // Relaxed: `start` asks again.
+        self.state.load(Ordering::Relaxed) == NOT_STARTED
+    }
+
+    /// Has it started by `spawn`, if nobody has. May wait, for the system and for locks.
+    #[cold]
+    pub(crate) fn start(&self, mut spawn: impl FnMut() -> Result<P::JoinHandle, Refused>) -> Start {
+        P::model_fence();
+        // SeqCst: see "A need that comes while a start fails".
+        if self.state.load(Ordering::SeqCst) != NOT_STARTED || !self.step(NOT_STARTED, STARTING) {
+            return Start::Done;
+        }
+        // Relaxed: only the number of tries depends on it.
+        let mut left = if self.refused.load(Ordering::Relaxed) == 0 { TRIES } else { 1 };
+        let mut pause = FIRST_PAUSE;
+        let refusal = loop {
+            // SeqCst: see "The end".
+            self.alive.store(1, Ordering::SeqCst);
+            if self.is_stopped() {
+                break None;
+            }
+            match spawn() {
+                Ok(handle) => {
+                    *self.handle.lock() = Some(handle);
+                    self.refused.store(0, Ordering::Relaxed);
+                    self.state.store(STARTED, Ordering::Release);
+                    return Start::Done;
+                }
+                Err(error) => {
+                    left -= 1;
+                    if left == 0 || self.is_stopped() {
+                        break Some(error);
+                    }
+                }
+            }
+            P::sleep(pause);
+            pause *= 2;
+        };
+        self.alive.store(0, Ordering::SeqCst);
+        self.state.store(NOT_STARTED, Ordering::SeqCst);
+        match refusal {
+            Some(refusal) if !self.is_stopped() => Start::Refused(refusal),
+            // It was stopped.
+            _ if self.step(NOT_STARTED, ENDED) => Start::Ended,
+            _ => Start::Done,
+        }
+    }
+
+    /// Has it started now, for a caller that will need it where none can be. What the system refuses is the caller's error, and nobody else
+    /// is told of it.
+    pub(crate) fn reserve(
+        &self,
+        mut spawn: impl FnMut() -> Result<P::JoinHandle, Refused>,
+    ) -> Start {
+        loop {
+            let start = self.start(&mut spawn);
+            // Acquire: what the thread that tried has done. It may be about to fail.
+            let undecided = self.state.load(Ordering::Acquire) <= STARTING && !self.is_stopped();
+            if !matches!(start, Start::Done) || !undecided {
+                return start;
+            }
+            P::sleep(FIRST_PAUSE);
+        }
+    }
+
+    /// The next start is a single try: for a thread that must not sleep for it.
+    pub(crate) fn try_once(&self) {
+        self.refused.store(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the system refuses it. True the first time since it was there, or since the fork: the user is told.
+    pub(crate) fn is_refused_anew(&self) -> bool {
+        self.refused.swap(1, Ordering::Relaxed) == 0
+    }
+
+    /// Whether the system has refused it, and it is not there yet.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) != 0
+    }
+
+    /// Wakes it, if it is there; if it does not sleep, its next sleep ends at once.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        self.parker.unpark();
+    }
+
+    // ---- the thread itself ---------------------------------------------------------------------------------
+
+    /// The thread, which is the caller, begins.
+    pub(crate) fn begun(&self) {
+        *self.thread.lock() = Some(P::current_thread());
+    }
+
+    /// Sleeps until it is woken, or that time has come.
+    pub(crate) fn sleep(&self, until: Option<Instant>) {
+        self.parker.park(until);
+    }
+
+    /// Whether it is to end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        P::model_fence();
+        self.stopped.load(Ordering::SeqCst) != 0
+    }
+
+    /// The thread ends, and there will be no other one.
+    pub(crate) fn ended(&self) {
+        self.alive.store(0, Ordering::SeqCst);
+    }
+
+    // ---- the end -------------------------------------------------------------------------------------------
+
+    /// Has it end. [`Start::Ended`]: there was none and will be none, so the caller does what it would have done.
+    pub(crate) fn stop(&self) -> Start {
+        self.stopped.store(1, Ordering::SeqCst);
+        P::model_fence();
+        self.parker.unpark();
+        if self.step(NOT_STARTED, ENDED) { Start::Ended } else { Start::Done }
+    }
+
+    /// Whether it is there, or about to be started.
+    pub(crate) fn is_alive(&self) -> bool {
+        P::model_fence();
+        self.alive.load(Ordering::SeqCst) != 0
+    }
+
+    /// Waits for its end.
+    pub(crate) fn join(&self) {
+        let handle = self.handle.lock().take();
+        if let Some(handle) = handle {
+            P::join(handle);
+        }
+    }
+
+    /// The thread, once it has begun.
+    pub(crate) fn thread(&self) -> Option<P::Thread> {
+        *self.thread.lock()
+    }
+
+    /// Not started: the thread is the parent's. One that was stopped stays so; true then. In the child of a fork.
+    pub(crate) fn after_fork_in_child(&self) -> bool {
+        let stopped = self.stopped.load(Ordering::Relaxed) != 0;
+        forked::set(&self.state, if stopped { ENDED } else { NOT_STARTED });
+        forked::set(&self.alive, 0);
+        forked::set(&self.refused, 0);
+        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
+        unsafe { self.handle.renew(None) };
+        // SAFETY: the same holds for the other lock.
+        unsafe { self.thread.renew(None) };
+        stopped
+    }
+
+    fn step(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// As if the thread were there, and not stopped: a test does by hand what that would do.
+    #[cfg(test)]
+    pub(crate) fn do_without(&self) {
+        self.stopped.store(0, Ordering::SeqCst);
+        self.state.store(STARTED, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests;

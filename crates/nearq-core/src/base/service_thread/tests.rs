@@ -1,0 +1,143 @@
+//! Start and end of a service thread, and a need that comes while a start fails, through every interleaving.
+
+use std::sync::Arc;
+
+use nearq_model::Loom;
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, Refused, ThreadSpec};
+
+use super::{ServiceThread, Start};
+use crate::item::tests::{model, spawn};
+
+type Word = <Loom as Platform>::AtomicU32;
+
+fn refuse() -> Result<<Loom as Platform>::JoinHandle, Refused> {
+    Err(Refused::new("a thread", 11, "wait"))
+}
+
+/// What stands for the work that is left at the end: it is done once, by the thread or by whoever is told to.
+struct Service {
+    thread: ServiceThread<Loom>,
+    ends: Word,
+    spawned: Word,
+}
+
+impl Service {
+    fn new() -> Arc<Self> {
+        let thread = ServiceThread::new();
+        // One try, so that the model stays small.
+        thread.try_once();
+        Arc::new(Service { thread, ends: Word::new(0), spawned: Word::new(0) })
+    }
+
+    fn end(&self) {
+        self.ends.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn start(self: &Arc<Self>, refused: bool) {
+        let start = self.thread.start(|| {
+            self.spawned.fetch_add(1, Ordering::SeqCst);
+            let service = Arc::clone(self);
+            let main = move || {
+                service.thread.begun();
+                while !service.thread.is_stopped() {
+                    service.thread.sleep(None);
+                }
+                service.end();
+                service.thread.ended();
+            };
+            if refused { refuse() } else { Loom::spawn(ThreadSpec::default(), main) }
+        });
+        if matches!(start, Start::Ended) {
+            self.end();
+        }
+    }
+
+    fn stop(&self) {
+        if matches!(self.thread.stop(), Start::Ended) {
+            self.end();
+        }
+    }
+}
+
+fn ends_once(refused: bool) {
+    model(3, move || {
+        let service = Service::new();
+        let other = {
+            let service = Arc::clone(&service);
+            spawn(move || service.stop())
+        };
+        service.start(refused);
+        Loom::join(other);
+        service.thread.join();
+        assert_eq!(service.ends.load(Ordering::SeqCst), 1);
+        assert!(!service.thread.is_alive());
+        // Too late: nothing is started any more.
+        service.start(refused);
+        assert_eq!(service.ends.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn its_end_comes_once_while_it_is_started() {
+    ends_once(false);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn its_end_comes_once_while_it_is_refused() {
+    ends_once(true);
+}
+
+/// The runtime ends once no service thread is alive: none is started after that.
+#[test]
+#[cfg(not(miri))]
+fn none_is_started_after_a_stop_that_finds_none_alive() {
+    model(3, || {
+        let service = Service::new();
+        let found = Arc::new(Word::new(u32::MAX));
+        let other = {
+            let (service, found) = (Arc::clone(&service), Arc::clone(&found));
+            spawn(move || {
+                service.stop();
+                if !service.thread.is_alive() {
+                    found.store(service.spawned.load(Ordering::SeqCst), Ordering::SeqCst);
+                }
+            })
+        };
+        service.start(false);
+        Loom::join(other);
+        service.thread.join();
+        let (found, spawned) =
+            (found.load(Ordering::SeqCst), service.spawned.load(Ordering::SeqCst));
+        assert!(found == u32::MAX || found == spawned, "one is started after that");
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_need_that_comes_while_a_start_fails_is_seen() {
+    model(3, || {
+        let thread = Arc::new(ServiceThread::<Loom>::new());
+        thread.try_once();
+        let needs = Arc::new([Word::new(0), Word::new(0)]);
+        let seen = Arc::new([Word::new(0), Word::new(0)]);
+        let need = |own: usize| {
+            let (thread, needs, seen) =
+                (Arc::clone(&thread), Arc::clone(&needs), Arc::clone(&seen));
+            move || {
+                needs[own].store(1, Ordering::SeqCst);
+                if let Start::Refused(_) = thread.start(refuse) {
+                    Loom::fence(Ordering::SeqCst);
+                    for (need, seen) in needs.iter().zip(seen.iter()) {
+                        seen.fetch_add(need.load(Ordering::SeqCst), Ordering::SeqCst);
+                    }
+                }
+            }
+        };
+        let other = spawn(need(1));
+        need(0)();
+        Loom::join(other);
+        assert!(seen.iter().all(|seen| seen.load(Ordering::SeqCst) > 0), "a need is forgotten");
+    });
+}
