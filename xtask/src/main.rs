@@ -32,7 +32,8 @@ usage: cargo xtask CHECK
   listing    the public interface is what .ci/interface records, item by item; with --write, it is written there (needs the nightly
              toolchain, and `cargo run -p xtask --features listing -- listing`)
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
-  orderings  the models find it where a file's SeqCst orderings are weakened, or .ci/orderings says why not; FILE...: only these";
+  orderings  the models find it where a file's SeqCst orderings are weakened, or .ci/orderings says why not; FILE...: only these
+  variants   the fault soak fails with each variant of the runtime in .ci/variants";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "listing")]
         ["listing", "--write"] => listing::check(true),
         ["mistakes", names @ ..] => mistakes::check(names),
+        ["variants"] => mistakes::check_variants(),
         ["orderings", files @ ..] => orderings::check(files),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -4,11 +4,14 @@
 //! directory. A mistake that the tests do not find fails the check, and so does one that cannot be planted any more or does not
 //! compile: then the list is to be brought up to date. Without the mistake the same tests must pass in that copy, or their failure says
 //! nothing.
+//!
+//! `.ci/variants` has mistakes of another kind: all are planted at once, each behind a question whether the program is that variant, and a
+//! test asks the fault soak to find them one by one.
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::metadata::cargo;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -42,10 +45,8 @@ pub(crate) struct Mistake {
 
 /// Plants each mistake, or those whose names are given.
 pub(crate) fn check(names: &[&str]) -> Result<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let list = root.join(".ci/mistakes");
-    let text = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
-    let all = parse(&text)?;
+    let root = root();
+    let all = read(&root, ".ci/mistakes")?;
     if let Some(name) = names.iter().find(|name| all.iter().all(|mistake| mistake.name != **name)) {
         let known: Vec<&str> = all.iter().map(|mistake| mistake.name.as_str()).collect();
         return Err(format!("there is no mistake \"{name}\"; there are: {}", known.join(", ")));
@@ -75,6 +76,49 @@ pub(crate) fn check(names: &[&str]) -> Result<String, String> {
     }
 }
 
+/// Plants all variants at once, and runs the test that looks for each.
+pub(crate) fn check_variants() -> Result<String, String> {
+    let root = root();
+    let variants = read(&root, ".ci/variants")?;
+    let mut planted = BTreeMap::new();
+    for variant in &variants {
+        let file = PathBuf::from(&variant.file);
+        let text = match planted.remove(&file) {
+            Some(text) => text,
+            None => fs::read_to_string(root.join(&file))
+                .map_err(|error| format!("{}: {error}", variant.file))?,
+        };
+        planted.insert(file, plant(variant, &text)?);
+    }
+    let tests = variants.first().map(|variant| &variant.tests).ok_or("there are no variants")?;
+    let target = target(&root);
+    // What the variants depend on is built once, for them and for the runtime as it is.
+    let copy = Copy::made(&root, &target.join("variants"), target.clone(), &planted)?;
+    let status = copy.cargo_test(tests, PATIENCE).status().map_err(no_timeout)?;
+    if status.success() {
+        Ok("each variant was found".into())
+    } else {
+        Err(format!("variants that were not found, see above: cargo test ended with {status}"))
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from)
+}
+
+/// The mistakes of a list.
+fn read(root: &Path, list: &str) -> Result<Vec<Mistake>, String> {
+    parse(&fs::read_to_string(root.join(list)).map_err(|error| format!("{list}: {error}"))?)
+}
+
+fn no_timeout(error: io::Error) -> String {
+    format!("timeout cannot be run: {error}")
+}
+
 /// A copy of the checkout, as it is on the disk.
 pub(crate) struct Copy {
     root: PathBuf,
@@ -85,15 +129,23 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(crate) fn of(root: &Path) -> Result<Self, String> {
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-        let place = target.join("mistakes");
+        let place = target(root).join("mistakes");
+        Self::made(root, &place, place.join("target"), &BTreeMap::new())
+    }
+
+    /// A copy in `place` that is built in `target`, with other texts for some files.
+    fn made(
+        root: &Path,
+        place: &Path,
+        target: PathBuf,
+        planted: &BTreeMap<PathBuf, String>,
+    ) -> Result<Self, String> {
         let copy = place.join("checkout");
         fs::create_dir_all(&copy).map_err(|error| format!("{}: {error}", copy.display()))?;
         let copy = fs::canonicalize(&copy).map_err(|error| error.to_string())?;
-        make_same(root, &files(root)?, &copy)
+        make_same(root, &files(root)?, &copy, planted)
             .map_err(|error| format!("the checkout cannot be copied: {error}"))?;
-        Ok(Copy { root: copy, target: place.join("target"), sound: RefCell::default() })
+        Ok(Copy { root: copy, target, sound: RefCell::default() })
     }
 
     /// How the mistake was found, or why it was not.
@@ -145,17 +197,19 @@ impl Copy {
     }
 
     fn test(&self, tests: &[String], more: &[&str], patience: u64) -> Result<Output, String> {
-        let cargo = cargo();
-        Command::new("timeout")
+        self.cargo_test(tests, patience).args(more).output().map_err(no_timeout)
+    }
+
+    fn cargo_test(&self, tests: &[String], patience: u64) -> Command {
+        let mut command = Command::new("timeout");
+        command
             .arg(patience.to_string())
-            .arg(cargo.get_program())
+            .arg(cargo().get_program())
             .args(["test", "--locked"])
             .args(tests)
-            .args(more)
             .current_dir(&self.root)
-            .env("CARGO_TARGET_DIR", &self.target)
-            .output()
-            .map_err(|error| format!("timeout cannot be run: {error}"))
+            .env("CARGO_TARGET_DIR", &self.target);
+        command
     }
 }
 
@@ -172,19 +226,31 @@ fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     Ok(names.filter(|name| root.join(name).is_file()).map(Path::to_owned).collect())
 }
 
-/// Makes `copy` hold these files of `root` and nothing else. A file that is the same is not written, so that nothing is compiled again
-/// for it.
-fn make_same(root: &Path, files: &BTreeSet<PathBuf>, copy: &Path) -> Result<(), String> {
+/// Makes `copy` hold these files of `root` and nothing else, some of them with another text. A file that is the same is not written, so that
+/// nothing is compiled again for it.
+fn make_same(
+    root: &Path,
+    files: &BTreeSet<PathBuf>,
+    copy: &Path,
+    planted: &BTreeMap<PathBuf, String>,
+) -> Result<(), String> {
     remove_others(copy, Path::new(""), files)?;
     for file in files {
         let (from, to) = (root.join(file), copy.join(file));
         let failed = |error: io::Error| format!("{}: {error}", to.display());
-        let new = fs::read(&from).map_err(|error| format!("{}: {error}", from.display()))?;
+        let new = match planted.get(file) {
+            Some(text) => text.clone().into_bytes(),
+            None => fs::read(&from).map_err(|error| format!("{}: {error}", from.display()))?,
+        };
         if fs::read(&to).is_ok_and(|old| old == new) {
             continue;
         }
         fs::create_dir_all(to.parent().unwrap_or(copy)).map_err(failed)?;
+        // With the permissions of the original.
         fs::copy(&from, &to).map_err(failed)?;
+        if planted.contains_key(file) {
+            fs::write(&to, new).map_err(failed)?;
+        }
     }
     Ok(())
 }
@@ -320,32 +386,33 @@ mod tests {
         let written = |name: &str| fs::metadata(copy.join(name)).and_then(|it| it.modified()).ok();
         let before = written("same");
         let files = ["a/b/new", "a/changed", "same"].map(PathBuf::from);
-        let made = make_same(&root, &BTreeSet::from(files.clone()), &copy);
+        let planted = BTreeMap::from([(PathBuf::from("a/changed"), "planted".to_owned())]);
+        let made = make_same(&root, &BTreeSet::from(files.clone()), &copy, &planted);
         let after = written("same");
         let texts = files.map(|file| fs::read_to_string(copy.join(file)).unwrap_or_default());
         let left = copy.join("a/gone").exists() || copy.join("gone").exists();
         let missing = BTreeSet::from([PathBuf::from("nothing")]);
-        let refused = make_same(&root, &missing, &copy);
+        let refused = make_same(&root, &missing, &copy, &BTreeMap::new());
         fs::remove_dir_all(&place).expect("made above");
         assert_eq!(made, Ok(()));
-        assert_eq!(texts, ["new", "after", "same"]);
+        assert_eq!(texts, ["new", "planted", "same"]);
         assert!(!left, "what has been deleted stays in the copy");
         assert!(refused.is_err_and(|why| why.contains("nothing")), "an error is seen");
         assert_eq!(before, after, "what is the same is not written");
     }
 
-    /// Each mistake of the project's own list can be planted in the sources as they are.
+    /// Each mistake of the project's own lists can be planted in the sources as they are.
     #[test]
-    fn the_list_fits_the_sources() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let text = fs::read_to_string(root.join(".ci/mistakes")).expect("it is there");
-        let mistakes = parse(&text).expect("well formed");
-        assert!(mistakes.len() >= 20);
-        for mistake in mistakes {
-            let source = fs::read_to_string(root.join(&mistake.file)).expect(&mistake.file);
-            let planted =
-                plant(&mistake, &source).unwrap_or_else(|why| panic!("{}: {why}", mistake.name));
-            assert_ne!(planted, source, "{}", mistake.name);
+    fn the_lists_fit_the_sources() {
+        for (list, least) in [(".ci/mistakes", 20), (".ci/variants", 6)] {
+            let mistakes = read(&root(), list).expect("well formed");
+            assert!(mistakes.len() >= least);
+            for mistake in mistakes {
+                let source = fs::read_to_string(root().join(&mistake.file)).expect(&mistake.file);
+                let planted = plant(&mistake, &source)
+                    .unwrap_or_else(|why| panic!("{}: {why}", mistake.name));
+                assert_ne!(planted, source, "{}", mistake.name);
+            }
         }
     }
 }

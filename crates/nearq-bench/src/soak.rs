@@ -72,7 +72,7 @@ impl Soak {
             )));
         }
         let options =
-            ManyOptions { seeds: self.seeds, from: self.from, until_failure: false, broken: None };
+            ManyOptions { seeds: self.seeds, from: self.from, until_failure: false, variant: None };
         let summary = run_many(&options, &Progress::stderr());
         for verdict in &summary.failures {
             print(&format!("{verdict}\n  to see how: {}\n", replay(verdict)))?;

@@ -6,11 +6,10 @@
 //! | `service_thread` | a thread of the runtime's own: started, refused, tried again, ended |
 //! | `executing`, `ending`, `outcome` | what the current thread executes; ends that are put off; panics |
 //! | `kept`, `near`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, taken up again by its address |
-//! | `forked`, `pause`, `broken`, `error` | single words in the child of a fork; waiting for the holder of a word; what the fault soak must find; errors |
+//! | `forked`, `pause`, `error` | single words in the child of a fork; waiting for the holder of a word; errors |
 //!
 //! Its own: the words of an event and of a gate, and the list of what is put off, which is on a thread's stack.
 
-pub(crate) mod broken;
 pub(crate) mod ending;
 pub(crate) mod error;
 pub(crate) mod event;

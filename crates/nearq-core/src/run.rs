@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 use nearq_platform::{Instant, PAUSE, Platform};
 
-use crate::base::broken::Broken;
 use crate::home::{Wanted, WorkerMemory};
 use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
@@ -498,9 +497,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         if had_place {
             self.pool.level.release();
         }
-        if self.inner.services.broken.is(Broken::LostWakeUp) {
-            // The look that is left out.
-        } else if self.pool.has_work() {
+        if self.pool.has_work() {
             self.pool.call_worker();
         } else if had_place && self.yields.is_none() && self.pool.siblings_need_help() {
             // Who got no place need not call another one that would get none.

@@ -1,6 +1,6 @@
-//! The fault soak finds what it is for: with each deliberately broken variant of the runtime it fails, and soon.
+//! The fault soak finds what it is for: with each planted variant of the runtime (`.ci/variants`) it fails, and soon.
 //!
-//! `cargo test -p nearq-experiments --features broken --test soak_finds`
+//! `cargo xtask variants` runs it, in the copy of the checkout in which the variants are planted.
 
 use nearq_experiments::soak::{ManyOptions, SeedOptions, run_many, run_seed};
 use nearq_report::Progress;
@@ -17,20 +17,20 @@ const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not 
 const MOST_SEEDS: u64 = 10_000;
 
 /// A variant fails within [`MOST_SEEDS`], by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
-fn is_found(broken: &str, texts: &[&str]) {
+fn is_found(variant: &str, texts: &[&str]) {
     let options = ManyOptions {
         seeds: MOST_SEEDS,
         from: 0,
         until_failure: true,
-        broken: Some(broken.to_owned()),
+        variant: Some(variant.to_owned()),
     };
     let summary = run_many(&options, &Progress::hidden());
     let verdict = summary.failures.first();
-    let verdict = verdict.unwrap_or_else(|| panic!("{broken} was not found: {summary}"));
-    println!("{broken}: found after {} seeds, {verdict}", summary.seeds);
+    let verdict = verdict.unwrap_or_else(|| panic!("{variant} was not found: {summary}"));
+    println!("{variant}: found after {} seeds, {verdict}", summary.seeds);
     let named = verdict.violations.iter().any(|line| texts.iter().any(|text| line.contains(text)));
-    assert!(named, "{broken} was found by something else: {verdict}");
-    let again = SeedOptions { broken: options.broken, ..SeedOptions::default() };
+    assert!(named, "{variant} was found by something else: {verdict}");
+    let again = SeedOptions { variant: options.variant, ..SeedOptions::default() };
     assert_eq!(run_seed(verdict.seed(), &again).violations, verdict.violations, "it fails again");
     let whole = run_seed(verdict.seed(), &SeedOptions::default());
     assert!(whole.passed(), "the runtime as it is keeps its promises there: {whole}");

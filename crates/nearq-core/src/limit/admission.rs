@@ -58,7 +58,6 @@ mod retired;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::base::broken::Broken;
 use crate::base::forked;
 use crate::base::pad::Padded;
 use crate::item::Spot;
@@ -425,9 +424,6 @@ impl<P: Platform> Admission<P> {
         item.set_target(link.account(), spot);
         self.line().unwrap_or(link).inactive.push(item);
         self.close();
-        if link.pool.services().broken.is(Broken::AdmissionLeak) {
-            return Ok(());
-        }
         if self.admitted.load(Ordering::SeqCst) < self.allowed() {
             self.kick();
         }

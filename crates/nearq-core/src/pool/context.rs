@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use nearq_platform::{Instant, Platform};
 
-use crate::base::broken::Broken;
 use crate::base::event::Event;
 use crate::base::executing::Executing;
 use crate::home::{Home, Inside};
@@ -221,13 +220,6 @@ pub(crate) fn is_polling<P: Platform>() -> bool {
 /// Whether the caller is a worker that executes an item right now.
 pub(crate) fn is_in_item<P: Platform>() -> bool {
     with_current::<P, _>(|context| !context.account.get().is_null()).unwrap_or(false)
-}
-
-/// Whether this is broken in the runtime of the worker that calls.
-#[inline(always)]
-pub(crate) fn is_broken<P: Platform>(what: Broken) -> bool {
-    cfg!(feature = "broken")
-        && with_current::<P, _>(|context| context.services.broken.is(what)).unwrap_or(false)
 }
 
 /// The home of the item in which the caller is, if it is a worker of that runtime.

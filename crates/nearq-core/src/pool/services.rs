@@ -9,7 +9,6 @@ use nearq_platform::{Atomic, Platform};
 use super::Pool;
 use super::alarm::Alarm;
 use super::hardship::Denied;
-use crate::base::broken::Variant;
 use crate::base::event::Event;
 use crate::home::Homes;
 use crate::pool::table::Table;
@@ -22,7 +21,6 @@ pub(crate) struct Services<P: Platform> {
     /// Wakes the monitor.
     pub(crate) alarm: Alarm<P>,
     pub(crate) homes: Arc<Homes<P>>,
-    pub(crate) broken: Variant,
     /// Whether there was ever a pool that no queue used.
     pub(crate) has_unused: P::AtomicU32,
     /// In the child of a fork: rescuers are to be started anew.
@@ -57,17 +55,11 @@ pub(crate) trait Host<P: Platform>: Send + Sync {
 
 impl<P: Platform> Services<P> {
     /// Services of that runtime, which they are a part of.
-    pub(crate) fn new(
-        host: *const dyn Host<P>,
-        alarm: Alarm<P>,
-        homes: Arc<Homes<P>>,
-        broken: Variant,
-    ) -> Self {
+    pub(crate) fn new(host: *const dyn Host<P>, alarm: Alarm<P>, homes: Arc<Homes<P>>) -> Self {
         Services {
             table: Table::new(),
             alarm,
             homes,
-            broken,
             has_unused: P::AtomicU32::new(0),
             rescuers_missing: P::AtomicU32::new(0),
             departures: Event::new(),

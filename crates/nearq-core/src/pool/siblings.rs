@@ -3,7 +3,6 @@
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Pool;
-use crate::base::broken::Broken;
 use crate::layout::attributes::PoolKey;
 use crate::pool::worker::Worker;
 
@@ -24,9 +23,9 @@ impl<P: Platform> Pool<P> {
 
     /// Whether workers of `other` may run items of this pool.
     pub(crate) fn may_be_helped_by(&self, other: &PoolKey) -> bool {
-        let helping = self.key.helping && other.helping && self.key.allowed == other.allowed;
-        let leaks = self.services().broken.is(Broken::StrictLeak);
-        (helping || leaks && self.key.strict && other.strict)
+        self.key.helping
+            && other.helping
+            && self.key.allowed == other.allowed
             && self.key.priority == other.priority
             && self.key.pod != other.pod
             && !self.key.pod.intersects(&other.pod)

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{Queue, Way};
-use crate::base::broken::Broken;
 use crate::base::error::Error;
 use crate::item::owned::ItemRef;
 use crate::item::{Item, PENDING};
@@ -49,8 +48,7 @@ impl<P: Platform> Queue<P> {
         }
         // The timer is about to drop what it has.
         let shut = self.inner().is_shut();
-        let early = self.inner().services.broken.is(Broken::EarlyTimer);
-        let deadline = P::now() + if early { delay / 2 } else { delay };
+        let deadline = P::now() + delay;
         let held = item.lock();
         let armed = !shut && crate::queue::delay::arm(&held, self, cpu, deadline);
         held.unlock();

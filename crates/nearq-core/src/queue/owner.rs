@@ -5,7 +5,6 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 
 use super::Queue;
-use crate::base::broken::Broken;
 use crate::base::event::Notification;
 use crate::item::Item;
 use crate::item::account::{AccountRef, Leftover, Owner};
@@ -56,7 +55,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
                 self.inner().services.alarm.ask_to_tidy();
             }
             link.unhold();
-        } else if !self.inner().services.broken.is(Broken::CancelLeak) {
+        } else {
             link.count_cancelled();
         }
         if admission.needs_attention() {

@@ -10,7 +10,6 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use nearq_topology::{CpuSet, Scope, Topology};
 
 use super::Queue;
-use crate::base::broken::Variant;
 use crate::base::error::Error;
 use crate::home::Homes;
 use crate::layout::attributes::Surroundings;
@@ -81,7 +80,7 @@ impl<P: Platform> Drop for Runtime<P> {
 
 impl<P: Platform> Runtime<P> {
     /// A runtime without threads, on a machine as described.
-    pub(crate) fn start(surroundings: Surroundings, beginning: Beginning, broken: Variant) -> Self {
+    pub(crate) fn start(surroundings: Surroundings, beginning: Beginning) -> Self {
         let inner = Arc::new_cyclic(|own: &Weak<Inner<P>>| {
             // What the runtime is made of asks it by these. It is not there before the closure has returned: nobody asks until then.
             let host: *const Inner<P> = own.as_ptr();
@@ -93,7 +92,7 @@ impl<P: Platform> Runtime<P> {
             );
             homes.set_choice(beginning.home_choice);
             homes.set_inherits(beginning.inherits_homes);
-            let services = Services::new(host, Alarm::new(host), Arc::new(homes), broken);
+            let services = Services::new(host, Alarm::new(host), Arc::new(homes));
             let timer = Timer::new(Some(Weak::<Inner<P>>::clone(own)));
             Core::new(surroundings, beginning, services, timer)
         });

@@ -5,7 +5,6 @@ use core::time::Duration;
 use nearq_platform::Platform;
 
 use super::Runner;
-use crate::base::broken::Broken;
 
 /// Looks at the inbox before others may run: some 2 us.
 const LOOKS: u32 = 64;
@@ -26,7 +25,7 @@ impl<P: Platform> Runner<'_, P> {
     pub(super) fn find(&self) -> bool {
         self.pool.take(self.worker, self.limit) != 0
             || self.pool.take_back(self.worker) != 0
-            || ((self.pool.key.helping || self.inner.services.broken.is(Broken::StrictLeak))
+            || (self.pool.key.helping
                 && self.pool.take_from_siblings(self.worker, HELP.min(self.limit)) != 0)
     }
 

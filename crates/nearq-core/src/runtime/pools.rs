@@ -11,7 +11,6 @@ use nearq_platform::{AtomicInt, Ordering, Platform};
 use nearq_topology::CpuSet;
 
 use super::{Core, KnownQueue};
-use crate::base::broken::Broken;
 use crate::layout::attributes::PoolKey;
 use crate::layout::priority::Priority;
 use crate::pool::Pool;
@@ -107,8 +106,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             }
             let family = family_of(key);
             // One that does not help changes nothing for the others, of which there may be thousands.
-            let helps = key.helping || self.services.broken.is(Broken::StrictLeak);
-            if helps && !grown.iter().any(|(grown, _)| *grown == family) {
+            if key.helping && !grown.iter().any(|(grown, _)| *grown == family) {
                 let known = pools.families.get(&family).map_or(0, Vec::len);
                 grown.push((family, known));
             }

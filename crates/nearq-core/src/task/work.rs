@@ -5,7 +5,6 @@ use core::ptr::NonNull;
 
 use nearq_platform::{Linux, Platform, PlatformCell};
 
-use crate::base::broken::Broken;
 use crate::base::outcome::contain;
 use crate::home::Home;
 use crate::item::owned::ItemRef;
@@ -85,11 +84,6 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
         // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); RUNNING keeps it alive.
         let this = unsafe { item.cast::<Self>().as_ref() };
-        let early = crate::pool::context::is_broken::<P>(Broken::DoubleRun);
-        if early {
-            this.item.add_reference();
-            this.item.finish();
-        }
         // A handle for the function; not counted, because RUNNING keeps the item alive, and not dropped.
         let handle = ManuallyDrop::new(Work { item });
         let panicked = this.function.with_mut(|function| {
@@ -97,13 +91,6 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
             let function = unsafe { &mut *function };
             contain(|| function(&handle))
         });
-        if early {
-            if this.item.drop_reference() {
-                // SAFETY: nobody else has it any more.
-                unsafe { Item::free(item) };
-            }
-            return Executed { panicked, deferred: false };
-        }
         // SAFETY: RUNNING is ours.
         Executed { panicked, deferred: unsafe { Item::end(item) } }
     }

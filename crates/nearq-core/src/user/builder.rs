@@ -7,7 +7,6 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
 
-use crate::base::broken::Variant;
 use crate::base::error::Error;
 use crate::home::HomeChoice;
 use crate::layout::attributes::Surroundings;
@@ -228,7 +227,6 @@ impl<P: Platform> RuntimeBuilder<P> {
             affinity,
             mask: None,
         };
-        let broken = Variant::chosen::<P>()?;
         let mut beginning = self.beginning;
         beginning.stall_after = stall_after;
         if let Some(weights) = variables::home_weights::<P>(&beginning.weights) {
@@ -238,7 +236,7 @@ impl<P: Platform> RuntimeBuilder<P> {
         beginning.home_choice = home_choice.unwrap_or_default();
         let inherits_homes = self.inherits_homes.or_else(variables::inherits_homes::<P>);
         beginning.inherits_homes = inherits_homes.unwrap_or(true);
-        let runtime = Runtime::start(surroundings, beginning, broken);
+        let runtime = Runtime::start(surroundings, beginning);
         fork::follow(runtime.inner());
         Ok(runtime)
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::verdict::{SeedOptions, Verdict, run_seed};
 use crate::Progress;
 
-/// So many seeds the quick tests run. Most deliberately broken variants fail within a few; one takes more than these (`tests/soak_finds.rs`).
+/// So many seeds the quick tests run. Most planted variants fail within a few; one takes more than these (`tests/soak_finds.rs`).
 pub const QUICK_SEEDS: u64 = 500;
 
 /// Failing seeds that are kept; after that many no more are run.
@@ -26,8 +26,8 @@ pub struct ManyOptions {
     pub from: u64,
     /// Whether it ends with the first seed that fails.
     pub until_failure: bool,
-    /// The deliberately broken variant of the runtime to use, where it was compiled in.
-    pub broken: Option<String>,
+    /// The variant of the runtime to be, where variants are planted (`cargo xtask variants`).
+    pub variant: Option<String>,
 }
 
 /// What came of many seeds.
@@ -95,7 +95,7 @@ pub fn run_many(options: &ManyOptions, progress: &Progress) -> Summary {
     let (next, stop) = (AtomicU64::new(options.from), AtomicBool::new(false));
     let end = options.from.saturating_add(options.seeds);
     let summary = Mutex::new(Summary::default());
-    let seed_options = SeedOptions { broken: options.broken.clone(), ..SeedOptions::default() };
+    let seed_options = SeedOptions { variant: options.variant.clone(), ..SeedOptions::default() };
     progress.begin(usize::try_from(options.seeds).unwrap_or(usize::MAX));
     let work = || {
         while !stop.load(Ordering::Relaxed) {

@@ -21,8 +21,8 @@ const TIME_LIMIT: Duration = Duration::from_mins(5);
 pub struct SeedOptions {
     /// Whether the trace is kept.
     pub trace: bool,
-    /// The deliberately broken variant of the runtime to use, where it was compiled in.
-    pub broken: Option<String>,
+    /// The variant of the runtime to be, where variants are planted (`cargo xtask variants`).
+    pub variant: Option<String>,
 }
 
 /// What came of one seed.
@@ -96,8 +96,8 @@ pub(crate) fn run_plan(plan: Plan, options: &SeedOptions) -> Verdict {
         .faults(plan.faults)
         .time_limit(TIME_LIMIT)
         .trace(if options.trace { TraceLevel::Events } else { TraceLevel::Hash });
-    if let Some(broken) = &options.broken {
-        simulation = simulation.setting("NEARQ_BROKEN", broken);
+    if let Some(variant) = &options.variant {
+        simulation = simulation.setting("NEARQ_VARIANT", variant);
     }
     let (own_plan, own_ledger) = (plan.clone(), Arc::clone(&ledger));
     let outcome = simulation.run(move || program::main(&own_plan, &own_ledger));

@@ -21,7 +21,7 @@ fn every_promise_is_kept_whatever_goes_wrong() {
         seeds: seeds.unwrap_or(QUICK_SEEDS),
         from: from.unwrap_or(0),
         until_failure: false,
-        broken: None,
+        variant: None,
     };
     let summary = run_many(&options, &Progress::hidden());
     println!("{summary}");

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Linux, Ordering, Platform};
 use nearq_topology::{Limits, Scope, Topology};
 
-use crate::base::broken::Variant;
 use crate::item::tests::step;
 use crate::item::{Item, LOCKED};
 use crate::layout::attributes::{Attributes, Kind, Surroundings};
@@ -41,7 +40,7 @@ impl Bench {
         };
         let beginning =
             Beginning { thread_limit: 4096, inherits_homes: true, ..Beginning::default() };
-        let runtime = Runtime::<Linux>::start(surroundings, beginning, Variant::default());
+        let runtime = Runtime::<Linux>::start(surroundings, beginning);
         let inner = runtime.inner();
         inner.services.alarm.stop();
         inner.stopping.store(1, Ordering::SeqCst);
