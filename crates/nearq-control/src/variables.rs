@@ -109,10 +109,10 @@ pub const VARIABLES: &[Variable] = &[
         "Where the tree's table is, and what was done to the CPUs that a program inherits; without it programs are left alone",
     ),
     variable(
-        "NEARQ_BROKEN",
+        "NEARQ_VARIANT",
         Reader::Tests,
-        "the name of a mistake; src/broken.rs of nearq-core lists them",
-        "The runtime makes that mistake on purpose; with the feature `broken` only",
+        "the name of a variant; .ci/variants lists them",
+        "The runtime leaves out that step; only in the copy of the checkout in which `cargo xtask variants` plants them",
     ),
     variable(
         "NEARQ_FREEZE",
