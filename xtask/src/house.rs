@@ -10,7 +10,7 @@ use crate::{errors, examples, folders};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 21] = [
+const PLAN: [Room; 22] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
@@ -64,8 +64,20 @@ const PLAN: [Room; 21] = [
         &["nearq"],
     ),
     (
+        "nearq-soak",
+        &["nearq", "nearq-platform", "nearq-report", "nearq-sim", "nearq-topology"],
+        &[],
+    ),
+    (
         "nearq-bench",
-        &["nearq-command", "nearq-experiments", "nearq-processes", "nearq-report"],
+        &[
+            "nearq-command",
+            "nearq-experiments",
+            "nearq-processes",
+            "nearq-report",
+            "nearq-sim",
+            "nearq-soak",
+        ],
         &[],
     ),
     ("nearq-preload", &["nearq-control", "nearq-lock", "nearq-platform"], &["nearq-model"]),

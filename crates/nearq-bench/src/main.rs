@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Simulated runs are repeatable with it; everything else gets what the C library gives.
 #[global_allocator]
-static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
+static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 
 /// The experiments of nearq, on this machine and on simulated ones.
 #[derive(Debug, Parser)]

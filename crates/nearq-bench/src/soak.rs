@@ -3,8 +3,8 @@
 use clap::Args;
 use nearq_command::Failure;
 use nearq_command::output::print;
-use nearq_experiments::soak::{ManyOptions, SeedOptions, Verdict, run_many, run_seed};
 use nearq_report::Progress;
+use nearq_soak::{ManyOptions, SeedOptions, Verdict, run_many, run_seed};
 
 pub(crate) const EXAMPLES: &str = "\
 A seed stands for a machine, a program that queues, joins, changes and drops things in several threads, faults (threads

@@ -9,7 +9,6 @@
 // An `Error` says in one line what was wrong; a section for each function would repeat that it can be returned.
 #![allow(clippy::missing_errors_doc)]
 
-pub mod allocator;
 pub mod blocking;
 mod declared_memory;
 pub mod dispatch;
@@ -25,10 +24,8 @@ pub mod plots;
 mod redraw;
 pub mod scopes;
 pub mod sensitivity;
-pub mod soak;
 pub mod store;
 
-pub use allocator::Allocator;
 pub use blocking::{BlockingOptions, blocking};
 pub use declared_memory::DeclaredMemory;
 pub use dispatch::DispatchOptions;
@@ -47,4 +44,4 @@ use nearq_report::{Error, HERE, Machine, Progress};
 mod tests;
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;

@@ -1,6 +1,8 @@
 //! Simulated runs: one, whose outcome is its result or an error, and many side by side.
 
-use crate::{Error, Machine, Progress, allocator};
+use nearq_sim::switched;
+
+use crate::{Error, Machine, Progress};
 use nearq_sim::{Ending, Outcome};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
@@ -37,7 +39,7 @@ pub fn simulate<R: 'static>(
     let capacities = machine.topology().cpus().iter().filter_map(|cpu| cpu.capacity);
     let slowest = capacities.fold(FULL_CAPACITY, u32::min).max(1);
     let limit = limit.saturating_mul(FULL_CAPACITY.div_ceil(slowest));
-    let entered = allocator::enter();
+    let entered = switched::enter();
     let outcome = simulation.time_limit(limit).run(program);
     drop(entered);
     judged(outcome, machine.name(), seed)

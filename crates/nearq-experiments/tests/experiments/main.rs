@@ -3,8 +3,7 @@
 mod dispatch;
 mod machines;
 mod sensitivity;
-mod soak;
 
 /// As in the command: a simulated run is repeatable with it.
 #[global_allocator]
-static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
+static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;

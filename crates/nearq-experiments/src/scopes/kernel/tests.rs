@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::harness::simulate;
-use crate::{Machine, allocator};
+use nearq_sim::switched;
+
+use crate::Machine;
 use nearq_platform::AtomicInt as _;
 use nearq_sim::{Ending, Schedule, compute};
 use nearq_topology::Scope;
@@ -116,7 +118,7 @@ fn a_single_item_starts_in_its_pod_and_a_localised_one_near_its_issuer() {
 /// ran; and the hash of the run.
 fn storm(placement: Placement, seed: u64) -> (usize, usize, u64) {
     let simulation = Machine::named("l3:2 core:2").unwrap().simulation(seed).unwrap();
-    let entered = allocator::enter();
+    let entered = switched::enter();
     let outcome = simulation.schedule(Schedule::Random).time_limit(LIMIT).run(move || {
         // Two of nine items wait most of the time.
         let queue = queue(placement, 7);
@@ -165,7 +167,7 @@ fn storm(placement: Placement, seed: u64) -> (usize, usize, u64) {
 fn every_item_gets_its_worker_however_threads_interleave() {
     for seed in 0..60 {
         let simulation = Machine::named("l3:2 core:2").unwrap().simulation(seed).unwrap();
-        let entered = allocator::enter();
+        let entered = switched::enter();
         let outcome = simulation.schedule(Schedule::Random).time_limit(LIMIT).run(|| {
             let queue = queue(placement(Scope::Cache, true, false), MOST_ACTIVE);
             // Running now, and the most so far.

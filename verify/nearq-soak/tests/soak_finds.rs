@@ -2,11 +2,11 @@
 //!
 //! `cargo xtask variants` runs it, in the copy of the checkout in which the variants are planted.
 
-use nearq_experiments::soak::{ManyOptions, SeedOptions, run_many, run_seed};
 use nearq_report::Progress;
+use nearq_soak::{ManyOptions, SeedOptions, run_many, run_seed};
 
 #[global_allocator]
-static ALLOCATOR: nearq_experiments::Allocator = nearq_experiments::Allocator;
+static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 
 /// What a program that hangs is said to do: one of which a thread goes on by the clock is no deadlock.
 const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not end within"];

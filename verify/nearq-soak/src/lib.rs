@@ -4,6 +4,9 @@
 //! and `futures` carry it out; `ledger`, `limits` and `placement` are the model that it is checked against; `verdict` runs and
 //! judges one seed, `many` many of them. A seed fails the same way each time: `nearq sim soak --seed N --trace` shows how.
 
+// The soak itself is a Linux program; what it runs is simulated.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+
 mod dice;
 mod draw;
 mod futures;

@@ -1,8 +1,12 @@
 //! The fault soak of the runtime: random programs on simulated machines on which things go wrong. A seed that fails here fails
 //! in the same way each time it is run; the message says how to look at it.
 
-use nearq_experiments::soak::{ManyOptions, QUICK_SEEDS, SeedOptions, Summary, run_many, run_seed};
 use nearq_report::Progress;
+use nearq_soak::{ManyOptions, QUICK_SEEDS, SeedOptions, Summary, run_many, run_seed};
+
+/// As in the command: a simulated run is repeatable with it.
+#[global_allocator]
+static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 
 /// A seed fails: what to run, and what was wrong.
 fn say(summary: &Summary) -> String {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::verdict::{SeedOptions, Verdict, run_seed};
-use crate::Progress;
+use nearq_report::Progress;
 
 /// So many seeds the quick tests run. Most planted variants fail within a few; one takes more than these (`tests/soak_finds.rs`).
 pub const QUICK_SEEDS: u64 = 500;

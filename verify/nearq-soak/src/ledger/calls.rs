@@ -7,8 +7,8 @@
 use nearq_platform::Instant;
 
 use super::{Book, Call, Execution, Ledger, QueueBook, Unit, UnitBook, Waiting, Worker};
-use crate::soak::placement::Runner;
-use crate::soak::plan::Kind;
+use crate::placement::Runner;
+use crate::plan::Kind;
 
 impl Ledger {
     // ---- queueing ------------------------------------------------------------------------------------------

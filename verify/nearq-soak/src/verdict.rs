@@ -80,7 +80,7 @@ pub fn run_seed(seed: u64, options: &SeedOptions) -> Verdict {
 /// Runs a program.
 pub(crate) fn run_plan(plan: Plan, options: &SeedOptions) -> Verdict {
     // What the run allocates must not share lines by chance: then it is the same run in every process.
-    let _lines = crate::allocator::enter();
+    let _lines = nearq_sim::switched::enter();
     let topology = plan.topology();
     let limits = plan.allowance.limits(topology.possible());
     let ground = Ground {

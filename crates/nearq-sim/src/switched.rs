@@ -1,8 +1,8 @@
-//! The command's global allocator: the C library's, except that what a simulated run allocates lies on cache lines of
-//! its own.
+//! A global allocator for programs that simulate and measure the real machine: the C library's, except that what a simulated run
+//! allocates lies on cache lines of its own.
 //!
 //! The simulator takes lines from real addresses, so a simulated run is repeatable in another process only if no two
-//! objects share a line ([`nearq_sim::LineAligned`]). The comparisons with other pools on the real machine must not
+//! objects share a line ([`LineAligned`](crate::LineAligned)). The comparisons with other pools on the real machine must not
 //! pay for that. So the layout depends on what the calling thread does: between [`enter`] and the end of [`Entered`]
 //! it gets lines, else what it asked for. All memory comes from the C library's `malloc` and `posix_memalign` and goes
 //! back through `free`, which takes either, so it does not matter where memory is given back.
@@ -22,7 +22,7 @@ thread_local! {
 
 /// The allocator. A binary that runs simulations beside measurements of the real machine sets it as its global one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Allocator;
+pub struct Switched;
 
 /// While it lives, what this thread allocates lies on cache lines of its own.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ fn given(layout: Layout) -> Option<Layout> {
 // SAFETY: memory comes from `malloc`, `calloc` or `posix_memalign`, at least as large and as aligned as asked for, and
 // goes back through `free` or `realloc`, which accept what any of them gave, whatever layout it was given for. Nothing
 // here unwinds or allocates through itself: the thread-local is constant and has no destructor.
-unsafe impl GlobalAlloc for Allocator {
+unsafe impl GlobalAlloc for Switched {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(layout) = given(layout) else { return null_mut() };
@@ -126,19 +126,19 @@ mod tests {
         let least = if simulates { LINE.max(align) } else { align };
         // SAFETY: sizes are not zero, each block is used within its size and freed once.
         unsafe {
-            let block = Allocator.alloc_zeroed(layout(size, align));
+            let block = Switched.alloc_zeroed(layout(size, align));
             assert!(block.addr().is_multiple_of(least), "{block:?} for {size} at {align}");
             assert!((0..size).all(|at| block.add(at).read() == 0));
             block.write_bytes(7, size);
-            let grown = Allocator.realloc(block, layout(size, align), size * 3);
+            let grown = Switched.realloc(block, layout(size, align), size * 3);
             assert!(grown.addr().is_multiple_of(least));
             assert!((0..size).all(|at| grown.add(at).read() == 7));
             if leave {
                 drop(entered);
             }
-            let shrunk = Allocator.realloc(grown, layout(size * 3, align), size);
+            let shrunk = Switched.realloc(grown, layout(size * 3, align), size);
             assert!(shrunk.addr().is_multiple_of(align) && shrunk.read() == 7);
-            Allocator.dealloc(shrunk, layout(size, align));
+            Switched.dealloc(shrunk, layout(size, align));
         }
     }
 
@@ -159,7 +159,7 @@ mod tests {
         let lines: Vec<usize> = (0..50)
             .map(|_| {
                 // SAFETY: not of size zero; the test leaks it.
-                unsafe { Allocator.alloc(layout(8, 8)) }.addr() / LINE
+                unsafe { Switched.alloc(layout(8, 8)) }.addr() / LINE
             })
             .collect();
         drop(entered);
