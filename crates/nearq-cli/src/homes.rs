@@ -10,7 +10,7 @@ use clap::Args;
 use nearq_command::screen::{Side, columns, or_dash, plain, width};
 use nearq_home::Nodes;
 use nearq_platform::{Linux, Platform as _};
-use nearq_processes::survey::{self, Resident, Survey, Which, Why};
+use nearq_processes::survey::{self, Residence, Resident, Survey, Which};
 use nearq_processes::tree::{How, State};
 use serde_json::{Value, json};
 
@@ -101,11 +101,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-fn why(why: Why) -> String {
-    let (how, state) = match why {
-        Why::Home(how, state) => (how, state),
-        Why::Bound => return "bound".into(),
-        Why::Free => return "-".into(),
+fn why(residence: Residence) -> String {
+    let (how, state) = match residence {
+        Residence::Home(how, state) => (how, state),
+        Residence::Bound => return "bound".into(),
+        Residence::Free => return "-".into(),
     };
     let how = match how {
         How::Exec => "exec",
@@ -219,7 +219,7 @@ fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
         let of = |index: usize| or_dash(all.map(|all| bytes(all[index])));
         row.extend((0..nodes.len()).map(of));
     }
-    row.extend([why(resident.why), plain(&resident.command)]);
+    row.extend([why(resident.residence), plain(&resident.command)]);
     row
 }
 
@@ -250,7 +250,7 @@ fn value(nodes: &Nodes, survey: &Survey) -> Value {
                 "command": resident.command,
                 "home": id(resident.home),
                 "now": id(resident.now),
-                "why": why(resident.why),
+                "why": why(resident.residence),
                 "keeper": resident.keeper,
                 "bytes": resident.bytes,
             })
@@ -273,12 +273,12 @@ mod tests {
     fn survey() -> (Nodes, Survey) {
         let places = [(0, "0-3".parse().unwrap()), (1, "4-7".parse().unwrap())];
         let nodes = Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]);
-        let resident = |pid, home, now, why| Resident {
+        let resident = |pid, home, now, residence| Resident {
             pid,
             command: format!("cc1 -O2\n{pid}.c"),
             home,
             now: Some(now),
-            why,
+            residence,
             keeper: Some(7),
             bytes: Some(vec![3 << 20, 9 << 20]),
         };
@@ -289,8 +289,8 @@ mod tests {
                 Place::default(),
             ],
             residents: vec![
-                resident(11, Some(0), 1, Why::Home(How::Exec, State::Out)),
-                resident(12, None, 0, Why::Free),
+                resident(11, Some(0), 1, Residence::Home(How::Exec, State::Out)),
+                resident(12, None, 0, Residence::Free),
             ],
             keepers: vec![7],
             hidden: 3,

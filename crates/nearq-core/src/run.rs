@@ -59,7 +59,7 @@ const ACCOUNT_EVERY: u64 = 1_000_000;
 
 /// Why a worker goes to sleep although there is work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum YieldReason {
     /// Other pools wait for its place.
     Turn,
     /// It was one too many, and has given its place back already.
@@ -99,7 +99,7 @@ pub(crate) struct Runner<'a, P: Platform> {
     /// Before that it does not let others run again; see `let_others_run`.
     keeps_cpu_until: Instant,
     /// It gives up its place although there is work.
-    yields: Option<Why>,
+    yields: Option<YieldReason>,
     /// The process that it is a worker of.
     epoch: u64,
 }
@@ -220,14 +220,14 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         match self.yields {
             // It rests, and gives its place back after this.
-            Some(Why::Turn) => level.enqueue(self.pool),
-            Some(Why::Surplus(Surplus::OfLevel)) => {
+            Some(YieldReason::Turn) => level.enqueue(self.pool),
+            Some(YieldReason::Surplus(Surplus::OfLevel)) => {
                 level.enqueue(self.pool);
                 // Somebody may have given one back in between, when nobody waited yet.
                 level.hand_out();
             }
             // As many as may be are awake here; who rests next looks at the inbox.
-            Some(Why::Surplus(Surplus::OfPool)) | None => {}
+            Some(YieldReason::Surplus(Surplus::OfPool)) | None => {}
         }
     }
 
@@ -259,9 +259,9 @@ impl<'a, P: Platform> Runner<'a, P> {
             self.worker.set_running(core::ptr::null());
             let level = &self.pool.level;
             self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
-                Some(Why::Surplus(surplus))
+                Some(YieldReason::Surplus(surplus))
             } else if level.has_waiting() && end - self.turn >= TURN {
-                Some(Why::Turn)
+                Some(YieldReason::Turn)
             } else {
                 None
             };

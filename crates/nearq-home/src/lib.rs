@@ -27,7 +27,7 @@ mod pick;
 mod weights;
 
 pub use keeper::{Action, Keeper, NodeLoad, Seen, milli};
-pub use mover::{Evidence, Mover, Verdict, Why};
+pub use mover::{Evidence, Mover, Verdict, VerdictReason};
 pub use nodes::{NoHome, Node, Nodes};
 pub use pick::{Load, least_loaded, pick};
 pub use weights::{Belongs, Weights, WrongWeight};

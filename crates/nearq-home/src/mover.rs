@@ -48,19 +48,19 @@ pub struct Mover {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It stays.
-    Stay(Why),
+    Stay(VerdictReason),
     /// It is another one from now on.
     Move {
         /// The index of the new one.
         to: usize,
         /// Why.
-        why: Why,
+        why: VerdictReason,
     },
 }
 
 /// Why a home is where it is; its `Display` is a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum VerdictReason {
     /// There is only one node.
     OneNode,
     /// There is no memory and no CPU time to go by.
@@ -141,13 +141,13 @@ impl Mover {
         weights: &Weights,
     ) -> Verdict {
         if nodes.is_single() {
-            return Verdict::Stay(Why::OneNode);
+            return Verdict::Stay(VerdictReason::OneNode);
         }
         let shares = Shares::of(evidence, nodes);
         let score = |index: usize| shares.score(index, weights);
         let home = shares.share(self.home);
         if shares.pages == 0 && shares.nanos == 0 {
-            return Verdict::Stay(Why::Unknown { home: home.node });
+            return Verdict::Stay(VerdictReason::Unknown { home: home.node });
         }
         // The first of the best, and the home where it is one of them.
         let best = (0..nodes.len())
@@ -155,22 +155,22 @@ impl Mover {
         let other = shares.share(best);
         let before = core::mem::take(&mut self.better);
         if best == self.home {
-            return Verdict::Stay(Why::Best { home });
+            return Verdict::Stay(VerdictReason::Best { home });
         }
         if score(best) < score(self.home) + u64::from(weights.move_margin()) {
-            return Verdict::Stay(Why::NotWorthIt { home, other });
+            return Verdict::Stay(VerdictReason::NotWorthIt { home, other });
         }
         self.better = Some(best);
         if before != Some(best) {
-            return Verdict::Stay(Why::Once { home, other });
+            return Verdict::Stay(VerdictReason::Once { home, other });
         }
         let interval = Duration::from_millis(weights.move_interval_ms().into());
         let left = interval.saturating_sub(now.saturating_sub(self.moved));
         if !left.is_zero() {
-            return Verdict::Stay(Why::TooSoon { home, other, left });
+            return Verdict::Stay(VerdictReason::TooSoon { home, other, left });
         }
         self.set(best, now);
-        Verdict::Move { to: best, why: Why::Better { home, other } }
+        Verdict::Move { to: best, why: VerdictReason::Better { home, other } }
     }
 }
 
@@ -208,10 +208,10 @@ impl<'a> Shares<'a> {
     }
 }
 
-impl Why {
+impl VerdictReason {
     /// Of a home that cannot be anywhere else.
     pub fn is_one_node(&self) -> bool {
-        *self == Why::OneNode
+        *self == VerdictReason::OneNode
     }
 }
 
@@ -233,39 +233,39 @@ impl fmt::Display for Share {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for VerdictReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::OneNode => {
+            VerdictReason::OneNode => {
                 write!(out, "there is one node: everything is at home, and nothing is done for it")
             }
-            Why::Unknown { home } => {
+            VerdictReason::Unknown { home } => {
                 write!(out, "stays on node {home}: it has no memory and no CPU time to go by")
             }
-            Why::Best { home } => {
+            VerdictReason::Best { home } => {
                 write!(out, "stays on node {}: {home}, no other has more", home.node)
             }
-            Why::NotWorthIt { home, other } => {
+            VerdictReason::NotWorthIt { home, other } => {
                 write!(
                     out,
                     "stays on node {}: {home}, {other}; not so much more that it is worth a move",
                     home.node
                 )
             }
-            Why::Once { home, other } => {
+            VerdictReason::Once { home, other } => {
                 write!(
                     out,
                     "stays on node {} until it is found so once more: {home}, {other}",
                     home.node
                 )
             }
-            Why::TooSoon { home, other, left } => write!(
+            VerdictReason::TooSoon { home, other, left } => write!(
                 out,
                 "stays on node {} for {} ms more, after its last move: {home}, {other}",
                 home.node,
                 left.as_millis()
             ),
-            Why::Better { home, other } => {
+            VerdictReason::Better { home, other } => {
                 write!(out, "moved from node {} to node {}: {home}, {other}", home.node, other.node)
             }
         }
@@ -298,12 +298,12 @@ mod tests {
         // It runs at home all the time, and that does not keep it there.
         let there = evidence([100, 0, 900], [1000, 0, 0]);
         let first = mover.consider(at(5000), &there, &nodes, &weights);
-        assert!(matches!(first, Verdict::Stay(Why::Once { .. })), "{first:?}");
+        assert!(matches!(first, Verdict::Stay(VerdictReason::Once { .. })), "{first:?}");
         let second = mover.consider(at(5100), &there, &nodes, &weights);
         assert!(matches!(second, Verdict::Move { to: 2, .. }), "{second:?}");
         assert_eq!(mover.home(), 2);
         let third = mover.consider(at(5200), &there, &nodes, &weights);
-        assert!(matches!(third, Verdict::Stay(Why::Best { .. })), "{third:?}");
+        assert!(matches!(third, Verdict::Stay(VerdictReason::Best { .. })), "{third:?}");
     }
 
     #[test]
@@ -313,7 +313,10 @@ mod tests {
         let little = evidence([400, 600, 0], [0, 0, 0]);
         for now in [2000, 3000, 4000] {
             let verdict = mover.consider(at(now), &little, &nodes, &weights);
-            assert!(matches!(verdict, Verdict::Stay(Why::NotWorthIt { .. })), "{verdict:?}");
+            assert!(
+                matches!(verdict, Verdict::Stay(VerdictReason::NotWorthIt { .. })),
+                "{verdict:?}"
+            );
         }
         let (second, first) = (evidence([0, 1, 0], [0; 3]), evidence([1, 0, 0], [0; 3]));
         let mut moves = Vec::new();
@@ -334,14 +337,17 @@ mod tests {
         let mut mover = Mover::new(0, at(0));
         for now in [2000, 3000] {
             let verdict = mover.consider(at(now), &time, &nodes, &weights);
-            assert!(matches!(verdict, Verdict::Stay(Why::NotWorthIt { .. })), "{verdict:?}");
+            assert!(
+                matches!(verdict, Verdict::Stay(VerdictReason::NotWorthIt { .. })),
+                "{verdict:?}"
+            );
         }
         weights.set("move_time", 1000).unwrap();
         mover.consider(at(4000), &time, &nodes, &weights);
         let verdict = mover.consider(at(5000), &time, &nodes, &weights);
         assert!(matches!(verdict, Verdict::Move { to: 1, .. }), "{verdict:?}");
         let nothing = mover.consider(at(9000), &Evidence::default(), &nodes, &weights);
-        assert_eq!(nothing, Verdict::Stay(Why::Unknown { home: 1 }));
+        assert_eq!(nothing, Verdict::Stay(VerdictReason::Unknown { home: 1 }));
     }
 
     #[test]

@@ -24,9 +24,9 @@ const MOST_FILES: usize = 4096;
 const MOST_FILES_OF_USER: usize = 1 << 16;
 const MOST_TABLES_OF_USER: usize = 256;
 
-/// Why a process is at home on a node.
+/// How a process is bound to the node that is its home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum Residence {
     /// It has an entry in a table.
     Home(How, State),
     /// It may run on CPUs of this node only, whoever said so.
@@ -46,8 +46,8 @@ pub struct Resident {
     pub home: Option<usize>,
     /// The index of the node where it ran last.
     pub now: Option<usize>,
-    /// Why it is at home there.
-    pub why: Why,
+    /// How it is bound to that node.
+    pub residence: Residence,
     /// The `nearq` process that keeps its home.
     pub keeper: Option<u32>,
     /// Bytes of its memory by index of the nodes; none where they may not be read or were not asked for.
@@ -231,11 +231,11 @@ fn resident(
     which: Which,
 ) -> Option<Resident> {
     let stat = proc::stat(pid).filter(|stat| !stat.has_ended() && !stat.is_kernel)?;
-    let (home, why, keeper) = match entries.get(&pid) {
-        Some(entry) => (entry.home, Why::Home(entry.how, entry.state), Some(entry.keeper)),
+    let (home, residence, keeper) = match entries.get(&pid) {
+        Some(entry) => (entry.home, Residence::Home(entry.how, entry.state), Some(entry.keeper)),
         None => match bound_to(pid, nodes) {
-            Some(home) => (Some(home), Why::Bound, None),
-            None if which.all => (None, Why::Free, None),
+            Some(home) => (Some(home), Residence::Bound, None),
+            None if which.all => (None, Residence::Free, None),
             None => return None,
         },
     };
@@ -249,7 +249,7 @@ fn resident(
         bytes
     });
     let now = nodes.of_cpu(stat.cpu);
-    Some(Resident { pid, command: command(pid), home, now, why, keeper, bytes })
+    Some(Resident { pid, command: command(pid), home, now, residence, keeper, bytes })
 }
 
 /// The node of which all the CPUs are that a process may run on; none where there is one node only.
@@ -325,7 +325,7 @@ mod tests {
         }
         let resident = resident(child.id(), &entries, &nodes, Which::default()).unwrap();
         assert_eq!((resident.home, resident.keeper), (Some(0), Some(std::process::id())));
-        assert_eq!(resident.why, Why::Home(How::Given, State::Home));
+        assert_eq!(resident.residence, Residence::Home(How::Given, State::Home));
         assert_eq!(resident.command, "sleep 1000");
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let nodes = Nodes::pretended(&[(0, cpus)], &[vec![10]]);
         let survey = look(&nodes, Which { all: true }, Duration::from_millis(20));
         let own = survey.residents.iter().find(|found| found.pid == std::process::id()).unwrap();
-        assert!(matches!(own.why, Why::Free | Why::Home(..)));
+        assert!(matches!(own.residence, Residence::Free | Residence::Home(..)));
         assert_eq!(survey.places.len(), 1);
     }
 }

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nearq_home::{
-    Action, Evidence, Keeper, Load, Mover, NodeLoad, Nodes, Seen, Verdict, Weights, Why, milli,
+    Action, Evidence, Keeper, Load, Mover, NodeLoad, Nodes, Seen, Verdict, VerdictReason, Weights,
+    milli,
 };
 use nearq_platform::{Linux, Platform as _};
 use nearq_topology::CpuSet;
@@ -61,7 +62,7 @@ pub struct Account {
     /// How long it was out, all in all.
     pub out: Duration,
     /// Why its home is where it is, if that follows its memory and was considered.
-    pub why: Option<Why>,
+    pub why: Option<VerdictReason>,
 }
 
 /// Something that the warden has done.
@@ -86,7 +87,7 @@ pub enum Event {
         /// The index of the new one.
         to: usize,
         /// Why.
-        why: Why,
+        why: VerdictReason,
     },
     /// A task has chosen its CPUs itself, and is left alone from now on.
     LeftAlone {

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use nearq_home::{Evidence, Nodes, Verdict, Weights, Why};
+use nearq_home::{Evidence, Nodes, Verdict, VerdictReason, Weights};
 use nearq_processes::proc;
 use nearq_scx_policy::layout::{NODES, Nq, Process, Task, Told, UNIT};
 use nearq_topology::Topology;
@@ -364,7 +364,7 @@ impl Memory {
         bytes: u64,
         part: u64,
         to: usize,
-        why: &Why,
+        why: &VerdictReason,
         places: &mut [Place],
     ) -> Option<Decision> {
         let (pid, process, nq) = (one.pid, &one.process, look.nq);
