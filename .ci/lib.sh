@@ -35,10 +35,21 @@ has_cc() {
     command -v "${CC:-cc}" >/dev/null
 }
 
-# Has a C compiler installed; says `skipped` and fails where that cannot be done.
-need_cc() {
-    if ! has_cc; then
-        skip "$1" "there is no C compiler ${CC:-cc}" "apt-get install gcc libc6-dev${CC:+, or set CC to one that there is}"
+# Whether there is libclang, where bindgen finds it.
+has_libclang() {
+    [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib*/llvm*/lib*/libclang[-.]*' >/dev/null || ldconfig -p | grep -q 'libclang[-.]'
+}
+
+# Has what the scheduler's policy is built with for user space installed: a C compiler, and libclang, which reads its header.
+has_policy() {
+    has_libclang || install libclang-dev || true
+    has_cc && has_libclang
+}
+
+# The same; says `skipped` and fails where that cannot be done.
+need_policy() {
+    if ! has_policy; then
+        skip "$1" "there is no C compiler ${CC:-cc}, or no libclang" "apt-get install gcc libc6-dev libclang-dev${CC:+, or set CC to a compiler that there is}"
         return 1
     fi
 }

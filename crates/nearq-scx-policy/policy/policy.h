@@ -336,22 +336,6 @@ struct nq {
 #define NQ_LARGE_FN static __attribute__((noinline, unused))
 #endif
 
-NQ_FN void nq_defaults(struct nq_weights *weights)
-{
-	weights->slice = 100000000;
-	weights->busy_slice = 3000000;
-	weights->credit = 6000000;
-	weights->preempt = 1000000;
-	weights->steal_delay = 1000000;
-	weights->imbalance = 1000;
-	weights->imbalance_step = 500;
-	weights->imbalance_percent = 25;
-	weights->relief_interval = 10000000;
-	weights->stay = 20000000;
-	weights->rescue = 50000000;
-	weights->period = 10000000;
-}
-
 NQ_FN void nq_count(struct nq *q, u32 cpu, u32 event)
 {
 	if (event < NQ_EVENTS)
@@ -1360,7 +1344,7 @@ NQ_FN bool nq_has_waited(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
  * from its beginning, or from its end for NQ_TAKE_OLD. */
 #define NQ_LOOKED_AT 32
 
-NQ_FN bool nq_fits(struct nq *q, struct nq_task *t, u32 cpu, u32 what, u64 now)
+NQ_FN bool nq_fits(struct nq *q, struct nq_task *t, u32 cpu, enum nq_take what, u64 now)
 {
 	if (!nq_may_run(t, cpu))
 		return false;
@@ -1457,7 +1441,7 @@ NQ_LARGE_FN u32 nq_next_elsewhere(struct nq *q, u32 cpu, bool for_others, u64 no
 }
 
 /* A step has found a queue. */
-NQ_FN u32 nq_found(struct nq_cpu_state *on, u32 llc, u32 event, u32 take)
+NQ_FN enum nq_take nq_found(struct nq_cpu_state *on, u32 llc, u32 event, enum nq_take take)
 {
 	on->queue = llc;
 	on->event = event;
@@ -1465,7 +1449,7 @@ NQ_FN u32 nq_found(struct nq_cpu_state *on, u32 llc, u32 event, u32 take)
 }
 
 /* What to try next (see nq_begin): the queue and what it counts as are in the CPU's state. */
-NQ_LARGE_FN u32 nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
+NQ_LARGE_FN enum nq_take nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
 {
 	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
 	u32 node = nq_node_of(q, cpu), own = NQ_CPU(q, cpu)->llc, llc, i;

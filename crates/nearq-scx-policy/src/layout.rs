@@ -1,27 +1,34 @@
-//! The structures of `policy/policy.h`, as the kernel's BPF program and this process have them in memory.
+//! The structures, sizes and reasons of `policy/policy.h`, as the kernel's BPF program and this process have them in memory.
 //!
-//! Field by field what the header has, in its order; what each is for is said there. A test of the feature `harness` compares sizes
-//! and places with what the C compiler says. All are plain numbers: any bytes are a value.
+//! Bindgen writes them, with checks of their layout, from what libclang says of the header; what each is for is said there. Here are the
+//! names for Rust, what people are told of them, and what the header has no use for. All are plain numbers: any bytes are a value.
 
 #![allow(missing_docs, reason = "the header says it")]
 
+// Written by a tool.
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
+pub(crate) mod header {
+    include!(concat!(env!("OUT_DIR"), "/policy.rs"));
+}
+
+pub use header::{NQ_NONE as NONE, NQ_UNIT as UNIT};
+pub use header::{
+    nq as Nq, nq_cpu as Cpu, nq_cpu_state as CpuState, nq_llc as Llc, nq_llc_state as LlcState,
+    nq_node as Node, nq_node_state as NodeState, nq_process as Process, nq_take as TakeWhich,
+    nq_task as Task, nq_told as Told, nq_weights as Weights, nq_why as HomeReason,
+};
+
 /// Most CPUs.
-pub const CPUS: usize = 1024;
+pub const CPUS: usize = header::NQ_CPUS as usize;
 /// Words of a mask of CPUs.
-pub const WORDS: usize = CPUS / 64;
-/// Most last-level caches.
-pub const LLCS: usize = 256;
+pub const WORDS: usize = header::NQ_WORDS as usize;
 /// Most nodes.
-pub const NODES: usize = 32;
-/// In place of the virtual time of a queue's first task where there is none.
-pub const NOBODY: u64 = u64::MAX;
-/// No CPU, node or queue.
-pub const NONE: u32 = u32::MAX;
-/// What a full CPU can do.
-pub const UNIT: u32 = 1024;
+pub const NODES: usize = header::NQ_NODES as usize;
+/// Most last-level caches.
+pub const LLCS: usize = header::NQ_LLCS as usize;
 
 /// What is counted, by index of [`CpuState::events`]: names for people and for metrics, and what each counts.
-pub const EVENTS: [(&str, &str); 22] = [
+pub const EVENTS: [(&str, &str); CROSSED] = [
     ("home_exec", "homes picked because a task began a program"),
     ("home_fork", "homes picked because a process was forked"),
     ("home_thread", "homes picked for new threads"),
@@ -46,16 +53,16 @@ pub const EVENTS: [(&str, &str); 22] = [
     ("sent", "tasks that a tick sent home"),
 ];
 /// The index of what is counted and has no name above: changes of node, whatever the home.
-pub const CROSSED: usize = EVENTS.len();
+pub const CROSSED: usize = header::NQ_CROSSED as usize;
 /// The index of those that woke up and found no idle CPU.
-pub const WAITED: usize = 11;
+pub const WAITED: usize = header::NQ_WAITED as usize;
 /// The index of those that interrupted another one.
-pub const PREEMPTED: usize = 12;
+pub const PREEMPTED: usize = header::NQ_PREEMPTED as usize;
 /// Numbers of [`CpuState::events`].
-pub const COUNTED: usize = CROSSED + 1;
+pub const COUNTED: usize = header::NQ_EVENTS as usize;
 
-/// Why a task has its home, by [`Task::why`].
-pub const WHY: [&str; 10] = [
+/// What people are told of a [`HomeReason`], by [`Task::why`].
+pub const HOME_REASONS: [&str; HomeReason::TakenBack as usize + 1] = [
     "it has none yet",
     "picked when it began its program",
     "picked when its process was forked",
@@ -68,175 +75,12 @@ pub const WHY: [&str; 10] = [
     "told, and taken back",
 ];
 
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Cpu {
-    pub llc: u32,
-    pub node: u32,
-    pub sibling: u32,
-    pub capacity: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Llc {
-    pub node: u32,
-    pub from: u32,
-    pub to: u32,
-    pub unused: u32,
-    pub cpus: [u64; WORDS],
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Node {
-    pub llc: u32,
-    pub llcs: u32,
-    pub from: u32,
-    pub to: u32,
-    pub cpus: [u64; WORDS],
-    pub near: [u32; NODES],
-    pub distance: [u32; NODES],
-    pub id: u32,
-    pub unused: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Weights {
-    pub slice: u64,
-    pub busy_slice: u64,
-    pub credit: u64,
-    pub preempt: u64,
-    pub steal_delay: u64,
-    pub imbalance: u64,
-    pub imbalance_step: u64,
-    pub imbalance_percent: u64,
-    pub relief_interval: u64,
-    pub stay: u64,
-    pub rescue: u64,
-    pub period: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(128))]
-pub struct CpuState {
-    pub home: u32,
-    pub running: u32,
-    pub vtime: u64,
-    pub counted_at: u64,
-    pub weight: u32,
-    pub aged_at: u32,
-    pub relief_at: u64,
-    pub home_ns: u64,
-    pub away_ns: u64,
-    pub events: [u64; COUNTED],
-    pub step: u32,
-    pub at: u32,
-    pub llc_at: u32,
-    pub queue: u32,
-    pub event: u32,
-    pub wakes: u32,
-    pub looks: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(128))]
-pub struct LlcState {
-    pub vnow: u64,
-    pub advanced_at: u64,
-    pub waiting: u32,
-    pub running: u32,
-    pub woke: u32,
-    pub unused: u32,
-    pub since: u64,
-    pub served: u64,
-    pub capacity: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(128))]
-pub struct NodeState {
-    pub homes: u32,
-    pub wanting: u32,
-    pub waiting_away: u32,
-    pub waiting: u32,
-    pub running: u32,
-    pub load: u32,
-    pub capacity: u32,
-    pub strays: u32,
-    pub smoothed_at: u64,
-    pub demand: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Task {
-    pub vtime: u64,
-    pub began_at: u64,
-    pub ran_at: u64,
-    pub waits_at: u64,
-    pub left_at: u64,
-    pub returned_at: u64,
-    pub home_ns: u64,
-    pub away_ns: u64,
-    pub accounted: u64,
-    pub allowed: [u64; WORDS],
-    pub weight: u32,
-    pub home: u32,
-    pub place: u32,
-    pub cpu: u32,
-    pub clock: u32,
-    pub queue: u32,
-    pub crossings: u32,
-    pub swings: u32,
-    pub why: u8,
-    pub wanting: u8,
-    pub running: u8,
-    pub homed: u8,
-    pub follows: u8,
-    pub told: u8,
-    pub wakes: u16,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Process {
-    pub home: u32,
-    pub threads: u32,
-    pub inherited: u32,
-    pub listed: u32,
-    pub touched: u64,
-    pub at_home: [u32; NODES],
-    pub ran: [u64; NODES],
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Told {
-    pub node: u32,
-    pub why: u32,
-}
-
-#[derive(Clone, Debug)]
-#[repr(C)]
-pub struct Nq {
-    pub cpus: u32,
-    pub llcs: u32,
-    pub nodes: u32,
-    pub starving: u32,
-    pub looked_at: u32,
-    pub unused: u32,
-    pub weights: Weights,
-    pub online: [u64; WORDS],
-    pub idle: [u64; WORDS],
-    pub idle_cores: [u64; WORDS],
-    pub cpu: [Cpu; CPUS],
-    pub llc: [Llc; LLCS],
-    pub node: [Node; NODES],
-    pub on_cpu: [CpuState; CPUS],
-    pub on_llc: [LlcState; LLCS],
-    pub on_node: [NodeState; NODES],
+impl HomeReason {
+    /// What a home counts as that a task got for this reason, if it is counted: an index of [`EVENTS`].
+    pub fn event(self) -> Option<usize> {
+        let is_counted = HomeReason::Exec as usize..=HomeReason::Affinity as usize;
+        is_counted.contains(&(self as usize)).then(|| self as usize - HomeReason::Exec as usize)
+    }
 }
 
 impl Nq {
@@ -270,7 +114,7 @@ impl Nq {
 }
 
 impl Default for Weights {
-    /// What the header's `nq_defaults` sets.
+    /// What they are unless they are set.
     fn default() -> Self {
         const MILLISECOND: u64 = 1_000_000;
         Weights {

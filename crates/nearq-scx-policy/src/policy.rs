@@ -4,113 +4,12 @@
 //! are structures' sizes. So they are safe to call with any number, and what is wrong then is the answer alone. In the kernel all
 //! CPUs call at once; here `&mut self` says that one does.
 
-use crate::layout::{self, NOBODY, NONE, Nq, Process, Task, Weights};
+use crate::layout::{self, HomeReason, NONE, Nq, Process, TakeWhich, Task, Weights, header as c};
 use crate::machine::{TooLarge, describe};
 use nearq_topology::{CpuSet, Topology};
 
-/// What `harness.c` has.
-mod c {
-    use super::{Nq, Process, Task, Weights};
-
-    unsafe extern "C" {
-        pub(super) fn nqh_defaults(weights: *mut Weights);
-        pub(super) fn nqh_idle(q: *mut Nq, cpu: u32);
-        pub(super) fn nqh_busy(q: *mut Nq, cpu: u32) -> bool;
-        pub(super) fn nqh_online(q: *mut Nq, cpu: u32, online: bool);
-        pub(super) fn nqh_pick(q: *mut Nq, t: *mut Task, from: u32) -> u32;
-        pub(super) fn nqh_pick_for_thread(q: *mut Nq, t: *mut Task, process: *mut Process) -> u32;
-        pub(super) fn nqh_reconsiders(q: *mut Nq, t: *mut Task, touched: u64) -> u32;
-        pub(super) fn nqh_node_by_id(q: *mut Nq, id: u32) -> u32;
-        pub(super) fn nqh_is_bound(q: *mut Nq, t: *mut Task, home: u32) -> bool;
-        pub(super) fn nqh_is_open(q: *mut Nq, t: *mut Task, node: u32) -> bool;
-        pub(super) fn nqh_set_home(q: *mut Nq, t: *mut Task, home: u32, why: u8);
-        pub(super) fn nqh_inherits(q: *mut Nq, t: *mut Task, parents: *mut Task, said: u32) -> u32;
-        pub(super) fn nqh_inherited(t: *mut Task);
-        pub(super) fn nqh_keeps_home(t: *mut Task) -> bool;
-        pub(super) fn nqh_told_to_stay(t: *mut Task) -> bool;
-        pub(super) fn nqh_untold(t: *mut Task);
-        pub(super) fn nqh_init_task(q: *mut Nq, t: *mut Task, weight: u32);
-        pub(super) fn nqh_exit_task(q: *mut Nq, t: *mut Task, now: u64);
-        pub(super) fn nqh_runnable(q: *mut Nq, t: *mut Task);
-        pub(super) fn nqh_quiescent(q: *mut Nq, t: *mut Task, now: u64);
-        pub(super) fn nqh_select_cpu(
-            q: *mut Nq,
-            t: *mut Task,
-            prev: u32,
-            waker: u32,
-            event: *mut u32,
-        ) -> u32;
-        pub(super) fn nqh_enqueue(q: *mut Nq, t: *mut Task, cpu: u32, woken: bool, now: u64)
-        -> u32;
-        pub(super) fn nqh_leave_queue(q: *mut Nq, t: *mut Task, now: u64);
-        pub(super) fn nqh_wake(q: *mut Nq, t: *mut Task, llc: u32, now: u64) -> u32;
-        pub(super) fn nqh_fits(q: *mut Nq, t: *mut Task, cpu: u32, what: u32, now: u64) -> bool;
-        pub(super) fn nqh_charge(q: *mut Nq, t: *mut Task, cpu: u32, now: u64);
-        pub(super) fn nqh_displaces(q: *mut Nq, t: *mut Task, llc: u32) -> u32;
-        pub(super) fn nqh_running(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> u64;
-        pub(super) fn nqh_stopping(q: *mut Nq, t: *mut Task, cpu: u32, now: u64);
-        pub(super) fn nqh_begin(q: *mut Nq, cpu: u32);
-        pub(super) fn nqh_preempts(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> bool;
-        pub(super) fn nqh_advance(q: *mut Nq, llc: u32, first: u64, now: u64);
-        pub(super) fn nqh_leaves(q: *mut Nq, t: *mut Task, cpu: u32) -> bool;
-        pub(super) fn nqh_next(q: *mut Nq, cpu: u32, stays: bool, now: u64) -> u32;
-        pub(super) fn nqh_anything(q: *mut Nq, cpu: u32, now: u64) -> bool;
-        pub(super) fn nqh_looks_again(q: *mut Nq, cpu: u32, llc: u32) -> bool;
-        pub(super) fn nqh_tick(q: *mut Nq, t: *mut Task, cpu: u32, now: u64) -> bool;
-        pub(super) fn nqh_count(q: *mut Nq, cpu: u32, event: u32);
-        #[cfg(test)]
-        pub(super) static nqh_sizes: [usize; super::tests::SIZES];
-    }
-}
-
 /// An index of [`layout::EVENTS`], or [`layout::CROSSED`].
 pub type Event = usize;
-
-/// A reason for a home: an index of [`layout::WHY`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Why {
-    /// It began a program.
-    Exec = 1,
-    /// Its process was forked.
-    Fork,
-    /// It is a thread of its process.
-    Thread,
-    /// Somebody told.
-    Told,
-    /// Its memory is there.
-    Memory,
-    /// Its old home was crowded.
-    Room,
-    /// It may not run elsewhere, or not at its old home any more.
-    Affinity,
-    /// It was there before the scheduler.
-    Found,
-    /// It was told, and that was taken back.
-    TakenBack,
-}
-
-impl Why {
-    /// What it counts as, if it is counted.
-    pub fn event(self) -> Option<Event> {
-        (!matches!(self, Why::Found | Why::TakenBack)).then_some(self as usize - 1)
-    }
-}
-
-/// Which task of a queue a CPU takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TakeWhich {
-    /// The first that may run on it.
-    First = 1,
-    /// The first that may run on it and whose home is its node.
-    Own = 2,
-    /// The first that may run on it, if its virtual time is earlier than that of the task that stays.
-    Earlier = 3,
-    /// The last that may run on it, if it has waited too long.
-    Old = 4,
-    /// The first that may run on it and has waited long enough to be taken from another node.
-    Waited = 5,
-}
 
 /// Where a CPU shall try to take a task from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +34,8 @@ pub struct Tick {
 /// The policy of one machine, with all that it has counted.
 ///
 /// ```
-/// use nearq_scx_policy::layout::Task;
-/// use nearq_scx_policy::{Policy, Why};
+/// use nearq_scx_policy::Policy;
+/// use nearq_scx_policy::layout::{HomeReason, Task};
 /// use nearq_topology::Topology;
 ///
 /// let machine = Topology::from_synthetic("numa:2 core:2")?;
@@ -145,7 +44,7 @@ pub struct Tick {
 /// policy.init_task(&mut task, 100);
 /// Policy::allow(&mut task, machine.online());
 /// let home = policy.pick(&mut task, None);
-/// policy.set_home(&mut task, home, Why::Exec);
+/// policy.set_home(&mut task, home, HomeReason::Exec);
 /// assert_eq!((home, policy.state().on_node[0].homes), (0, 1));
 /// # Ok::<(), nearq_topology::TopologyError>(())
 /// ```
@@ -183,14 +82,6 @@ impl Policy {
         &mut self.nq.weights
     }
 
-    /// What the header sets.
-    pub fn defaults() -> Weights {
-        let mut weights = Weights::default();
-        // SAFETY: it writes one such structure, to where there is one.
-        unsafe { c::nqh_defaults(&raw mut weights) };
-        weights
-    }
-
     /// How often something happened, on all CPUs.
     pub fn counted(&self, event: Event) -> u64 {
         self.nq.on_cpu.iter().map(|cpu| cpu.events[event]).sum()
@@ -222,55 +113,55 @@ impl Policy {
     /// A CPU has nothing to run.
     pub fn idle(&mut self, cpu: usize) {
         // SAFETY: the state is this value's own, borrowed for the call; any CPU will do.
-        unsafe { c::nqh_idle(&raw mut *self.nq, cpu as u32) }
+        unsafe { c::nq_idle(&raw mut *self.nq, cpu as u32) }
     }
 
     /// A CPU is idle no more. Whether it was.
     pub fn busy(&mut self, cpu: usize) -> bool {
         // SAFETY: as in `idle`.
-        unsafe { c::nqh_busy(&raw mut *self.nq, cpu as u32) }
+        unsafe { c::nq_busy(&raw mut *self.nq, cpu as u32) }
     }
 
     /// A CPU comes or goes.
     pub fn online(&mut self, cpu: usize, online: bool) {
         // SAFETY: as in `idle`.
-        unsafe { c::nqh_online(&raw mut *self.nq, cpu as u32, online) }
+        unsafe { c::nq_online(&raw mut *self.nq, cpu as u32, online) }
     }
 
     /// The least loaded node for a task: the nearest to `from` of those that are equal.
     pub fn pick(&mut self, task: &mut Task, from: Option<usize>) -> usize {
         // SAFETY: state and task are borrowed for the call, and it keeps neither.
-        unsafe { c::nqh_pick(&raw mut *self.nq, task, number(from)) as usize }
+        unsafe { c::nq_pick(&raw mut *self.nq, task, number(from)) as usize }
     }
 
     /// The home of a new thread of a process.
     pub fn pick_for_thread(&mut self, task: &mut Task, process: &mut Process) -> usize {
         // SAFETY: as in `pick`, the process too.
-        unsafe { c::nqh_pick_for_thread(&raw mut *self.nq, task, process) as usize }
+        unsafe { c::nq_pick_for_thread(&raw mut *self.nq, task, process) as usize }
     }
 
     /// The index of the node that the operating system has this number for.
     pub fn node_by_id(&mut self, id: u32) -> Option<usize> {
         // SAFETY: as in `idle`.
-        index(unsafe { c::nqh_node_by_id(&raw mut *self.nq, id) })
+        index(unsafe { c::nq_node_by_id(&raw mut *self.nq, id) })
     }
 
     /// Whether a task may use any online CPU of a node.
     pub fn is_open(&mut self, task: &mut Task, node: usize) -> bool {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_is_open(&raw mut *self.nq, task, node as u32) }
+        unsafe { c::nq_is_open(&raw mut *self.nq, task, node as u32) }
     }
 
     /// Whether a task may run on that node alone, of several.
     pub fn is_bound(&mut self, task: &mut Task, home: usize) -> bool {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_is_bound(&raw mut *self.nq, task, home as u32) }
+        unsafe { c::nq_is_bound(&raw mut *self.nq, task, home as u32) }
     }
 
     /// A task's home is this from now on.
-    pub fn set_home(&mut self, task: &mut Task, home: usize, why: Why) {
+    pub fn set_home(&mut self, task: &mut Task, home: usize, why: HomeReason) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_set_home(&raw mut *self.nq, task, home as u32, why as u8) }
+        unsafe { c::nq_set_home(&raw mut *self.nq, task, home as u32, why as u8) }
     }
 
     /// The home that a task begins with because it was told of the parent, who forks its process; `said` is what is told of that one now.
@@ -281,55 +172,55 @@ impl Policy {
         said: Option<usize>,
     ) -> Option<usize> {
         // SAFETY: as in `pick`, the parent too.
-        index(unsafe { c::nqh_inherits(&raw mut *self.nq, task, parent, number(said)) })
+        index(unsafe { c::nq_inherits(&raw mut *self.nq, task, parent, number(said)) })
     }
 
     /// The home that a task was given is one that it inherited.
     pub fn inherited(task: &mut Task) {
         // SAFETY: the task is borrowed for the call, and it does not keep it.
-        unsafe { c::nqh_inherited(task) }
+        unsafe { c::nq_inherited(task) }
     }
 
     /// Whether a task keeps its home when it begins a program.
     pub fn keeps_home(task: &mut Task) -> bool {
         // SAFETY: as in `inherited`.
-        unsafe { c::nqh_keeps_home(task) }
+        unsafe { c::nq_keeps_home(task) }
     }
 
     /// A task is told to be at home where it is. Whether that is new to it.
     pub fn told_to_stay(task: &mut Task) -> bool {
         // SAFETY: as in `inherited`.
-        unsafe { c::nqh_told_to_stay(task) }
+        unsafe { c::nq_told_to_stay(task) }
     }
 
     /// Nothing is told of a task, or not any more.
     pub fn untold(task: &mut Task) {
         // SAFETY: as in `inherited`.
-        unsafe { c::nqh_untold(task) }
+        unsafe { c::nq_untold(task) }
     }
 
     /// There is a new task: 100 is the weight of nice 0.
     pub fn init_task(&mut self, task: &mut Task, weight: u32) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_init_task(&raw mut *self.nq, task, weight) }
+        unsafe { c::nq_init_task(&raw mut *self.nq, task, weight) }
     }
 
     /// A task has ended.
     pub fn exit_task(&mut self, task: &mut Task, now: u64) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_exit_task(&raw mut *self.nq, task, now) }
+        unsafe { c::nq_exit_task(&raw mut *self.nq, task, now) }
     }
 
     /// A task wants a CPU from now on.
     pub fn runnable(&mut self, task: &mut Task) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_runnable(&raw mut *self.nq, task) }
+        unsafe { c::nq_runnable(&raw mut *self.nq, task) }
     }
 
     /// A task sleeps.
     pub fn quiescent(&mut self, task: &mut Task, now: u64) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_quiescent(&raw mut *self.nq, task, now) }
+        unsafe { c::nq_quiescent(&raw mut *self.nq, task, now) }
     }
 
     /// The CPU for a task that wakes up: whether it was idle and is claimed now is by the event, which is
@@ -345,57 +236,56 @@ impl Policy {
         let previous = previous as u32;
         // SAFETY: as in `pick`; the event is written while it is borrowed.
         let cpu =
-            unsafe { c::nqh_select_cpu(&raw mut *self.nq, task, previous, waker, &raw mut event) };
+            unsafe { c::nq_select_cpu(&raw mut *self.nq, task, previous, waker, &raw mut event) };
         (cpu as usize, event as usize)
     }
 
     /// The queue in which a task waits from now on.
     pub fn enqueue(&mut self, task: &mut Task, cpu: usize, woken: bool, now: u64) -> usize {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_enqueue(&raw mut *self.nq, task, cpu as u32, woken, now) as usize }
+        unsafe { c::nq_enqueue(&raw mut *self.nq, task, cpu as u32, woken, now) as usize }
     }
 
     /// It waits no more.
     pub fn leave_queue(&mut self, task: &mut Task, now: u64) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_leave_queue(&raw mut *self.nq, task, now) }
+        unsafe { c::nq_leave_queue(&raw mut *self.nq, task, now) }
     }
 
     /// The idle CPU to be woken for a task that waits, claimed.
     pub fn wake(&mut self, task: &mut Task, llc: usize, now: u64) -> Option<usize> {
         // SAFETY: as in `pick`.
-        index(unsafe { c::nqh_wake(&raw mut *self.nq, task, llc as u32, now) })
+        index(unsafe { c::nq_wake(&raw mut *self.nq, task, llc as u32, now) })
     }
 
     /// Whether a task of a queue is what the CPU shall take.
     pub fn fits(&mut self, task: &mut Task, cpu: usize, which: TakeWhich, now: u64) -> bool {
-        let (cpu, which) = (cpu as u32, which as u32);
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_fits(&raw mut *self.nq, task, cpu, which, now) }
+        unsafe { c::nq_fits(&raw mut *self.nq, task, cpu as u32, which, now) }
     }
 
     /// A task has used a CPU up to now.
     pub fn charge(&mut self, task: &mut Task, cpu: usize, now: u64) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_charge(&raw mut *self.nq, task, cpu as u32, now) }
+        unsafe { c::nq_charge(&raw mut *self.nq, task, cpu as u32, now) }
     }
 
     /// The CPU whose task makes room for one that came back and waits at home, where no CPU is idle.
     pub fn displaces(&mut self, task: &mut Task, llc: usize) -> Option<usize> {
         // SAFETY: as in `pick`.
-        index(unsafe { c::nqh_displaces(&raw mut *self.nq, task, llc as u32) })
+        index(unsafe { c::nq_displaces(&raw mut *self.nq, task, llc as u32) })
     }
 
     /// It runs from now on. The length of its slice.
     pub fn running(&mut self, task: &mut Task, cpu: usize, now: u64) -> u64 {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_running(&raw mut *self.nq, task, cpu as u32, now) }
+        unsafe { c::nq_running(&raw mut *self.nq, task, cpu as u32, now) }
     }
 
     /// Whether a task that waits for a CPU since now should interrupt the one that runs there.
     pub fn preempts(&mut self, task: &mut Task, cpu: usize, now: u64) -> bool {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_preempts(&raw mut *self.nq, task, cpu as u32, now) }
+        unsafe { c::nq_preempts(&raw mut *self.nq, task, cpu as u32, now) }
     }
 
     /// Its weight is this from now on.
@@ -406,61 +296,58 @@ impl Policy {
     /// Whether a task that nobody else drives from its CPU should leave it.
     pub fn leaves(&mut self, task: &mut Task, cpu: usize) -> bool {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_leaves(&raw mut *self.nq, task, cpu as u32) }
+        unsafe { c::nq_leaves(&raw mut *self.nq, task, cpu as u32) }
     }
 
     /// It runs no more.
     pub fn stopping(&mut self, task: &mut Task, cpu: usize, now: u64) {
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_stopping(&raw mut *self.nq, task, cpu as u32, now) }
+        unsafe { c::nq_stopping(&raw mut *self.nq, task, cpu as u32, now) }
     }
 
     /// A CPU begins to look for something to run.
     pub fn begin(&mut self, cpu: usize) {
         // SAFETY: as in `idle`.
-        unsafe { c::nqh_begin(&raw mut *self.nq, cpu as u32) }
+        unsafe { c::nq_begin(&raw mut *self.nq, cpu as u32) }
     }
 
     /// Where it shall try next; `stays` if the task that ran on it can go on.
     pub fn next(&mut self, cpu: usize, stays: bool, now: u64) -> Option<Take> {
-        // SAFETY: as in `idle`.
-        let take = unsafe { c::nqh_next(&raw mut *self.nq, cpu as u32, stays, now) };
+        // SAFETY: as in `idle`; it returns no number that the enum has not.
+        let which = unsafe { c::nq_next(&raw mut *self.nq, cpu as u32, stays, now) };
         let found = &self.nq.on_cpu[cpu];
-        let which = match take {
-            0 => return None,
-            1 => TakeWhich::First,
-            2 => TakeWhich::Own,
-            3 => TakeWhich::Earlier,
-            4 => TakeWhich::Old,
-            _ => TakeWhich::Waited,
-        };
-        Some(Take { llc: found.queue as usize, which, event: found.event as usize })
+        (which != TakeWhich::Nothing).then_some(Take {
+            llc: found.queue as usize,
+            which,
+            event: found.event as usize,
+        })
     }
 
     /// Whether a CPU that has found nothing looks again at once, as in that queue there are fewer tasks than are counted.
     pub fn looks_again(&mut self, cpu: usize, llc: Option<usize>) -> bool {
         let llc = llc.map_or(NONE, |llc| llc as u32);
         // SAFETY: as in `pick`.
-        unsafe { c::nqh_looks_again(&raw mut *self.nq, cpu as u32, llc) }
+        unsafe { c::nq_looks_again(&raw mut *self.nq, cpu as u32, llc) }
     }
 
     /// Whether anything waits that an idle CPU would take at once.
     pub fn anything(&mut self, cpu: usize, now: u64) -> bool {
         // SAFETY: as in `idle`.
-        unsafe { c::nqh_anything(&raw mut *self.nq, cpu as u32, now) }
+        unsafe { c::nq_anything(&raw mut *self.nq, cpu as u32, now) }
     }
 
     /// A tick says how far the first task of a queue is, if any waits there: its virtual time.
     pub fn advance(&mut self, llc: usize, first: Option<u64>, now: u64) {
-        let first = first.unwrap_or(NOBODY);
+        // Bindgen takes the macro, 64 ones, for -1.
+        let first = first.unwrap_or(c::NQ_NOBODY as u64);
         // SAFETY: as in `idle`.
-        unsafe { c::nqh_advance(&raw mut *self.nq, llc as u32, first, now) }
+        unsafe { c::nq_advance(&raw mut *self.nq, llc as u32, first, now) }
     }
 
     /// Every few milliseconds, on each CPU that runs a task.
     pub fn tick(&mut self, task: &mut Task, cpu: usize, now: u64) -> Tick {
         // SAFETY: as in `pick`.
-        let yields = unsafe { c::nqh_tick(&raw mut *self.nq, task, cpu as u32, now) };
+        let yields = unsafe { c::nq_tick(&raw mut *self.nq, task, cpu as u32, now) };
         Tick { yields, wakes: index(self.nq.on_cpu[cpu].wakes) }
     }
 
@@ -468,62 +355,12 @@ impl Policy {
     /// is alone in its process.
     pub fn reconsiders(&mut self, task: &mut Task, touched: u64) -> Option<usize> {
         // SAFETY: as in `pick`.
-        index(unsafe { c::nqh_reconsiders(&raw mut *self.nq, task, touched) })
+        index(unsafe { c::nq_reconsiders(&raw mut *self.nq, task, touched) })
     }
 
     /// Something has happened on a CPU.
     pub fn count(&mut self, cpu: usize, event: Event) {
         // SAFETY: as in `idle`; an event that there is not is not counted.
-        unsafe { c::nqh_count(&raw mut *self.nq, cpu as u32, event as u32) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::{COUNTED, Cpu, CpuState, Llc, LlcState, Node, NodeState, Told};
-    use std::mem::offset_of;
-
-    /// How many numbers `nqh_sizes` has.
-    pub(super) const SIZES: usize = 27;
-
-    #[test]
-    fn the_structures_are_those_of_the_c_compiler() {
-        let ours = [
-            size_of::<Cpu>(),
-            size_of::<Llc>(),
-            size_of::<Node>(),
-            size_of::<Weights>(),
-            size_of::<CpuState>(),
-            size_of::<LlcState>(),
-            size_of::<NodeState>(),
-            size_of::<Task>(),
-            size_of::<Nq>(),
-            size_of::<Process>(),
-            size_of::<Told>(),
-            offset_of!(Nq, weights),
-            offset_of!(Nq, idle),
-            offset_of!(Nq, cpu),
-            offset_of!(Nq, llc),
-            offset_of!(Nq, node),
-            offset_of!(Nq, on_cpu),
-            offset_of!(Nq, on_llc),
-            offset_of!(Nq, on_node),
-            offset_of!(Task, allowed),
-            offset_of!(Task, home),
-            offset_of!(Task, why),
-            offset_of!(Task, told),
-            offset_of!(CpuState, events),
-            offset_of!(CpuState, step),
-            offset_of!(Node, near),
-            COUNTED,
-        ];
-        // SAFETY: a constant of that many numbers: the C compiler counts them.
-        assert_eq!(ours, unsafe { c::nqh_sizes });
-    }
-
-    #[test]
-    fn the_usual_weights_are_the_headers() {
-        assert_eq!(Policy::defaults(), Weights::default());
+        unsafe { c::nq_count(&raw mut *self.nq, cpu as u32, event as u32) }
     }
 }

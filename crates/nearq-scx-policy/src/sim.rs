@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use nearq_sim::{Kernel, Reason, Scheduler, Thread};
 use nearq_topology::Topology;
 
-use crate::layout::{PREEMPTED, Process, Task, UNIT, WAITED};
+use crate::layout::{HomeReason, PREEMPTED, Process, TakeWhich, Task, UNIT, WAITED};
 use crate::machine::TooLarge;
-use crate::policy::{Policy, Take, TakeWhich, Why};
+use crate::policy::{Policy, Take};
 
 /// The weight of nice 0 here and for the policy.
 const NICE_0: [u64; 2] = [UNIT as u64, 100];
@@ -102,7 +102,7 @@ impl Home {
     }
 
     /// A thread's home is this, and it counts as one of its process there.
-    fn give_home(&mut self, thread: Thread, home: usize, why: Why, on: usize) {
+    fn give_home(&mut self, thread: Thread, home: usize, why: HomeReason, on: usize) {
         let entry = &mut self.entries[thread.slot()];
         let process = self.processes.entry(entry.process).or_default();
         if entry.task.homed != 0 {
@@ -141,9 +141,9 @@ impl Home {
         let (home, why) = if process.threads == 1 {
             let home = self.policy.pick(&mut entry.task, Some(self.policy.node_of(cpu)));
             process.home = home as u32;
-            (home, Why::Fork)
+            (home, HomeReason::Fork)
         } else {
-            (self.policy.pick_for_thread(&mut entry.task, process), Why::Thread)
+            (self.policy.pick_for_thread(&mut entry.task, process), HomeReason::Thread)
         };
         self.give_home(thread, home, why, cpu);
     }
@@ -236,7 +236,7 @@ impl Home {
             let home = self.policy.pick(task, Some(task.home as usize));
             if home != task.home as usize {
                 let cpu = kernel.previous_cpu(thread);
-                self.give_home(thread, home, Why::Affinity, cpu);
+                self.give_home(thread, home, HomeReason::Affinity, cpu);
             }
         }
     }
@@ -255,7 +255,7 @@ impl Scheduler for Home {
             let home = self.policy.pick(&mut entry.task, Some(node));
             let process = self.processes.entry(entry.process).or_default();
             process.home = home as u32;
-            self.give_home(thread, home, Why::Exec, previous);
+            self.give_home(thread, home, HomeReason::Exec, previous);
         }
         if reason == Reason::New {
             self.begin(thread, previous);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use nearq_home::{Evidence, Nodes, Verdict, VerdictReason, Weights};
 use nearq_processes::proc;
-use nearq_scx_policy::layout::{NODES, Nq, Process, Task, Told, UNIT};
+use nearq_scx_policy::layout::{HomeReason, NODES, Nq, Process, Task, Told, UNIT};
 use nearq_topology::Topology;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -40,10 +40,6 @@ const MOST_SAVED: Duration = Duration::from_millis(50);
 const TOLD_FOR: Duration = Duration::from_secs(3);
 /// What moving a mebibyte is expected to take where that cannot be measured: 256 pages of 6 microseconds.
 const FOR_MEBIBYTE: Duration = Duration::from_micros(1_500);
-/// Policy's numbers of why a home is where it is.
-const WHY_TOLD: u8 = 4;
-const WHY_MEMORY: u32 = 5;
-const WHY_ROOM: u32 = 6;
 /// Who has got another home as its own was crowded has it for so long at least.
 const REST: Duration = Duration::from_secs(30);
 /// How often it is seen which of those that are followed have ended.
@@ -53,7 +49,7 @@ const WRITE_EACH: Duration = Duration::from_secs(10);
 
 /// Whether a home is what somebody has told, and not one that was found here.
 pub(crate) fn is_told(told: Told) -> bool {
-    ![WHY_MEMORY, WHY_ROOM].contains(&told.why)
+    ![HomeReason::Memory as u32, HomeReason::Room as u32].contains(&told.why)
 }
 
 /// What the part in the kernel knows and is told.
@@ -370,7 +366,7 @@ impl Memory {
         let (pid, process, nq) = (one.pid, &one.process, look.nq);
         let home = process.home as usize;
         let task = look.kernel.task(pid)?;
-        if task.why == WHY_TOLD {
+        if task.why == HomeReason::Told as u8 {
             return None;
         }
         let own = self.index(nq, process.home)?;
@@ -384,7 +380,7 @@ impl Memory {
             part,
             uses,
             ran: process_time(process),
-            left_crowd: u32::from(task.why) == WHY_ROOM,
+            left_crowd: task.why == HomeReason::Room as u8,
             may_go: may_run(nq, &task, there),
             may_move: self.pages.moves().is_none(),
             for_mebibyte: self.for_mebibyte,
@@ -393,7 +389,7 @@ impl Memory {
         let (home_id, there_id) = (situation.home.node, situation.there.node);
         let what = match choice.remedy {
             Remedy::Go => {
-                look.kernel.tell(pid, Told { node: there_id, why: WHY_MEMORY });
+                look.kernel.tell(pid, Told { node: there_id, why: HomeReason::Memory as u32 });
                 self.followed.get_mut(&pid)?.told = Some(look.now);
                 places[there].used += uses;
                 places[home].used = places[home].used.saturating_sub(uses);
@@ -433,7 +429,7 @@ impl Memory {
         {
             return None;
         }
-        let task = look.kernel.task(one.pid).filter(|task| task.why != WHY_TOLD)?;
+        let task = look.kernel.task(one.pid).filter(|task| task.why != HomeReason::Told as u8)?;
         let (home, uses) = (one.process.home as usize, look.thousandths(one.nanos()));
         self.crowds.better(look.nq, home, uses, |node| may_run(look.nq, &task, node))
     }
@@ -474,7 +470,7 @@ impl Memory {
         }
         let known = self.followed.get_mut(&one.pid)?;
         if !one.gain().is_zero() {
-            look.kernel.tell(one.pid, Told { node: one.there, why: WHY_ROOM });
+            look.kernel.tell(one.pid, Told { node: one.there, why: HomeReason::Room as u32 });
             (known.told, known.relocated) = (Some(look.now), Some(look.now));
             let home = node_index(look.nq, one.home)? as usize;
             self.crowds.goes(home, one.better.to, one.uses);

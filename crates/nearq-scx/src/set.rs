@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use libbpf_rs::{MapCore as _, MapFlags as MapUpdate};
-use nearq_scx_policy::layout::{Nq, Told};
+use nearq_scx_policy::layout::{HomeReason, Nq, Told};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::load::{NQ_AT, SHARED};
@@ -17,9 +17,6 @@ use crate::output::{self, Failure};
 use crate::pins::{self, Access};
 use crate::state::{node_id, node_index};
 use crate::weights::{self, Weight};
-
-/// The policy's number of a home that somebody has told.
-const WHY_TOLD: u32 = 4;
 
 fn set_legend() -> String {
     format!(
@@ -103,7 +100,7 @@ pub(crate) fn tell(options: &TellOptions) -> Result<(), Failure> {
     };
     has_node(&*pins::machine(&pins::open(pins::STATE, Access::Read)?)?, node)?;
     exists(Path::new("/proc"), pid)?;
-    pins::tell(&map, pid, Told { node, why: WHY_TOLD }, MapUpdate::ANY)
+    pins::tell(&map, pid, Told { node, why: HomeReason::Told as u32 }, MapUpdate::ANY)
         .map_err(|error| not_written(&error))
 }
 

@@ -2,7 +2,7 @@
 
 use libbpf_rs::MapHandle;
 use nearq_processes::proc;
-use nearq_scx_policy::layout::{NONE, Nq, Task, WHY};
+use nearq_scx_policy::layout::{HOME_REASONS, NONE, Nq, Task};
 use serde_json::{Value, json};
 
 use crate::output::{self, Failure, Side, columns, percent, time};
@@ -52,7 +52,8 @@ pub(crate) fn of(tasks: &MapHandle, pid: u32) -> Result<Vec<Known>, Failure> {
 }
 
 fn why(task: &Task) -> &'static str {
-    WHY.get(usize::from(task.why))
+    HOME_REASONS
+        .get(usize::from(task.why))
         .copied()
         .unwrap_or("for a reason that this command does not know")
 }
@@ -116,12 +117,13 @@ pub(crate) fn value(nq: &Nq, known: &[Known]) -> Value {
 mod tests {
     use super::*;
     use crate::state::made_up;
+    use nearq_scx_policy::layout::HomeReason;
 
     fn known() -> Vec<Known> {
         let task = Task {
             home: 1,
             homed: 1,
-            why: 4,
+            why: HomeReason::Told as u8,
             place: 0,
             cpu: 3,
             home_ns: 9_000_000_000,

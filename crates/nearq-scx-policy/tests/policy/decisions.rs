@@ -1,8 +1,8 @@
 //! One decision after the other: homes, wake-ups, what a CPU takes and in which order, who goes home and when.
 
 use crate::common::{MS, Model, STEP, State, TICK, task};
-use nearq_scx_policy::layout::{EVENTS, Process, Task, WAITED};
-use nearq_scx_policy::{Policy, Take, TakeWhich, Why};
+use nearq_scx_policy::layout::{EVENTS, HomeReason, Process, TakeWhich, Task, WAITED};
+use nearq_scx_policy::{Policy, Take};
 use nearq_topology::{CpuSet, Topology};
 
 fn cpus(list: &str) -> CpuSet {
@@ -68,7 +68,7 @@ fn a_home_is_where_each_cpu_has_the_least_to_do() {
         policy.init_task(&mut task, 100);
         Policy::allow(&mut task, &online);
         let home = policy.pick(&mut task, Some(1));
-        policy.set_home(&mut task, home, Why::Exec);
+        policy.set_home(&mut task, home, HomeReason::Exec);
         policy.runnable(&mut task);
         homes.push(home);
         tasks.push(task);
@@ -116,7 +116,7 @@ fn who_begins_makes_strays_go_home_rather_than_crowd_their_home() {
     // It was forked by one of node 0 and runs there: that CPU is the stray's once it has left.
     let mut begins = runs(&mut policy, &all, 0, 1, 0);
     assert_eq!(policy.pick(&mut begins, Some(0)), 1);
-    policy.set_home(&mut begins, 1, Why::Exec);
+    policy.set_home(&mut begins, 1, HomeReason::Exec);
     policy.stopping(&mut begins, 1, MS);
     assert_eq!(policy.enqueue(&mut begins, 1, false, MS), 1);
     assert_eq!(
@@ -134,7 +134,7 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
         .into();
     for task in &mut tasks {
         let home = task.home as usize;
-        policy.set_home(task, home, Why::Exec);
+        policy.set_home(task, home, HomeReason::Exec);
     }
     assert_eq!(policy.reconsiders(&mut tasks[0], 0), None, "nothing is known yet");
     for tick in 1..=60 {
@@ -146,8 +146,8 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
     assert_eq!(policy.reconsiders(&mut young[3], 0), None);
     assert_eq!(policy.reconsiders(&mut young[0], 16 << 20), None);
     for other in [
-        Task { why: Why::Told as u8, ..young[0] },
-        Task { why: Why::Affinity as u8, ..young[0] },
+        Task { why: HomeReason::Told as u8, ..young[0] },
+        Task { why: HomeReason::Affinity as u8, ..young[0] },
         Task { away_ns: 60 * MS, ..young[0] },
         Task { allowed: std::array::from_fn(|word| if word == 0 { 0b11 } else { 0 }), ..young[0] },
     ] {
@@ -210,7 +210,7 @@ fn nodes_are_known_by_the_systems_numbers() {
 /// A task of which somebody has told that its home is there.
 fn told(policy: &mut Policy, home: usize) -> Task {
     let mut task = task(policy, &cpus("0-3"), 0);
-    policy.set_home(&mut task, home, Why::Told);
+    policy.set_home(&mut task, home, HomeReason::Told);
     task
 }
 
@@ -221,7 +221,7 @@ fn forked(policy: &mut Policy, parent: &mut Task, said: Option<usize>) -> (Task,
     Policy::allow(&mut child, &cpus("0-3"));
     let home = policy.inherits(&mut child, parent, said);
     if let Some(home) = home {
-        policy.set_home(&mut child, home, Why::Told);
+        policy.set_home(&mut child, home, HomeReason::Told);
         Policy::inherited(&mut child);
     }
     (child, home)
@@ -238,11 +238,11 @@ fn a_told_home_is_handed_down_to_children_and_theirs_and_over_programs() {
     // Nothing is told of the child itself: that ends nothing, as nothing ever was.
     Policy::untold(&mut child);
     let (mut grandchild, home) = forked(&mut policy, &mut child, None);
-    assert_eq!((home, grandchild.why), (Some(1), Why::Told as u8));
+    assert_eq!((home, grandchild.why), (Some(1), HomeReason::Told as u8));
     // What is told of itself counts more, for its own children too.
     assert_eq!(forked(&mut policy, &mut grandchild, Some(0)).1, Some(0));
     // Not where it may not run: it has been given another home for that.
-    policy.set_home(&mut grandchild, 0, Why::Affinity);
+    policy.set_home(&mut grandchild, 0, HomeReason::Affinity);
     assert!(!Policy::keeps_home(&mut grandchild));
     Policy::allow(&mut child, &cpus("0-1"));
     assert_eq!(policy.inherits(&mut child, &mut parent, Some(1)), None);
@@ -255,12 +255,12 @@ fn a_home_that_was_taken_back_is_not_handed_down_and_is_not_called_told() {
     let mut parent = told(&mut policy, 1);
     assert_eq!(forked(&mut policy, &mut parent, None).1, None);
     Policy::untold(&mut parent);
-    assert_eq!((parent.why, parent.home), (Why::TakenBack as u8, 1), "it stays where it is");
+    assert_eq!((parent.why, parent.home), (HomeReason::TakenBack as u8, 1), "it stays where it is");
     assert_eq!(forked(&mut policy, &mut parent, None).1, None);
     // Nor has it heard yet that it was told, or told once more.
     assert_eq!(forked(&mut policy, &mut parent, Some(1)).1, Some(1));
     assert!(Policy::told_to_stay(&mut parent) && !Policy::told_to_stay(&mut parent));
-    assert_eq!(parent.why, Why::Told as u8);
+    assert_eq!(parent.why, HomeReason::Told as u8);
     // A home that it has for another reason is its own business.
     let mut other = task(&mut policy, &cpus("0-3"), 1);
     let why = other.why;
@@ -276,12 +276,12 @@ fn what_is_inherited_can_be_told_and_then_taken_back() {
     let (mut child, _) = forked(&mut policy, &mut parent, Some(1));
     assert!(Policy::told_to_stay(&mut child));
     Policy::untold(&mut child);
-    assert_eq!(child.why, Why::TakenBack as u8);
+    assert_eq!(child.why, HomeReason::TakenBack as u8);
     assert!(!Policy::keeps_home(&mut child));
     assert_eq!(forked(&mut policy, &mut child, None).1, None);
     // One that goes elsewhere for another reason has inherited nothing any more.
     let (mut child, _) = forked(&mut policy, &mut parent, Some(1));
-    policy.set_home(&mut child, 0, Why::Affinity);
+    policy.set_home(&mut child, 0, HomeReason::Affinity);
     assert_eq!(forked(&mut policy, &mut child, None).1, None);
 }
 

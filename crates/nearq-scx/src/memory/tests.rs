@@ -109,7 +109,10 @@ fn a_process_goes_to_its_memory_within_three_looks_and_is_told_so() {
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].what.contains("moved from node 0 to node 1: 0 % of its memory"), "{said:?}");
     assert!(said[0].what.contains("there is room for it on node 1"), "{said:?}");
-    assert_eq!(*kernel.told.borrow(), [(7, Some(Told { node: 1, why: WHY_MEMORY }))]);
+    assert_eq!(
+        *kernel.told.borrow(),
+        [(7, Some(Told { node: 1, why: HomeReason::Memory as u32 }))]
+    );
     // What was told is forgotten once it has been heard.
     kernel.processes[0].1.home = 1;
     let later = Instant::now() + Duration::from_secs(20);
@@ -120,7 +123,7 @@ fn a_process_goes_to_its_memory_within_three_looks_and_is_told_so() {
 #[test]
 fn one_whose_home_was_told_and_one_that_outgrew_its_node_stay() {
     let (mut memory, nq) = machine();
-    let task = Task { why: WHY_TOLD, ..everywhere() };
+    let task = Task { why: HomeReason::Told as u8, ..everywhere() };
     let mut kernel = Fake { processes: vec![(7, process(0, 0))], task, ..Fake::default() };
     assert!(considered(&mut memory, &nq, &mut kernel, 5).is_empty());
     let (mut memory, nq) = machine();
@@ -313,7 +316,7 @@ fn one_of_a_crowd_gets_another_home_and_its_memory_comes_with_it() {
     assert_eq!((best.pid, best.away, best.bytes >> 10), (8, 334, 3890));
     let said = memory.relocate(&look(&nq, &kernel, at(LASTS)), best).unwrap();
     assert!(said.what.starts_with("has its home on node 1 now, and its memory comes with it"));
-    assert_eq!(*kernel.told.borrow(), [(8, Some(Told { node: 1, why: WHY_ROOM }))]);
+    assert_eq!(*kernel.told.borrow(), [(8, Some(Told { node: 1, why: HomeReason::Room as u32 }))]);
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.to), (8, 1));
     // Nobody else while these pages are on their way, and none after: the room is taken.
@@ -368,7 +371,7 @@ fn it_stays_where_moving_costs_more_and_that_is_said_once() {
     assert!(said[0].what.starts_with("stays on node 0, which is crowded"), "{said:?}");
     assert!(kernel.told.borrow().is_empty());
     // Nor does one go whose home somebody has told.
-    kernel.task.why = WHY_TOLD;
+    kernel.task.why = HomeReason::Told as u8;
     let at = start + Duration::from_secs(LASTS + 8);
     assert!(crowd(&mut memory, &nq, &mut kernel, at, [8; 3]).is_empty());
 }

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nearq_scx_policy::layout::{NONE, Task, WAITED};
-use nearq_scx_policy::{Policy, TakeWhich, Why};
+use nearq_scx_policy::Policy;
+use nearq_scx_policy::layout::{HomeReason, NONE, TakeWhich, Task, WAITED};
 use nearq_topology::{CpuSet, Topology};
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -136,7 +136,7 @@ impl Model {
         let cpu = self.usable(affinity);
         let home =
             home.unwrap_or_else(|| self.policy.pick(&mut task, Some(self.policy.node_of(cpu))));
-        self.policy.set_home(&mut task, home, Why::Fork);
+        self.policy.set_home(&mut task, home, HomeReason::Fork);
         let affinity = affinity.clone();
         let (state, since, left) = (State::Sleeps, self.now, works.max(STEP));
         self.threads.push(Thread {
@@ -267,7 +267,7 @@ impl Model {
     pub(crate) fn set_home(&mut self, number: usize, home: usize) {
         let thread = &mut self.threads[number];
         if thread.state != State::Ended && self.policy.is_open(&mut thread.task, home) {
-            self.policy.set_home(&mut thread.task, home, Why::Told);
+            self.policy.set_home(&mut thread.task, home, HomeReason::Told);
         }
     }
 
@@ -286,7 +286,7 @@ impl Model {
         let home = thread.task.home as usize;
         if !self.policy.is_open(&mut thread.task, home) {
             let home = self.policy.pick(&mut thread.task, Some(home));
-            self.policy.set_home(&mut thread.task, home, Why::Affinity);
+            self.policy.set_home(&mut thread.task, home, HomeReason::Affinity);
         }
         match thread.state {
             State::Waits { .. } => {
@@ -586,7 +586,7 @@ pub(crate) fn task(policy: &mut Policy, allowed: &CpuSet, home: usize) -> Task {
     let mut task = Task::default();
     policy.init_task(&mut task, 100);
     Policy::allow(&mut task, allowed);
-    policy.set_home(&mut task, home, Why::Fork);
+    policy.set_home(&mut task, home, HomeReason::Fork);
     assert_eq!((task.queue, task.place), (NONE, NONE));
     task
 }
