@@ -19,7 +19,7 @@ const PLAN: [Room; 22] = [
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
     ("nearq-checks", &[], &[]),
     ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock", "nearq-model"]),
-    ("nearq-scx-policy", &["nearq-sim", "nearq-topology"], &["nearq-platform"]),
+    ("nearq-scx-policy", &["nearq-sim", "nearq-topology"], &["nearq-home", "nearq-platform"]),
     ("nearq-lock", &["nearq-platform"], &["nearq-model", "nearq-sim", "nearq-topology"]),
     (
         "nearq-core",

@@ -153,8 +153,9 @@ impl Weights {
     }
 
     /// Whether a node with `here` tasks for each CPU, in thousandths, is so much more crowded than one at that distance that would
-    /// have `there` with one of its tasks that the task may leave.
-    pub(crate) fn is_worth_leaving(&self, here: u32, there: u32, distance: u32) -> bool {
+    /// have `there` with one of its tasks that the task may leave. Not for users.
+    #[doc(hidden)]
+    pub fn is_worth_leaving(&self, here: u32, there: u32, distance: u32) -> bool {
         let percent = u64::from(there) * u64::from(self.values[IMBALANCE_PERCENT]) / 100;
         let least = u64::from(self.task_threshold(distance)).max(percent);
         u64::from(here) > u64::from(there) + least

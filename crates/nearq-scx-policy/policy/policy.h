@@ -22,6 +22,10 @@
  *
  * After the rules of Erich Focht's node affine scheduler for Linux 2.6.0-test1 (2003): a home for each task, chosen by load when it
  * begins a program; whom a CPU may take from another node depends on whose home is where; strays are sent home.
+ *
+ * The crate nearq-home decides the same for tasks that a kernel keeps on masks: where a new task is at home, which imbalance is worth the
+ * way, how long a stray stays away. It looks once a period, and here each wake-up and each idle CPU is seen, so some of it differs:
+ * tests/policy/agreement.rs says what and why, and checks that the rest is the same.
  */
 #ifndef NEARQ_POLICY_H
 #define NEARQ_POLICY_H

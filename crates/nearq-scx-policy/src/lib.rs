@@ -2,7 +2,7 @@
 //!
 //! The decisions are in one C header, `policy/policy.h`: the BPF program of `nearq-scx` is compiled from it, and so, with the feature
 //! `harness`, is a library that is tested here and that schedules the simulated machine. The feature `layout` alone has the header's
-//! structures (`layout`), for those who fill and read them in a kernel: it takes libclang to build, `harness` a C compiler as well.
+//! structures (`layout`), for programs that share them with a kernel: it takes libclang to build, `harness` a C compiler as well.
 //! Without a feature there is nothing here, so that the workspace is built with neither.
 
 #![warn(missing_docs)]

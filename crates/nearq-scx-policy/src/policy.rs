@@ -351,6 +351,12 @@ impl Policy {
         Tick { yields, wakes: index(self.nq.on_cpu[cpu].wakes) }
     }
 
+    /// Whether a place has so much more to do than another one that a task is worth the way: both in thousandths of tasks for each CPU.
+    pub fn is_out_of_balance(&mut self, there: u64, here: u64, distance: u32) -> bool {
+        // SAFETY: as in `idle`.
+        unsafe { c::nq_out_of_balance(&raw mut *self.nq, there, here, distance) }
+    }
+
     /// Another home for a task that has begun its program a moment ago and touched so many bytes, where its own is crowded. It runs, and
     /// is alone in its process.
     pub fn reconsiders(&mut self, task: &mut Task, touched: u64) -> Option<usize> {

@@ -1,7 +1,9 @@
-//! The policy of the scheduler, compiled for user space: single decisions, properties of many, and the simulated machine under it.
+//! The policy of the scheduler, compiled for user space: single decisions, properties of many, the simulated machine under it, and what
+//! `nearq-home` decides alike.
 
 mod common;
 
+mod agreement;
 mod decisions;
 mod properties;
 mod simulated;

@@ -134,7 +134,7 @@ fn longest_wait(model: &Model) -> u64 {
 }
 
 /// In debug builds a case takes some 10 ms. There are more where the environment has the variable `NEARQ_LONG`.
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let cases = if std::env::var_os("NEARQ_LONG").is_some() { 960 } else { 32 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
