@@ -335,6 +335,12 @@ impl<P: Platform> RawCondvar<P> {
             then();
             return false;
         };
+        self.notify_first(found, then)
+    }
+
+    /// Apart from the look that finds nobody, which most notifications are: so that only this one saves registers.
+    #[inline(never)]
+    fn notify_first(&self, found: u32, then: impl FnOnce()) -> bool {
         let room = Room::<P>::get();
         let mut ring = Ring::lock(&self.ring, found, &room.table);
         let claimed = ring.claim_first();
