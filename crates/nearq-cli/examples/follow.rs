@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nearq::{CpuSet, Runtime, Scope, Work, Workqueue};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, Placement, Threads};
 
 /// The runtime looks once a second; a loaded host that emulates a machine takes longer.
 const WITHIN: Duration = Duration::from_secs(15);

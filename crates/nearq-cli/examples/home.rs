@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nearq::{CpuSet, Home, Residency, Runtime, Scope, Work, Workqueue};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 
 /// A loaded host that emulates a machine takes its time.
 const WITHIN: Duration = Duration::from_secs(30);

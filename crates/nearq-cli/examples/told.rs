@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use nearq::{Home, Scope, Workqueue};
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Threads as _};
 
 /// The scheduler looks now and then at one that wakes up: whoever is to hear something must not sleep for long.
 const NAP: Duration = Duration::from_millis(2);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use nearq_command::screen::{Side, columns, or_dash, plain, width};
 use nearq_home::Nodes;
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Placement as _};
 use nearq_processes::survey::{self, Residence, Resident, Survey, Which};
 use nearq_processes::tree::{How, State};
 use serde_json::{Value, json};

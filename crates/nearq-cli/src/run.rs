@@ -29,7 +29,7 @@ use clap::{Args, ValueEnum};
 use nearq_command::Patient;
 use nearq_command::screen::plain;
 use nearq_home::{Nodes, Weights};
-use nearq_platform::{Linux, Machine, Platform as _};
+use nearq_platform::{Linux, Machine, Placement as _};
 use nearq_processes::jobs::{self, Each, Halt, Homes, Inputs, Order, Plan, Separator, Template};
 use nearq_processes::tree::Choose as TreeChoose;
 

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nearq_core::Runtime;
-use nearq_platform::{Linux, Platform, SchedPolicy};
+use nearq_platform::{Linux, Placement, SchedPolicy, Threads};
 
 use crate::protocol::Access;
 use crate::runtime::RuntimeSubject;

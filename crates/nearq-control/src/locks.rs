@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use nearq_lock::{Snapshot, Statistics, Threshold, UnknownMode};
-use nearq_platform::{Instant, Linux, Platform};
+use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::knobs::{self, Knob, LOCKS};
 use crate::process::this_process;

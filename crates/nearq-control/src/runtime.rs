@@ -9,7 +9,7 @@ pub(crate) mod settings;
 use std::collections::{BTreeMap, HashSet};
 
 use nearq_core::{QueueHandle, Runtime, Times, Timing, TraceKind as CoreKind, Tracer};
-use nearq_platform::{Instant, Linux, Platform};
+use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::process::this_process;
 use crate::protocol::{

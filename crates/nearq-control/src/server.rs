@@ -38,7 +38,7 @@ mod undo;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 pub use process::{Status, ensure, status};
 
@@ -59,7 +59,7 @@ pub struct Options {
 pub struct Server {
     listener: Arc<Listener>,
     path: PathBuf,
-    thread: Option<<Linux as Platform>::JoinHandle>,
+    thread: Option<<Linux as Threads>::JoinHandle>,
     epoch: u64,
 }
 

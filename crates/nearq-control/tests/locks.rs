@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nearq_control::locks::LocksOnly;
 use nearq_control::protocol::{GetDump, Locks};
 use nearq_control::subject::Subject;
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 #[test]
 fn whoever_asks_first_needs_no_more_stack_than_the_server_has() {

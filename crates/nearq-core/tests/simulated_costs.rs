@@ -1,7 +1,7 @@
 //! What the runtime's steps cost on a simulated machine, where the cost is that of the simulation and not of the step.
 
 use nearq_core::Work;
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 use nearq_sim::{Costs, Sim, Simulation};
 use nearq_topology::Topology;
 use std::time::Duration;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_core::{Runtime, Scope, Work, Workqueue};
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, ThreadSpec, Threads};
 use nearq_sim::{AtomicU32, AtomicU64, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Topology};
 

@@ -75,7 +75,7 @@ unsafe impl<P: ConstPlatform> lock_api::RawMutexTimed for RawMutex<P> {
 mod tests {
     use core::time::Duration;
 
-    use nearq_platform::{Linux, Platform};
+    use nearq_platform::{Linux, LockPlatform};
 
     use crate::RawMutex;
 

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use nearq_platform::{ConstPlatform, Instant, Linux, Platform};
+use nearq_platform::{ConstPlatform, Instant, Linux, LockPlatform};
 
 use crate::{MutexGuard, RawCondvar};
 
@@ -23,7 +23,7 @@ use crate::{MutexGuard, RawCondvar};
 ///
 /// ```
 /// use nearq_lock::{Condvar, Mutex};
-/// use nearq_lock::platform::{Linux, Platform, ThreadSpec};
+/// use nearq_lock::platform::{Linux, ThreadSpec, Threads};
 ///
 /// static QUEUE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// static NOT_EMPTY: Condvar = Condvar::new();
@@ -39,7 +39,7 @@ use crate::{MutexGuard, RawCondvar};
 /// ```
 ///
 /// [`Condvar::new`] makes one for Linux; code that is generic over the platform uses [`Condvar::new_in`].
-pub struct Condvar<P: Platform = Linux> {
+pub struct Condvar<P: LockPlatform = Linux> {
     raw: RawCondvar<P>,
 }
 
@@ -57,7 +57,7 @@ impl<P: ConstPlatform> Condvar<P> {
     }
 }
 
-impl<P: Platform> Condvar<P> {
+impl<P: LockPlatform> Condvar<P> {
     /// For which nobody waits, on any platform.
     pub fn new_in() -> Self {
         Condvar { raw: RawCondvar::new_in() }
@@ -181,13 +181,13 @@ impl<P: Platform> Condvar<P> {
     }
 }
 
-impl<P: Platform> Default for Condvar<P> {
+impl<P: LockPlatform> Default for Condvar<P> {
     fn default() -> Self {
         Self::new_in()
     }
 }
 
-impl<P: Platform> fmt::Debug for Condvar<P> {
+impl<P: LockPlatform> fmt::Debug for Condvar<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Condvar").finish_non_exhaustive()
     }

@@ -1,7 +1,7 @@
 //! The runtime's mutex: four bytes, generic over the platform, never poisoned.
 //!
 //! [`Mutex`] protects a value, [`RawMutex`] is the lock alone, for those who embed it. Both are written against
-//! [`Platform`](nearq_platform::Platform), so the same code runs on Linux, on a simulated machine and under a
+//! [`LockPlatform`](nearq_platform::LockPlatform) alone, so the same code runs on Linux, on a simulated machine and under a
 //! model checker. The protocol, with its states, orderings and races, is described in `raw.rs`.
 //!
 //! ```

@@ -12,13 +12,13 @@ use core::ops::Index;
 use core::ptr::NonNull;
 use std::alloc::{self, Layout};
 
-use nearq_platform::{Atomic, AtomicInt, MemoryPolicy, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, MemoryPolicy, Ordering};
 
 use crate::fallible;
 
 /// A domain's queue in one slot; what is in it is told in `slot.rs`. The other domains touch it when the turn goes there.
 #[repr(align(64))]
-pub(crate) struct Line<P: Platform> {
+pub(crate) struct Line<P: LockPlatform> {
     /// The number of the record that came last, and the generation.
     pub(crate) tail: P::AtomicU64,
     /// The number of the record that stands up.
@@ -27,7 +27,7 @@ pub(crate) struct Line<P: Platform> {
     pub(crate) since: P::AtomicU64,
 }
 
-impl<P: Platform> Line<P> {
+impl<P: LockPlatform> Line<P> {
     fn new() -> Self {
         Line {
             tail: P::AtomicU64::new(0),
@@ -38,7 +38,7 @@ impl<P: Platform> Line<P> {
 }
 
 /// The lines of slots that are made together. Freed with the last row.
-struct Sheet<P: Platform> {
+struct Sheet<P: LockPlatform> {
     start: NonNull<Line<P>>,
     layout: Layout,
     /// Bytes from an area to the next one.
@@ -48,11 +48,11 @@ struct Sheet<P: Platform> {
 }
 
 // SAFETY: it is memory of its own, of which shared references are given out and nothing else.
-unsafe impl<P: Platform> Send for Sheet<P> {}
+unsafe impl<P: LockPlatform> Send for Sheet<P> {}
 // SAFETY: lines are atomics.
-unsafe impl<P: Platform> Sync for Sheet<P> {}
+unsafe impl<P: LockPlatform> Sync for Sheet<P> {}
 
-impl<P: Platform> Sheet<P> {
+impl<P: LockPlatform> Sheet<P> {
     /// Lines for so many slots, at least one; for each domain, on the node that `nodes` has for it. None if there is no memory.
     fn new(slots: usize, nodes: &[Option<usize>]) -> Option<Self> {
         let one_node = nodes.iter().all(|node| *node == nodes[0]);
@@ -89,7 +89,7 @@ impl<P: Platform> Sheet<P> {
     }
 }
 
-impl<P: Platform> Drop for Sheet<P> {
+impl<P: LockPlatform> Drop for Sheet<P> {
     fn drop(&mut self) {
         for domain in 0..self.domains {
             for slot in 0..self.slots {
@@ -103,14 +103,14 @@ impl<P: Platform> Drop for Sheet<P> {
 }
 
 /// A share of a sheet, as the library's `Arc`, of which one cannot be made where there may be no memory.
-struct Share<P: Platform>(NonNull<Shared<P>>);
+struct Share<P: LockPlatform>(NonNull<Shared<P>>);
 
-struct Shared<P: Platform> {
+struct Shared<P: LockPlatform> {
     count: P::AtomicU32,
     sheet: Sheet<P>,
 }
 
-impl<P: Platform> Share<P> {
+impl<P: LockPlatform> Share<P> {
     /// The first share of a sheet; none if there is no memory.
     fn of(sheet: Sheet<P>) -> Option<Self> {
         let shared = fallible::boxed(Shared { count: P::AtomicU32::new(1), sheet })?;
@@ -127,7 +127,7 @@ impl<P: Platform> Share<P> {
     }
 }
 
-impl<P: Platform> Clone for Share<P> {
+impl<P: LockPlatform> Clone for Share<P> {
     fn clone(&self) -> Self {
         // Relaxed: the caller's share keeps it.
         self.shared().count.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl<P: Platform> Clone for Share<P> {
     }
 }
 
-impl<P: Platform> Drop for Share<P> {
+impl<P: LockPlatform> Drop for Share<P> {
     fn drop(&mut self) {
         // Release and acquire: what is done by way of the other shares is over.
         if self.shared().count.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -146,7 +146,7 @@ impl<P: Platform> Drop for Share<P> {
 }
 
 /// A slot's lines, by domain.
-pub(crate) struct Row<P: Platform> {
+pub(crate) struct Row<P: LockPlatform> {
     /// The line of the first domain.
     first: NonNull<Line<P>>,
     /// Those of the sheet, so that one look finds all that is needed.
@@ -156,11 +156,11 @@ pub(crate) struct Row<P: Platform> {
 }
 
 // SAFETY: as for the sheet, of which it has a share.
-unsafe impl<P: Platform> Send for Row<P> {}
+unsafe impl<P: LockPlatform> Send for Row<P> {}
 // SAFETY: likewise.
-unsafe impl<P: Platform> Sync for Row<P> {}
+unsafe impl<P: LockPlatform> Sync for Row<P> {}
 
-impl<P: Platform> Row<P> {
+impl<P: LockPlatform> Row<P> {
     /// The rows of a new sheet for so many slots, at least one; `nodes` has the system's number of the node of each domain. None if
     /// there is no memory.
     pub(crate) fn sheet(
@@ -188,7 +188,7 @@ impl<P: Platform> Row<P> {
     }
 }
 
-impl<P: Platform> Index<usize> for Row<P> {
+impl<P: LockPlatform> Index<usize> for Row<P> {
     type Output = Line<P>;
 
     #[inline]

@@ -21,7 +21,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, Held, Ordering, Platform};
+use nearq_platform::{Atomic, Held, LockPlatform, Ordering};
 
 use crate::word::LOCKED;
 
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Asks the caller's list about the lock with that word; nothing in release builds, and where there is no list.
 #[inline(always)]
-fn ask<P: Platform, R>(word: &P::AtomicU32, what: impl FnOnce(&Held, usize) -> R) -> Option<R> {
+fn ask<P: LockPlatform, R>(word: &P::AtomicU32, what: impl FnOnce(&Held, usize) -> R) -> Option<R> {
     if cfg!(debug_assertions) {
         P::with_held(|held| what(held, core::ptr::from_ref(word).addr()))
     } else {
@@ -42,26 +42,26 @@ fn ask<P: Platform, R>(word: &P::AtomicU32, what: impl FnOnce(&Held, usize) -> R
 
 /// The caller has taken the lock.
 #[inline(always)]
-pub(crate) fn took<P: Platform>(word: &P::AtomicU32) {
+pub(crate) fn took<P: LockPlatform>(word: &P::AtomicU32) {
     ask::<P, _>(word, Held::add);
 }
 
 /// The caller does not hold the lock any more, if it did.
 #[inline(always)]
-pub(crate) fn lost<P: Platform>(word: &P::AtomicU32) {
+pub(crate) fn lost<P: LockPlatform>(word: &P::AtomicU32) {
     ask::<P, _>(word, Held::forget);
 }
 
 /// The caller holds the lock, but not in its own name from now on.
 #[inline(always)]
-pub(crate) fn disowns<P: Platform>(word: &P::AtomicU32) {
+pub(crate) fn disowns<P: LockPlatform>(word: &P::AtomicU32) {
     ask::<P, _>(word, Held::remove);
 }
 
 /// The caller is about to give the lock back.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn gives_back<P: Platform>(word: &P::AtomicU32) {
+pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
     if ask::<P, _>(word, Held::remove) == Some(false) {
         not_held::<P>(word);
     }
@@ -70,7 +70,7 @@ pub(crate) fn gives_back<P: Platform>(word: &P::AtomicU32) {
 /// The caller uses the lock as one who holds it does.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn expect_held<P: Platform>(word: &P::AtomicU32) {
+pub(crate) fn expect_held<P: LockPlatform>(word: &P::AtomicU32) {
     if ask::<P, _>(word, Held::may_have) == Some(false) {
         not_held::<P>(word);
     }
@@ -78,7 +78,7 @@ pub(crate) fn expect_held<P: Platform>(word: &P::AtomicU32) {
 
 #[cold]
 #[track_caller]
-fn not_held<P: Platform>(word: &P::AtomicU32) -> ! {
+fn not_held<P: LockPlatform>(word: &P::AtomicU32) -> ! {
     // Relaxed: for the message.
     assert!(
         word.load(Ordering::Relaxed) & LOCKED != 0,
@@ -93,14 +93,14 @@ fn not_held<P: Platform>(word: &P::AtomicU32) -> ! {
 /// The caller is about to wait for the mutex without a deadline.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn waits<P: Platform>(word: &P::AtomicU32) {
+pub(crate) fn waits<P: LockPlatform>(word: &P::AtomicU32) {
     if seems_held::<P>(word) {
         taken_again::<P>(word);
     }
 }
 
 /// Whether the caller holds the mutex, as far as can be known at one look.
-fn seems_held<P: Platform>(word: &P::AtomicU32) -> bool {
+fn seems_held<P: LockPlatform>(word: &P::AtomicU32) -> bool {
     ask::<P, _>(word, Held::surely_has) == Some(true)
         // Relaxed: see the head of the file.
         && word.load(Ordering::Relaxed) & LOCKED != 0
@@ -108,7 +108,7 @@ fn seems_held<P: Platform>(word: &P::AtomicU32) -> bool {
 
 #[cold]
 #[track_caller]
-fn taken_again<P: Platform>(word: &P::AtomicU32) {
+fn taken_again<P: LockPlatform>(word: &P::AtomicU32) {
     for _ in 0..LOOKS {
         P::sleep(PAUSE);
         if !seems_held::<P>(word) {

@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Linux, Ordering, Platform};
+use nearq_platform::{Linux, LockPlatform, Ordering};
 
 use crate::statistics::{Event, seen};
 
 /// Counts through all runs of a model, and is no step of any.
-pub(crate) type Count = <Linux as Platform>::AtomicU32;
+pub(crate) type Count = <Linux as LockPlatform>::AtomicU32;
 
 /// Looks at all runs of a model in which threads are preempted so often at most; `reaches` happens in some.
 pub(crate) fn check(

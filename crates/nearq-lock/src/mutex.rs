@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 
-use nearq_platform::{ConstPlatform, Instant, Linux, Platform};
+use nearq_platform::{ConstPlatform, Instant, Linux, LockPlatform};
 
 use crate::RawMutex;
 
@@ -17,17 +17,17 @@ use crate::RawMutex;
 /// left. Not reentrant.
 ///
 /// [`Mutex::new`] makes one for Linux; code that is generic over the platform uses [`Mutex::new_in`].
-pub struct Mutex<T: ?Sized, P: Platform = Linux> {
+pub struct Mutex<T: ?Sized, P: LockPlatform = Linux> {
     raw: RawMutex<P>,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: moving the mutex moves the value; the lock itself is an atomic and may go anywhere.
-unsafe impl<T: ?Sized + Send, P: Platform> Send for Mutex<T, P> {}
+unsafe impl<T: ?Sized + Send, P: LockPlatform> Send for Mutex<T, P> {}
 // SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw.rs`), and the acquire
 // of each holder pairs with the release of the one before. So the value goes from thread to thread, which `Send`
 // allows; it is never used by two at once, so `Sync` is not needed.
-unsafe impl<T: ?Sized + Send, P: Platform> Sync for Mutex<T, P> {}
+unsafe impl<T: ?Sized + Send, P: LockPlatform> Sync for Mutex<T, P> {}
 
 impl<T> Mutex<T> {
     /// A free mutex around `value`, on Linux.
@@ -43,7 +43,7 @@ impl<T, P: ConstPlatform> Mutex<T, P> {
     }
 }
 
-impl<T, P: Platform> Mutex<T, P> {
+impl<T, P: LockPlatform> Mutex<T, P> {
     /// A free mutex around `value`, on any platform.
     pub fn new_in(value: T) -> Self {
         Mutex { raw: RawMutex::new_in(), value: UnsafeCell::new(value) }
@@ -68,7 +68,7 @@ impl<T, P: Platform> Mutex<T, P> {
     }
 }
 
-impl<T: ?Sized, P: Platform> Mutex<T, P> {
+impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
     /// Takes the lock, and sleeps while another thread holds it; the guard gives it back.
     ///
     /// A thread that holds the lock already waits for ever.
@@ -141,19 +141,19 @@ impl<T: ?Sized, P: Platform> Mutex<T, P> {
     }
 }
 
-impl<T: Default, P: Platform> Default for Mutex<T, P> {
+impl<T: Default, P: LockPlatform> Default for Mutex<T, P> {
     fn default() -> Self {
         Self::new_in(T::default())
     }
 }
 
-impl<T, P: Platform> From<T> for Mutex<T, P> {
+impl<T, P: LockPlatform> From<T> for Mutex<T, P> {
     fn from(value: T) -> Self {
         Self::new_in(value)
     }
 }
 
-impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for Mutex<T, P> {
+impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for Mutex<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Mutex");
         match self.try_lock() {
@@ -168,13 +168,13 @@ impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for Mutex<T, P> {
 ///
 /// Stays in the thread that took the lock. Forgetting it leaves the mutex locked.
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
-pub struct MutexGuard<'a, T: ?Sized, P: Platform = Linux> {
+pub struct MutexGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
     mutex: &'a Mutex<T, P>,
     /// A queued lock keeps the waiter's node in the thread: the guard must not leave it.
     not_send: PhantomData<*const ()>,
 }
 
-impl<T: ?Sized, P: Platform> MutexGuard<'_, T, P> {
+impl<T: ?Sized, P: LockPlatform> MutexGuard<'_, T, P> {
     /// Gives the lock to the one who is next in line, if somebody waits; a drop lets anybody have it who comes first.
     ///
     /// Slower for all together than a drop. A mutex sees to it by itself that nobody waits for long.
@@ -198,9 +198,9 @@ impl<T: ?Sized, P: Platform> MutexGuard<'_, T, P> {
 }
 
 // SAFETY: a shared guard gives `&T` and nothing else.
-unsafe impl<T: ?Sized + Sync, P: Platform> Sync for MutexGuard<'_, T, P> {}
+unsafe impl<T: ?Sized + Sync, P: LockPlatform> Sync for MutexGuard<'_, T, P> {}
 
-impl<T: ?Sized, P: Platform> Deref for MutexGuard<'_, T, P> {
+impl<T: ?Sized, P: LockPlatform> Deref for MutexGuard<'_, T, P> {
     type Target = T;
 
     #[inline]
@@ -212,7 +212,7 @@ impl<T: ?Sized, P: Platform> Deref for MutexGuard<'_, T, P> {
     }
 }
 
-impl<T: ?Sized, P: Platform> DerefMut for MutexGuard<'_, T, P> {
+impl<T: ?Sized, P: LockPlatform> DerefMut for MutexGuard<'_, T, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; `&mut self` makes this the only borrow of the guard.
@@ -220,7 +220,7 @@ impl<T: ?Sized, P: Platform> DerefMut for MutexGuard<'_, T, P> {
     }
 }
 
-impl<T: ?Sized, P: Platform> Drop for MutexGuard<'_, T, P> {
+impl<T: ?Sized, P: LockPlatform> Drop for MutexGuard<'_, T, P> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: a guard is made only after taking the lock, and dropped once: we hold it.
@@ -228,13 +228,13 @@ impl<T: ?Sized, P: Platform> Drop for MutexGuard<'_, T, P> {
     }
 }
 
-impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for MutexGuard<'_, T, P> {
+impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for MutexGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T: ?Sized + fmt::Display, P: Platform> fmt::Display for MutexGuard<'_, T, P> {
+impl<T: ?Sized + fmt::Display, P: LockPlatform> fmt::Display for MutexGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

@@ -10,22 +10,22 @@
 
 use core::ptr;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
 
 use crate::fallible;
 
-struct Chunk<P: Platform, T> {
+struct Chunk<P: LockPlatform, T> {
     /// A bit for each thing that somebody has.
     had: Box<[P::AtomicU64]>,
     things: Box<[T]>,
 }
 
 /// Things by number.
-pub(crate) struct Numbered<P: Platform, T: 'static, const FIRST: usize, const CHUNKS: usize> {
+pub(crate) struct Numbered<P: LockPlatform, T: 'static, const FIRST: usize, const CHUNKS: usize> {
     chunks: [P::AtomicPtr<Chunk<P, T>>; CHUNKS],
 }
 
-impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIRST, CHUNKS> {
+impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIRST, CHUNKS> {
     pub(crate) fn new() -> Self {
         Numbered { chunks: core::array::from_fn(|_| P::AtomicPtr::new(ptr::null_mut())) }
     }
@@ -230,7 +230,7 @@ impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T, FIR
     }
 }
 
-impl<P: Platform, T, const FIRST: usize, const CHUNKS: usize> Drop
+impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Drop
     for Numbered<P, T, FIRST, CHUNKS>
 {
     fn drop(&mut self) {

@@ -28,7 +28,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
 
-use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering};
 
 use crate::queue::{Heard, TURN, Tail, Waking};
 use crate::room::Room;
@@ -51,17 +51,17 @@ const SPIN: u32 = 50;
 /// assert_eq!(*COUNT.lock(), 1);
 /// assert!(COUNT.lock_spinning(100).is_some());
 /// ```
-pub struct OsqLock<T: ?Sized, P: Platform = Linux> {
+pub struct OsqLock<T: ?Sized, P: LockPlatform = Linux> {
     /// The number of the record that came last; 0 if nobody has the lock.
     tail: P::AtomicU16,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: moving the lock moves the value; the tail is an atomic and may go anywhere.
-unsafe impl<T: ?Sized + Send, P: Platform> Send for OsqLock<T, P> {}
+unsafe impl<T: ?Sized + Send, P: LockPlatform> Send for OsqLock<T, P> {}
 // SAFETY: a shared lock hands out the value to one thread at a time (invariant 1), and each hand-over orders what the
 // holder before did before what the next one does. So the value goes from thread to thread, which `Send` allows.
-unsafe impl<T: ?Sized + Send, P: Platform> Sync for OsqLock<T, P> {}
+unsafe impl<T: ?Sized + Send, P: LockPlatform> Sync for OsqLock<T, P> {}
 
 const _: () = assert!(size_of::<OsqLock<(), Linux>>() == 2, "it is embedded by the thousand");
 
@@ -70,9 +70,9 @@ fn in_tail(number: u32) -> u16 {
     number as u16
 }
 
-struct Last<'a, P: Platform>(&'a P::AtomicU16);
+struct Last<'a, P: LockPlatform>(&'a P::AtomicU16);
 
-impl<P: Platform> Tail for Last<'_, P> {
+impl<P: LockPlatform> Tail for Last<'_, P> {
     #[inline]
     fn clear(&self, number: u32) -> bool {
         // Release: pairs with the acquire of who takes the free lock. Acquire on failure: as `Tail` asks.
@@ -101,7 +101,7 @@ impl<T, P: ConstPlatform> OsqLock<T, P> {
     }
 }
 
-impl<T, P: Platform> OsqLock<T, P> {
+impl<T, P: LockPlatform> OsqLock<T, P> {
     /// A free lock around `value`, on any platform.
     pub fn new_in(value: T) -> Self {
         OsqLock { tail: P::AtomicU16::new(0), value: UnsafeCell::new(value) }
@@ -113,7 +113,7 @@ impl<T, P: Platform> OsqLock<T, P> {
     }
 }
 
-impl<T: ?Sized, P: Platform> OsqLock<T, P> {
+impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
     /// Takes the lock when it is the caller's turn; sleeps if that takes long.
     ///
     /// A thread that holds it already waits for ever. While 65535 threads wait or hold already, the caller waits
@@ -217,7 +217,7 @@ impl<T: ?Sized, P: Platform> OsqLock<T, P> {
     }
 }
 
-impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for OsqLock<T, P> {
+impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for OsqLock<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("OsqLock");
         match self.try_lock() {
@@ -232,7 +232,7 @@ impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for OsqLock<T, P> {
 ///
 /// Stays in the thread that took the lock: its record in the queue is the thread's. Forgotten, it keeps the lock for ever.
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
-pub struct OsqGuard<'a, T: ?Sized, P: Platform = Linux> {
+pub struct OsqGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
     lock: &'a OsqLock<T, P>,
     room: &'a Room<P>,
     number: u32,
@@ -240,9 +240,9 @@ pub struct OsqGuard<'a, T: ?Sized, P: Platform = Linux> {
 }
 
 // SAFETY: a shared guard gives `&T` and nothing else.
-unsafe impl<T: ?Sized + Sync, P: Platform> Sync for OsqGuard<'_, T, P> {}
+unsafe impl<T: ?Sized + Sync, P: LockPlatform> Sync for OsqGuard<'_, T, P> {}
 
-impl<T: ?Sized, P: Platform> Deref for OsqGuard<'_, T, P> {
+impl<T: ?Sized, P: LockPlatform> Deref for OsqGuard<'_, T, P> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -252,14 +252,14 @@ impl<T: ?Sized, P: Platform> Deref for OsqGuard<'_, T, P> {
     }
 }
 
-impl<T: ?Sized, P: Platform> DerefMut for OsqGuard<'_, T, P> {
+impl<T: ?Sized, P: LockPlatform> DerefMut for OsqGuard<'_, T, P> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; `&mut self` makes this the only borrow of the guard.
         unsafe { &mut *self.lock.value.get() }
     }
 }
 
-impl<T: ?Sized, P: Platform> Drop for OsqGuard<'_, T, P> {
+impl<T: ?Sized, P: LockPlatform> Drop for OsqGuard<'_, T, P> {
     fn drop(&mut self) {
         // Our record is in front: this is the one guard of the one who holds the lock.
         let tail = Last::<P>(&self.lock.tail);
@@ -267,7 +267,7 @@ impl<T: ?Sized, P: Platform> Drop for OsqGuard<'_, T, P> {
     }
 }
 
-impl<T: ?Sized + fmt::Debug, P: Platform> fmt::Debug for OsqGuard<'_, T, P> {
+impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for OsqGuard<'_, T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

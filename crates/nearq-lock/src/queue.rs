@@ -58,7 +58,7 @@
 //! prepared before it is found. A message is a release, and pairs with the acquire of who is told: what the one before
 //! did, and wrote into `passed` and `since`, is seen.
 
-use nearq_platform::{Atomic, Instant, Ordering, Platform, Wait};
+use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
 use crate::stay::Stay;
 use crate::table::Table;
@@ -140,7 +140,7 @@ enum Behind {
     Joiner,
 }
 
-impl<P: Platform> Table<P> {
+impl<P: LockPlatform> Table<P> {
     /// The process, as records name it.
     #[inline(always)]
     pub(crate) fn epoch() -> u32 {

@@ -37,7 +37,7 @@
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform, Wait,
+    Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering, Wait,
 };
 
 use crate::misuse;
@@ -47,7 +47,7 @@ use crate::waiting::Waiting;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
 
 /// A mutex without a value. Four bytes on Linux.
-pub struct RawMutex<P: Platform = Linux> {
+pub struct RawMutex<P: LockPlatform = Linux> {
     word: P::AtomicU32,
 }
 
@@ -67,7 +67,7 @@ impl<P: ConstPlatform> RawMutex<P> {
     }
 }
 
-impl<P: Platform> RawMutex<P> {
+impl<P: LockPlatform> RawMutex<P> {
     /// A free lock, on any platform.
     pub fn new_in() -> Self {
         RawMutex { word: P::AtomicU32::new(0) }
@@ -267,7 +267,7 @@ impl<P: Platform> RawMutex<P> {
     /// As [`lock_unqueued`](Self::lock_unqueued), for a thread that may vanish while it sleeps, by unwinding or a jump: it has left nothing
     /// behind that others would wait for. It sleeps by `sleep`, while the word has the value, and does not get the lock if that says
     /// that the time is over. Where the thread vanishes after it was woken, another one that waits without a queue may sleep on: a `sleep`
-    /// that unwinds wakes one on the word first ([`Platform::wake`]).
+    /// that unwinds wakes one on the word first ([`LockPlatform::wake`]).
     ///
     /// `sleep` gets the address of the word, to sleep there. The word names queues and records, so no safe code may change it.
     ///
@@ -402,7 +402,7 @@ impl<P: Platform> RawMutex<P> {
     ///
     /// ```
     /// use nearq_lock::RawMutex;
-    /// use nearq_lock::platform::{Linux, Platform, ThreadSpec};
+    /// use nearq_lock::platform::{Linux, ThreadSpec, Threads};
     ///
     /// static MUTEX: RawMutex = RawMutex::new();
     /// MUTEX.lock();
@@ -510,20 +510,20 @@ impl<P: Platform> RawMutex<P> {
     }
 }
 
-impl<P: Platform> Drop for RawMutex<P> {
+impl<P: LockPlatform> Drop for RawMutex<P> {
     #[inline]
     fn drop(&mut self) {
         self.leave_slot();
     }
 }
 
-impl<P: Platform> Default for RawMutex<P> {
+impl<P: LockPlatform> Default for RawMutex<P> {
     fn default() -> Self {
         Self::new_in()
     }
 }
 
-impl<P: Platform> core::fmt::Debug for RawMutex<P> {
+impl<P: LockPlatform> core::fmt::Debug for RawMutex<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("RawMutex").field("locked", &self.is_locked()).finish()
     }

@@ -43,7 +43,7 @@
 use core::ptr;
 use core::time::Duration;
 
-use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering};
 
 use crate::RawMutex;
 use crate::misuse;
@@ -63,7 +63,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 ///
 /// ```
 /// use nearq_lock::{RawCondvar, RawMutex};
-/// use nearq_lock::platform::{Linux, Platform, ThreadSpec};
+/// use nearq_lock::platform::{Linux, ThreadSpec, Threads};
 ///
 /// static MUTEX: RawMutex = RawMutex::new();
 /// static CONDVAR: RawCondvar = RawCondvar::new();
@@ -81,7 +81,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// unsafe { MUTEX.unlock() };
 /// # Linux::join(thread.unwrap());
 /// ```
-pub struct RawCondvar<P: Platform = Linux> {
+pub struct RawCondvar<P: LockPlatform = Linux> {
     ring: P::AtomicU32,
 }
 
@@ -112,7 +112,7 @@ impl<P: ConstPlatform> RawCondvar<P> {
     }
 }
 
-impl<P: Platform> RawCondvar<P> {
+impl<P: LockPlatform> RawCondvar<P> {
     /// For which nobody waits, on any platform.
     pub fn new_in() -> Self {
         RawCondvar { ring: P::AtomicU32::new(0) }
@@ -182,7 +182,7 @@ impl<P: Platform> RawCondvar<P> {
     /// ```
     /// use core::time::Duration;
     /// use nearq_lock::{Ended, RawCondvar};
-    /// use nearq_lock::platform::{Linux, Platform};
+    /// use nearq_lock::platform::{Linux, LockPlatform};
     ///
     /// let soon = Linux::now() + Duration::from_millis(1);
     /// assert_eq!(RawCondvar::new().wait_keeping(Some(soon), None, None), Ended::TimedOut);
@@ -399,12 +399,12 @@ impl<P: Platform> RawCondvar<P> {
 }
 
 /// Records that the caller has claimed. They are queued up when this is dropped, also by unwinding.
-struct Notified<'a, P: Platform, I: Iterator<Item = u32>> {
+struct Notified<'a, P: LockPlatform, I: Iterator<Item = u32>> {
     room: &'a Room<P>,
     claimed: I,
 }
 
-impl<P: Platform, I: Iterator<Item = u32>> Drop for Notified<'_, P, I> {
+impl<P: LockPlatform, I: Iterator<Item = u32>> Drop for Notified<'_, P, I> {
     fn drop(&mut self) {
         for number in &mut self.claimed {
             // SAFETY: claimed, and given out once.
@@ -413,13 +413,13 @@ impl<P: Platform, I: Iterator<Item = u32>> Drop for Notified<'_, P, I> {
     }
 }
 
-impl<P: Platform> Default for RawCondvar<P> {
+impl<P: LockPlatform> Default for RawCondvar<P> {
     fn default() -> Self {
         Self::new_in()
     }
 }
 
-impl<P: Platform> core::fmt::Debug for RawCondvar<P> {
+impl<P: LockPlatform> core::fmt::Debug for RawCondvar<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("RawCondvar").field("waited_for", &self.is_waited_for()).finish()
     }

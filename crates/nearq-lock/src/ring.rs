@@ -2,9 +2,9 @@
 //!
 //! # Order
 //! More urgent threads come before less urgent ones; threads of the same urgency are in the order of arrival. Threads of ordinary classes
-//! have the urgency 0. The urgency of a thread of a real-time class is its priority when it came (`Platform::urgency`). A thread that adds
-//! an urgent record searches for its place in the ring; a record that is not urgent is added at the end without a search. A notifier takes
-//! the first record.
+//! have the urgency 0. The urgency of a thread of a real-time class is its priority when it came (`LockPlatform::urgency`). A thread that
+//! adds an urgent record searches for its place in the ring; a record that is not urgent is added at the end without a search. A notifier
+//! takes the first record.
 //!
 //! # Words
 //! The ring's word, zero when nobody waits:
@@ -14,7 +14,7 @@
 //! | 0 | `LOCKED` | somebody reads or changes the ring | anybody from 0 to 1; who holds the lock to 0 |
 //! | 1 | `ASLEEP` | somebody sleeps until the ring is free, or is about to | who is about to sleep, while `LOCKED`, to 1; who holds the lock to 0, together with `LOCKED`, and then wakes one, who takes the lock with `ASLEEP`, as it cannot know of others |
 //! | 2 | `AWAITED` | a thread sleeps until the ring is empty | that thread, while it holds the lock, to 1; who empties the ring to 0, and then wakes all |
-//! | 3-15 | `EPOCH` | the process that all of this is of (`Platform::fork_epoch`) | who takes the lock |
+//! | 3-15 | `EPOCH` | the process that all of this is of (`LockPlatform::fork_epoch`) | who takes the lock |
 //! | 16-31 | `LAST` | the record that is last in order, or 0 | who holds the lock, as it gives it back |
 //!
 //! A record's `next` is the one behind it in order, its `before` the one before it; the last's `next` is the first. Both belong to
@@ -53,7 +53,7 @@
 //! Orderings: taking the lock is acquire, giving it back release; what is done with the ring and the records in it is ordered by
 //! that, and relaxed otherwise. The claim is acquire and release: it hands the record to the queue of a mutex.
 
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, Wait};
+use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, Wait};
 
 use crate::queue::ASLEEP as ASLEEP_IN_QUEUE;
 use crate::table::Table;
@@ -77,7 +77,7 @@ const LOOKS: u32 = 100;
 
 /// The ring's word if somebody is in the ring, as far as the caller can know.
 #[inline]
-pub(crate) fn look<P: Platform>(word: &P::AtomicU32) -> Option<u32> {
+pub(crate) fn look<P: LockPlatform>(word: &P::AtomicU32) -> Option<u32> {
     // Relaxed: who came in before the caller did something that it ordered after is seen; of others nothing is said.
     let found = word.load(Ordering::Relaxed);
     (found >> LAST_SHIFT != 0).then_some(found)
@@ -85,7 +85,7 @@ pub(crate) fn look<P: Platform>(word: &P::AtomicU32) -> Option<u32> {
 
 /// A ring that the caller has locked, until it [gives it back](Self::unlock).
 #[must_use = "the ring stays locked"]
-pub(crate) struct Ring<'a, P: Platform> {
+pub(crate) struct Ring<'a, P: LockPlatform> {
     word: *const P::AtomicU32,
     table: &'a Table<P>,
     last: u32,
@@ -107,11 +107,11 @@ pub(crate) enum Slept {
 }
 
 /// The process's part of the word.
-fn epoch<P: Platform>() -> u32 {
+fn epoch<P: LockPlatform>() -> u32 {
     Table::<P>::epoch() << EPOCH_SHIFT & EPOCH
 }
 
-impl<'a, P: Platform> Ring<'a, P> {
+impl<'a, P: LockPlatform> Ring<'a, P> {
     /// Takes the lock. The word is probably as it was `found`; 0 if the caller does not know.
     pub(crate) fn lock(word: &P::AtomicU32, found: u32, table: &'a Table<P>) -> Self {
         let ours = epoch::<P>();
@@ -305,7 +305,7 @@ impl<'a, P: Platform> Ring<'a, P> {
 }
 
 /// Waits until nobody is in the ring: for who is about to give its memory back.
-pub(crate) fn until_empty<P: Platform>(word: &P::AtomicU32, table: &Table<P>) {
+pub(crate) fn until_empty<P: LockPlatform>(word: &P::AtomicU32, table: &Table<P>) {
     loop {
         let mut ring = Ring::lock(word, 0, table);
         ring.awaited = AWAITED;
@@ -318,7 +318,7 @@ pub(crate) fn until_empty<P: Platform>(word: &P::AtomicU32, table: &Table<P>) {
 }
 
 /// Waits until all who have to be waited for have come past the lock.
-pub(crate) fn past_the_gate<P: Platform>(gate: &P::AtomicU32) {
+pub(crate) fn past_the_gate<P: LockPlatform>(gate: &P::AtomicU32) {
     loop {
         // Acquire: pairs with the release in `leave`.
         match gate.load(Ordering::Acquire) {
@@ -329,13 +329,13 @@ pub(crate) fn past_the_gate<P: Platform>(gate: &P::AtomicU32) {
 }
 
 /// Records that were claimed together, in their order in the ring.
-pub(crate) struct Claimed<'a, P: Platform> {
+pub(crate) struct Claimed<'a, P: LockPlatform> {
     table: &'a Table<P>,
     first: u32,
     pub(crate) count: usize,
 }
 
-impl<P: Platform> Iterator for Claimed<'_, P> {
+impl<P: LockPlatform> Iterator for Claimed<'_, P> {
     type Item = u32;
 
     fn next(&mut self) -> Option<u32> {
@@ -349,7 +349,7 @@ impl<P: Platform> Iterator for Claimed<'_, P> {
     }
 }
 
-impl<P: Platform> Table<P> {
+impl<P: LockPlatform> Table<P> {
     /// Makes a record ready to be put into a ring. Its owner has that urgency, and will want the mutex with that word, or none (null).
     pub(crate) fn prepare_for_ring(
         &self,

@@ -30,7 +30,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, ForkHooks, Ordering, Places, Platform};
+use nearq_platform::{Atomic, AtomicInt, ForkHooks, LockPlatform, Ordering, Places};
 
 use crate::fallible;
 use crate::lines::Row;
@@ -63,7 +63,7 @@ type Slots<P> = Numbered<P, Slot<P>, FIRST_SLOTS, SLOT_CHUNKS>;
 
 /// The CPUs under one last-level cache.
 #[repr(align(64))]
-pub(crate) struct Domain<P: Platform> {
+pub(crate) struct Domain<P: LockPlatform> {
     /// How many threads spin here.
     spinners: P::AtomicU32,
     /// How many may.
@@ -75,7 +75,7 @@ pub(crate) struct Domain<P: Platform> {
 }
 
 /// What the locks of a process share.
-pub(crate) struct Room<P: Platform> {
+pub(crate) struct Room<P: LockPlatform> {
     pub(crate) table: Table<P>,
     places: Places,
     pub(crate) domains: Box<[Domain<P>]>,
@@ -83,7 +83,7 @@ pub(crate) struct Room<P: Platform> {
     pub(crate) used_domains: usize,
     /// How many looks take about a microsecond.
     looks: u32,
-    /// The process that it is of (`Platform::fork_epoch`), times two; odd while it is made fit for that process.
+    /// The process that it is of (`LockPlatform::fork_epoch`), times two; odd while it is made fit for that process.
     epoch: P::AtomicU64,
     pub(crate) slots: Slots<P>,
     /// 1 while a thread makes slots.
@@ -101,13 +101,13 @@ pub(crate) struct Room<P: Platform> {
 }
 
 #[cold]
-fn make<P: Platform>() -> *const () {
+fn make<P: LockPlatform>() -> *const () {
     // SAFETY: always a room, which is `Sync`; ended as it was made.
     unsafe { P::share(Room::<P>::make, Room::<P>::end) }
 }
 
 /// How many looks at a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
-fn looks<P: Platform>() -> u32 {
+fn looks<P: LockPlatform>() -> u32 {
     const SAMPLE: u32 = 64;
     let word = P::AtomicU32::new(0);
     let shortest = (0..3)
@@ -126,7 +126,7 @@ fn looks<P: Platform>() -> u32 {
 ///
 /// For libraries that are loaded into programs of others. Whoever has a runtime needs it not. Calling it again does nothing. Not
 /// to be called by what runs around a fork.
-pub fn start<P: Platform>() {
+pub fn start<P: LockPlatform>() {
     unsafe fn nothing(_room: *const ()) {}
     static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: nothing };
     let room = Room::<P>::get();
@@ -147,16 +147,16 @@ pub fn start<P: Platform>() {
 ///
 /// There is no need to call it for threads that are of such a class when they first wait for a condition or when they find a mutex held:
 /// they are recognised. It is for a program that changes the class of a thread that has waited before. Calling it again does nothing.
-pub fn expect_urgent<P: Platform>() {
+pub fn expect_urgent<P: LockPlatform>() {
     Room::<P>::get().expect_urgent();
 }
 
 /// A thread has ended.
-fn thread_ended<P: Platform>(number: u32) {
+fn thread_ended<P: LockPlatform>(number: u32) {
     Room::<P>::get().table.ended(number);
 }
 
-impl<P: Platform> Room<P> {
+impl<P: LockPlatform> Room<P> {
     /// The room of the caller's process. Made if it is not there; may read the machine then, which takes a while.
     #[inline]
     pub(crate) fn get<'a>() -> &'a Self {
@@ -248,7 +248,7 @@ impl<P: Platform> Room<P> {
     }
 
     unsafe fn end(room: *const ()) {
-        // SAFETY: made by `make`, and nobody uses it any more, as `Platform::share` promises.
+        // SAFETY: made by `make`, and nobody uses it any more, as `LockPlatform::share` promises.
         let room = unsafe { Box::from_raw(room.cast_mut().cast::<Self>()) };
         // Relaxed: nobody else uses it.
         if room.followed.load(Ordering::Relaxed) == 1 {

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, parse_switch, read_setting};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, parse_switch, read_setting};
 
 use crate::room::Room;
 use crate::threshold::{OutOfBounds, Threshold};
@@ -145,20 +145,20 @@ impl Default for Settings {
 
 impl Settings {
     /// The settings of the caller's process.
-    pub fn of_process<P: Platform>() -> Self {
+    pub fn of_process<P: LockPlatform>() -> Self {
         Room::<P>::get().settings()
     }
 
     /// Makes these the settings of the caller's process. Mutexes that somebody waits for follow as soon as the queues that
     /// they have are empty.
-    pub fn set_for_process<P: Platform>(self) {
+    pub fn set_for_process<P: LockPlatform>(self) {
         let settings = self.within_bounds::<P>();
         // Relaxed: a number; nothing is published with it.
         Room::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);
     }
 
     /// Clamped, with a warning of what was not within its bounds, unless that was said before.
-    pub(crate) fn within_bounds<P: Platform>(self) -> Self {
+    pub(crate) fn within_bounds<P: LockPlatform>(self) -> Self {
         let clamped = self.clamped();
         let out = self.differing(&clamped);
         if out != 0 {
@@ -172,7 +172,7 @@ impl Settings {
     }
 
     /// What is in effect at the start.
-    pub(crate) fn at_start<P: Platform>() -> Self {
+    pub(crate) fn at_start<P: LockPlatform>() -> Self {
         let mut settings = Settings::default();
         let parse = |text: &str| text.parse().map_err(|_: UnknownMode| MODES.to_owned());
         if let Ok(Some(mode)) = read_setting::<P, _>("NEARQ_LOCK", "Going on with auto", parse) {

@@ -32,7 +32,7 @@
 //! Orderings: `top` and the tails are changed by acquire-release steps only, and read by acquire loads before; `front` and
 //! `since` are published by the step on `top` that follows.
 
-use nearq_platform::{Atomic, Instant, Ordering, Platform};
+use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
 use crate::lines::{Line, Row};
 use crate::queue::{ANEW, TURN, Tail, Told, Waking};
@@ -46,7 +46,7 @@ const GENERATION: u32 = 33;
 const LAST: u64 = 0xffff;
 
 /// The queues of one mutex.
-pub(crate) struct Slot<P: Platform> {
+pub(crate) struct Slot<P: LockPlatform> {
     head: Head<P>,
     /// A line for each domain, on its node.
     lines: Row<P>,
@@ -54,7 +54,7 @@ pub(crate) struct Slot<P: Platform> {
 
 /// What changes when the turn goes to another domain: on a line of its own, as who joins its domain's queue reads the rest.
 #[repr(align(64))]
-struct Head<P: Platform> {
+struct Head<P: LockPlatform> {
     top: P::AtomicU64,
     /// How often in a row the last waiter left without the turn having gone to another domain. Of who has the turn.
     quiet: P::AtomicU32,
@@ -65,12 +65,12 @@ struct Head<P: Platform> {
 }
 
 /// A domain's queue as one that is joined or left.
-pub(crate) struct DomainTail<'a, P: Platform> {
+pub(crate) struct DomainTail<'a, P: LockPlatform> {
     line: &'a Line<P>,
     generation: u64,
 }
 
-impl<P: Platform> Tail for DomainTail<'_, P> {
+impl<P: LockPlatform> Tail for DomainTail<'_, P> {
     #[inline]
     fn clear(&self, number: u32) -> bool {
         let nobody = self.generation << GENERATION;
@@ -98,7 +98,7 @@ pub(crate) enum Stood {
     Anew,
 }
 
-impl<P: Platform> Slot<P> {
+impl<P: LockPlatform> Slot<P> {
     pub(crate) fn new(lines: Row<P>) -> Self {
         let head = Head {
             top: P::AtomicU64::new(0),

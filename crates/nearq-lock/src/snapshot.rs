@@ -11,7 +11,7 @@
 //! In the child of a fork, until the first mutex is waited for there, what is in the slots is the parent's (`room.rs`): the slots
 //! are the child's by then, those who waited are not.
 
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 
 use crate::room::{MOST_DOMAINS, Room};
 
@@ -52,7 +52,7 @@ const _: () = assert!(MOST_DOMAINS == 32, "as the documentation says");
 
 impl Snapshot {
     /// Looks at the mutexes of the caller's process. There are none before the first thread has had to wait.
-    pub fn of_process<P: Platform>() -> Self {
+    pub fn of_process<P: LockPlatform>() -> Self {
         let Some((room, is_ours)) = Room::<P>::as_it_is() else { return Snapshot::default() };
         let mut mutexes = Vec::new();
         room.slots.each_had(|slot, there| {

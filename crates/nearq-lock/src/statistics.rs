@@ -4,7 +4,7 @@
 //! [`Settings::count`](crate::Settings::count) says so. Taking a free mutex of which nobody waits is not counted at all: it
 //! looks at nothing but the word.
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
 
 use crate::room::Room;
 
@@ -41,9 +41,9 @@ const EVENTS: usize = Event::Moved as usize + 1;
 
 /// One domain's counts.
 #[repr(align(64))]
-pub(crate) struct Counts<P: Platform>([P::AtomicU64; EVENTS]);
+pub(crate) struct Counts<P: LockPlatform>([P::AtomicU64; EVENTS]);
 
-impl<P: Platform> Counts<P> {
+impl<P: LockPlatform> Counts<P> {
     pub(crate) fn new() -> Self {
         Counts(core::array::from_fn(|_| P::AtomicU64::new(0)))
     }
@@ -157,12 +157,12 @@ pub struct Statistics {
 
 impl Statistics {
     /// What was counted in the caller's process so far. In the child of a fork, what was counted there.
-    pub fn of_process<P: Platform>() -> Self {
+    pub fn of_process<P: LockPlatform>() -> Self {
         Self::of(&Room::<P>::get().counts)
     }
 
     /// What was counted in all domains.
-    pub(crate) fn of<P: Platform>(counts: &[Counts<P>]) -> Self {
+    pub(crate) fn of<P: LockPlatform>(counts: &[Counts<P>]) -> Self {
         // Relaxed: counts that go on meanwhile.
         let sum = |event: Event| {
             counts.iter().map(|counts| counts.0[event as usize].load(Ordering::Relaxed)).sum()

@@ -37,7 +37,7 @@ use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::compiler_fence;
 
-use nearq_platform::{Atomic, ConstAtomic, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, ConstAtomic, Linux, LockPlatform, Ordering};
 
 use crate::queue::{Heard, TURN};
 use crate::room::Room;
@@ -52,7 +52,7 @@ const ON_WORD: u32 = 4;
 /// Where a thread is in a wait that it may leave by a jump ([`RawMutex::lock_staying`](crate::RawMutex::lock_staying),
 /// [`RawCondvar::wait_as`](crate::RawCondvar::wait_as)). A wait in a signal handler that interrupts another wait needs a stay of its own.
 #[derive(Debug)]
-pub struct Stay<P: Platform = Linux> {
+pub struct Stay<P: LockPlatform = Linux> {
     station: P::AtomicU32,
     /// The record by which the thread waits; not used at `ON_WORD`.
     number: Cell<u32>,
@@ -68,16 +68,16 @@ impl Stay<Linux> {
     /// The stay of a thread that does not wait, on Linux.
     pub const fn new() -> Self {
         Stay {
-            station: <<Linux as Platform>::AtomicU32 as ConstAtomic>::ZERO,
+            station: <<Linux as LockPlatform>::AtomicU32 as ConstAtomic>::ZERO,
             number: Cell::new(0),
             word: Cell::new(ptr::null()),
             ring: Cell::new(ptr::null()),
-            spins: <<Linux as Platform>::AtomicU32 as ConstAtomic>::ZERO,
+            spins: <<Linux as LockPlatform>::AtomicU32 as ConstAtomic>::ZERO,
         }
     }
 }
 
-impl<P: Platform> Stay<P> {
+impl<P: LockPlatform> Stay<P> {
     /// The stay of a thread that does not wait, on any platform.
     pub fn new_in() -> Self {
         Stay {

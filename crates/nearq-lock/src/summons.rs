@@ -28,7 +28,7 @@
 //! Orderings: what was done before the thread is woken it learns by other means than these words (the ring's lock orders nothing with
 //! who calls). The word's steps are acquire and release, as the number that is found leads to a record that was made ready before.
 
-use nearq_platform::{Atomic, AtomicInt, ConstAtomic, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, ConstAtomic, Linux, LockPlatform, Ordering};
 
 use crate::room::Room;
 
@@ -38,7 +38,7 @@ const SENT: u32 = 1 << 31;
 /// By which others may end a thread's [waits](crate::RawCondvar::wait_unless_called): each thread has one of its own. Where two threads wait
 /// by one, a call may end another wait than that of who should come, for no reason, or none.
 #[derive(Debug)]
-pub struct Summons<P: Platform = Linux> {
+pub struct Summons<P: LockPlatform = Linux> {
     word: P::AtomicU32,
 }
 
@@ -57,7 +57,7 @@ pub struct WaitsBy(u32);
 /// The wait of a thread that was called, if it waited.
 #[derive(Debug)]
 #[must_use = "the thread sleeps on until it is woken"]
-pub struct Called<P: Platform = Linux> {
+pub struct Called<P: LockPlatform = Linux> {
     number: u32,
     platform: core::marker::PhantomData<P>,
 }
@@ -65,11 +65,11 @@ pub struct Called<P: Platform = Linux> {
 impl Summons<Linux> {
     /// Which was not sent, on Linux.
     pub const fn new() -> Self {
-        Summons { word: <<Linux as Platform>::AtomicU32 as ConstAtomic>::ZERO }
+        Summons { word: <<Linux as LockPlatform>::AtomicU32 as ConstAtomic>::ZERO }
     }
 }
 
-impl<P: Platform> Summons<P> {
+impl<P: LockPlatform> Summons<P> {
     /// Which was not sent, on any platform.
     pub fn new_in() -> Self {
         Summons { word: P::AtomicU32::new(0) }
@@ -129,7 +129,7 @@ impl<P: Platform> Summons<P> {
     }
 }
 
-impl<P: Platform> Called<P> {
+impl<P: LockPlatform> Called<P> {
     /// Ends the wait that the thread was in when it was called, unless it was notified meanwhile.
     pub fn wake(self) {
         if self.number != 0 {

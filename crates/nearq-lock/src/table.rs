@@ -4,7 +4,7 @@
 //! address. A number can be followed at any time, by anybody, also after its thread has ended (`numbered.rs`).
 //!
 //! # Who has a record
-//! - A thread keeps the record that it takes first until it ends (`Platform::set_number`), so that taking one again is
+//! - A thread keeps the record that it takes first until it ends (`LockPlatform::set_number`), so that taking one again is
 //!   a look at the thread's own number. While the record is in a queue, the number carries `IN_USE`.
 //! - Who waits while its own record is in use (a signal handler, an [`OsqLock`](crate::OsqLock) that is held), or after
 //!   its thread's locals are gone, takes another record for that time.
@@ -18,7 +18,7 @@
 //!
 //! There is no record only while 65535 are in use at once. Who finds none waits in some other way.
 
-use nearq_platform::{Atomic, Instant, Platform, Wait};
+use nearq_platform::{Atomic, Instant, LockPlatform, Wait};
 
 use crate::numbered::Numbered;
 
@@ -27,7 +27,7 @@ const IN_USE: u32 = 1 << 31;
 
 /// What a thread waits by. Its protocol is in `queue.rs`.
 #[repr(align(64))]
-pub(crate) struct Record<P: Platform> {
+pub(crate) struct Record<P: LockPlatform> {
     /// What its owner waits for, and where it sleeps.
     pub(crate) state: P::AtomicU32,
     /// Who came after it.
@@ -36,7 +36,7 @@ pub(crate) struct Record<P: Platform> {
     pub(crate) before: P::AtomicU32,
     /// The place that its owner waits at.
     pub(crate) place: P::AtomicU32,
-    /// The process that its owner is a thread of (`Platform::fork_epoch`): after a fork, those of the parent are gone.
+    /// The process that its owner is a thread of (`LockPlatform::fork_epoch`): after a fork, those of the parent are gone.
     pub(crate) epoch: P::AtomicU32,
     /// What the one before hands over, beside the message itself.
     pub(crate) passed: P::AtomicU64,
@@ -53,7 +53,7 @@ pub(crate) struct Record<P: Platform> {
     pub(crate) wakes: P::AtomicU32,
 }
 
-impl<P: Platform> Record<P> {
+impl<P: LockPlatform> Record<P> {
     fn new() -> Self {
         Record {
             state: P::AtomicU32::new(0),
@@ -74,13 +74,13 @@ const _: () =
     assert!(size_of::<Record<nearq_platform::Linux>>() == 64, "a record is a line of memory");
 
 /// All records of a process.
-pub(crate) struct Table<P: Platform> {
+pub(crate) struct Table<P: LockPlatform> {
     records: Numbered<P, Record<P>, 4, 15>,
     /// Called when a thread ends that has a number.
     end: fn(u32),
 }
 
-impl<P: Platform> Table<P> {
+impl<P: LockPlatform> Table<P> {
     /// Without records. `end` must lead to [`ended`](Self::ended) of this table.
     pub(crate) fn new(end: fn(u32)) -> Self {
         Table { records: Numbered::new(), end }

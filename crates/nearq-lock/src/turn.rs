@@ -8,7 +8,7 @@ mod passing;
 mod plain_tail;
 mod running;
 
-use nearq_platform::{Atomic, Instant, Ordering, Platform};
+use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
 use self::plain_tail::PlainTail;
 use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
@@ -36,7 +36,7 @@ const FROM: u32 = 32;
 const COUNT: u32 = 0xffff;
 
 /// A mutex's word, and a thread that queues up for it.
-pub(crate) struct Turns<'a, P: Platform> {
+pub(crate) struct Turns<'a, P: LockPlatform> {
     word: &'a P::AtomicU32,
     room: &'a Room<P>,
     settings: Settings,
@@ -57,7 +57,7 @@ struct Turn {
     since: u64,
 }
 
-impl<'a, P: Platform> Turns<'a, P> {
+impl<'a, P: LockPlatform> Turns<'a, P> {
     pub(crate) fn new(word: &'a P::AtomicU32, room: &'a Room<P>) -> Self {
         Turns { word, room, settings: room.settings(), here: room.here(), stay: None }
     }

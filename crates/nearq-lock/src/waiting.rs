@@ -56,7 +56,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, Instant, Ordering, Platform, Wait};
+use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
 use crate::room::Room;
 use crate::settings::Mode;
@@ -72,13 +72,13 @@ const FIRST_LOOKS: u32 = 100;
 const LONG_YIELD: Duration = Duration::from_micros(100);
 
 /// A mutex's word, and a thread that wants it.
-pub(crate) struct Waiting<'a, P: Platform> {
+pub(crate) struct Waiting<'a, P: LockPlatform> {
     word: &'a P::AtomicU32,
     /// Where the thread notes its station, if it may leave by a jump.
     stay: Option<&'a Stay<P>>,
 }
 
-impl<'a, P: Platform> Waiting<'a, P> {
+impl<'a, P: LockPlatform> Waiting<'a, P> {
     #[inline]
     pub(crate) fn new(word: &'a P::AtomicU32) -> Self {
         Waiting { word, stay: None }

@@ -30,12 +30,12 @@
 //! Orderings: a claim acquires what the thread that left has released; giving up releases what was changed; the tail's step releases the
 //! cleared `next` to the thread that joins.
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, LockPlatform, Ordering};
 
 use crate::queue::{CLAIMED, Heard, LEFT, Tail, WAITING};
 use crate::table::Table;
 
-impl<P: Platform> Table<P> {
+impl<P: LockPlatform> Table<P> {
     /// Notes which record is ahead of the caller's, or that none is (0): before the caller links, if it may give up. Others need not.
     pub(crate) fn is_behind(&self, number: u32, ahead: u32) {
         // Relaxed: a hint, for the owner; who changes it later has found the link.

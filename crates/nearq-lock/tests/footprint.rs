@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use nearq_lock::{Mode, Mutex, Settings};
-use nearq_platform::{Instant, Linux, Platform, ThreadSpec};
+use nearq_platform::{Instant, Linux, LockPlatform, ThreadSpec, Threads};
 
 /// The system's allocator, and how many bytes are allocated now.
 struct Counting;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings, Snapshot, Statistics, start};
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 unsafe extern "C" {
     fn fork() -> i32;
@@ -20,7 +20,7 @@ unsafe extern "C" {
     fn alarm(seconds: u32) -> u32;
 }
 
-fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Platform>::JoinHandle {
+fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Threads>::JoinHandle {
     Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
 }
 

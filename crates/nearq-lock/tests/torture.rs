@@ -36,14 +36,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Statistics, start};
-use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use chance::Chance;
 use scene::{Scene, Watched};
 use system::{INTERRUPT, getpid, has_ended, may_be_interrupted, signal, stand_still, tgkill};
 
-type Word = <Linux as Platform>::AtomicU64;
-type JoinHandle = <Linux as Platform>::JoinHandle;
+type Word = <Linux as LockPlatform>::AtomicU64;
+type JoinHandle = <Linux as Threads>::JoinHandle;
 
 /// Nobody waits longer for a mutex or for a token that is there, however much else the machine has to do.
 const BOUND: Duration = Duration::from_mins(1);

@@ -1,6 +1,6 @@
 //! Which locks a thread holds, as far as locks note it: for debug builds, which look whether locks are used rightly.
 //!
-//! A lock of four bytes has no room for its holder, so each thread has a list of what it holds ([`Platform::with_held`]). A lock is
+//! A lock of four bytes has no room for its holder, so each thread has a list of what it holds ([`LockPlatform::with_held`]). A lock is
 //! known by its address alone; the list never follows it.
 //!
 //! # What the list knows
@@ -14,7 +14,7 @@
 //! The list is its thread's. It may be a signal's handler that changes it in between; each step leaves it in an order in
 //! which a handler that takes as much as it gives back does no harm. The table is everybody's: relaxed, a mark and nothing else.
 //!
-//! [`Platform::with_held`]: crate::Platform::with_held
+//! [`LockPlatform::with_held`]: crate::LockPlatform::with_held
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,15 @@
 //! What a machine can do for the runtime, and Linux doing it.
 //!
-//! [`Platform`] is the wall between the runtime and the machine: clock, current CPU, threads, atomics,
-//! waiting, memory placement. `nearq-lock` and `nearq-core` are written against it alone, so that the same code
-//! runs on Linux ([`Linux`]), on a simulated machine with hundreds of CPUs, and under a model checker.
+//! [`Platform`] is the wall between the runtime and the machine. It is three traits, of which each is based on the one before:
+//!
+//! | trait | what it has | who needs it |
+//! |---|---|---|
+//! | [`LockPlatform`] | atomics, waiting, clock, current CPU, forks | `nearq-lock` |
+//! | [`Threads`] | threads and their states, waiting for work, fences | `nearq-core` |
+//! | [`Placement`] | the machine, affinities, where memory is | `nearq-core`, the experiments, the command |
+//!
+//! `nearq-lock` is written against the first alone and `nearq-core` against all three, so that the same code runs on Linux ([`Linux`]), on
+//! a simulated machine with hundreds of CPUs, and under a model checker.
 //!
 //! This is the only crate that makes system calls, starts threads or names `std`'s atomics.
 //! It knows nothing of queues and locks.
@@ -25,7 +32,9 @@ mod error;
 mod held;
 #[cfg(target_os = "linux")]
 mod linux;
+mod lock_platform;
 mod parker;
+mod placement;
 mod places;
 mod platform;
 mod retry;
@@ -36,6 +45,7 @@ mod setting;
 mod skipped;
 #[cfg(target_os = "linux")]
 mod sys;
+mod threads;
 mod time;
 
 pub use atomic::{Atomic, AtomicInt, ConstAtomic, Ordering};
@@ -44,17 +54,17 @@ pub use error::Refused;
 pub use held::Held;
 #[cfg(target_os = "linux")]
 pub use linux::{Linux, NotSpawned, Peer, ProcessSpec, Spawned, Spawner};
+pub use lock_platform::{ConstPlatform, ForkHooks, LockPlatform, MemoryPolicy, Wait};
 #[doc(hidden)]
 pub use nearq_topology::debug_as_display;
 pub use parker::Parker;
+pub use placement::{Look, Machine, Placement, Residency};
 pub use places::{Place, Places};
-pub use platform::{
-    ConstPlatform, ForkHooks, Look, Machine, MemoryPolicy, Platform, Residency, RunState,
-    SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
-};
+pub use platform::Platform;
 pub use retry::{Attempt, PAUSE, Retries};
 pub use said::Said;
 pub use setting::{NotUnderstood, SWITCH, parse_switch, read_setting};
 #[cfg(target_os = "linux")]
 pub use sys::SavedErrno;
+pub use threads::{RunState, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Threads};
 pub use time::Instant;

@@ -16,7 +16,7 @@
 //!
 //! Only the owner may call `park`; anybody may call `unpark`.
 
-use crate::{Atomic, Instant, Ordering, Platform, Wait};
+use crate::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
 const EMPTY: u32 = 0;
 const PARKED: u32 = 1;
@@ -31,11 +31,11 @@ const PERMIT: u32 = 2;
 /// parker.unpark();
 /// parker.park(None); // returns at once: the permit was there
 /// ```
-pub struct Parker<P: Platform> {
+pub struct Parker<P: LockPlatform> {
     state: P::AtomicU32,
 }
 
-impl<P: Platform> Parker<P> {
+impl<P: LockPlatform> Parker<P> {
     /// A parker without a permit.
     pub fn new() -> Self {
         Parker { state: P::AtomicU32::new(EMPTY) }
@@ -82,7 +82,7 @@ impl<P: Platform> Parker<P> {
     }
 }
 
-impl<P: Platform> Default for Parker<P> {
+impl<P: LockPlatform> Default for Parker<P> {
     fn default() -> Self {
         Self::new()
     }

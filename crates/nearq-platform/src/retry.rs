@@ -2,7 +2,7 @@
 //!
 //! A runtime starts its threads when work comes, and the system may refuse one for a moment. If no thread of the runtime is left that would
 //! try again, the attempt is put here, and the threads that wait for the work make it again while they wait
-//! ([`Platform::wait_for_work`](crate::Platform::wait_for_work)).
+//! ([`Threads::wait_for_work`](crate::Threads::wait_for_work)).
 //!
 //! # Protocol
 //! The attempts are a stack of nodes. Any thread may push a node ([`Retries::add`]). One thread at a time takes the whole stack and makes

@@ -3,7 +3,7 @@
 //! A program must not end because of a letter in its environment. So a value that is not understood is warned of once, and the caller
 //! goes on without it.
 
-use crate::Platform;
+use crate::LockPlatform;
 
 /// What a switch may be, in words.
 pub const SWITCH: &str = "0, off, no or false, or 1, on, yes or true";
@@ -36,7 +36,7 @@ pub struct NotUnderstood;
 ///
 /// # Errors
 /// The value was not understood.
-pub fn read_setting<P: Platform, T>(
+pub fn read_setting<P: LockPlatform, T>(
     name: &str,
     instead: &str,
     parse: impl FnOnce(&str) -> Result<T, String>,

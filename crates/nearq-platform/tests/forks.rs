@@ -5,9 +5,9 @@
 
 mod common;
 
-use nearq_platform::{ForkHooks, Linux, Ordering, Platform, ThreadSpec};
+use nearq_platform::{ForkHooks, Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
-type Word = <Linux as Platform>::AtomicU32;
+type Word = <Linux as LockPlatform>::AtomicU32;
 
 /// How often each hook of a subject was called.
 struct Counted {

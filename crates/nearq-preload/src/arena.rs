@@ -28,7 +28,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use core::time::Duration;
 
-use nearq_platform::{Linux, Platform, SavedErrno};
+use nearq_platform::{Linux, LockPlatform, SavedErrno};
 
 /// How much is taken from the system at once.
 const CHUNK: usize = 256 << 10;

@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use core::time::Duration;
 
 use libc::{clockid_t, timespec};
-use nearq_platform::{Instant, Linux, Platform};
+use nearq_platform::{Instant, Linux, LockPlatform};
 
 const NANOS: i64 = 1_000_000_000;
 

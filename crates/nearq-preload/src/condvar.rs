@@ -36,7 +36,7 @@ use core::time::Duration;
 
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
 use nearq_lock::RawCondvar;
-use nearq_platform::{Instant, Linux, Platform};
+use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::epoch::Epoch;
 use crate::leaving::InWait;

@@ -24,7 +24,7 @@ use nearq_control::locks::LocksOnly;
 use nearq_control::protocol::Access;
 use nearq_control::server::{self, Options};
 use nearq_control::subject::Subject;
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform};
 
 use crate::arena;
 

@@ -71,7 +71,7 @@ mod tests {
     use std::sync::Arc;
 
     use nearq_model::Loom;
-    use nearq_platform::{PlatformCell, ThreadSpec};
+    use nearq_platform::{LockPlatform, PlatformCell, ThreadSpec, Threads};
 
     use super::*;
 
@@ -102,7 +102,7 @@ mod tests {
     /// A thing that the model checker watches, and how often it was renewed.
     struct Thing {
         epoch: Epoch<Loom>,
-        renewed: <Loom as Platform>::Cell<u32>,
+        renewed: <Loom as Threads>::Cell<u32>,
     }
 
     // SAFETY: written by one thread before others look; that is tested.

@@ -12,10 +12,10 @@ use core::ptr;
 use core::sync::atomic::AtomicPtr;
 use std::alloc::{self, Layout};
 
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell};
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell, Threads};
 
 /// A thing, or the place for one.
-type Place<T, P> = <P as Platform>::Cell<MaybeUninit<T>>;
+type Place<T, P> = <P as Threads>::Cell<MaybeUninit<T>>;
 
 struct Group<T: 'static, const EACH: usize, P: Platform> {
     had: P::AtomicU64,

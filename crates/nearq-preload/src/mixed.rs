@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
-use nearq_platform::{Instant, Linux, Platform};
+use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::condvar::For;
 use crate::mutex::Mutex;

@@ -34,7 +34,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use nearq_lock::Settings;
-use nearq_platform::{ForkHooks, Linux, Platform, SavedErrno};
+use nearq_platform::{ForkHooks, Linux, LockPlatform, SavedErrno};
 
 use crate::{
     arena, cancel, control, layout, leaving, mixed, names, real, report, stand_in, thread,

@@ -8,7 +8,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use nearq_lock::Statistics;
-use nearq_platform::{Linux, Platform, SWITCH, parse_switch};
+use nearq_platform::{Linux, LockPlatform, SWITCH, parse_switch};
 
 use crate::{cancel, names, process};
 

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use libc::{clockid_t, pthread_cond_t};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform};
 
 use crate::groups::Groups;
 use crate::real;

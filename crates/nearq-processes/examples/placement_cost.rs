@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use nearq_home::{Load, Nodes, pick};
-use nearq_platform::{Linux, MemoryPolicy, Platform as _, ProcessSpec, Spawner};
+use nearq_platform::{Linux, MemoryPolicy, Placement as _, ProcessSpec, Spawner};
 use nearq_topology::CpuSet;
 
 fn main() {

@@ -14,7 +14,7 @@ use nearq_home::{
     Action, Evidence, Keeper, Load, Mover, NodeLoad, Nodes, Seen, Verdict, VerdictReason, Weights,
     milli,
 };
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Threads as _};
 use nearq_topology::CpuSet;
 
 use crate::observe::{Deeds, Observer};

@@ -2,7 +2,7 @@
 //! every scope.
 
 use crate::Error;
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Placement as _};
 use nearq_sim::{MachineError, Simulation};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Limits, Scope, Topology, TopologyError};
 use std::io::ErrorKind;

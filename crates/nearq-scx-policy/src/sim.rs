@@ -24,7 +24,7 @@ const LOOKED_AT: usize = 32;
 /// The node affine scheduler, for [`Simulation::scheduler`](nearq_sim::Simulation::scheduler).
 ///
 /// ```
-/// use nearq_platform::{Platform as _, ThreadSpec};
+/// use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
 /// use nearq_scx_policy::Home;
 /// use nearq_sim::{Sim, Simulation};
 /// use nearq_topology::Topology;

@@ -1,6 +1,6 @@
 //! What the locks of a program share: kept by the machine, taken back with it.
 
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 
 use crate::context;
 use crate::platform::Sim;
@@ -34,7 +34,7 @@ impl Default for Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // SAFETY: made for `end` (`Platform::share`). Either nobody was told of it, or the run is over, and its threads
+            // SAFETY: made for `end` (`LockPlatform::share`). Either nobody was told of it, or the run is over, and its threads
             // never go on.
             unsafe { (self.end)(self.pointer) };
         }

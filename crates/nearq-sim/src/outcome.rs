@@ -131,7 +131,7 @@ pub struct Outcome<R> {
     pub panics: Vec<Panicked>,
     /// The threads that had not ended, by number. Their stacks and what they own are leaked.
     pub unfinished: Vec<Unfinished>,
-    /// The lines of [`Platform::warn`](nearq_platform::Platform::warn).
+    /// The lines of [`LockPlatform::warn`](nearq_platform::LockPlatform::warn).
     pub warnings: Vec<String>,
     /// How many accesses to atomics there were.
     pub accesses: u64,

@@ -1,23 +1,21 @@
-//! The platform [`Sim`]: each call charges its cost, waits for its turn, and asks the machine.
+//! The platform [`Sim`]: each call charges its cost, waits for its turn, and asks the machine. The calls of a platform have a file for each
+//! of its traits; here is what only a simulated machine can do, and what the files share.
 
-use core::cell::UnsafeCell;
-use core::ops::Range;
+mod lock_platform;
+mod placement;
+mod threads;
+
 use core::time::Duration;
 
-use nearq_platform::{
-    Atomic, Attempt, Held, Instant, Machine, MemoryPolicy, Ordering, PAUSE, Places, Platform,
-    Refused, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Wait,
-};
+use nearq_platform::{Refused, SchedPolicy, ThreadSpec};
 use nearq_topology::{CpuSet, Limits};
 
-use crate::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
 use crate::context::{self, Shared};
 use crate::costs;
 use crate::cpu::FULL_RATE;
 use crate::faults::Faults;
-use crate::kept::Kept;
-use crate::memory::{self, Access, Accesses, Placing};
-use crate::thread::{self, Ending, Entry, JoinHandle, State, Thread};
+use crate::memory::{self, Accesses};
+use crate::thread::{self, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
 use crate::world::World;
 
@@ -27,8 +25,6 @@ const EAGAIN: i32 = 11;
 const NO_ROOM: &str = "a limit on threads is reached: RLIMIT_NPROC (ulimit -u), pids.max of the control group, or kernel.threads-max";
 /// `ESRCH`: no such thread.
 const ESRCH: i32 = 3;
-/// `EACCES`: what Linux says where a file may not be read.
-const EACCES: i32 = 13;
 /// `EBUSY`: the last CPU.
 const EBUSY: i32 = 16;
 /// `EINVAL`: no CPU left.
@@ -36,7 +32,7 @@ const EINVAL: i32 = 22;
 /// Work is done in pieces of at most so many nanoseconds, for the sake of whole numbers: an hour.
 const LONGEST_PIECE: u64 = 3_600_000_000_000;
 
-/// A simulated machine as a [`Platform`].
+/// A simulated machine as a [`Platform`](nearq_platform::Platform).
 ///
 /// Its functions may be called by the code that [`Simulation::run`](crate::Simulation::run) runs; the machine is
 /// found from the caller. Atomics may be made, used and dropped outside as well, free of charge.
@@ -130,8 +126,8 @@ impl Sim {
 
     /// Changes what the process may use of the machine, as an administrator does who writes into the cgroup.
     ///
-    /// Affects [`Platform::machine`], and threads on CPUs that are not allowed any more leave them. A CPU quota is
-    /// enforced in periods of 100 ms: when it is used up, nothing runs until the next one.
+    /// Affects [`Placement::machine`](nearq_platform::Placement::machine), and threads on CPUs that are not allowed any more leave them. A
+    /// CPU quota is enforced in periods of 100 ms: when it is used up, nothing runs until the next one.
     ///
     /// # Panics
     /// If no CPU of the machine is left.
@@ -275,7 +271,7 @@ fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
 /// Spins on the word at `address` until `changed` says so, which is a look that costs; `same` is one that does not.
 /// However long it takes, it is one event.
 fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn() -> bool) -> bool {
-    let shared = context::expect("Platform::wait_until_changed");
+    let shared = context::expect("LockPlatform::wait_until_changed");
     let mut left = {
         let world = shared.world.borrow();
         // On one CPU whoever might change the word cannot run while we look.
@@ -322,7 +318,7 @@ pub(crate) fn start(
     begins_process: bool,
     main: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle, Refused> {
-    let shared = context::expect("Platform::spawn");
+    let shared = context::expect("Threads::spawn");
     shared.step(|world| world.costs.spawn);
     let (thread, refused) = {
         let mut world = shared.world.borrow_mut();
@@ -371,399 +367,6 @@ pub(crate) fn start(
     let now = world.now();
     world.begin(thread.slot, now);
     Ok(JoinHandle(thread))
-}
-
-impl Platform for Sim {
-    type AtomicU16 = AtomicU16;
-    type AtomicU32 = AtomicU32;
-    type AtomicU64 = AtomicU64;
-    type AtomicPtr<T> = AtomicPtr<T>;
-    type Cell<T> = UnsafeCell<T>;
-    type Thread = Thread;
-    type JoinHandle = JoinHandle;
-    type Watch = Thread;
-
-    fn fence(_order: Ordering) {
-        if let Some(shared) = context::current() {
-            shared.step(|world| world.costs.fence);
-        }
-    }
-
-    fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
-        let shared = system_call("Platform::wait");
-        let address = core::ptr::from_ref(word).addr();
-        {
-            let mut world = shared.world.borrow_mut();
-            let now = world.now();
-            // The value counts as it is at this moment; nobody else acts before we sleep.
-            let differs = word.peek() != expected;
-            world.access(address, Access::Read);
-            if differs {
-                return Wait::Changed;
-            }
-            if deadline.is_some_and(|deadline| deadline.as_nanos() <= now) {
-                return Wait::TimedOut;
-            }
-        }
-        shared.block(|world| world.sleep_on(address, expected, deadline.map(Instant::as_nanos)));
-        shared.world.borrow().me().outcome
-    }
-
-    /// A thread that waits wakes up when an attempt is left to be made, and not before: if it woke up now and then for nothing, a simulated
-    /// machine on which nothing more happens would never come to its end.
-    fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
-        let shared = system_call("Platform::wait_for_work");
-        let address = core::ptr::from_ref(word).addr();
-        loop {
-            if !Self::has_retries() {
-                shared.waiting_for_work.borrow_mut().push(address);
-                let ended = Self::wait(word, expected, deadline);
-                let mut waiting = shared.waiting_for_work.borrow_mut();
-                if let Some(own) = waiting.iter().rposition(|known| *known == address) {
-                    waiting.swap_remove(own);
-                }
-                if ended != Wait::Woken || !Self::has_retries() {
-                    return ended;
-                }
-            }
-            Self::retry_now();
-            let until = Self::now() + PAUSE;
-            let own = deadline.filter(|deadline| *deadline <= until);
-            let ended = Self::wait(word, expected, Some(own.unwrap_or(until)));
-            if ended != Wait::TimedOut || own.is_some() {
-                return ended;
-            }
-        }
-    }
-
-    fn retry_later(attempt: Attempt) {
-        let shared = context::expect("Platform::retry_later");
-        shared.retries.add(attempt);
-        let waiting = core::mem::take(&mut *shared.waiting_for_work.borrow_mut());
-        for address in waiting {
-            shared.world.borrow_mut().wake(address, usize::MAX);
-        }
-    }
-
-    fn retry_now() {
-        if let Some(shared) = context::current().filter(|shared| !shared.retries.is_empty(0)) {
-            shared.retries.make(Self::fork_epoch(), Self::now());
-        }
-    }
-
-    fn has_retries() -> bool {
-        context::current().is_some_and(|shared| !shared.retries.is_empty(Self::fork_epoch()))
-    }
-
-    fn wake(word: *const AtomicU32, count: usize) -> usize {
-        let Some(shared) = context::current() else { return 0 };
-        shared.step(|world| world.costs.system_call);
-        shared.world.borrow_mut().wake(word.addr(), count)
-    }
-
-    fn wait_until_changed(word: &AtomicU32, value: u32, budget: u32) -> bool {
-        spin(
-            core::ptr::from_ref(word).addr(),
-            budget,
-            || word.load(Ordering::Relaxed) != value,
-            || word.peek() == value,
-        )
-    }
-
-    fn wait_until_changed_ptr<T>(word: &AtomicPtr<T>, value: *mut T, budget: u32) -> bool {
-        spin(
-            core::ptr::from_ref(word).addr(),
-            budget,
-            || word.load(Ordering::Relaxed) != value,
-            || word.peek() == value,
-        )
-    }
-
-    fn pause(looks: u32) {
-        context::expect("Platform::pause").step(|world| u64::from(looks) * world.costs.look);
-    }
-
-    fn yield_now() {
-        let shared = system_call("Platform::yield_now");
-        shared.world.borrow_mut().yield_now();
-        shared.sync();
-    }
-
-    fn sleep(duration: Duration) {
-        let shared = system_call("Platform::sleep");
-        shared.block(|world| {
-            let until = world.now().saturating_add(nanos(duration));
-            world.record(Kind::Sleep, until);
-            world.block(State::Sleeping, Some(until));
-            true
-        });
-    }
-
-    fn now() -> Instant {
-        let shared = context::expect("Platform::now");
-        shared.step(|world| world.costs.clock);
-        let now = shared.world.borrow().now();
-        Instant::from_nanos(now)
-    }
-
-    fn current_cpu() -> usize {
-        let shared = context::expect("Platform::current_cpu");
-        shared.step(|world| world.costs.own_line);
-        shared.world.borrow().cpu
-    }
-
-    fn machine() -> Result<Machine, String> {
-        let shared = context::expect("Platform::machine");
-        let cost = shared.world.borrow().costs.read_machine;
-        Sim::charge(Duration::from_nanos(cost));
-        shared.sync();
-        let world = shared.world.borrow();
-        let topology = world.hardware.topology().clone().with_online(&world.online);
-        Ok(Machine { topology, limits: world.visible_limits() })
-    }
-
-    fn spawn(
-        spec: ThreadSpec,
-        main: impl FnOnce() + Send + 'static,
-    ) -> Result<JoinHandle, Refused> {
-        start(spec, false, main)
-    }
-
-    fn join(handle: JoinHandle) {
-        let shared = system_call("Platform::join");
-        let JoinHandle(thread) = handle;
-        if shared.world.borrow().threads.find(thread).is_none() {
-            return;
-        }
-        wait_for_end(shared, thread);
-    }
-
-    fn current_thread() -> Thread {
-        let shared = context::expect("Platform::current_thread");
-        let world = shared.world.borrow();
-        Thread { slot: world.slot, id: world.me().id }
-    }
-
-    /// The threads are numbered from 1 in the order of their creation.
-    fn thread_id(thread: Thread) -> u64 {
-        thread.id
-    }
-
-    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
-        ask(thread, |_, entry| entry.allowed.clone())
-    }
-
-    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
-        let limits = context::expect("Platform::set_affinity").world.borrow().usable.clone();
-        if !cpus.intersects(&limits) {
-            return Err(no_cpu(cpus, &limits));
-        }
-        change(thread, |entry| entry.affinity = cpus.clone())?;
-        let shared = context::expect("Platform::set_affinity");
-        {
-            let mut world = shared.world.borrow_mut();
-            world.record(Kind::Affinity, cpus.len() as u64);
-            let now = world.now();
-            world.restrict(thread.slot, now);
-        }
-        // The caller itself, if it must leave its CPU, is elsewhere when this returns.
-        shared.sync();
-        Ok(())
-    }
-
-    fn nice(thread: Thread) -> Result<i32, Refused> {
-        ask(thread, |_, entry| entry.nice)
-    }
-
-    fn set_scheduling(
-        thread: Thread,
-        policy: SchedPolicy,
-        nice: i32,
-        slice: Option<Duration>,
-    ) -> Result<(), Refused> {
-        let standard = context::expect("Platform::set_scheduling").world.borrow().costs.slice;
-        change_weight(thread, |entry| {
-            entry.nice = nice.clamp(-20, 19);
-            entry.weight = match policy {
-                SchedPolicy::Normal => costs::weight(nice),
-                SchedPolicy::Idle => costs::IDLE_WEIGHT,
-            };
-            entry.slice = allowed_slice(slice, standard);
-        })
-    }
-
-    fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
-        ask(thread, |_, entry| {
-            let idle = entry.weight == costs::IDLE_WEIGHT;
-            Scheduling {
-                policy: if idle { SchedPolicy::Idle } else { SchedPolicy::Normal },
-                nice: entry.nice,
-                slice: Some(Duration::from_nanos(entry.slice)),
-            }
-        })
-    }
-
-    fn cpu_time(thread: Thread) -> Result<Duration, Refused> {
-        ask(thread, |world, entry| {
-            let running = match entry.state {
-                State::Running => {
-                    world.cpus[entry.cpu].clock.min(world.now()).saturating_sub(entry.counted_to)
-                }
-                _ => 0,
-            };
-            Duration::from_nanos(entry.cpu_time + running)
-        })
-    }
-
-    fn run_state(thread: Thread) -> Result<RunState, Refused> {
-        if context::expect("Platform::run_state").world.borrow().injection.hides_states() {
-            return Err(Refused::new("read what a thread does", EACCES, "let the machine tell"));
-        }
-        let state = ask(thread, |_, entry| match entry.state {
-            State::Running | State::Ready | State::StandingStill => RunState::Runnable,
-            State::Waiting { .. } | State::Sleeping | State::Joining { .. } => RunState::Blocked,
-        });
-        // Only a thread that is gone cannot be asked.
-        Ok(state.unwrap_or(RunState::Ended))
-    }
-
-    fn watch(thread: Thread) -> Thread {
-        thread
-    }
-
-    fn watched_state(watch: &mut Thread) -> Result<RunState, Refused> {
-        Self::run_state(*watch)
-    }
-
-    #[inline]
-    fn slot() -> *const () {
-        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().me().own)
-    }
-
-    fn set_slot(value: *const ()) {
-        context::expect("Platform::set_slot").world.borrow_mut().me_mut().own = value;
-    }
-
-    fn ending() -> *const () {
-        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().me().own_ends)
-    }
-
-    fn set_ending(value: *const ()) {
-        // A task may end after its simulation has.
-        if let Some(shared) = context::current() {
-            shared.world.borrow_mut().me_mut().own_ends = value;
-        }
-    }
-
-    fn employer() -> u64 {
-        context::current().map_or(0, |shared| shared.world.borrow().me().employer)
-    }
-
-    fn set_employer(number: u64) {
-        context::expect("Platform::set_employer").world.borrow_mut().me_mut().employer = number;
-    }
-
-    /// Free of charge: a program reads it once, at a time of its own choice.
-    fn places() -> Places {
-        let world = context::expect("Platform::places").world.borrow();
-        let topology = world.hardware.topology().clone().with_online(&world.online);
-        Places::of(&Machine { topology, limits: world.limits.clone() })
-    }
-
-    fn shared() -> *const () {
-        context::current().map_or(core::ptr::null(), |shared| shared.world.borrow().locks.pointer())
-    }
-
-    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
-        let shared = context::expect("Platform::share");
-        let there = shared.world.borrow().locks.pointer();
-        if !there.is_null() {
-            return there;
-        }
-        // Others may go on meanwhile, and make one too.
-        let made = Kept::new(make(), end);
-        let mut world = shared.world.borrow_mut();
-        if world.locks.pointer().is_null() {
-            world.locks = made;
-        } else {
-            drop(world);
-            drop(made);
-            world = shared.world.borrow_mut();
-        }
-        world.locks.pointer()
-    }
-
-    fn number() -> u32 {
-        context::current().map_or(0, |shared| shared.world.borrow().me().number)
-    }
-
-    fn set_number(number: u32, end: fn(u32)) -> bool {
-        let mut world = context::expect("Platform::set_number").world.borrow_mut();
-        let me = world.me_mut();
-        me.number = number;
-        let ended = matches!(me.ending, Ending::Told);
-        if !ended {
-            me.ending = Ending::Tell(end);
-        }
-        !ended
-    }
-
-    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
-        let world = context::current()?.world.borrow();
-        Some(with(&world.me().held))
-    }
-
-    /// Counts for what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.
-    ///
-    /// As on Linux, nodes that do not exist are passed over unless none is left.
-    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
-        let shared = system_call("Platform::set_memory_policy");
-        let mut world = shared.world.borrow_mut();
-        let policy = world.memory.bytes.resolve(policy, "the thread's memory")?;
-        world.me_mut().placing = Placing { policy, turn: 0 };
-        Ok(())
-    }
-
-    fn memory_policy() -> Result<MemoryPolicy, Refused> {
-        let shared = system_call("Platform::memory_policy");
-        let world = shared.world.borrow();
-        Ok(world.memory.bytes.describe(&world.me().placing.policy))
-    }
-
-    /// Each page that is moved costs `page_move`, and is in no cache afterwards.
-    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
-        let shared = system_call("Platform::bind_memory");
-        let what = format!("{} bytes", range.len());
-        let policy = shared.world.borrow().memory.bytes.resolve(policy, &what)?;
-        memory::bind(shared, range, policy, move_pages);
-        Ok(())
-    }
-
-    /// Pages that nobody touched through [`Sim::read`] or [`Sim::write`] are absent.
-    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
-        let shared = system_call("Platform::residency");
-        let residency = shared.world.borrow().memory.bytes.residency(range, samples);
-        Ok(residency)
-    }
-
-    fn setting(name: &str) -> Option<String> {
-        context::current()?.world.borrow().settings.get(name).cloned()
-    }
-
-    /// Goes into the trace and the outcome.
-    fn warn(line: &str) {
-        let Some(shared) = context::current() else { return };
-        let mut world = shared.world.borrow_mut();
-        world.record(Kind::Warn, line.len() as u64);
-        world.trace.text(line);
-        world.warnings.push(line.to_owned());
-    }
-
-    fn warn_once(cause: &str, line: &str) {
-        if context::current().is_some_and(|shared| shared.said.is_first(cause)) {
-            Self::warn(line);
-        }
-    }
 }
 
 /// The slice that the scheduler gives who asks for one, as on Linux.

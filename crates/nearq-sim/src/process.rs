@@ -128,7 +128,7 @@ impl World {
 
 impl Sim {
     /// Starts a process: its first thread, named `name` as the process is, runs `main`, with the caller's affinity,
-    /// nice value, scheduling class and memory policy. Costs `fork`, and can be refused as [`Platform::spawn`](nearq_platform::Platform::spawn) can.
+    /// nice value, scheduling class and memory policy. Costs `fork`, and can be refused as [`Threads::spawn`](nearq_platform::Threads::spawn) can.
     ///
     /// The process has the caller's memory before it and shares it: what it changes is changed for all.
     ///

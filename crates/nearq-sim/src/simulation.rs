@@ -65,7 +65,7 @@ pub enum Schedule {
 /// A run is a function of the machine, the program and the seed, down to every line of the trace.
 ///
 /// ```
-/// use nearq_platform::{Platform, ThreadSpec};
+/// use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 /// use nearq_sim::{Sim, Simulation, compute};
 /// use nearq_topology::Topology;
 /// use std::time::Duration;
@@ -199,7 +199,7 @@ impl Simulation {
         self
     }
 
-    /// What [`Platform::setting`](nearq_platform::Platform::setting) answers for `name`.
+    /// What [`LockPlatform::setting`](nearq_platform::LockPlatform::setting) answers for `name`.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self

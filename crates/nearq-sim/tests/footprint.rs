@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, Parker, Platform, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Parker, ThreadSpec, Threads};
 use nearq_sim::{LineAligned, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

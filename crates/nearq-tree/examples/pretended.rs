@@ -12,7 +12,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use nearq_home::{Nodes, Weights};
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Placement as _, Threads as _};
 use nearq_processes::tree::{Choose, Summary, Tree};
 use nearq_topology::CpuSet;
 

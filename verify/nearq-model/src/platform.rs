@@ -5,8 +5,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Held, Instant, Machine, MemoryPolicy, Ordering, Platform, Refused, Residency, RunState,
-    SchedPolicy, Scheduling, ThreadSpec, Wait,
+    Atomic, Held, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, Placement, Places,
+    Refused, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads, Wait,
 };
 use nearq_topology::{CpuSet, Limits, Topology};
 
@@ -48,7 +48,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let (shared, end) = self.0.get();
         if !shared.is_null() {
-            // SAFETY: made for `end` (`Platform::share`), and the execution's threads have ended.
+            // SAFETY: made for `end` (`LockPlatform::share`), and the execution's threads have ended.
             unsafe { end(shared) };
         }
     }
@@ -61,7 +61,7 @@ unsafe fn nothing(_shared: *const ()) {}
 pub struct Loom;
 
 impl Loom {
-    /// Says what [`Platform::current_cpu`] answers in this thread from now on; 0 before.
+    /// Says what [`LockPlatform::current_cpu`] answers in this thread from now on; 0 before.
     pub fn set_current_cpu(cpu: usize) {
         CPU.with(|own| own.set(cpu));
     }
@@ -88,7 +88,7 @@ impl Loom {
         }
     }
 
-    /// Sets what [`Platform::urgency`] returns in this thread from now on; 0 before.
+    /// Sets what [`LockPlatform::urgency`] returns in this thread from now on; 0 before.
     pub fn set_urgency(urgency: u32) {
         URGENCY.with(|own| own.set(urgency));
     }
@@ -105,25 +105,11 @@ pub struct Thread(loom::thread::ThreadId);
 #[derive(Debug)]
 pub struct JoinHandle(loom::thread::JoinHandle<()>);
 
-impl Platform for Loom {
+impl LockPlatform for Loom {
     type AtomicU16 = AtomicU16;
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;
-    type Cell<T> = Cell<T>;
-    type Thread = Thread;
-    type JoinHandle = JoinHandle;
-    type Watch = Thread;
-
-    #[track_caller]
-    fn fence(order: Ordering) {
-        loom::sync::atomic::fence(order);
-    }
-
-    #[track_caller]
-    fn model_fence() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-    }
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
         let jumps = JUMPS.with(StdCell::get);
@@ -167,10 +153,85 @@ impl Platform for Loom {
         CPU.with(StdCell::get)
     }
 
-    fn machine() -> Result<Machine, String> {
-        let topology = Topology::from_synthetic(MACHINE).map_err(|error| error.to_string())?;
-        let limits = Limits::unlimited(topology.possible().clone());
-        Ok(Machine { topology, limits })
+    fn places() -> Places {
+        Places::of(&Self::machine().expect("the made-up machine is well formed"))
+    }
+
+    fn number() -> u32 {
+        NUMBER.with(StdCell::get)
+    }
+
+    fn set_number(number: u32, _end: fn(u32)) -> bool {
+        NUMBER.with(|own| own.set(number));
+        true
+    }
+
+    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+        Some(HELD.with(with))
+    }
+
+    fn urgency() -> u32 {
+        URGENCY.with(StdCell::get)
+    }
+
+    fn shared() -> *const () {
+        if IS_SHARED.load(Ordering::Acquire) == 0 { core::ptr::null() } else { SHARED.0.get().0 }
+    }
+
+    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
+        let made = SHARED.0.get().0.is_null().then(make);
+        // The step of the model, before which others may come in between. Whoever finds the pointer has done it after the one
+        // who left it there.
+        IS_SHARED.swap(1, Ordering::AcqRel);
+        if let Some(made) = made {
+            if SHARED.0.get().0.is_null() {
+                SHARED.0.set((made, end));
+            } else {
+                // SAFETY: ours, and told to nobody.
+                unsafe { end(made) };
+            }
+        }
+        SHARED.0.get().0
+    }
+
+    fn bind_memory(
+        _range: &[u8],
+        _policy: &MemoryPolicy,
+        _move_pages: bool,
+    ) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    /// None, but that mutexes have no queues: models of other things are the smaller for it. A model of the queues sets
+    /// another mode.
+    fn setting(name: &str) -> Option<String> {
+        (name == "NEARQ_LOCK").then(|| "off".to_owned())
+    }
+
+    /// Fails the model: nothing in a model shall have a reason to warn.
+    fn warn(line: &str) {
+        panic!("warning in a model: {line}");
+    }
+
+    fn warn_once(_cause: &str, line: &str) {
+        Self::warn(line);
+    }
+}
+
+impl Threads for Loom {
+    type Cell<T> = Cell<T>;
+    type Thread = Thread;
+    type JoinHandle = JoinHandle;
+    type Watch = Thread;
+
+    #[track_caller]
+    fn fence(order: Ordering) {
+        loom::sync::atomic::fence(order);
+    }
+
+    #[track_caller]
+    fn model_fence() {
+        loom::sync::atomic::fence(Ordering::SeqCst);
     }
 
     fn spawn(
@@ -194,14 +255,6 @@ impl Platform for Loom {
         let shown = format!("{:?}", thread.0);
         let digits: String = shown.chars().filter(char::is_ascii_digit).collect();
         digits.parse().unwrap_or(0)
-    }
-
-    fn affinity(_thread: Thread) -> Result<CpuSet, Refused> {
-        Ok(CpuSet::all(4))
-    }
-
-    fn set_affinity(_thread: Thread, _cpus: &CpuSet) -> Result<(), Refused> {
-        Ok(())
     }
 
     fn nice(_thread: Thread) -> Result<i32, Refused> {
@@ -237,14 +290,6 @@ impl Platform for Loom {
         Self::run_state(*watch)
     }
 
-    fn is_real_time() -> bool {
-        Self::urgency() != 0
-    }
-
-    fn urgency() -> u32 {
-        URGENCY.with(StdCell::get)
-    }
-
     fn slot() -> *const () {
         SLOT.with(StdCell::get)
     }
@@ -268,49 +313,24 @@ impl Platform for Loom {
     fn set_employer(number: u64) {
         EMPLOYER.with(|slot| slot.set(number));
     }
+}
 
-    fn shared() -> *const () {
-        if IS_SHARED.load(Ordering::Acquire) == 0 { core::ptr::null() } else { SHARED.0.get().0 }
+impl Placement for Loom {
+    fn machine() -> Result<Machine, String> {
+        let topology = Topology::from_synthetic(MACHINE).map_err(|error| error.to_string())?;
+        let limits = Limits::unlimited(topology.possible().clone());
+        Ok(Machine { topology, limits })
     }
 
-    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
-        let made = SHARED.0.get().0.is_null().then(make);
-        // The step of the model, before which others may come in between. Whoever finds the pointer has done it after the one
-        // who left it there.
-        IS_SHARED.swap(1, Ordering::AcqRel);
-        if let Some(made) = made {
-            if SHARED.0.get().0.is_null() {
-                SHARED.0.set((made, end));
-            } else {
-                // SAFETY: ours, and told to nobody.
-                unsafe { end(made) };
-            }
-        }
-        SHARED.0.get().0
+    fn affinity(_thread: Thread) -> Result<CpuSet, Refused> {
+        Ok(CpuSet::all(4))
     }
 
-    fn number() -> u32 {
-        NUMBER.with(StdCell::get)
-    }
-
-    fn set_number(number: u32, _end: fn(u32)) -> bool {
-        NUMBER.with(|own| own.set(number));
-        true
-    }
-
-    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
-        Some(HELD.with(with))
-    }
-
-    fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {
+    fn set_affinity(_thread: Thread, _cpus: &CpuSet) -> Result<(), Refused> {
         Ok(())
     }
 
-    fn bind_memory(
-        _range: &[u8],
-        _policy: &MemoryPolicy,
-        _move_pages: bool,
-    ) -> Result<(), Refused> {
+    fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {
         Ok(())
     }
 
@@ -320,20 +340,5 @@ impl Platform for Loom {
 
     fn residency_at(_range: Range<usize>, _samples: usize) -> Result<Residency, Refused> {
         Ok(Residency::default())
-    }
-
-    /// None, but that mutexes have no queues: models of other things are the smaller for it. A model of the queues sets
-    /// another mode.
-    fn setting(name: &str) -> Option<String> {
-        (name == "NEARQ_LOCK").then(|| "off".to_owned())
-    }
-
-    /// Fails the model: nothing in a model shall have a reason to warn.
-    fn warn(line: &str) {
-        panic!("warning in a model: {line}");
-    }
-
-    fn warn_once(_cause: &str, line: &str) {
-        Self::warn(line);
     }
 }

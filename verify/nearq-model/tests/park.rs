@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, Instant, Ordering, Parker, Platform, PlatformCell, ThreadSpec, Wait};
+use nearq_platform::{
+    Atomic, Instant, LockPlatform, Ordering, Parker, Placement, PlatformCell, ThreadSpec, Threads,
+    Wait,
+};
 
-type AtomicU32 = <Loom as Platform>::AtomicU32;
-type Watched = <Loom as Platform>::Cell<u32>;
+type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
+type Watched = <Loom as Threads>::Cell<u32>;
 
-fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Platform>::JoinHandle {
+fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Threads>::JoinHandle {
     Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
 }
 

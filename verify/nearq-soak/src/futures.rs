@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use nearq::{JoinError, JoinHandle};
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 use nearq_sim::{Sim, compute};
 
 use super::ledger::{Ledger, Unit};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nearq::{Error, JoinError, JoinHandle};
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 use nearq_sim::Sim;
 
 use super::ledger::Unit;

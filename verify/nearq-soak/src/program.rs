@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nearq::{CpuSet, Error, Runtime, Work, Workqueue};
-use nearq_platform::{PAUSE, Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, PAUSE, ThreadSpec, Threads};
 use nearq_sim::Sim;
 
 use super::futures::{Kept, Wakers};
@@ -204,7 +204,7 @@ fn start(
     name: &str,
     affinity: Option<CpuSet>,
     main: impl FnOnce() + Send + 'static,
-) -> <Sim as Platform>::JoinHandle {
+) -> <Sim as Threads>::JoinHandle {
     let main = Arc::new(Mutex::new(Some(main)));
     loop {
         let main = Arc::clone(&main);

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use nearq::{Error, JoinError, JoinHandle, Workqueue};
-use nearq_platform::Platform;
+use nearq_platform::{LockPlatform, Threads};
 use nearq_sim::{Sim, compute};
 
 use super::futures::{Kept, Luggage};

@@ -9,7 +9,7 @@ use nearq_control::protocol::{
     RescuerDump, RunningItem, ScopeDump, WaitingItems,
 };
 
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Threads as _};
 
 use super::*;
 

@@ -357,7 +357,7 @@ mod tests {
     use super::*;
     use crate::top::invented;
     use nearq_control::protocol::Bucket;
-    use nearq_platform::{Linux, Platform as _};
+    use nearq_platform::{Linux, Threads as _};
 
     fn queue(id: u64, started: u64) -> QueueStatistics {
         QueueStatistics { id, started, completed: started, ..QueueStatistics::default() }

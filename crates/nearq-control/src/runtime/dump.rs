@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use nearq_core::{CpuSet, Domain, QueueHandle, Runtime, Scope, Weights};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform};
 use nearq_topology::Topology;
 
 use crate::locks;

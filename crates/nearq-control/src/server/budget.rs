@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, Threads};
 
 use super::limits::{BURST, SHARE};
 

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use nearq_platform::{ForkHooks, Linux, Platform};
+use nearq_platform::{ForkHooks, Linux, LockPlatform};
 use rustix::fs::Stat;
 use rustix::io::Result;
 

@@ -1,10 +1,10 @@
 //! The process's own server: starts it, tells how it stands, follows forks, tidies up at the end.
 //!
 //! # States
-//! `STARTED` holds the epoch ([`Platform::fork_epoch`]) for which a server was asked for, plus one; 0 before. The thread that raises it to
-//! that of this process starts the server; all others return. So a child of a fork, whose epoch is another one, starts its own with
-//! its first use. `STANDING` is where that server says how it stands: made before the thread is started, never freed, and another
-//! process's if its epoch is another one.
+//! `STARTED` holds the epoch ([`LockPlatform::fork_epoch`]) for which a server was asked for, plus one; 0 before. The thread that raises it
+//! to that of this process starts the server; all others return. So a child of a fork, whose epoch is another one, starts its own with its
+//! first use. `STANDING` is where that server says how it stands: made before the thread is started, never freed, and another process's if
+//! its epoch is another one.
 //!
 //! Opening the socket is the thread's work, not the caller's: it takes some system calls, and may have to wait for another process that
 //! tidies up the same directory. [`status`] waits for it.
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nearq_platform::{Linux, NotUnderstood, Platform, read_setting};
+use nearq_platform::{Linux, LockPlatform, NotUnderstood, Threads, read_setting};
 
 use super::service::{Listener, Name, Service};
 use super::{Options, descriptor, thread_spec};

@@ -10,7 +10,7 @@
 //!
 //! The timer's thread has no time for what these ends run. All that it brings about are put off, for another thread to run ([`put_off`]).
 //!
-//! The list is on the stack of the outermost end; the thread's second slot (`Platform::ending`) leads to it. Nobody else knows of it.
+//! The list is on the stack of the outermost end; the thread's second slot (`Threads::ending`) leads to it. Nobody else knows of it.
 
 use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;

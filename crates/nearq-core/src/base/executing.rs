@@ -1,6 +1,6 @@
 //! Which item the current thread executes, if it is a worker; and foreign code that a worker runs between two items.
 //!
-//! The thread's slot (`Platform::slot`) leads to the worker's `Context`, which begins with [`Executing`]. So this file knows neither workers
+//! The thread's slot (`Threads::slot`) leads to the worker's `Context`, which begins with [`Executing`]. So this file knows neither workers
 //! nor items: of an item it has the address.
 
 use core::cell::Cell;

@@ -89,7 +89,7 @@ impl<T> Drop for Near<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearq_platform::Linux;
+    use nearq_platform::{Linux, LockPlatform, Placement};
     use std::rc::Rc;
 
     #[test]

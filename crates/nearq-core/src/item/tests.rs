@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use nearq_model::{Loom, bound};
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, ThreadSpec};
+use nearq_platform::{
+    Atomic, AtomicInt, Linux, LockPlatform, Ordering, Platform, ThreadSpec, Threads,
+};
 
 use super::owned::{ItemRef, Pending, Running};
 use super::{Epoch, Finished, Item, ItemTable, Started};
@@ -19,7 +21,7 @@ use crate::pool::context::Context;
 use crate::pool::worker::Worker;
 use crate::task::work::Work;
 
-type AtomicU32 = <Loom as Platform>::AtomicU32;
+type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 /// Runs `program` through every interleaving with at most so many preemptions.
 pub(crate) fn model(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
@@ -58,7 +60,7 @@ fn builder(preemptions: usize) -> loom::model::Builder {
 }
 
 /// Starts a thread of the model.
-pub(crate) fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Platform>::JoinHandle {
+pub(crate) fn spawn(main: impl FnOnce() + Send + 'static) -> <Loom as Threads>::JoinHandle {
     Loom::spawn(ThreadSpec::default(), main).expect("the model starts threads")
 }
 
@@ -256,7 +258,7 @@ fn what_was_written_before_a_queueing_that_stands_or_joins_another_is_seen() {
 fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees_the_executions() {
     use nearq_platform::PlatformCell;
 
-    struct Shared(<Loom as Platform>::Cell<u32>);
+    struct Shared(<Loom as Threads>::Cell<u32>);
     // SAFETY: the item's protocol orders the accesses; the model reports it if that is not so.
     unsafe impl Sync for Shared {}
     // SAFETY: as above.

@@ -3,7 +3,7 @@
 #![cfg(not(miri))]
 
 use nearq_model::Loom;
-use nearq_platform::Platform;
+use nearq_platform::Threads;
 
 use super::{Task, disarm};
 use crate::item::tests::model;

@@ -3,7 +3,7 @@
 //! Entries are written once and live as long as the runtime, so a number read from a stale word is still safe
 //! to look up. A worker whose thread has ended leaves its entry to the next thread of the same pool.
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Platform};
 
 use crate::pool::worker::Worker;
 
@@ -13,7 +13,7 @@ const CHUNKS: usize = if cfg!(test) { 4 } else { 256 };
 /// Worker entries that a runtime has at most.
 pub(crate) const MAX_WORKERS: usize = CHUNK * CHUNKS;
 
-type Chunk<P> = [<P as Platform>::AtomicPtr<Worker<P>>; CHUNK];
+type Chunk<P> = [<P as LockPlatform>::AtomicPtr<Worker<P>>; CHUNK];
 
 /// The table of workers.
 pub(crate) struct Table<P: Platform> {

@@ -3,7 +3,7 @@
 #![cfg(not(miri))]
 
 use nearq_model::Loom;
-use nearq_platform::Platform;
+use nearq_platform::Threads;
 
 use super::Pool;
 use crate::item::tests::model;

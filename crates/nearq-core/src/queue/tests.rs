@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, Ordering, Threads};
 
 use crate::item::tests::{model, spawn};
 use crate::limit::admission::tests::Stub;
 use crate::task::work::Work;
 
 /// Puts the queue among the orphans while `other` is busy with it. Afterwards one of the two must have freed it.
-fn orphan_beside(stub: &Stub, other: <Loom as Platform>::JoinHandle) {
+fn orphan_beside(stub: &Stub, other: <Loom as Threads>::JoinHandle) {
     let inner = stub.queue.inner();
     inner.adopt(Arc::clone(&stub.queue));
     inner.reap_orphans();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nearq_model::{Loom, bound};
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_topology::{CpuSet, Scope};
 
 use crate::item::tests::{model, model_within, spawn};
@@ -105,7 +105,7 @@ fn an_item_that_queues_another_and_is_dropped_with_its_queue() {
         let (runtime, queue) = small(2);
         let queue = Arc::new(queue);
         let own = Arc::downgrade(&queue);
-        let runs = Arc::new(<Loom as Platform>::AtomicU32::new(0));
+        let runs = Arc::new(<Loom as LockPlatform>::AtomicU32::new(0));
         let count = Arc::clone(&runs);
         let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
             if count.fetch_add(1, Ordering::Relaxed) == 0

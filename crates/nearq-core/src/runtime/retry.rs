@@ -2,7 +2,7 @@
 //!
 //! Work is started by workers, and the monitor sees to it that there are some. If the monitor's own thread is refused, or the timer's, the
 //! runtime may have no thread that would try again, and accepted work would wait until more is queued. So the attempt is left to the
-//! platform (`Platform::retry_later`), and made by the next thread that waits for work: a thread that joins, flushes, waits for a scope or
+//! platform (`Threads::retry_later`), and made by the next thread that waits for work: a thread that joins, flushes, waits for a scope or
 //! drops a queue; the timer's thread; the monitor's; an idle worker, one of which is woken for this; a thread that keeps asking whether an
 //! item is pending or finished; or a thread that polls a future of ours, which is pending. As long as an attempt is left, one idle worker does not end, however long it has been idle: the one with
 //! the lowest number. Where no worker is idle, the monitor is woken. So an attempt is made as long as the runtime has a thread at all.

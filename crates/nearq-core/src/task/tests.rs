@@ -9,7 +9,7 @@ use core::task::{Context, Poll};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform};
+use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Parker, Platform, Threads};
 use nearq_topology::Scope;
 
 use super::new;
@@ -298,7 +298,7 @@ mod modelled {
     use crate::item::tests::{model, model_in_part, spawn};
     use nearq_model::Loom;
 
-    type AtomicU32 = <Loom as Platform>::AtomicU32;
+    type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
     /// A value that counts its drops.
     struct Counted(Arc<AtomicU32>);

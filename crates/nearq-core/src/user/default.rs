@@ -2,7 +2,7 @@
 //!
 //! Both are made on first use and never dropped: a process may exit while their items run.
 
-use nearq_platform::{Linux, Ordering, Platform};
+use nearq_platform::{Linux, LockPlatform, Ordering};
 
 use crate::base::error::Error;
 use crate::queue::runtime::Runtime;
@@ -10,7 +10,7 @@ use crate::user::builder::RuntimeBuilder;
 use crate::user::settings::WorkqueueBuilder;
 use crate::user::workqueue::Workqueue;
 
-type Pointer<T> = <Linux as Platform>::AtomicPtr<T>;
+type Pointer<T> = <Linux as LockPlatform>::AtomicPtr<T>;
 
 /// A value that is made once, by whoever comes first.
 struct Once<T>(Pointer<T>);

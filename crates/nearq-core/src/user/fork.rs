@@ -10,7 +10,7 @@
 //! * The parent does not notice.
 //!
 //! # Steps
-//! The platform calls three hooks for each runtime (`Platform::follow_forks`), in the thread that forks:
+//! The platform calls three hooks for each runtime (`LockPlatform::follow_forks`), in the thread that forks:
 //!
 //! * **prepare** ([`Inner::hold_for_fork`]) takes every lock under which something of more than a word is changed, in this order:
 //!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `surroundings`, those of the homes. So the child's vectors,
@@ -57,7 +57,7 @@
 //! vectors of the leaf locks. A child that lives long and inherits many pending items is better made before they are.
 //!
 //! # What is not followed
-//! `vfork`, `posix_spawn` and `clone` called by hand (see `Platform::follow_forks`); nothing of nearq may be used in such a child
+//! `vfork`, `posix_spawn` and `clone` called by hand (see `LockPlatform::follow_forks`); nothing of nearq may be used in such a child
 //! before it has called `exec`. Nor may a program fork inside a waker, which runs in the middle of a
 //! step; nor in the destructor of what a cancelled item captured, unless the child calls `exec` or
 //! `exit` there: the runtime runs it between two items, on whatever thread it has.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use nearq_core::{LinkStatistics, Runtime, Scope, Work, WorkerState, set_description};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, Threads};
 
 use crate::common::{PATIENCE, alone, eventually, threads, watch};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Work, Workqueue};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, Placement, Threads};
 
 use crate::common::{self, Gate, PATIENCE, alone, watch};
 

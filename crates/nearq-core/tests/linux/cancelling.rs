@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nearq_core::{Error, Runtime, Work, Workqueue};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, Threads};
 
 use crate::common;
 

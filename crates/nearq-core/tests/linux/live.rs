@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nearq_core::{CpuSet, Error, Home, Runtime, Scope, Work, Workqueue};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 
 use crate::common::{self, completed, watch};
 

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nearq_core::{CpuSet, Runtime, Scope, Workqueue};
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform, Placement};
 
 use crate::common::{self, command, has_cpus, part, said, skipped, within};
 

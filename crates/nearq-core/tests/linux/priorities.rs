@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use nearq_core::{Error, Runtime, Work, Workqueue, WorkqueueBuilder, system_highpri};
-use nearq_platform::{Linux, Platform, SchedPolicy, Scheduling};
+use nearq_platform::{Linux, SchedPolicy, Scheduling, Threads};
 
 use crate::common::{
     self, command, eventually, part, pass_on_skipped, said, skipped, threads, watch,

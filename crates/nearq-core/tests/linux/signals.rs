@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use nearq_core::{Runtime, Scope, Work};
-use nearq_platform::{Linux, Platform, SignalMask};
+use nearq_platform::{Linux, SignalMask, Threads};
 
 use crate::common::{self, Barrier};
 

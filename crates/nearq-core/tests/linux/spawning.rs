@@ -317,7 +317,9 @@ fn an_item_runs_where_it_was_queued_for() {
     let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build_in().unwrap();
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |_: &Work| {
-        sender.send(<nearq_platform::Linux as nearq_platform::Platform>::current_cpu()).unwrap();
+        sender
+            .send(<nearq_platform::Linux as nearq_platform::LockPlatform>::current_cpu())
+            .unwrap();
     });
     let cpus: Vec<_> = runtime.allowed().iter().collect();
     for round in 0..100 {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Workqueue};
 use nearq_lock::Mutex;
-use nearq_platform::{Instant, Platform, ThreadSpec};
+use nearq_platform::{Instant, LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Faults, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nearq_core::{Error, JoinError, JoinHandle, Runtime, Work, Workqueue};
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

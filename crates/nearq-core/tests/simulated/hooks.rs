@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use nearq_core::{Activity, Runtime, RuntimeBuilder, Scope, Stall, Workqueue};
 use nearq_lock::Mutex;
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 use nearq_sim::Sim;
 
 use crate::common::{LONG, ms, simulate};

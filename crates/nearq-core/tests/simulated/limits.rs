@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use nearq_core::{Domain, Error, JoinError, Runtime, Scope, Workqueue};
-use nearq_platform::{Parker, Platform};
+use nearq_platform::{LockPlatform, Parker};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 use proptest::prelude::*;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nearq_core::{Error, JoinError, Runtime, Scope, Work, Workqueue};
 use nearq_lock::Mutex;
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Topology};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nearq_core::{Attributes, Domain, Error, Runtime, Scope, Work, Workqueue};
 use nearq_lock::Mutex;
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Limits, Topology};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nearq_core::{Runtime, Work, Workqueue};
 use nearq_lock::Mutex;
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Faults, Sim, Simulation};
 use nearq_topology::Topology;
 

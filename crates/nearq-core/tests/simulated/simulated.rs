@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Scope, Work};
 use nearq_lock::Mutex;
-use nearq_platform::{Parker, Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, Parker, ThreadSpec, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Limits, Topology};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_core::{Runtime, Scope};
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Ordering, ThreadSpec, Threads};
 use nearq_sim::{AtomicU32, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

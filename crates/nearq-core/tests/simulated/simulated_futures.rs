@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Scope};
 use nearq_lock::Mutex;
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nearq_core::{Runtime, Work, WorkqueueBuilder};
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Atomic, LockPlatform, Ordering, Placement, ThreadSpec, Threads};
 use nearq_sim::{AtomicU32, Outcome, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Topology};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nearq_core::{JoinHandle, LinkStatistics, Runtime, Scope, Work, Workqueue, WorkqueueBuilder};
 use nearq_lock::Mutex;
-use nearq_platform::{Instant, Platform};
+use nearq_platform::{Instant, LockPlatform, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

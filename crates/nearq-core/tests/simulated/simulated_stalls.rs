@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nearq_core::{Activity, Runtime, RuntimeBuilder, Stall, set_description_in};
 use nearq_lock::Mutex;
-use nearq_platform::{Instant, Platform};
+use nearq_platform::{Instant, LockPlatform};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;
 

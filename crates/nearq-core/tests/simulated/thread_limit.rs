@@ -13,7 +13,7 @@ use std::time::Duration;
 use nearq_core::{PoolThreads, Runtime, RuntimeBuilder, Scope, Stall, WorkerInfo, Workqueue};
 use nearq_lock::Mutex;
 use nearq_model::bound;
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 use nearq_sim::{Faults, Schedule, Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 

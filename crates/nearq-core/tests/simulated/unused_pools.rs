@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use nearq_core::{Runtime, Scope, Workqueue};
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 use nearq_sim::Sim;
 
 use crate::common::simulate;

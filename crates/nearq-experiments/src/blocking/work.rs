@@ -1,7 +1,7 @@
 //! What an item computes, calibrated, and how many threads the process has.
 
 use crate::Error;
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Threads as _};
 use nearq_report::Summary;
 use nearq_topology::CpuSet;
 use std::fs;

@@ -4,7 +4,9 @@
 use crate::blocking::{Sampler, work};
 use crate::highpri::{CROWD_WORK, StealClock, privilege};
 use crate::{Error, peers};
-use nearq_platform::{Instant, Linux, Parker, Platform, ThreadSpec};
+use nearq_platform::{
+    Instant, Linux, LockPlatform, Parker, Placement, Platform, ThreadSpec, Threads,
+};
 use nearq_report::usage;
 use nearq_sim::Sim;
 use nearq_topology::CpuSet;
@@ -314,7 +316,7 @@ pub enum Role {
 }
 
 /// A thread, and what it is there for.
-type Member<H> = (Role, <H as Platform>::Thread);
+type Member<H> = (Role, <H as Threads>::Thread);
 
 /// The threads of a run that work.
 #[derive(Clone, Debug)]
@@ -337,7 +339,7 @@ impl<H: Host> Census<H> {
     pub fn issuers_cpu_time(&self) -> Duration {
         let list = self.list().clone();
         let issuers = list.into_iter().filter(|(role, _)| *role == Role::Issuer);
-        issuers.filter_map(|(_, thread)| <H as Platform>::cpu_time(thread).ok()).sum()
+        issuers.filter_map(|(_, thread)| <H as Threads>::cpu_time(thread).ok()).sum()
     }
 
     /// The list; nobody calls the platform while holding it, so that on the simulated machine nobody waits for it.

@@ -100,7 +100,7 @@ pub(crate) fn all<T: Sync, R: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearq_platform::{Atomic as _, Platform as _, ThreadSpec};
+    use nearq_platform::{Atomic as _, LockPlatform as _, ThreadSpec, Threads as _};
     use nearq_sim::{AtomicU32, Sim, compute};
 
     const LIMIT: Duration = Duration::from_millis(5);

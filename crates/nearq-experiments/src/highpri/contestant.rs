@@ -6,7 +6,7 @@ use crate::Error;
 use crate::harness::{Host, failed};
 use crate::peers::{Peer, Plain, Rayon, Tokio, alone};
 use nearq::{Runtime, Work, Workqueue, WorkqueueBuilder};
-use nearq_platform::{Instant, Linux, Platform as _, ThreadSpec};
+use nearq_platform::{Instant, Linux, LockPlatform as _, ThreadSpec, Threads as _};
 use nearq_topology::{CpuSet, Scope};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -7,7 +7,10 @@ use super::task::{ELEMENT, Memory, Told, work};
 use crate::harness::{failed, simulate};
 use crate::{Error, Machine};
 use nearq_home::{Action, Evidence, Keeper, Mover, NodeLoad, Nodes, Seen, Verdict, Weights, milli};
-use nearq_platform::{Atomic as _, AtomicInt as _, Instant, MemoryPolicy, Ordering, Platform as _};
+use nearq_platform::{
+    Atomic as _, AtomicInt as _, Instant, LockPlatform as _, MemoryPolicy, Ordering,
+    Placement as _, Threads as _,
+};
 use nearq_sim::{AtomicU32, CpuStatistics, Process, Sim, Thread, ThreadStatistics};
 use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};

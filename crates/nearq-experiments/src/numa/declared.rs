@@ -16,7 +16,7 @@ use super::{HOMES, Plan, Taken};
 use crate::harness::{failed, simulate};
 use crate::{DeclaredMemory, Error, Machine};
 use nearq::{Home, Runtime};
-use nearq_platform::{Platform as _, ThreadSpec};
+use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
 use nearq_sim::{Sim, compute};
 use serde::Serialize;
 use std::sync::Arc;

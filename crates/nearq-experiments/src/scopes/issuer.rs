@@ -8,7 +8,9 @@ use crate::mailbox::Mailbox;
 use crate::payload::{BLOCK_BYTES, SECTORS_PER_BLOCK};
 use crate::scopes::{Counts, Executor, Item};
 use crate::store::{Buffer, Direction, Lane, Store, Transfer};
-use nearq_platform::{Atomic as _, AtomicInt as _, Instant, Ordering, Platform as _, ThreadSpec};
+use nearq_platform::{
+    Atomic as _, AtomicInt as _, Instant, LockPlatform, Ordering, ThreadSpec, Threads,
+};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -171,7 +173,7 @@ impl<L: Payload> Issuer<L> {
     fn wait(&self) -> Result<(), Error> {
         match self.lane.next_end() {
             Some(end) => {
-                self.mailbox.wait(end - <L::Host as nearq_platform::Platform>::now());
+                self.mailbox.wait(end - <L::Host as nearq_platform::LockPlatform>::now());
                 Ok(())
             }
             None if self.mailbox.wait(LOST_AFTER) => Ok(()),
@@ -328,7 +330,7 @@ struct Crew<L: Payload> {
     payload: L,
     census: Census<L::Host>,
     /// Issuers that have not begun.
-    missing: <L::Host as nearq_platform::Platform>::AtomicU32,
+    missing: <L::Host as nearq_platform::LockPlatform>::AtomicU32,
     errors: Mutex<Vec<Error>>,
 }
 
@@ -347,7 +349,7 @@ pub(super) fn run<L: Payload>(
         store,
         payload,
         census,
-        missing: <L::Host as nearq_platform::Platform>::AtomicU32::new(issuers),
+        missing: <L::Host as nearq_platform::LockPlatform>::AtomicU32::new(issuers),
         errors: Mutex::default(),
     });
     let mut threads = Vec::new();

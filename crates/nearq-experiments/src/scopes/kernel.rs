@@ -30,7 +30,9 @@
 use super::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement};
 use crate::Error;
 use crate::harness::{Census, Role};
-use nearq_platform::{Atomic as _, Ordering, Parker, Platform as _, ThreadSpec};
+use nearq_platform::{
+    Atomic as _, LockPlatform as _, Ordering, Parker, Placement as _, ThreadSpec, Threads as _,
+};
 use nearq_sim::{AtomicU32, JoinHandle, Sim, Thread};
 use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE};
 use std::collections::VecDeque;

@@ -17,7 +17,7 @@ use super::{Direction, Lane, Store, Transfer};
 use crate::Error;
 use crate::harness::ParkBell;
 use crate::payload::BLOCK_BYTES;
-use nearq_platform::{Instant, Platform as _};
+use nearq_platform::{Instant, LockPlatform as _};
 use nearq_sim::Sim;
 use std::collections::VecDeque;
 use std::ops::Range;

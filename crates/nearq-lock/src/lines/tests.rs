@@ -1,13 +1,13 @@
 //! Where lines lie: on the simulated machine, and on this one if it has several nodes.
 
-use nearq_platform::Linux;
 use nearq_platform::Ordering::Relaxed;
+use nearq_platform::{Linux, Placement};
 
 use super::*;
 use crate::skipped::skipped;
 
 /// The bytes of a line.
-fn bytes<P: Platform>(line: &Line<P>) -> &[u8] {
+fn bytes<P: LockPlatform>(line: &Line<P>) -> &[u8] {
     let start = core::ptr::from_ref(line).cast();
     // SAFETY: validity: the line's own bytes, all written: it was zeroed before it was made, and its fields are numbers. Aliasing and
     // thread: no other thread knows of the line.
@@ -15,11 +15,11 @@ fn bytes<P: Platform>(line: &Line<P>) -> &[u8] {
 }
 
 /// On which node a line is, where the system says.
-fn node_of<P: Platform>(line: &Line<P>) -> Option<usize> {
+fn node_of<P: Placement>(line: &Line<P>) -> Option<usize> {
     P::residency(bytes(line), 1).ok()?.pages.iter().position(|pages| *pages > 0)
 }
 
-fn rows<P: Platform>(slots: usize, nodes: &[Option<usize>]) -> Vec<Row<P>> {
+fn rows<P: LockPlatform>(slots: usize, nodes: &[Option<usize>]) -> Vec<Row<P>> {
     Row::sheet(slots, nodes).expect("there is memory").collect()
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{AtomicInt, Ordering, Platform, ThreadSpec};
+use nearq_platform::{AtomicInt, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use super::*;
 use crate::modelled::{self, Count};
@@ -13,13 +13,13 @@ use crate::statistics::Event;
 use crate::word::{NUMA, TAIL, slot};
 use crate::{RawCondvar, RawMutex};
 
-type JoinHandle = <Loom as Platform>::JoinHandle;
+type JoinHandle = <Loom as Threads>::JoinHandle;
 
 struct Scene {
     mutex: RawMutex<Loom>,
     condvar: RawCondvar<Loom>,
     /// How much there is to be taken; under the mutex.
-    value: <Loom as Platform>::AtomicU32,
+    value: <Loom as LockPlatform>::AtomicU32,
 }
 
 /// What became of one that may jump.
@@ -106,7 +106,7 @@ fn check(
         let scene = Arc::new(Scene {
             mutex: RawMutex::new_in(),
             condvar: RawCondvar::new_in(),
-            value: <Loom as Platform>::AtomicU32::new(0),
+            value: <Loom as LockPlatform>::AtomicU32::new(0),
         });
         if mode == Mode::Numa {
             scene.mutex.bind_for_test();

@@ -1,6 +1,6 @@
 //! The table by itself, on Linux.
 
-use nearq_platform::{Linux, Ordering, ThreadSpec};
+use nearq_platform::{Linux, Ordering, ThreadSpec, Threads};
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn a_thread_keeps_its_record_and_takes_another_while_it_is_in_use() {
 
 #[test]
 fn a_thread_that_ends_gives_its_record_back() {
-    static ENDED: <Linux as Platform>::AtomicU32 = <<Linux as Platform>::AtomicU32>::new(0);
+    static ENDED: <Linux as LockPlatform>::AtomicU32 = <<Linux as LockPlatform>::AtomicU32>::new(0);
     fn end(number: u32) {
         ENDED.fetch_add(number, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! What the one whose turn it is does to have the mutex: looks at the word, keeps it from others if it has waited too long, and sleeps
 //! on it. It touches the word, and the record behind it to rouse that one.
 
-use nearq_platform::{AtomicInt, Instant, Ordering, Platform, Wait};
+use nearq_platform::{AtomicInt, Instant, LockPlatform, Ordering, Wait};
 
 use super::{CLOCK_EVERY, OVERTAKEN, Turns};
 use crate::statistics::Event;
@@ -16,7 +16,7 @@ const MICROS_IN_TURN: u32 = 5;
 /// After so many times the patience the mutex is kept even for one that sleeps.
 const FIRMNESS: u32 = 4;
 
-impl<P: Platform> Turns<'_, P> {
+impl<P: LockPlatform> Turns<'_, P> {
     /// Takes the mutex, as the one whose turn it is: the word as it was before. Nothing if the deadline came.
     pub(super) fn contend(
         &self,

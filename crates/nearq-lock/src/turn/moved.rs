@@ -15,7 +15,7 @@
 //! The mover touches the mutex's word until the record has joined, and a slot until it has stood up: the owner, which is told
 //! later, will take the mutex, so it is there. After that the record is the owner's.
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, LockPlatform, Ordering};
 
 use super::{OVERTAKEN, Turn, Turns};
 use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Waking};
@@ -24,7 +24,7 @@ use crate::slot::Stood;
 use crate::statistics::Event;
 use crate::word::{NUMA, SLOT, TAIL, TAIL_SHIFT, slot};
 
-impl<'a, P: Platform> Turns<'a, P> {
+impl<'a, P: LockPlatform> Turns<'a, P> {
     /// For a record that is queued up by another thread than its own, in the domain where its owner was when it was prepared.
     pub(crate) fn of_record(word: &'a P::AtomicU32, room: &'a Room<P>, number: u32) -> Self {
         // Relaxed: written before the caller was given the record's number.

@@ -6,13 +6,13 @@
 //! - the mutex is free and reserved, for nobody as it seems: then it *takes the turn first*, and the mutex from there as everybody whose
 //!   turn it is. Otherwise another one could get the turn in between, and would lose what it has reserved.
 
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 
 use super::Turns;
 use crate::table::Table;
 use crate::word::{LOCKED, NUMA, RESERVED, TAIL, slot};
 
-impl<P: Platform> Turns<'_, P> {
+impl<P: LockPlatform> Turns<'_, P> {
     /// The caller has taken the mutex, was in no queue, and found `word`. If nobody else was either, for some time, there is one
     /// queue again.
     pub(crate) fn passed_by(&self, word: u32) {

@@ -2,26 +2,26 @@
 
 use core::cell::Cell;
 
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, LockPlatform, Ordering};
 
 use crate::queue::Tail;
 use crate::word::{TAIL, TAIL_SHIFT};
 
 /// The plain queue's tail, and the word as it was when it was cleared.
-pub(super) struct PlainTail<'a, P: Platform> {
+pub(super) struct PlainTail<'a, P: LockPlatform> {
     word: &'a P::AtomicU32,
     /// What the same step takes away.
     also: u32,
     pub(super) cleared: Cell<u32>,
 }
 
-impl<'a, P: Platform> PlainTail<'a, P> {
+impl<'a, P: LockPlatform> PlainTail<'a, P> {
     pub(super) fn new(word: &'a P::AtomicU32, also: u32) -> Self {
         PlainTail { word, also, cleared: Cell::new(0) }
     }
 }
 
-impl<P: Platform> Tail for PlainTail<'_, P> {
+impl<P: LockPlatform> Tail for PlainTail<'_, P> {
     fn clear(&self, number: u32) -> bool {
         // Acquire: as `Tail` asks.
         let mut word = self.word.load(Ordering::Acquire);

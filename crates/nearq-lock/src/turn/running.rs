@@ -9,7 +9,7 @@
 //! That it is one thread and not several is seen in the slot, where those who pass by leave their record's number: several bring
 //! nothing into anybody's cache, and the lock would only be handed over later. What a look finds goes along with the turn.
 
-use nearq_platform::Platform;
+use nearq_platform::LockPlatform;
 
 use super::{Turn, Turns};
 use crate::slot::Slot;
@@ -32,7 +32,7 @@ pub(super) const UNSEEN: u32 = 32;
 const UNSEEN_BEFORE: u32 = 40;
 const TURNS: u64 = 0xff;
 
-impl<P: Platform> Turns<'_, P> {
+impl<P: LockPlatform> Turns<'_, P> {
     /// Lets a thread that takes the mutex again and again have it for a while longer. The turn, with what was found.
     pub(super) fn let_run(&self, bound: &Slot<P>, turn: Turn) -> Turn {
         let unseen = turn.passed >> UNSEEN & TURNS;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Condvar, Mutex, OsqGuard, OsqLock};
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;
 

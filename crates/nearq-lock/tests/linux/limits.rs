@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Mode, Mutex, OsqGuard, OsqLock, Settings, Snapshot, Statistics};
-use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use crate::alone;
 
-type Word = <Linux as Platform>::AtomicU32;
+type Word = <Linux as LockPlatform>::AtomicU32;
 
 const THREADS: u32 = 8;
 const ROUNDS: u32 = 2_000;
 
 /// Several threads that have no record fight for a mutex.
-fn fight(mutex: &Arc<Mutex<(u32, u32)>>) -> Vec<<Linux as Platform>::JoinHandle> {
+fn fight(mutex: &Arc<Mutex<(u32, u32)>>) -> Vec<<Linux as Threads>::JoinHandle> {
     (0..THREADS)
         .map(|_| {
             let mutex = Arc::clone(mutex);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, RawCondvar, RawMutex, Settings};
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Condvar, Mode, Mutex, Settings};
-use nearq_platform::{Linux, Ordering, Platform, RunState, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Ordering, RunState, ThreadSpec, Threads};
 
 use crate::alone;
 use crate::skipped::skipped;
 
-type Cell = <Linux as Platform>::AtomicU32;
+type Cell = <Linux as LockPlatform>::AtomicU32;
 
 const SCHED_OTHER: i32 = 0;
 const SCHED_FIFO: i32 = 1;
@@ -67,7 +67,7 @@ fn become_periodic(runtime: Duration, period: Duration) -> bool {
     unsafe { syscall(SYS_SCHED_SETATTR, 0_i32, &raw const wanted, 0_u32) == 0 }
 }
 
-fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Platform>::JoinHandle {
+fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Threads>::JoinHandle {
     Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
 }
 
@@ -125,7 +125,7 @@ impl Scene {
         self: &Arc<Self>,
         priorities: &[i32],
         before: fn(&Self),
-    ) -> Vec<<Linux as Platform>::JoinHandle> {
+    ) -> Vec<<Linux as Threads>::JoinHandle> {
         let one = |(index, &priority): (usize, &i32)| {
             let scene = Arc::clone(self);
             let thread = spawn(move || {

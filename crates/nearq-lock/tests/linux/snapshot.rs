@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Mode, Mutex, Settings, Snapshot};
-use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use crate::alone;
 
-type Word = <Linux as Platform>::AtomicU32;
+type Word = <Linux as LockPlatform>::AtomicU32;
 
 const THREADS: usize = 4;
 const MUTEXES: usize = 3;

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 
 use nearq_lock::{Mutex, RawMutex};
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use nearq_lock::{Mutex, RawMutex};
 use nearq_model::{Loom, bound};
-use nearq_platform::{Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{PlatformCell, ThreadSpec, Threads};
 
-type Watched = <Loom as Platform>::Cell<u32>;
+type Watched = <Loom as Threads>::Cell<u32>;
 
 fn increment(mutex: &Mutex<Watched, Loom>) {
     let guard = mutex.lock();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Mode, Mutex, Settings, Snapshot};
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Outcome, Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 
@@ -17,7 +17,7 @@ fn on<R: 'static>(machine: &str, main: impl FnOnce() -> R + 'static) -> Outcome<
 fn wanted_on(
     cpus: impl IntoIterator<Item = usize>,
     mutex: &Arc<Mutex<u32, Sim>>,
-) -> Vec<<Sim as Platform>::JoinHandle> {
+) -> Vec<<Sim as Threads>::JoinHandle> {
     let spawn = |cpu| {
         let mutex = Arc::clone(mutex);
         let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform};
 
 /// Numbers by chance, the same for the same seed (xorshift64*; Vigna: An experimental exploration of Marsaglia's xorshift
 /// generators, 2016).

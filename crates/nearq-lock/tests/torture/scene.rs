@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings};
-use nearq_platform::{Instant, Linux, Ordering, Platform};
+use nearq_platform::{Instant, Linux, LockPlatform, Ordering};
 
 use crate::chance::{Chance, Pair};
 use crate::short_lived::Place;

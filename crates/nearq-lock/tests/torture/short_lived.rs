@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use nearq_lock::RawMutex;
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform};
 
 use crate::chance::{Chance, Pair};
 use crate::system::{mmap, munmap};

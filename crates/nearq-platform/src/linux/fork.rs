@@ -50,7 +50,7 @@ struct Subject {
     hooks: &'static ForkHooks,
 }
 
-// SAFETY: the address is only handed to the hooks, which any thread may call (`Platform::follow_forks`).
+// SAFETY: the address is only handed to the hooks, which any thread may call (`LockPlatform::follow_forks`).
 unsafe impl Send for Subject {}
 
 /// `SUBJECTS`, locked, while its thread has signals blocked.

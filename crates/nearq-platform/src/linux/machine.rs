@@ -15,7 +15,7 @@ use nearq_topology::{CpuSet, Limits, MAX_CPUS, Topology, TopologyError};
 
 use super::platform::Linux;
 use super::thread::{self, Thread};
-use crate::{Look, Machine, Platform as _, Refused};
+use crate::{LockPlatform as _, Look, Machine, Refused};
 
 /// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
 static SAID: AtomicBool = AtomicBool::new(false);

@@ -41,7 +41,7 @@ fn tid(thread: u32) -> sys::Result<Tid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Platform as _;
+    use crate::{Placement as _, Threads as _};
 
     #[test]
     fn a_thread_of_another_process_can_be_confined() {

@@ -1,4 +1,4 @@
-//! `Linux`, and the trait [`Platform`] answered for it.
+//! `Linux`, and the traits of a [platform](crate::Platform) answered for it.
 
 use core::cell::{Cell, UnsafeCell};
 use core::hint::spin_loop;
@@ -20,8 +20,9 @@ use super::thread::Thread;
 use super::{ending, fork, machine, memory, retry, run_state, spawn, thread, told};
 use crate::sys::{self, Errno};
 use crate::{
-    Attempt, ForkHooks, Held, Instant, Look, Machine, MemoryPolicy, Ordering, Platform, Refused,
-    Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask, ThreadSpec, Wait,
+    Attempt, ForkHooks, Held, Instant, LockPlatform, Look, Machine, MemoryPolicy, Ordering,
+    Placement, Places, Refused, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask,
+    ThreadSpec, Threads, Wait,
 };
 
 /// The machine that the program runs on.
@@ -31,17 +32,17 @@ use crate::{
 ///
 /// | call | cost |
 /// |---|---|
-/// | [`current_cpu`](Platform::current_cpu), [`slot`](Platform::slot) | below 1 ns |
+/// | [`current_cpu`](LockPlatform::current_cpu), [`slot`](Threads::slot) | below 1 ns |
 /// | `current_cpu` where the C library is not GNU's 2.35 or later | 4 ns |
-/// | [`now`](Platform::now) | 22 ns |
-/// | [`current_thread`](Platform::current_thread) | 0.1 µs |
-/// | [`wake`](Platform::wake) that finds nobody, [`wait`](Platform::wait) that finds another value | 0.2 µs |
-/// | [`cpu_time`](Platform::cpu_time) | 0.2 µs |
-/// | [`affinity`](Platform::affinity), [`set_affinity`](Platform::set_affinity) without a move | 1 to 1.5 µs |
+/// | [`now`](LockPlatform::now) | 22 ns |
+/// | [`current_thread`](Threads::current_thread) | 0.1 µs |
+/// | [`wake`](LockPlatform::wake) that finds nobody, [`wait`](LockPlatform::wait) that finds another value | 0.2 µs |
+/// | [`cpu_time`](Threads::cpu_time) | 0.2 µs |
+/// | [`affinity`](Placement::affinity), [`set_affinity`](Placement::set_affinity) without a move | 1 to 1.5 µs |
 /// | two threads waking each other, there and back | 4 µs on one CPU, 30 to 50 µs between idle ones |
-/// | [`run_state`](Platform::run_state) | 8 µs |
-/// | [`watched_state`](Platform::watched_state) from the second time on | WATCHED |
-/// | [`spawn`](Platform::spawn) and [`join`](Platform::join) | 25 to 50 µs |
+/// | [`run_state`](Threads::run_state) | 8 µs |
+/// | [`watched_state`](Threads::watched_state) from the second time on | WATCHED |
+/// | [`spawn`](Threads::spawn) and [`join`](Threads::join) | 25 to 50 µs |
 ///
 /// # What it does beyond the trait's promises
 /// - **Waking** goes in the order in which the threads fell asleep, threads of a real-time class first.
@@ -52,11 +53,11 @@ use crate::{
 ///   all that it allocates is where it belongs; the first two before the third, so that a favoured thread does not have to
 ///   wait for a crowded CPU as an ordinary one.
 /// - **A thread that has ended** is told from one of another program that was given its number: such calls
-///   end with `ESRCH`, and [`run_state`](Platform::run_state) says `Ended`.
+///   end with `ESRCH`, and [`run_state`](Threads::run_state) says `Ended`.
 /// - **Nice** values are of one thread, not of the process, as everywhere on Linux. Out of range, they are cut.
 /// - **Watching** a thread keeps a file open, of which a process has 64 at most; for threads beyond that each state costs as much
 ///   as by `run_state`. A program may close all files it does not know: what is read or closed is made sure of first.
-/// - **Slices** in [`set_scheduling`](Platform::set_scheduling) are heeded by Linux 6.12 and later, which cut
+/// - **Slices** in [`set_scheduling`](Threads::set_scheduling) are heeded by Linux 6.12 and later, which cut
 ///   them to 0.1 to 100 ms; older kernels accept and ignore them, and so does the class `Idle`. To leave that
 ///   class needs the same privilege as to be favoured more.
 /// - **Homes** are told to the node affine scheduler of the whole machine, where it is loaded and lets this user tell them. Nothing is
@@ -67,8 +68,8 @@ use crate::{
 /// - **A machine that cannot be read** (no `/sys`, no file descriptors, a filter on system calls): the CPUs that the process may use stand
 ///   in for it, on one node. One warning says what could not be read, with the path and the error; also for a machine that could be read in
 ///   part. Each look tries to read the machine again.
-/// - **A [look](Platform::look_again)** reads a dozen files, however large the machine is: those of the control group, and the lists of the
-///   CPUs and nodes that are online. [`Topology::reread`] says what it does not see.
+/// - **A [look](Placement::look_again)** reads a dozen files, however large the machine is: those of the control group, and the lists of
+///   the CPUs and nodes that are online. [`Topology::reread`] says what it does not see.
 /// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
 ///   `posix_spawn` (what `Command` is without) or `clone` called by hand.
 /// - **Settings** are environment variables; what is not Unicode in them is replaced by U+FFFD.
@@ -110,51 +111,14 @@ static SHARED: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 /// The causes of the warnings given so far.
 static SAID: Said = Said::new();
 
-impl Platform for Linux {
+impl LockPlatform for Linux {
     type AtomicU16 = AtomicU16;
     type AtomicU32 = AtomicU32;
     type AtomicU64 = AtomicU64;
     type AtomicPtr<T> = AtomicPtr<T>;
-    type Cell<T> = UnsafeCell<T>;
-    type Thread = Thread;
-    type JoinHandle = std::thread::JoinHandle<()>;
-    type Watch = run_state::Watch;
-
-    #[inline(always)]
-    fn fence(order: Ordering) {
-        atomic::fence(order);
-    }
 
     fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
         waited(sys::futex_wait(word, expected, deadline.map(by_clock)))
-    }
-
-    fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
-        retry::wait(word, expected, deadline)
-    }
-
-    fn retry_later(attempt: Attempt) {
-        retry::RETRIES.add(attempt);
-    }
-
-    #[inline]
-    fn retry_now() {
-        if Self::has_retries() {
-            retry::RETRIES.make(Self::fork_epoch(), Self::now());
-        }
-    }
-
-    #[inline]
-    fn has_retries() -> bool {
-        !retry::RETRIES.is_empty(Self::fork_epoch())
-    }
-
-    #[inline]
-    fn has_come(deadline: Instant) -> bool {
-        match deadline.real_time() {
-            None => Self::now() >= deadline,
-            Some(nanos) => sys::real_time() >= nanos,
-        }
     }
 
     fn wake(word: *const AtomicU32, count: usize) -> usize {
@@ -183,14 +147,17 @@ impl Platform for Linux {
         std::thread::sleep(duration);
     }
 
-    fn wake_exactly() {
-        // The smallest slack; the default of 50 µs is what a sleep may take longer. Where it is refused, it stays so.
-        let _ = sys::set_timer_slack(NonZeroU64::MIN);
-    }
-
     #[inline]
     fn now() -> Instant {
         Instant::from_nanos(sys::monotonic())
+    }
+
+    #[inline]
+    fn has_come(deadline: Instant) -> bool {
+        match deadline.real_time() {
+            None => Self::now() >= deadline,
+            Some(nanos) => sys::real_time() >= nanos,
+        }
     }
 
     #[inline]
@@ -198,15 +165,145 @@ impl Platform for Linux {
         sys::current_cpu()
     }
 
-    fn machine() -> Result<Machine, String> {
-        machine::read()
+    fn places() -> Places {
+        Self::machine().map_or_else(|_| Places::single(1), |machine| Places::of(&machine))
     }
 
-    fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
-        known: impl FnOnce() -> Arc<K>,
-    ) -> Result<Look, String> {
-        let known = known();
-        machine::look_again((*known).as_ref(), (*known).as_ref())
+    #[inline]
+    fn number() -> u32 {
+        NUMBER.get()
+    }
+
+    fn set_number(number: u32, end: fn(u32)) -> bool {
+        NUMBER.set(number);
+        END.set(Some(end));
+        ending::be_told(thread_ends)
+    }
+
+    #[inline]
+    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+        Some(HELD.with(with))
+    }
+
+    fn is_real_time() -> bool {
+        sys::is_real_time()
+    }
+
+    fn urgency() -> u32 {
+        sys::urgency()
+    }
+
+    #[inline]
+    fn shared() -> *const () {
+        // Acquire: pairs with the release in `share`.
+        SHARED.load(Ordering::Acquire)
+    }
+
+    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
+        let there = Self::shared();
+        if !there.is_null() {
+            return there;
+        }
+        let made = make();
+        // Release: pairs with the acquire of who finds it. Acquire on failure: we use another's.
+        match SHARED.compare_exchange(
+            ptr::null_mut(),
+            made.cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => made,
+            Err(there) => {
+                // SAFETY: ours, made a moment ago and told to nobody.
+                unsafe { end(made) };
+                there
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fork_epoch() -> u64 {
+        fork::epoch()
+    }
+
+    unsafe fn follow_forks(subject: *const (), hooks: &'static ForkHooks) {
+        if let Err(error) = fork::follow(subject, hooks) {
+            let line = format!(
+                "the C library cannot note what to do at a fork: {error}; a child process must not use nearq"
+            );
+            Self::warn_once("fork", &line);
+        }
+    }
+
+    fn unfollow_forks(subject: *const ()) {
+        fork::unfollow(subject);
+    }
+
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
+        memory::bind(range, policy, move_pages)
+    }
+
+    fn page_size() -> usize {
+        sys::page_size()
+    }
+
+    fn setting(name: &str) -> Option<String> {
+        // Not `var`, which has no answer for text that is not Unicode: a setting that is wrong should be
+        // seen and complained about, not ignored.
+        std::env::var_os(name).map(to_text)
+    }
+
+    fn warn(line: &str) {
+        let line = format!("nearq: {}\n", line.trim_end().replace(char::is_control, " "));
+        // Written at once, so that lines of several threads do not mix. Where nobody listens, nothing is lost. Not by
+        // `std::io::stderr`, whose lock would be held for ever in the child of a fork that came while it was.
+        // SAFETY: validity: a write to a descriptor that is not open is an error. Thread and aliasing: the file is never
+        // closed by us (it is not dropped), and standard error may be written by anybody.
+        let stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
+        let _ = (&*stderr).write_all(line.as_bytes());
+    }
+
+    fn warn_once(cause: &str, line: &str) {
+        if SAID.is_first(cause) {
+            Self::warn(line);
+        }
+    }
+}
+
+impl Threads for Linux {
+    type Cell<T> = UnsafeCell<T>;
+    type Thread = Thread;
+    type JoinHandle = std::thread::JoinHandle<()>;
+    type Watch = run_state::Watch;
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        atomic::fence(order);
+    }
+
+    fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        retry::wait(word, expected, deadline)
+    }
+
+    fn retry_later(attempt: Attempt) {
+        retry::RETRIES.add(attempt);
+    }
+
+    #[inline]
+    fn retry_now() {
+        if Self::has_retries() {
+            retry::RETRIES.make(Self::fork_epoch(), Self::now());
+        }
+    }
+
+    #[inline]
+    fn has_retries() -> bool {
+        !retry::RETRIES.is_empty(Self::fork_epoch())
+    }
+
+    fn wake_exactly() {
+        // The smallest slack; the default of 50 µs is what a sleep may take longer. Where it is refused, it stays so.
+        let _ = sys::set_timer_slack(NonZeroU64::MIN);
     }
 
     fn spawn(
@@ -214,6 +311,10 @@ impl Platform for Linux {
         main: impl FnOnce() + Send + 'static,
     ) -> Result<Self::JoinHandle, Refused> {
         spawn::spawn(spec, main)
+    }
+
+    fn signal_mask() -> SignalMask {
+        SignalMask(sys::SignalMask::of_caller().bits())
     }
 
     fn join(handle: Self::JoinHandle) {
@@ -227,14 +328,6 @@ impl Platform for Linux {
 
     fn thread_id(thread: Thread) -> u64 {
         thread.id()
-    }
-
-    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
-        thread::affinity(thread)
-    }
-
-    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
-        thread::set_affinity(thread, cpus)
     }
 
     fn nice(thread: Thread) -> Result<i32, Refused> {
@@ -282,14 +375,6 @@ impl Platform for Linux {
         run_state::sleeps_in(thread)
     }
 
-    fn is_real_time() -> bool {
-        sys::is_real_time()
-    }
-
-    fn urgency() -> u32 {
-        sys::urgency()
-    }
-
     #[inline]
     fn slot() -> *const () {
         SLOT.get()
@@ -315,71 +400,26 @@ impl Platform for Linux {
     fn set_employer(number: u64) {
         EMPLOYER.set(number);
     }
+}
 
-    #[inline]
-    fn shared() -> *const () {
-        // Acquire: pairs with the release in `share`.
-        SHARED.load(Ordering::Acquire)
+impl Placement for Linux {
+    fn machine() -> Result<Machine, String> {
+        machine::read()
     }
 
-    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
-        let there = Self::shared();
-        if !there.is_null() {
-            return there;
-        }
-        let made = make();
-        // Release: pairs with the acquire of who finds it. Acquire on failure: we use another's.
-        match SHARED.compare_exchange(
-            ptr::null_mut(),
-            made.cast_mut(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        ) {
-            Ok(_) => made,
-            Err(there) => {
-                // SAFETY: ours, made a moment ago and told to nobody.
-                unsafe { end(made) };
-                there
-            }
-        }
+    fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
+        known: impl FnOnce() -> Arc<K>,
+    ) -> Result<Look, String> {
+        let known = known();
+        machine::look_again((*known).as_ref(), (*known).as_ref())
     }
 
-    fn signal_mask() -> SignalMask {
-        SignalMask(sys::SignalMask::of_caller().bits())
+    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+        thread::affinity(thread)
     }
 
-    #[inline]
-    fn number() -> u32 {
-        NUMBER.get()
-    }
-
-    fn set_number(number: u32, end: fn(u32)) -> bool {
-        NUMBER.set(number);
-        END.set(Some(end));
-        ending::be_told(thread_ends)
-    }
-
-    #[inline]
-    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
-        Some(HELD.with(with))
-    }
-
-    #[inline(always)]
-    fn fork_epoch() -> u64 {
-        fork::epoch()
-    }
-
-    unsafe fn follow_forks(subject: *const (), hooks: &'static ForkHooks) {
-        if let Err(error) = fork::follow(subject, hooks) {
-            let line = format!(
-                "the C library cannot note what to do at a fork: {error}; a child process must not use nearq"
-            );
-            Self::warn_once("fork", &line);
-        }
-    }
-
-    fn unfollow_forks(subject: *const ()) {
-        fork::unfollow(subject);
+    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+        thread::set_affinity(thread, cpus)
     }
 
     fn tell_home(thread: Thread, node: Option<usize>) {
@@ -398,38 +438,8 @@ impl Platform for Linux {
         memory::default_policy()
     }
 
-    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
-        memory::bind(range, policy, move_pages)
-    }
-
     fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
         memory::residency(range, samples)
-    }
-
-    fn page_size() -> usize {
-        sys::page_size()
-    }
-
-    fn setting(name: &str) -> Option<String> {
-        // Not `var`, which has no answer for text that is not Unicode: a setting that is wrong should be
-        // seen and complained about, not ignored.
-        std::env::var_os(name).map(to_text)
-    }
-
-    fn warn(line: &str) {
-        let line = format!("nearq: {}\n", line.trim_end().replace(char::is_control, " "));
-        // Written at once, so that lines of several threads do not mix. Where nobody listens, nothing is lost. Not by
-        // `std::io::stderr`, whose lock would be held for ever in the child of a fork that came while it was.
-        // SAFETY: validity: a write to a descriptor that is not open is an error. Thread and aliasing: the file is never
-        // closed by us (it is not dropped), and standard error may be written by anybody.
-        let stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
-        let _ = (&*stderr).write_all(line.as_bytes());
-    }
-
-    fn warn_once(cause: &str, line: &str) {
-        if SAID.is_first(cause) {
-            Self::warn(line);
-        }
     }
 }
 

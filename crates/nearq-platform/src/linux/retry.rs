@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
 use crate::retry::{PAUSE, Retries};
-use crate::{Instant, Linux, Platform, Wait};
+use crate::{Instant, Linux, LockPlatform, Threads, Wait};
 
 /// When a thread that waits looks for the first time while no attempt is left, and the longest time between two looks.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ const LAST_LOOK: Duration = Duration::from_mins(1);
 /// The attempts of this process.
 pub(super) static RETRIES: Retries = Retries::new();
 
-/// See [`Platform::wait_for_work`].
+/// See [`Threads::wait_for_work`].
 pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
     let mut look = FIRST_LOOK;
     loop {

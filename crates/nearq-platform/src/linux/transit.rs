@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use super::platform::Linux;
-use crate::Platform;
+use crate::LockPlatform;
 
 const CLOSED: u32 = 1 << 31;
 

@@ -8,10 +8,10 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Atomic, Linux, Ordering, Parker, Platform, ThreadSpec, Wait};
+use nearq_platform::{Atomic, Linux, LockPlatform, Ordering, Parker, ThreadSpec, Threads, Wait};
 
 /// A thread of the platform, as its tests see it.
-pub type Thread = <Linux as Platform>::Thread;
+pub type Thread = <Linux as Threads>::Thread;
 
 /// How long something may take that takes microseconds: longer is a failure, not a slow machine.
 pub const PATIENCE: Duration = Duration::from_mins(2);
@@ -33,7 +33,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 pub struct Letter<T>(Arc<Envelope<T>>);
 
 struct Envelope<T> {
-    full: <Linux as Platform>::AtomicU32,
+    full: <Linux as LockPlatform>::AtomicU32,
     value: UnsafeCell<Option<T>>,
 }
 
@@ -89,7 +89,7 @@ pub fn in_thread<R: Send + 'static>(
 /// A thread that sleeps until it is told to end.
 pub struct Sleeper {
     pub thread: Thread,
-    handle: Option<<Linux as Platform>::JoinHandle>,
+    handle: Option<<Linux as Threads>::JoinHandle>,
     parker: Arc<Parker<Linux>>,
     _until_joined: Letter<Thread>,
 }

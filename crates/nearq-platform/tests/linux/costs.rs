@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use crate::common::Sleeper;
-use nearq_platform::{Linux, Parker, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Parker, Placement, ThreadSpec, Threads};
 use nearq_topology::CpuSet;
 
 /// Nanoseconds for one call: the best of several runs, to leave out what else the machine does.
@@ -25,7 +25,7 @@ fn cost<R>(calls: u32, mut call: impl FnMut() -> R) -> f64 {
 #[ignore = "prints measurements"]
 fn of_the_calls() {
     let me = Linux::current_thread();
-    let word = <Linux as Platform>::AtomicU32::new(0);
+    let word = <Linux as LockPlatform>::AtomicU32::new(0);
     let sleeper = Sleeper::start(ThreadSpec::default());
     let show = |name: &str, nanos: f64| println!("{name:<44}{nanos:>12.2} ns");
     show("an empty call", cost(10_000_000, || ()));

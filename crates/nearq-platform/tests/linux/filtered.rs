@@ -3,7 +3,7 @@
 use crate::common::in_thread;
 use crate::filter::refuse;
 use crate::skipped::skipped;
-use nearq_platform::{Linux, Platform, Refused, SchedPolicy, Scheduling, ThreadSpec};
+use nearq_platform::{Linux, Placement, Refused, SchedPolicy, Scheduling, ThreadSpec, Threads};
 use nearq_topology::CpuSet;
 
 fn is_the_filters(refused: &Refused) {

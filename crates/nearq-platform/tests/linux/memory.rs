@@ -5,7 +5,9 @@
 use std::ptr;
 
 use crate::common::in_thread;
-use nearq_platform::{Linux, MemoryPolicy, Platform, Refused, Residency, ThreadSpec};
+use nearq_platform::{
+    Linux, LockPlatform, MemoryPolicy, Placement, Refused, Residency, ThreadSpec,
+};
 
 const PAGES: usize = 64;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::in_thread;
-use nearq_platform::{Linux, Parker, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Parker, ThreadSpec, Threads};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -117,7 +117,7 @@ fn merged_permits_bring_what_each_giver_wrote() {
     const GIVERS: usize = 3;
     struct Shared {
         parker: Parker<Linux>,
-        letters: [<Linux as Platform>::AtomicU32; GIVERS],
+        letters: [<Linux as LockPlatform>::AtomicU32; GIVERS],
     }
     use nearq_platform::{Atomic, Ordering};
 
@@ -151,7 +151,7 @@ fn a_permit_that_meets_another_is_not_forgotten() {
     use nearq_platform::{Atomic, Ordering};
     struct Shared {
         parker: Parker<Linux>,
-        letters: [<Linux as Platform>::AtomicU32; 2],
+        letters: [<Linux as LockPlatform>::AtomicU32; 2],
     }
     for _ in 0..if cfg!(miri) { 4 } else { 500 } {
         let shared =

@@ -1,7 +1,7 @@
 //! Where threads run: affinity of one's own and of other threads, and the current CPU.
 
 use crate::common::{Sleeper, in_thread};
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_topology::CpuSet;
 
 /// More than any machine has; the kernel ignores what it does not know.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{Letter, Sleeper, Thread, eventually, in_thread, spin};
-use nearq_platform::{Linux, Platform, RunState, SchedPolicy, Scheduling, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 

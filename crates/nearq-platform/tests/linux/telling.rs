@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform};
 
 /// Which part of this file the child process runs; the variable is the child's alone.
 const ROLE: &str = "NEARQ_TEST_ROLE";

@@ -9,7 +9,9 @@
 use std::hint::black_box;
 
 use crate::common::{Letter, Sleeper, eventually, in_thread};
-use nearq_platform::{Linux, Platform, Refused, RunState, SchedPolicy, SignalMask, ThreadSpec};
+use nearq_platform::{
+    Linux, LockPlatform, Placement, Refused, RunState, SchedPolicy, SignalMask, ThreadSpec, Threads,
+};
 use nearq_topology::CpuSet;
 
 fn own_name() -> String {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{Letter, PATIENCE, Thread, eventually};
-use nearq_platform::{Instant, Linux, Platform, RunState, ThreadSpec, Wait};
+use nearq_platform::{Instant, Linux, LockPlatform, RunState, ThreadSpec, Threads, Wait};
 
 #[test]
 fn another_value_is_not_waited_on() {
@@ -43,7 +43,7 @@ struct Sleepers {
     awake: AtomicUsize,
 }
 
-type Started = (<Linux as Platform>::JoinHandle, Letter<Thread>);
+type Started = (<Linux as Threads>::JoinHandle, Letter<Thread>);
 
 fn asleep(count: usize) -> (Arc<Sleepers>, Vec<Started>) {
     let shared = Arc::new(Sleepers { word: AtomicU32::new(0), awake: AtomicUsize::new(0) });

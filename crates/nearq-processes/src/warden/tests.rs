@@ -1,6 +1,7 @@
 //! The warden and real processes, on two CPUs that pretend to be two nodes.
 
 use super::*;
+use nearq_platform::Placement;
 
 use std::process::{Child, Command};
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Atomic as _, AtomicInt as _, Ordering, Platform as _, ThreadSpec};
+use nearq_platform::{
+    Atomic as _, AtomicInt as _, LockPlatform as _, Ordering, Placement as _, ThreadSpec,
+    Threads as _,
+};
 use nearq_scx_policy::Home;
 use nearq_sim::{AtomicU32, AtomicU64, JoinHandle, Sim, Simulation};
 use nearq_topology::Topology;

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
     use crate::simulation::Simulation;
     use crate::{Sim, compute};
-    use nearq_platform::{Platform as _, ThreadSpec};
+    use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
     use serde_json::json;
     use std::time::Duration;
 

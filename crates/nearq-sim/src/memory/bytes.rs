@@ -395,7 +395,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
     use crate::{Sim, Simulation, context};
-    use nearq_platform::Platform;
+    use nearq_platform::LockPlatform;
 
     #[test]
     fn what_is_known_of_memory_goes_with_it() {

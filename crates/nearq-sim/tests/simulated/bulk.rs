@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nearq_platform::{MemoryPolicy, Platform};
+use nearq_platform::{LockPlatform, MemoryPolicy, Placement, Threads};
 use nearq_sim::{Costs, Sim};
 use nearq_topology::CpuSet;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings};
 use nearq_model::bound;
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform, RunState};
+use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, RunState, Threads};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
 
 use crate::common::{machine, spawn, spawn_on};
@@ -322,7 +322,7 @@ fn those_who_are_notified_sleep_until_it_is_their_turn() {
 }
 
 /// What one has without queues: a count of the notifications, on which all sleep, and are woken together.
-struct Herd(<Sim as Platform>::AtomicU32);
+struct Herd(<Sim as LockPlatform>::AtomicU32);
 
 trait Bell: Send + Sync + 'static {
     fn new() -> Self;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Platform, RunState};
+use nearq_platform::{LockPlatform, Placement, RunState, Threads};
 use nearq_sim::{Costs, Sim, Simulation, Thread, compute};
 use nearq_topology::{CpuSet, Limits, Quota, Topology};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Parker, Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, Parker, ThreadSpec, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, TraceLevel, compute};
 use nearq_topology::Topology;
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, Ordering, Parker, Platform, RunState, ThreadSpec, Wait};
+use nearq_platform::{
+    Atomic, LockPlatform, Ordering, Parker, Placement, RunState, ThreadSpec, Threads, Wait,
+};
 use nearq_sim::{
     AtomicU32, FaultCounts, Faults, Outcome, Sim, Simulation, Thread, TraceLevel, compute,
 };
@@ -25,7 +27,7 @@ fn run<R: 'static>(faults: Faults, seed: u64, main: impl FnOnce() -> R + 'static
     Simulation::new(machine("l3:2 core:4"), seed).faults(faults).trace(TraceLevel::Events).run(main)
 }
 
-fn spawn(main: impl FnOnce() + Send + 'static) -> Option<<Sim as Platform>::JoinHandle> {
+fn spawn(main: impl FnOnce() + Send + 'static) -> Option<<Sim as Threads>::JoinHandle> {
     Sim::spawn(ThreadSpec::default(), main).ok()
 }
 

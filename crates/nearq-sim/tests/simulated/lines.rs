@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_sim::{AtomicU64, Costs, Sim};
 
 use crate::common::{go_to, nanoseconds, run, spawn_on, took};

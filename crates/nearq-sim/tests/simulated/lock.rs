@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Parker, Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, Parker, ThreadSpec, Threads};
 use nearq_sim::{Costs, Schedule, Sim, Simulation, compute};
 
 use crate::common::machine;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Mode, Mutex, Settings, Snapshot, Statistics};
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, LockPlatform, Ordering, Threads};
 use nearq_sim::{Sim, compute};
 
 use crate::common::{on, spawn_on};
 
-type Word = <Sim as Platform>::AtomicU32;
+type Word = <Sim as LockPlatform>::AtomicU32;
 
 /// How many mutexes may have queues by cache.
 const PLACES: usize = 4095;

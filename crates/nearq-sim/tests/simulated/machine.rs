@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use nearq_lock::Mutex;
 use nearq_platform::{
-    Atomic, Instant, Ordering, Platform, RunState, SchedPolicy, ThreadSpec, Wait,
+    Atomic, Instant, LockPlatform, Ordering, Placement, RunState, SchedPolicy, ThreadSpec, Threads,
+    Wait,
 };
 use nearq_sim::{
     AtomicU32, Costs, Doing, Ending, Outcome, Schedule, Sim, Simulation, Thread, compute,

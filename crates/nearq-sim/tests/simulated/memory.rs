@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Atomic, Instant, MemoryPolicy, Ordering, Platform, Residency, ThreadSpec};
+use nearq_platform::{
+    Atomic, Instant, LockPlatform, MemoryPolicy, Ordering, Placement, Residency, ThreadSpec,
+    Threads,
+};
 use nearq_sim::{AtomicU64, Costs, Machine, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::{Condvar, Mutex, RawMutex};
-use nearq_platform::Platform;
+use nearq_platform::Threads;
 use nearq_sim::{Sim, compute};
 
 use crate::common::{on, spawn, spawn_on};

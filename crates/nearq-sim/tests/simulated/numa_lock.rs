@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nearq_lock::{Mode, Mutex, MutexGuard, OsqLock, Settings, Snapshot};
 use nearq_model::bound;
-use nearq_platform::{Atomic, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Atomic, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};
 use nearq_topology::CpuSet;
 
@@ -121,7 +121,7 @@ fn the_mode_changes_while_threads_wait() {
         let schedule = if seed % 2 == 0 { Schedule::Fair } else { Schedule::Random };
         let simulation = Simulation::new(machine("numa:2 l3:2 core:2"), seed);
         let outcome = simulation.schedule(schedule).faults(faults).run(move || {
-            let stop = Arc::new(<Sim as Platform>::AtomicU32::new(0));
+            let stop = Arc::new(<Sim as LockPlatform>::AtomicU32::new(0));
             let changes = {
                 let stop = Arc::clone(&stop);
                 let main = move || {
@@ -260,7 +260,7 @@ fn nobody_is_starved_by_one_that_is_faster() {
 
 /// A lock that many threads of a large machine fight for: how often it is taken in a millisecond.
 fn rate(mode: Mode, threads: usize, seed: u64) -> f64 {
-    type Word = <Sim as Platform>::AtomicU32;
+    type Word = <Sim as LockPlatform>::AtomicU32;
     let machine = Machine::named("epyc-7551-2s").expect("built in");
     let outcome = Simulation::on(&machine, seed).run(move || {
         let mut settings = Settings::default();

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use nearq_lock::Mutex;
 use nearq_platform::{
-    Atomic, AtomicInt, MemoryPolicy, Ordering, Parker, Platform, SchedPolicy, ThreadSpec,
+    Atomic, AtomicInt, LockPlatform, MemoryPolicy, Ordering, Parker, Placement, SchedPolicy,
+    ThreadSpec, Threads,
 };
 use nearq_sim::{
     AtomicU64, Costs, Doing, Ending, Outcome, ProcessInfo, Sim, Simulation, Thread, compute,

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, SchedPolicy, Scheduling, ThreadSpec};
+use nearq_platform::{
+    Atomic, AtomicInt, LockPlatform, Ordering, Placement, SchedPolicy, Scheduling, ThreadSpec,
+    Threads,
+};
 use nearq_sim::{
     AtomicU32, AtomicU64, Costs, Fair, Kernel, Reason, Scheduler, Sim, Simulation, Thread, compute,
 };

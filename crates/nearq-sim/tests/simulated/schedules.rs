@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_sim::{AtomicU32, AtomicU64, Schedule, Sim, Simulation, compute};
 
 use crate::common::{machine, on, spawn};

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use nearq_lock::Mutex;
 use nearq_model::bound;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Parker, Platform, SchedPolicy, ThreadSpec};
+use nearq_platform::{
+    Atomic, AtomicInt, LockPlatform, Ordering, Parker, Placement, SchedPolicy, ThreadSpec, Threads,
+};
 use nearq_sim::{AtomicU32, Faults, Schedule, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Limits, Quota, Topology};
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Parker, Platform, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Parker, ThreadSpec, Threads};
 use nearq_sim::{AtomicU64, Outcome, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

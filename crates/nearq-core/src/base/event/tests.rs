@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Wake;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Platform, Threads};
 
 use super::{ARMED, Event, LEAST, Listener};
 use crate::item::tests::{model, spawn};
@@ -35,7 +35,7 @@ impl<P: Platform> Bell<P> {
 }
 
 /// What may be counted in a static.
-pub(crate) type Count = <Linux as Platform>::AtomicU32;
+pub(crate) type Count = <Linux as LockPlatform>::AtomicU32;
 
 /// A waker each of whose copies counts, and panics, when it is dropped.
 pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
@@ -319,7 +319,7 @@ fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
 fn what_is_left_of_a_notification_needs_the_event_no_more() {
     let stage = Box::new(Stage::<Linux> {
         event: Event::new(),
-        made: <Linux as Platform>::AtomicU32::new(0),
+        made: <Linux as LockPlatform>::AtomicU32::new(0),
     });
     let (bell, waker) = bell::<Linux>();
     let mut listener = Listener::new();

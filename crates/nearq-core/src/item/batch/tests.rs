@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Platform, ThreadSpec, Threads};
 
 use super::{Batch, CAPACITY};
 use crate::item::Item;
@@ -81,7 +81,7 @@ fn owner_and_thief_over_many_fills() {
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 5_000 };
     const EACH: usize = 7;
     let items = Items::<Linux>::new(ROUNDS * EACH);
-    let done = Arc::new(<Linux as Platform>::AtomicU32::new(0));
+    let done = Arc::new(<Linux as LockPlatform>::AtomicU32::new(0));
     let (shared, ended) = (Arc::clone(&items), Arc::clone(&done));
     let stolen = Arc::new(nearq_lock::Mutex::<Vec<usize>>::new(Vec::new()));
     let pile = Arc::clone(&stolen);
@@ -109,7 +109,7 @@ fn owner_and_thief_over_many_fills() {
 mod modelled {
     use nearq_lock::Mutex;
     use nearq_model::Loom;
-    use nearq_platform::Platform;
+    use nearq_platform::Threads;
     use std::sync::Arc;
 
     use super::Items;

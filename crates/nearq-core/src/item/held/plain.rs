@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, Linux, LockPlatform, Ordering};
 use nearq_topology::{Limits, Scope, Topology};
 
 use crate::item::tests::step;
@@ -19,7 +19,7 @@ use crate::queue::runtime::Runtime;
 use crate::runtime::config::Beginning;
 use crate::task::work::Work;
 
-type Count = Arc<<Linux as Platform>::AtomicU32>;
+type Count = Arc<<Linux as LockPlatform>::AtomicU32>;
 
 /// A queue on a machine of two CPUs, each with a pool.
 struct Bench {
@@ -284,7 +284,7 @@ fn left_to_the_locks_holder() {
 /// The last handle of a cancelled item goes while a worker has the lock: the value goes when that is given back, and may take long and panic.
 #[test]
 fn the_last_handle_goes_while_a_worker_has_the_lock() {
-    struct Bomb(Arc<<Linux as Platform>::AtomicPtr<Item<Linux>>>, Count);
+    struct Bomb(Arc<<Linux as LockPlatform>::AtomicPtr<Item<Linux>>>, Count);
     impl Drop for Bomb {
         fn drop(&mut self) {
             // SAFETY: the item, whose value is being dropped.

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_topology::Scope;
 
 use crate::item::tests::{Tail, model, model_in_part, model_within, spawn};
 use crate::limit::admission::tests::{Stub, idle};
 use crate::task::work::Work;
 
-type AtomicU32 = <Loom as Platform>::AtomicU32;
+type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 /// What is known of an item.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ fn issuer(
     stub: &Arc<Stub>,
     work: &Work<Loom>,
     queued: &Arc<AtomicU32>,
-) -> <Loom as Platform>::JoinHandle {
+) -> <Loom as Threads>::JoinHandle {
     let (stub, work, queued) = (Arc::clone(stub), work.clone(), Arc::clone(queued));
     spawn(move || add(&queued, stub.queue.queue(work.item())))
 }
@@ -124,13 +124,13 @@ fn value(count: &AtomicU32) -> u32 {
 }
 
 /// A worker's thread that goes on until the item has ended so often.
-fn worker_until(stub: &Arc<Stub>, known: &Known, ended: u32) -> <Loom as Platform>::JoinHandle {
+fn worker_until(stub: &Arc<Stub>, known: &Known, ended: u32) -> <Loom as Threads>::JoinHandle {
     let known = known.clone();
     stub.worker_while(move |_| known.ended() < ended)
 }
 
 /// A worker's thread that takes so many items, if there are as many.
-fn worker(stub: &Arc<Stub>, number: u32, steps: u32) -> <Loom as Platform>::JoinHandle {
+fn worker(stub: &Arc<Stub>, number: u32, steps: u32) -> <Loom as Threads>::JoinHandle {
     let stub = Arc::clone(stub);
     spawn(move || {
         for _ in 0..steps {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Platform, ThreadSpec, Threads};
 
 use super::Inbox;
 use crate::item::Item;

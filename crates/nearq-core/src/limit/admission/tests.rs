@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_topology::{Limits, Scope, Topology};
 
 use super::{Admission, CLOSED, Entry, ceiling};
@@ -22,7 +22,7 @@ use crate::queue::Queue;
 use crate::queue::runtime::Runtime;
 use crate::task::work::Work;
 
-type AtomicU32 = <Loom as Platform>::AtomicU32;
+type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 /// A queue, its pools, the newest first, and the runtime.
 pub(crate) struct Stub {
@@ -147,23 +147,19 @@ impl Stub {
     pub(crate) fn worker_while(
         self: &Arc<Self>,
         goes_on: impl Fn(&Self) -> bool + Send + 'static,
-    ) -> <Loom as Platform>::JoinHandle {
+    ) -> <Loom as Threads>::JoinHandle {
         let stub = Arc::clone(self);
         spawn(move || stub.work_while(1, || goes_on(&stub)))
     }
 
     /// A thread that queues the item.
-    pub(crate) fn issuer(self: &Arc<Self>, work: &Work<Loom>) -> <Loom as Platform>::JoinHandle {
+    pub(crate) fn issuer(self: &Arc<Self>, work: &Work<Loom>) -> <Loom as Threads>::JoinHandle {
         let (stub, work) = (Arc::clone(self), work.clone());
         spawn(move || stub.issue(&work))
     }
 
     /// A thread that queues the item for a CPU.
-    fn issuer_on(
-        self: &Arc<Self>,
-        cpu: usize,
-        work: &Work<Loom>,
-    ) -> <Loom as Platform>::JoinHandle {
+    fn issuer_on(self: &Arc<Self>, cpu: usize, work: &Work<Loom>) -> <Loom as Threads>::JoinHandle {
         let (stub, work) = (Arc::clone(self), work.clone());
         spawn(move || stub.issue_on(cpu, &work))
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::Platform;
+use nearq_platform::Threads;
 
 use super::PAST;
 use crate::item::tests::{model, spawn};

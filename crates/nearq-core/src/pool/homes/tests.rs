@@ -5,6 +5,7 @@
 
 use super::*;
 use core::ptr::NonNull;
+use nearq_platform::LockPlatform;
 
 use crate::item::tests::pending;
 use crate::item::{Executed, ItemTable, Spot};

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, Threads};
 
 use super::{Idle, NOBODY, SEARCHING, TOP, Wakeup};
 use crate::item::Item;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Linux, Platform};
+use nearq_platform::{Linux, LockPlatform, Platform, Threads};
 use nearq_topology::CpuSet;
 
 use super::Level;
@@ -169,7 +169,7 @@ mod modelled {
         model(2, || {
             let (runtime, level) = still::<Loom>(1);
             assert!(level.try_acquire());
-            let inside = Arc::new(<Loom as Platform>::AtomicU32::new(0));
+            let inside = Arc::new(<Loom as LockPlatform>::AtomicU32::new(0));
             let waiters = [0, 1].map(|cpu| {
                 let pool = pool(&runtime, cpu);
                 let worker = worker_with_work(&runtime, &pool);

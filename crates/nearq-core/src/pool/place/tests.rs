@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::Platform;
+use nearq_platform::{LockPlatform, Placement, Threads};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, ThreadSpec, Threads};
 
 use super::{CHUNK, MAX_WORKERS, Table};
 use crate::pool::worker::Worker;

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, Threads};
 
 use super::{Delay, arm};
 use crate::item::PENDING;
@@ -15,7 +15,7 @@ use crate::item::tests::{Tail, model, spawn};
 use crate::limit::admission::tests::Stub;
 use crate::task::work::Work;
 
-type AtomicU32 = <Loom as Platform>::AtomicU32;
+type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 const DUE: Instant = Instant::from_nanos(0);
 const LATER: Instant = Instant::from_nanos(1 << 40);
@@ -55,7 +55,7 @@ impl Subject {
     }
 
     /// A thread that is the timer's, which finds the item due once.
-    fn timer(&self) -> <Loom as Platform>::JoinHandle {
+    fn timer(&self) -> <Loom as Threads>::JoinHandle {
         let work = self.work.clone();
         spawn(move || Self::expire(&work))
     }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 
 use super::{Flush, SETS};
 use crate::base::error::Error;
@@ -16,7 +16,7 @@ use crate::limit::link::Link;
 use crate::pool::context::wait_until;
 use crate::task::work::Work;
 
-type AtomicU32 = <Loom as Platform>::AtomicU32;
+type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 /// An item that counts its executions.
 fn counting() -> (Arc<AtomicU32>, Work<Loom>) {
@@ -33,7 +33,7 @@ fn ran(runs: &AtomicU32) -> u32 {
 }
 
 /// A worker's thread that goes on until so many items have ended; the kicker does not count.
-fn worker_until(stub: &Arc<Stub>, ended: u64) -> <Loom as Platform>::JoinHandle {
+fn worker_until(stub: &Arc<Stub>, ended: u64) -> <Loom as Threads>::JoinHandle {
     stub.worker_while(move |stub| stub.queue.completed() < ended)
 }
 
@@ -243,7 +243,7 @@ fn issuer_of_two(
     stub: &Arc<Stub>,
     before: &Work<Loom>,
     after: &Work<Loom>,
-) -> <Loom as Platform>::JoinHandle {
+) -> <Loom as Threads>::JoinHandle {
     let (stub, before, after) = (Arc::clone(stub), before.clone(), after.clone());
     spawn(move || {
         stub.issue(&before);

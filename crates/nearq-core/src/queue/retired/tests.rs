@@ -146,14 +146,14 @@ mod models {
     use std::sync::Arc;
 
     use nearq_model::Loom;
-    use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+    use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 
     use crate::item::tests::{model_within, spawn};
     use crate::limit::admission::tests::{Stub, idle};
     use crate::limit::link::Link;
     use crate::task::work::Work;
 
-    type AtomicU32 = <Loom as Platform>::AtomicU32;
+    type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
     /// Retires what can be, as if there were many.
     fn retire(stub: &Stub) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, Linux, Ordering, Threads};
 use nearq_topology::{CpuSet, Scope};
 
 use crate::item::Item;
@@ -156,7 +156,7 @@ mod modelled {
         queue: Workqueue<Loom>,
         inside: Arc<Queue<Loom>>,
         rescuer: Arc<Rescuer<Loom>>,
-        thread: <Loom as Platform>::JoinHandle,
+        thread: <Loom as Threads>::JoinHandle,
         runtime: Runtime<Loom>,
     }
 

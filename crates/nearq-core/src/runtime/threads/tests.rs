@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, Ordering, Platform};
+use nearq_platform::{Atomic, LockPlatform, Ordering, Threads};
 
 use crate::item::tests::{aborts, model, spawn};
 use crate::limit::admission::tests::Stub;
@@ -17,7 +17,7 @@ fn one_stops_the_runtime_while(one_starts: fn(&Inner<Loom>) -> bool) {
         let stub = Stub::new(1, 0);
         let inner = stub.queue.inner();
         inner.stopping.store(0, Ordering::SeqCst);
-        let begun = Arc::new(<Loom as Platform>::AtomicU32::new(0));
+        let begun = Arc::new(<Loom as LockPlatform>::AtomicU32::new(0));
         let starter = {
             let (stub, started) = (Arc::clone(&stub), Arc::clone(&begun));
             spawn(move || {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_model::{Loom, bound};
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, Threads};
 
 use super::{Route, owned};
 use crate::base::gate::Gate;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, Instant, Ordering, Platform};
+use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Threads};
 
 use super::super::node::NONE;
 use super::super::{Hands, Hold, Timer};

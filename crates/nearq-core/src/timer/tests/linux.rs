@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::{Arc, mpsc};
 
 use nearq_lock::Mutex;
-use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use super::super::{Hold, Timer};
 use super::{Foreign, Owner, TimerNode, TimerTable, end, goes_on};

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use nearq_platform::{Atomic, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Atomic, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
 use nearq_topology::Topology;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nearq_lock::Mutex;
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Platform, Threads};
 
 use super::{MOST_SPAWNED, Ticket, Within};
 use crate::item::tests::{aborts, model, spawn};
@@ -22,7 +22,7 @@ fn run<P: Platform>(ticket: &Ticket<P>) -> bool {
 fn a_worker_and_the_scope_run_each_closure_once() {
     model(3, || {
         let within = Within::<Loom>::new();
-        let count = Arc::new(<Loom as Platform>::AtomicU32::new(2));
+        let count = Arc::new(<Loom as LockPlatform>::AtomicU32::new(2));
         let make = || {
             let (count, within) = (Arc::clone(&count), Arc::clone(&within));
             Ticket::<Loom>::new(Box::new(move || {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 
 use super::is_quiet;
 use crate::base::error::Error;
@@ -14,7 +14,7 @@ use crate::item::tests::{model, spawn};
 use crate::limit::admission::tests::Stub;
 use crate::task::work::Work;
 
-type AtomicU32 = <Loom as Platform>::AtomicU32;
+type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
 /// An issuer comes while the runtime is closed and emptied; `before` items are queued already, and the ceiling may be closed
 /// because the limit has been changed.

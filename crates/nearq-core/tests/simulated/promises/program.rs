@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use nearq_core::{JoinHandle, Runtime, Scope, Work, Workqueue};
-use nearq_platform::{Atomic, Instant, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::Sim;
 
 use super::Call;
 use super::model::*;
 
-type SimWord = <Sim as Platform>::AtomicU32;
+type SimWord = <Sim as LockPlatform>::AtomicU32;
 
 /// More than this would need more CPUs.
 const MOST_SPAWNED: usize = 3;
@@ -80,7 +80,7 @@ pub(crate) struct Program {
     items: Vec<(Work<Sim>, Arc<Shared>)>,
     spawned: Vec<Spawned>,
     waiters: Vec<Waiter>,
-    threads: Vec<<Sim as Platform>::JoinHandle>,
+    threads: Vec<<Sim as Threads>::JoinHandle>,
     /// Who has started since the last look.
     started: Arc<Mutex<Vec<Who>>>,
     model: Model,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Machine;
 use crate::harness::simulate;
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Placement as _, Threads as _};
 use nearq_sim::Sim;
 
 fn plan(cpus: CpuSet, rounds: u64) -> Plan {

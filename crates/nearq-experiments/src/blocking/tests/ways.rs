@@ -1,6 +1,7 @@
 //! Tests of `ways`: the ways in which an item can be blocked.
 
 use super::*;
+use nearq_platform::Threads;
 use std::time::Instant;
 
 #[test]

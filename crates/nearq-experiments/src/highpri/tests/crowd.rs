@@ -1,7 +1,7 @@
 //! Tests of `crowd`: the load of the document.
 
 use super::*;
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, LockPlatform as _};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;
 

@@ -1,7 +1,7 @@
 //! Tests of `issuer`: the one who queues.
 
 use super::*;
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, LockPlatform as _};
 
 #[test]
 fn the_next_queueing_is_on_the_grid_however_late_the_last_one_was() {

@@ -1,7 +1,7 @@
 //! Tests of `privilege`: what the experiment does to its own threads on Linux.
 
 use super::*;
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, Threads as _};
 use std::thread;
 
 fn nice() -> i32 {

@@ -6,7 +6,7 @@ use super::super::task::{Memory, Until, work};
 use super::storm;
 use crate::Error;
 use crate::harness::failed;
-use nearq_platform::{Linux, MemoryPolicy, Platform as _};
+use nearq_platform::{Linux, LockPlatform as _, MemoryPolicy, Placement as _, Threads as _};
 use nearq_topology::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;

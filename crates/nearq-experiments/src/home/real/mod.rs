@@ -18,7 +18,7 @@ use crate::Error;
 use crate::harness::failed;
 use child::{Hog, Task};
 use nearq_home::{Nodes, Weights};
-use nearq_platform::{Linux, Platform as _};
+use nearq_platform::{Linux, LockPlatform as _, Placement as _, Threads as _};
 use nearq_processes::Warden;
 use nearq_topology::CpuSet;
 use scheduler::Loaded;

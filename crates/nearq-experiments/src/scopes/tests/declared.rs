@@ -1,7 +1,7 @@
 //! Tests of `payload`: the work of a run on a simulated machine.
 
 use super::*;
-use nearq_platform::Platform as _;
+use nearq_platform::LockPlatform as _;
 use nearq_sim::Simulation;
 use nearq_topology::Topology;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use super::super::*;
 
@@ -73,7 +73,8 @@ fn increments_are_not_lost() {
 #[test]
 fn those_who_leave_are_passed_over_and_nobody_waits_for_ever() {
     let lock = Arc::new(OsqLock::<_>::new(0));
-    let (shared, entered) = (Arc::clone(&lock), Arc::new(<Linux as Platform>::AtomicU64::new(0)));
+    let (shared, entered) =
+        (Arc::clone(&lock), Arc::new(<Linux as LockPlatform>::AtomicU64::new(0)));
     let counted = Arc::clone(&entered);
     on_threads(move |index| {
         for round in 0..ROUNDS {

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use nearq_model::{Loom, bound};
-use nearq_platform::{Atomic, Ordering, Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{Atomic, LockPlatform, Ordering, PlatformCell, ThreadSpec, Threads};
 
 use super::super::OsqLock;
 use crate::modelled::check;
 use crate::room::Room;
 use crate::statistics::Event;
 
-type Watched = <Loom as Platform>::Cell<u32>;
+type Watched = <Loom as Threads>::Cell<u32>;
 type Shared = Arc<OsqLock<Watched, Loom>>;
 
 fn increment(lock: &OsqLock<Watched, Loom>) {
@@ -33,7 +33,7 @@ fn increment_or_leave(lock: &OsqLock<Watched, Loom>) -> u32 {
 fn start(
     lock: &Shared,
     body: impl FnOnce(&Shared) + Send + 'static,
-) -> <Loom as Platform>::JoinHandle {
+) -> <Loom as Threads>::JoinHandle {
     let lock = Arc::clone(lock);
     Loom::spawn(ThreadSpec::default(), move || body(&lock)).expect("the model spawns")
 }

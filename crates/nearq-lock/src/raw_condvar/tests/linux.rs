@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Linux, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::{Condvar, Mutex, MutexGuard, RawCondvar, RawMutex};
 
@@ -13,7 +13,7 @@ const THREADS: usize = if cfg!(miri) { 3 } else { 16 };
 const ROUNDS: usize = if cfg!(miri) { 4 } else { 300 };
 const ITEMS: usize = if cfg!(miri) { 12 } else { 10_000 };
 
-type JoinHandle = <Linux as Platform>::JoinHandle;
+type JoinHandle = <Linux as Threads>::JoinHandle;
 
 fn spawn(main: impl FnOnce() + Send + 'static) -> JoinHandle {
     Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Instant, Ordering, Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{Instant, Ordering, PlatformCell, ThreadSpec, Threads};
 
 use crate::modelled::{self, Count};
 use crate::room::Room;
@@ -14,8 +14,8 @@ use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
 use crate::{Condvar, Mutex};
 
-type Watched = <Loom as Platform>::Cell<u32>;
-type JoinHandle = <Loom as Platform>::JoinHandle;
+type Watched = <Loom as Threads>::Cell<u32>;
+type JoinHandle = <Loom as Threads>::JoinHandle;
 
 const SOON: Instant = Instant::from_nanos(0);
 

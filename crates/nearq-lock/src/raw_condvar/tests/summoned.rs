@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use nearq_model::{Loom, bound};
-use nearq_platform::{Atomic, Ordering, Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{Atomic, LockPlatform, Ordering, PlatformCell, ThreadSpec, Threads};
 
 use crate::modelled::{self, Count};
 use crate::room::Room;
@@ -14,8 +14,8 @@ use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
 use crate::{Ended, RawCondvar, RawMutex, Summons};
 
-type Watched = <Loom as Platform>::Cell<u32>;
-type JoinHandle = <Loom as Platform>::JoinHandle;
+type Watched = <Loom as Threads>::Cell<u32>;
+type JoinHandle = <Loom as Threads>::JoinHandle;
 
 struct Scene {
     mutex: RawMutex<Loom>,
@@ -24,7 +24,7 @@ struct Scene {
     value: Watched,
     summons: Summons<Loom>,
     /// What who calls does between sending and waking.
-    noted: <Loom as Platform>::AtomicU32,
+    noted: <Loom as LockPlatform>::AtomicU32,
 }
 
 const GONE: u32 = 100;
@@ -51,7 +51,7 @@ impl Scene {
             condvar: Box::into_raw(Box::new(RawCondvar::new_in())),
             value: Watched::new(0),
             summons: Summons::new_in(),
-            noted: <Loom as Platform>::AtomicU32::new(0),
+            noted: <Loom as LockPlatform>::AtomicU32::new(0),
         })
     }
 

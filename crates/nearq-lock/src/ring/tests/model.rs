@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{PlatformCell, ThreadSpec};
+use nearq_platform::{PlatformCell, ThreadSpec, Threads};
 
 use super::super::*;
 use crate::modelled::check;
 
 struct Shared {
-    word: <Loom as Platform>::AtomicU32,
+    word: <Loom as LockPlatform>::AtomicU32,
     table: Table<Loom>,
-    count: <Loom as Platform>::Cell<u32>,
+    count: <Loom as Threads>::Cell<u32>,
 }
 
 // SAFETY: the cell is used under the lock of the ring; the model reports it if that keeps nobody away.
@@ -32,7 +32,7 @@ fn increment(shared: &Shared) {
 fn count_with(preemptions: usize, threads: u32) {
     check(preemptions, &[], move || {
         let shared = Arc::new(Shared {
-            word: <Loom as Platform>::AtomicU32::new(0),
+            word: <Loom as LockPlatform>::AtomicU32::new(0),
             table: Table::new(nowhere),
             count: PlatformCell::new(0),
         });

@@ -4,7 +4,7 @@ use nearq_platform::Linux;
 
 use super::super::*;
 
-type Word = <Linux as Platform>::AtomicU32;
+type Word = <Linux as LockPlatform>::AtomicU32;
 
 fn nowhere(_number: u32) {}
 

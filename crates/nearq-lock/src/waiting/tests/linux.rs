@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_platform::{Linux, Ordering, Platform, ThreadSpec};
+use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use crate::room::Room;
 use crate::skipped::skipped;
@@ -205,7 +205,7 @@ fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
     room.table.prepare(number, 0);
     mutex.change_word(|word| word | RESERVED | number << crate::word::TAIL_SHIFT);
     assert!(!mutex.try_lock() && !mutex.try_lock_for(Duration::from_millis(1)));
-    let taken = Arc::new(<Linux as Platform>::AtomicU32::new(0));
+    let taken = Arc::new(<Linux as LockPlatform>::AtomicU32::new(0));
     let (shared, its) = (Arc::clone(&mutex), Arc::clone(&taken));
     let thread = Linux::spawn(ThreadSpec::default(), move || {
         let priority = 1;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use nearq_model::{Loom, bound};
-use nearq_platform::{Ordering, Platform, PlatformCell, ThreadSpec};
+use nearq_platform::{Ordering, PlatformCell, ThreadSpec, Threads};
 
 use crate::modelled::{self, Count};
 use crate::room::Room;
@@ -16,7 +16,7 @@ use crate::statistics::Event;
 use crate::word::RESERVED;
 use crate::{Mutex, MutexGuard};
 
-type Watched = <Loom as Platform>::Cell<u32>;
+type Watched = <Loom as Threads>::Cell<u32>;
 type Shared = Arc<Mutex<Watched, Loom>>;
 
 fn check(
@@ -54,7 +54,7 @@ fn on_cpu(
     cpu: usize,
     mutex: &Shared,
     body: impl FnOnce(&Shared) + Send + 'static,
-) -> <Loom as Platform>::JoinHandle {
+) -> <Loom as Threads>::JoinHandle {
     let mutex = Arc::clone(mutex);
     let main = move || {
         Loom::set_current_cpu(cpu);

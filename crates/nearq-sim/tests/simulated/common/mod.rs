@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use nearq_platform::{Platform, ThreadSpec};
+use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_sim::{Costs, Outcome, Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 
 /// The right to wait for a simulated thread's end.
-pub(crate) type JoinHandle = <Sim as Platform>::JoinHandle;
+pub(crate) type JoinHandle = <Sim as Threads>::JoinHandle;
 
 pub(crate) fn machine(description: &str) -> Topology {
     Topology::from_synthetic(description).expect("the description is well formed")

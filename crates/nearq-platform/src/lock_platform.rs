@@ -1,0 +1,222 @@
+//! What a lock needs of the machine: the trait [`LockPlatform`], and the plain data that goes through it.
+//!
+//! For `nearq-lock`, which calls each of these functions and no others, and for what is as small, like [`Parker`](crate::Parker). The data:
+//! how a wait ended ([`Wait`]), where memory shall come from ([`MemoryPolicy`]), and what is called around a fork ([`ForkHooks`]).
+
+use core::time::Duration;
+
+use crate::{Atomic, AtomicInt, ConstAtomic, Held, Instant, Places, Refused};
+
+/// What a machine can do for a lock: atomics, sleeping and spinning, time, who and where the caller is, forks.
+///
+/// All items are associated functions: a lock of four bytes has no room for a handle. A platform that can be
+/// instantiated several times (a simulated machine) finds the instance from the thread that calls.
+///
+/// **Blocking.** Only [`wait`](Self::wait), [`sleep`](Self::sleep) and [`yield_now`](Self::yield_now) give up the CPU. A lock blocks in no
+/// other way, and spins in no other way than [`wait_until_changed`](Self::wait_until_changed).
+///
+/// **What is believed.** Locks build memory safety on what this trait says: atomics are atomic and ordered as asked,
+/// [`number`](Self::number) is what the calling thread itself has set, [`shared`](Self::shared) is what [`share`](Self::share) made,
+/// [`fork_epoch`](Self::fork_epoch) changes with each fork and at no other time, [`page_size`](Self::page_size) is a multiple of a cache
+/// line. A platform that says something else may lead to undefined behaviour, although it is written without `unsafe`. Programs use the one
+/// of the system, `Linux`; there is no reason to write another one but to model or simulate a machine.
+pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
+    /// A 16-bit atomic.
+    type AtomicU16: AtomicInt<u16>;
+    /// A 32-bit atomic; the only kind that can be waited on.
+    type AtomicU32: AtomicInt<u32>;
+    /// A 64-bit atomic.
+    type AtomicU64: AtomicInt<u64>;
+    /// An atomic pointer.
+    type AtomicPtr<T>: Atomic<*mut T>;
+
+    // ---- waiting ----------------------------------------------------------------------------------------
+
+    /// Sleeps as long as `word` holds `expected`, at most until `deadline`.
+    ///
+    /// The comparison and falling asleep are one step with respect to [`wake`](Self::wake). May also return
+    /// [`Wait::Woken`] for no reason. No memory ordering is implied.
+    fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait;
+
+    /// Wakes at most `count` threads that sleep on `word`, those that came first first. Returns how many.
+    ///
+    /// `word` may be memory that is no longer an atomic: it is an address, and is not read.
+    fn wake(word: *const Self::AtomicU32, count: usize) -> usize;
+
+    /// Spins while `word` holds `value`, about `budget` times as long as one look takes.
+    /// Returns whether it changed. The last look is a relaxed load.
+    fn wait_until_changed(word: &Self::AtomicU32, value: u32, budget: u32) -> bool;
+
+    /// Keeps the CPU busy for about as long as `looks` looks of [`wait_until_changed`](Self::wait_until_changed) take,
+    /// without looking at anything: for a thread that has lost a race for a word and lets others go first.
+    #[inline]
+    fn pause(looks: u32) {
+        for _ in 0..looks {
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Lets another thread run that can.
+    fn yield_now();
+
+    /// Sleeps for at least `duration`.
+    fn sleep(duration: Duration);
+
+    // ---- time and place ---------------------------------------------------------------------------------
+
+    /// Now, on the monotonic clock.
+    fn now() -> Instant;
+
+    /// Whether a deadline has come.
+    #[inline]
+    fn has_come(deadline: Instant) -> bool {
+        Self::now() >= deadline
+    }
+
+    /// The CPU that the caller runs on. It may run on another one by the time it looks at the answer.
+    fn current_cpu() -> usize;
+
+    /// Which CPUs are near each other, read anew; one place with one CPU where the machine cannot be read.
+    fn places() -> Places;
+
+    // ---- the caller -------------------------------------------------------------------------------------
+
+    /// The caller's number in the locks' tables, as last set by [`set_number`](Self::set_number); 0 before.
+    fn number() -> u32;
+
+    /// Sets the caller's number. When the thread ends, `end` is called by it with the number that it has then, if that is
+    /// not 0 (never in a model). False if `end` will not be called: the thread is ending and has done it already, or the
+    /// system cannot note it; the number is set all the same. Allocates nothing, unless it is called for the first time in a
+    /// program that has noted much of the kind before.
+    fn set_number(number: u32, end: fn(u32)) -> bool;
+
+    /// Calls `with` with the list of locks that the caller holds, which locks note there in debug builds; a copy of it is that of the
+    /// child's thread after a fork. Costs nothing where there is a clock that would count it, and is no step of a model. None
+    /// where the caller is no thread of the platform (outside of a simulation). `with` does not call the platform.
+    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R>;
+
+    /// Whether the caller is of a real-time class now (on Linux: `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`). A system call.
+    ///
+    /// For such a thread [`yield_now`](Self::yield_now) lets nobody run that is less urgent, and may take the rest of its time.
+    fn is_real_time() -> bool {
+        Self::urgency() != 0
+    }
+
+    /// How urgent the caller is now: 0 for a thread of an ordinary class, a greater number for a more urgent thread of a real-time class.
+    /// On Linux it is the priority for `SCHED_FIFO` and `SCHED_RR`, and a number above all priorities for `SCHED_DEADLINE`. One or two
+    /// system calls.
+    fn urgency() -> u32 {
+        0
+    }
+
+    // ---- the process ------------------------------------------------------------------------------------
+
+    /// What the locks of this process share, as [`share`](Self::share) returned it; null before, and where there is no
+    /// process to ask (outside of a simulation).
+    fn shared() -> *const ();
+
+    /// What the locks of this process share. `make` makes it where nobody has yet; of several that are made at the same
+    /// time one stays, `end` takes the others back, and also the one that stays where the platform's process ends and
+    /// the program does not. What was done before it was made is visible.
+    ///
+    /// # Safety
+    /// `make` always makes the same kind of thing; it may be used by all threads until the process ends, and `end` may be
+    /// called with it.
+    unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const ();
+
+    /// How many forks lie between the program's start and this process; what was made in another epoch is another
+    /// process's. Forks are counted from the first [`follow_forks`](Self::follow_forks) on. Never changes while two
+    /// threads of a process live. One load; a constant where nothing forks.
+    #[inline(always)]
+    fn fork_epoch() -> u64 {
+        0
+    }
+
+    /// From now on, each fork of this process calls `hooks` with `subject`, until
+    /// [`unfollow_forks`](Self::unfollow_forks). Nothing where nothing forks.
+    ///
+    /// # Safety
+    /// Until `unfollow_forks(subject)` returns, the hooks may be called with `subject` by any thread that forks, and after
+    /// the fork in the child too.
+    unsafe fn follow_forks(_subject: *const (), _hooks: &'static ForkHooks) {}
+
+    /// Forks do not touch `subject` any more when this returns. Nothing if they never did. Not from inside a hook.
+    fn unfollow_forks(_subject: *const ()) {}
+
+    // ---- memory -----------------------------------------------------------------------------------------
+
+    /// Where the pages of a range shall come from; with `move_pages`, those already there are moved.
+    ///
+    /// The range is widened to whole pages inwards: a page that is only partly inside is left alone.
+    ///
+    /// # Errors
+    /// Refused by a container, or a node that does not exist.
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused>;
+
+    /// Bytes in a page: memory that is placed by itself begins and ends with one.
+    fn page_size() -> usize {
+        4096
+    }
+
+    // ---- settings and warnings --------------------------------------------------------------------------
+
+    /// A setting from outside the program (on Linux: an environment variable).
+    fn setting(name: &str) -> Option<String>;
+
+    /// Tells the person who runs the program one line (on Linux: standard error).
+    fn warn(line: &str);
+
+    /// As [`warn`](Self::warn), but only the first time that this process warns of `cause`. Two warnings should have the same cause if a
+    /// person would do the same about both, whichever threads or objects they are about.
+    fn warn_once(cause: &str, line: &str);
+}
+
+/// A platform on which atomics can be made in constants: statics and `const fn new` work there.
+pub trait ConstPlatform:
+    LockPlatform<AtomicU16: ConstAtomic, AtomicU32: ConstAtomic, AtomicU64: ConstAtomic>
+{
+}
+
+impl<P> ConstPlatform for P where
+    P: LockPlatform<AtomicU16: ConstAtomic, AtomicU32: ConstAtomic, AtomicU64: ConstAtomic>
+{
+}
+
+/// How a [`LockPlatform::wait`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Woken, or for no reason.
+    Woken,
+    /// The word did not hold the expected value; the caller did not sleep.
+    Changed,
+    /// The deadline came.
+    TimedOut,
+}
+
+/// Where memory comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemoryPolicy {
+    /// The node of the CPU that touches it first.
+    Local,
+    /// This node while it has memory, others after.
+    Preferred(usize),
+    /// These nodes only.
+    Bind(Vec<usize>),
+    /// These nodes in turn, page by page.
+    Interleave(Vec<usize>),
+}
+
+/// What [`LockPlatform::follow_forks`] has called around a fork. All by the thread that forks, and one fork at a time.
+///
+/// They run wherever the program forks, so they take no lock that may be held there, and should allocate nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct ForkHooks {
+    /// Before the fork: brings the subject into a state that may be copied, and keeps it there. Called for each subject
+    /// before the process forks.
+    pub prepare: unsafe fn(*const ()),
+    /// After the fork, in the process that forked: lets the subject go on.
+    pub parent: unsafe fn(*const ()),
+    /// After the fork, in the new process, where the caller is the only thread: makes the copy usable.
+    /// [`LockPlatform::fork_epoch`] has the new value already.
+    pub child: unsafe fn(*const ()),
+}

@@ -1,0 +1,163 @@
+//! Where threads and memory are, and where they shall be: the trait [`Placement`], and the plain data that goes through it.
+//!
+//! For what places work near its data: the layout of queues, workers, homes, the experiments. The data: the machine and what of it this
+//! process may use ([`Machine`]), what a second look at it found ([`Look`]), and on which nodes memory is ([`Residency`]).
+
+use core::ops::Range;
+use std::sync::Arc;
+
+use nearq_topology::{CpuSet, Limits, Topology};
+
+use crate::{MemoryPolicy, Refused, Threads};
+
+/// What a machine tells of its CPUs and memory, and where it puts threads and pages.
+///
+/// **What is believed.** Nothing that memory safety hangs on: what is wrong here puts work and memory in the wrong place.
+pub trait Placement: Threads {
+    // ---- the machine ------------------------------------------------------------------------------------
+
+    /// The machine, and what this process may use of it, read anew. Takes a tenth of a second on a large machine.
+    ///
+    /// If not all of it can be read, the answer has what is known, and is [not whole](Topology::is_whole).
+    ///
+    /// # Errors
+    /// If not even the CPUs of the machine are known; the text says why.
+    fn machine() -> Result<Machine, String>;
+
+    /// Looks at the machine again, as far as it may have changed. `known` returns what was read before: a platform may compare with that
+    /// before it reads everything, so that a look is cheap on a machine that has not changed. A platform that always reads everything does
+    /// not call it.
+    ///
+    /// # Errors
+    /// If what may have changed cannot be read; what was known before stays valid.
+    fn look_again<K: AsRef<Topology> + AsRef<Limits>>(
+        known: impl FnOnce() -> Arc<K>,
+    ) -> Result<Look, String> {
+        drop(known);
+        Self::machine()
+            .map(|machine| Look { topology: Some(machine.topology), limits: machine.limits })
+    }
+
+    // ---- threads ----------------------------------------------------------------------------------------
+
+    /// The CPUs on which the thread may run now.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn affinity(thread: Self::Thread) -> Result<CpuSet, Refused>;
+
+    /// Restricts the thread to `cpus`. When it returns, the caller itself runs inside `cpus`.
+    ///
+    /// # Errors
+    /// No CPU of `cpus` is allowed, or the thread is gone, or not ours.
+    fn set_affinity(thread: Self::Thread, cpus: &CpuSet) -> Result<(), Refused>;
+
+    /// Tells the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or on none any more: where it is to
+    /// run if there is room. A wish, which changes nothing of where it may run, and nothing at all where nobody listens. For changes,
+    /// not for each item: where somebody listens it takes some microseconds. The thread is the caller, or does not end meanwhile.
+    fn tell_home(_thread: Self::Thread, _node: Option<usize>) {}
+
+    /// Who hears [`tell_home`](Self::tell_home): another number is another one, who has heard nothing yet; 0 where nobody listens. For
+    /// now and then: it takes a microsecond or two.
+    fn hears_homes() -> u64 {
+        0
+    }
+
+    // ---- memory -----------------------------------------------------------------------------------------
+
+    /// Where the pages that the caller touches first shall come from.
+    ///
+    /// # Errors
+    /// Refused by a container, or a node that does not exist.
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused>;
+
+    /// Where the pages that the caller touches first come from now: what was [set](Self::set_memory_policy), or what it has from
+    /// the thread that started it.
+    ///
+    /// # Errors
+    /// Refused by a container, or a policy that [`MemoryPolicy`] has no word for.
+    fn memory_policy() -> Result<MemoryPolicy, Refused>;
+
+    /// On which node each sampled page of a range is; at most `samples` pages, spread evenly.
+    ///
+    /// # Errors
+    /// Refused by a container.
+    fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+        let start = range.as_ptr().addr();
+        Self::residency_at(start..start + range.len(), samples)
+    }
+
+    /// As [`residency`](Self::residency), of addresses, which are looked up and not followed: where no memory is, pages are absent.
+    ///
+    /// # Errors
+    /// As [`residency`](Self::residency).
+    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused>;
+}
+
+/// The machine and what this process may use of it.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// CPUs, caches, nodes.
+    pub topology: Topology,
+    /// The CPUs and the quota that this process has.
+    pub limits: Limits,
+}
+
+/// What a [look](Placement::look_again) at the machine has found.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The machine; `None` if it is known not to have changed.
+    pub topology: Option<Topology>,
+    /// The CPUs and the quota that this process has now.
+    pub limits: Limits,
+}
+
+/// How many pages of a range are where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// Pages per node, by node number.
+    pub pages: Vec<usize>,
+    /// Pages that nobody has touched yet, or that are swapped out.
+    pub absent: usize,
+    /// Bytes a page.
+    pub page_size: usize,
+}
+
+/// Pages of a range that are looked up to know where it is: some 0.1 ms on Linux.
+const SAMPLES: usize = 256;
+
+impl Residency {
+    /// Where a range is, by 256 pages of it at most, spread evenly.
+    ///
+    /// ```
+    /// # use nearq_platform as nearq;
+    /// # #[cfg(target_os = "linux")] {
+    /// let memory = vec![1_u8; 1 << 20];
+    /// match nearq::Residency::of(&memory) {
+    ///     Ok(residency) => println!("pages by node: {:?}", residency.pages),
+    ///     Err(refused) => println!("{refused}"),
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Refused by a container.
+    #[cfg(target_os = "linux")]
+    pub fn of(range: &[u8]) -> Result<Self, Refused> {
+        Self::of_in::<crate::Linux>(range)
+    }
+
+    /// As `of`, on the platform that the type says.
+    ///
+    /// # Errors
+    /// Refused by a container.
+    pub fn of_in<P: crate::Platform>(range: &[u8]) -> Result<Self, Refused> {
+        P::residency(range, SAMPLES)
+    }
+
+    /// The node with most of the pages, the first of several; `None` where nothing is there.
+    pub fn most(&self) -> Option<usize> {
+        let pages = self.pages.iter().enumerate().filter(|(_, pages)| **pages > 0);
+        pages.max_by_key(|(node, pages)| (**pages, core::cmp::Reverse(*node))).map(|(node, _)| node)
+    }
+}

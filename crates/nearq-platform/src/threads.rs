@@ -1,0 +1,256 @@
+//! What the runtime needs of threads beyond a lock: the trait [`Threads`], and the plain data that goes through it.
+//!
+//! For `nearq-core`: its workers, its monitor and its timer are threads that are started, watched and favoured. The data: how a thread is
+//! started ([`ThreadSpec`]), how it is scheduled ([`Scheduling`], [`SchedPolicy`]), what it is doing ([`RunState`]), which signals it has
+//! blocked ([`SignalMask`]).
+
+use core::time::Duration;
+
+use nearq_topology::CpuSet;
+
+use crate::{Atomic, Attempt, Instant, LockPlatform, Ordering, PlatformCell, Refused, Wait};
+
+/// What a machine can do for threads: what they share beyond a lock's words, waiting for work, their start, scheduling, state and end.
+///
+/// **Blocking.** [`wait_for_work`](Self::wait_for_work) and [`join`](Self::join) give up the CPU too.
+///
+/// **What is believed**, for memory safety, beyond [what a lock believes](LockPlatform): fences order,
+/// [`current_thread`](Self::current_thread) names the caller and nobody else, [`slot`](Self::slot) and [`ending`](Self::ending) hold what
+/// the calling thread itself put there.
+pub trait Threads: LockPlatform {
+    /// Plain memory under a protocol.
+    type Cell<T>: PlatformCell<T>;
+    /// Names a thread, as long as it lives and longer. Cheap to copy.
+    type Thread: Copy + Send + Sync + PartialEq + core::fmt::Debug + 'static;
+    /// The right to wait for a thread's end. Dropping it lets the thread go on by itself.
+    type JoinHandle: Send + Sync + 'static;
+    /// A thread that is asked again and again what it is doing; see [`watch`](Self::watch).
+    type Watch: Send + 'static;
+
+    // ---- memory -----------------------------------------------------------------------------------------
+
+    /// A memory fence.
+    fn fence(order: Ordering);
+
+    /// A `SeqCst` fence under a model checker that takes `SeqCst` accesses for little more than `AcqRel`; nothing elsewhere.
+    ///
+    /// Stands between the write of one atomic and the read of another (Dekker's pattern) where all four
+    /// accesses are `SeqCst`, which is enough by itself in the language's memory model.
+    #[inline(always)]
+    fn model_fence() {}
+
+    // ---- waiting ----------------------------------------------------------------------------------------
+
+    /// As [`wait`](LockPlatform::wait), for work that other threads of the program are to do. While the caller waits, it makes the
+    /// attempts that were [left to be made again](Self::retry_later), because there may be no other thread that could make them. The
+    /// platform holds no lock while an attempt runs; an attempt may start threads.
+    #[inline]
+    fn wait_for_work(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
+        Self::wait(word, expected, deadline)
+    }
+
+    /// Leaves an attempt to be made again: something was refused for now, and the caller has no thread that would try again. A thread that
+    /// [waits for work](Self::wait_for_work) makes the attempt once, a little later. Does nothing on a platform that refuses nothing.
+    fn retry_later(_attempt: Attempt) {}
+
+    /// Makes each attempt that is left once. If there are none, it costs one or two loads.
+    #[inline]
+    fn retry_now() {}
+
+    /// Whether attempts are left to be made again.
+    #[inline]
+    fn has_retries() -> bool {
+        false
+    }
+
+    /// As [`wait_until_changed`](LockPlatform::wait_until_changed), for a pointer.
+    fn wait_until_changed_ptr<T>(word: &Self::AtomicPtr<T>, value: *mut T, budget: u32) -> bool {
+        for _ in 0..budget {
+            if word.load(Ordering::Relaxed) != value {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Has the caller's sleeps end as soon after their deadlines as the system can, from now on, instead of together with
+    /// those of others a little later. For the few threads of which others expect the time.
+    #[inline]
+    fn wake_exactly() {}
+
+    // ---- start and end ----------------------------------------------------------------------------------
+
+    /// Starts a thread. A name that is refused or too long is cut; a nice or an affinity that is refused is
+    /// reported to `spec.refused` from the new thread, which runs all the same. Of `spec.scheduling` it has what
+    /// [`favour`](Self::favour) can give it, and nothing is reported: [`scheduling`](Self::scheduling) tells.
+    ///
+    /// # Errors
+    /// The thread could not be created (limits on processes, memory).
+    fn spawn(
+        spec: ThreadSpec,
+        main: impl FnOnce() + Send + 'static,
+    ) -> Result<Self::JoinHandle, Refused>;
+
+    /// The signals that the caller has blocked; none where there are no signals.
+    fn signal_mask() -> SignalMask {
+        SignalMask::default()
+    }
+
+    /// Waits until the thread has ended. What it wrote is visible.
+    fn join(handle: Self::JoinHandle);
+
+    /// The caller.
+    fn current_thread() -> Self::Thread;
+
+    /// A number that a person can find in the system's own tools (on Linux: the thread id).
+    fn thread_id(thread: Self::Thread) -> u64;
+
+    // ---- scheduling -------------------------------------------------------------------------------------
+
+    /// The nice value in effect.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn nice(thread: Self::Thread) -> Result<i32, Refused>;
+
+    /// Sets the scheduling class, nice value and the length of the time slice in one call; a `slice` of `None` is the system's own.
+    ///
+    /// # Errors
+    /// Refused by privilege, or not known to this kernel.
+    fn set_scheduling(
+        thread: Self::Thread,
+        policy: SchedPolicy,
+        nice: i32,
+        slice: Option<Duration>,
+    ) -> Result<(), Refused>;
+
+    /// The scheduling class, nice value and slice in effect; a `slice` of `None` is one that the system does not tell. A class
+    /// that [`SchedPolicy`] does not know is `Normal`.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn scheduling(thread: Self::Thread) -> Result<Scheduling, Refused>;
+
+    /// Sets as much of `wanted` as is allowed and known here: where its nice value is refused, the one nearest to it that is not.
+    /// What this system has not (slices, the idle class) is left out without a word; in place of the class `Idle` the nice value
+    /// counts alone.
+    ///
+    /// # Errors
+    /// Something was refused; the rest was done. Or the thread is gone.
+    fn favour(thread: Self::Thread, wanted: Scheduling) -> Result<(), Refused> {
+        Self::set_scheduling(thread, wanted.policy, wanted.nice, wanted.slice)
+    }
+
+    /// The nice value that the caller could have now if it asked for `wanted`: that, or the nearest that is allowed. Leaves the
+    /// caller as it was.
+    fn attainable_nice(wanted: i32) -> i32 {
+        wanted
+    }
+
+    // ---- state ------------------------------------------------------------------------------------------
+
+    /// CPU time that the thread has used.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    fn cpu_time(thread: Self::Thread) -> Result<Duration, Refused>;
+
+    /// What the thread is doing. One that is gone has [`Ended`](RunState::Ended).
+    ///
+    /// # Errors
+    /// The state cannot be read (no `/proc`).
+    fn run_state(thread: Self::Thread) -> Result<RunState, Refused>;
+
+    /// Prepares to ask for the thread's state often.
+    fn watch(thread: Self::Thread) -> Self::Watch;
+
+    /// As [`run_state`](Self::run_state), and faster from the second time on.
+    ///
+    /// # Errors
+    /// As [`run_state`](Self::run_state).
+    fn watched_state(watch: &mut Self::Watch) -> Result<RunState, Refused>;
+
+    /// Where a thread sleeps, in the system's own words (on Linux: the kernel's function, or the number of the system call). None if
+    /// it does not sleep, or the system does not tell.
+    fn sleeps_in(_thread: Self::Thread) -> Option<String> {
+        None
+    }
+
+    // ---- what is the caller's own -----------------------------------------------------------------------
+
+    /// The caller's slot, as last set by [`set_slot`](Self::set_slot); null before.
+    fn slot() -> *const ();
+
+    /// Sets the caller's slot: one pointer per thread, for "the worker that I am".
+    fn set_slot(value: *const ());
+
+    /// The caller's second slot, as last set by [`set_ending`](Self::set_ending); null before, and where there is none.
+    fn ending() -> *const ();
+
+    /// Sets the caller's second slot: one more pointer per thread, for "the ends that I am within".
+    fn set_ending(value: *const ());
+
+    /// The caller's number, as last set by [`set_employer`](Self::set_employer); 0 before.
+    fn employer() -> u64;
+
+    /// Sets the caller's number, for "the runtime that started me". It stays until the thread's last instruction, destructors of
+    /// thread-locals included.
+    fn set_employer(number: u64);
+}
+
+/// How a thread is started.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadSpec {
+    /// Shown by the system's own tools; at most 15 bytes on Linux.
+    pub name: String,
+    /// Bytes of stack; `None` is the system's default.
+    pub stack_size: Option<usize>,
+    /// The CPUs it may run on, from its first instruction; `None` inherits the creator's.
+    pub affinity: Option<CpuSet>,
+    /// Its nice value; `None` inherits the creator's.
+    pub nice: Option<i32>,
+    /// Its class, nice value and slice, as far as they are allowed, before anything else; `None` inherits the creator's.
+    pub scheduling: Option<Scheduling>,
+    /// The signals that it blocks, as from its first instruction; with `None` it blocks all but those that its own faults raise. No
+    /// signal is taken before the thread has that mask.
+    pub signals: Option<SignalMask>,
+    /// Told of a nice value or an affinity that was refused.
+    pub refused: Option<fn(&Refused)>,
+}
+
+/// How the scheduler treats a thread of the ordinary classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheduling {
+    /// The class.
+    pub policy: SchedPolicy,
+    /// The nice value, -20 (most favoured) to 19.
+    pub nice: i32,
+    /// How long it runs in one go while others want its CPU, which also says how soon it gets that after a sleep; `None` is the
+    /// system's own.
+    pub slice: Option<Duration>,
+}
+
+/// A scheduling class for ordinary work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SchedPolicy {
+    /// The ordinary class (`SCHED_OTHER`).
+    Normal,
+    /// Only when nothing else wants the CPU (`SCHED_IDLE`).
+    Idle,
+}
+
+/// What a thread is doing, as far as the system tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunState {
+    /// On a CPU, or ready and waiting for one.
+    Runnable,
+    /// Asleep: waiting for an event, a lock or a device.
+    Blocked,
+    /// Ended.
+    Ended,
+}
+
+/// The signals that a thread has blocked: bit `n - 1` is signal `n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SignalMask(pub u64);

@@ -1,0 +1,71 @@
+//! The trait [`Placement`], answered for [`Sim`].
+
+use core::ops::Range;
+use core::time::Duration;
+
+use nearq_platform::{Machine, MemoryPolicy, Placement, Refused, Residency};
+use nearq_topology::CpuSet;
+
+use super::{Sim, ask, change, no_cpu, system_call};
+use crate::context;
+use crate::memory::Placing;
+use crate::thread::Thread;
+use crate::trace::Kind;
+
+impl Placement for Sim {
+    fn machine() -> Result<Machine, String> {
+        let shared = context::expect("Placement::machine");
+        let cost = shared.world.borrow().costs.read_machine;
+        Sim::charge(Duration::from_nanos(cost));
+        shared.sync();
+        let world = shared.world.borrow();
+        let topology = world.hardware.topology().clone().with_online(&world.online);
+        Ok(Machine { topology, limits: world.visible_limits() })
+    }
+
+    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+        ask(thread, |_, entry| entry.allowed.clone())
+    }
+
+    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+        let limits = context::expect("Placement::set_affinity").world.borrow().usable.clone();
+        if !cpus.intersects(&limits) {
+            return Err(no_cpu(cpus, &limits));
+        }
+        change(thread, |entry| entry.affinity = cpus.clone())?;
+        let shared = context::expect("Placement::set_affinity");
+        {
+            let mut world = shared.world.borrow_mut();
+            world.record(Kind::Affinity, cpus.len() as u64);
+            let now = world.now();
+            world.restrict(thread.slot, now);
+        }
+        // The caller itself, if it must leave its CPU, is elsewhere when this returns.
+        shared.sync();
+        Ok(())
+    }
+
+    /// Counts for what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.
+    ///
+    /// As on Linux, nodes that do not exist are passed over unless none is left.
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
+        let shared = system_call("Placement::set_memory_policy");
+        let mut world = shared.world.borrow_mut();
+        let policy = world.memory.bytes.resolve(policy, "the thread's memory")?;
+        world.me_mut().placing = Placing { policy, turn: 0 };
+        Ok(())
+    }
+
+    fn memory_policy() -> Result<MemoryPolicy, Refused> {
+        let shared = system_call("Placement::memory_policy");
+        let world = shared.world.borrow();
+        Ok(world.memory.bytes.describe(&world.me().placing.policy))
+    }
+
+    /// Pages that nobody touched through [`Sim::read`] or [`Sim::write`] are absent.
+    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
+        let shared = system_call("Placement::residency");
+        let residency = shared.world.borrow().memory.bytes.residency(range, samples);
+        Ok(residency)
+    }
+}
