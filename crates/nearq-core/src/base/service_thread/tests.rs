@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, Refused, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Refused, ThreadSpec, Threads};
 
 use super::{ServiceThread, Start};
 use crate::item::tests::{model, spawn};
 
-type Word = <Loom as Platform>::AtomicU32;
+type Word = <Loom as LockPlatform>::AtomicU32;
 
-fn refuse() -> Result<<Loom as Platform>::JoinHandle, Refused> {
+fn refuse() -> Result<<Loom as Threads>::JoinHandle, Refused> {
     Err(Refused::new("a thread", 11, "wait"))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use nearq_model::{Loom, bound};
-use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Parker, Platform, Threads};
+use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform, Threads};
 
 use super::Members;
 use crate::base::event::tests::Count;
