@@ -1,4 +1,4 @@
-//! Has bindgen write the names of the policy's header for Rust, and compiles the header for user space, where that is asked for.
+//! Has bindgen write the names of the policy's header for Rust, where that is asked for.
 
 fn main() {
     println!("cargo::rerun-if-changed=policy");
@@ -13,10 +13,10 @@ mod header {
 
     use bindgen::callbacks::{EnumVariantValue, ParseCallbacks};
 
-    /// Writes `policy.rs`: the structures and constants, and with the feature `harness` the functions, which are compiled too.
+    /// Writes `policy.rs`: the structures and constants.
     pub(super) fn write() {
         let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-        let mut header = bindgen::builder()
+        let written = bindgen::builder()
             .header("policy/types.h")
             .header("policy/policy.h")
             .allowlist_item("(nq|NQ)(_.*)?")
@@ -27,22 +27,11 @@ mod header {
             .derive_default(true)
             .derive_eq(true)
             // Those are not zero.
-            .no_default("nq_weights");
-        let functions = out.join("policy.c");
-        header = if cfg!(feature = "harness") {
-            header.wrap_static_fns(true).wrap_static_fns_path(&functions)
-        } else {
-            header.ignore_functions()
-        };
-        let written = header.generate().expect("libclang reads the header");
+            .no_default("nq_weights")
+            .ignore_functions()
+            .generate()
+            .expect("libclang reads the header");
         written.write_to_file(out.join("policy.rs")).expect("cargo's folder can be written");
-        #[cfg(feature = "harness")]
-        cc::Build::new()
-            .file(functions)
-            .include(".")
-            .opt_level(2)
-            .warnings(true)
-            .compile("nearq_policy");
     }
 
     /// Names of variants: `NQ_WHY_TAKEN_BACK` is `TakenBack`.

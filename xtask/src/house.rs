@@ -10,7 +10,7 @@ use crate::{errors, examples, folders};
 type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 22] = [
+const PLAN: [Room; 23] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
@@ -19,7 +19,12 @@ const PLAN: [Room; 22] = [
     ("nearq-model", &["nearq-platform", "nearq-topology"], &[]),
     ("nearq-checks", &[], &[]),
     ("nearq-sim", &["nearq-platform", "nearq-topology"], &["nearq-lock", "nearq-model"]),
-    ("nearq-scx-policy", &["nearq-sim", "nearq-topology"], &["nearq-home", "nearq-platform"]),
+    ("nearq-scx-policy", &["nearq-topology"], &[]),
+    (
+        "nearq-policy-harness",
+        &["nearq-scx-policy", "nearq-sim", "nearq-topology"],
+        &["nearq-home", "nearq-platform"],
+    ),
     ("nearq-lock", &["nearq-platform"], &["nearq-model", "nearq-sim", "nearq-topology"]),
     (
         "nearq-core",
@@ -42,7 +47,7 @@ const PLAN: [Room; 22] = [
             "nearq-platform",
             "nearq-processes",
             "nearq-report",
-            "nearq-scx-policy",
+            "nearq-policy-harness",
             "nearq-sim",
             "nearq-topology",
         ],

@@ -10,8 +10,8 @@
 //! each can be tested by itself. Who measures and who acts is elsewhere.
 //!
 //! A scheduler in the kernel makes some of them too, in C: `policy.h` of `nearq-scx-policy`. It sees each wake-up and each idle CPU, and
-//! what decides here looks once a period, so they differ in part: `tests/policy/agreement.rs` there says in what and why, and checks
-//! that the rest is the same.
+//! what decides here looks once a period, so they differ in part: `tests/policy/agreement.rs` of
+//! `nearq-policy-harness` says in what and why, and checks that the rest is the same.
 //!
 //! | file | decides |
 //! |---|---|

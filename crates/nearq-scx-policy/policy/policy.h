@@ -25,7 +25,7 @@
  *
  * The crate nearq-home decides the same for tasks that a kernel keeps on masks: where a new task is at home, which imbalance is worth the
  * way, how long a stray stays away. It looks once a period, and here each wake-up and each idle CPU is seen, so some of it differs:
- * tests/policy/agreement.rs says what and why, and checks that the rest is the same.
+ * tests/policy/agreement.rs of nearq-policy-harness says what and why, and checks that the rest is the same.
  */
 #ifndef NEARQ_POLICY_H
 #define NEARQ_POLICY_H

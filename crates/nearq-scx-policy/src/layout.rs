@@ -7,7 +7,8 @@
 
 // Written by a tool.
 #[allow(warnings, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
-pub(crate) mod header {
+#[doc(hidden)]
+pub mod header {
     include!(concat!(env!("OUT_DIR"), "/policy.rs"));
 }
 

@@ -73,10 +73,10 @@ impl Scheduler {
 /// The machine with the node affine scheduler, or why that cannot be.
 #[cfg(feature = "home-scheduler")]
 pub(super) fn under_home(machine: &Machine) -> Result<Machine, String> {
-    nearq_scx_policy::Home::new(machine.topology()).map_err(|error| error.to_string())?;
+    nearq_policy_harness::Home::new(machine.topology()).map_err(|error| error.to_string())?;
     Ok(machine.clone().setting_up(|simulation| {
         simulation.scheduler(|machine| {
-            nearq_scx_policy::Home::new(machine).expect("the machine was tried")
+            nearq_policy_harness::Home::new(machine).expect("the machine was tried")
         })
     }))
 }

@@ -4,9 +4,17 @@
 //! are structures' sizes. So they are safe to call with any number, and what is wrong then is the answer alone. In the kernel all
 //! CPUs call at once; here `&mut self` says that one does.
 
-use crate::layout::{self, HomeReason, NONE, Nq, Process, TakeWhich, Task, Weights, header as c};
-use crate::machine::{TooLarge, describe};
+use nearq_scx_policy::layout::{
+    self, HomeReason, NONE, Nq, Process, TakeWhich, Task, Weights, header,
+};
+use nearq_scx_policy::{TooLarge, describe};
 use nearq_topology::{CpuSet, Topology};
+
+// Written by a tool.
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::undocumented_unsafe_blocks)]
+mod c {
+    include!(concat!(env!("OUT_DIR"), "/functions.rs"));
+}
 
 /// An index of [`layout::EVENTS`], or [`layout::CROSSED`].
 pub type Event = usize;
@@ -34,7 +42,7 @@ pub struct Tick {
 /// The policy of one machine, with all that it has counted.
 ///
 /// ```
-/// use nearq_scx_policy::Policy;
+/// use nearq_policy_harness::Policy;
 /// use nearq_scx_policy::layout::{HomeReason, Task};
 /// use nearq_topology::Topology;
 ///
@@ -339,7 +347,7 @@ impl Policy {
     /// A tick says how far the first task of a queue is, if any waits there: its virtual time.
     pub fn advance(&mut self, llc: usize, first: Option<u64>, now: u64) {
         // Bindgen takes the macro, 64 ones, for -1.
-        let first = first.unwrap_or(c::NQ_NOBODY as u64);
+        let first = first.unwrap_or(header::NQ_NOBODY as u64);
         // SAFETY: as in `idle`.
         unsafe { c::nq_advance(&raw mut *self.nq, llc as u32, first, now) }
     }

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use nearq_sim::{Kernel, Reason, Scheduler, Thread};
 use nearq_topology::Topology;
 
-use crate::layout::{HomeReason, PREEMPTED, Process, TakeWhich, Task, UNIT, WAITED};
-use crate::machine::TooLarge;
 use crate::policy::{Policy, Take};
+use nearq_scx_policy::TooLarge;
+use nearq_scx_policy::layout::{HomeReason, PREEMPTED, Process, TakeWhich, Task, UNIT, WAITED};
 
 /// The weight of nice 0 here and for the policy.
 const NICE_0: [u64; 2] = [UNIT as u64, 100];
@@ -25,7 +25,7 @@ const LOOKED_AT: usize = 32;
 ///
 /// ```
 /// use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
-/// use nearq_scx_policy::Home;
+/// use nearq_policy_harness::Home;
 /// use nearq_sim::{Sim, Simulation};
 /// use nearq_topology::Topology;
 /// use std::time::Duration;
@@ -97,7 +97,7 @@ impl Home {
     }
 
     /// The weights that can be set.
-    pub fn weights_mut(&mut self) -> &mut crate::layout::Weights {
+    pub fn weights_mut(&mut self) -> &mut nearq_scx_policy::layout::Weights {
         self.policy.weights_mut()
     }
 

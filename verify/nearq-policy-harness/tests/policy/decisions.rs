@@ -1,8 +1,8 @@
 //! One decision after the other: homes, wake-ups, what a CPU takes and in which order, who goes home and when.
 
 use crate::common::{MS, Model, STEP, State, TICK, task};
+use nearq_policy_harness::{Policy, Take};
 use nearq_scx_policy::layout::{EVENTS, HomeReason, Process, TakeWhich, Task, WAITED};
-use nearq_scx_policy::{Policy, Take};
 use nearq_topology::{CpuSet, Topology};
 
 fn cpus(list: &str) -> CpuSet {

@@ -7,7 +7,7 @@ use nearq_platform::{
     Atomic as _, AtomicInt as _, LockPlatform as _, Ordering, Placement as _, ThreadSpec,
     Threads as _,
 };
-use nearq_scx_policy::Home;
+use nearq_policy_harness::Home;
 use nearq_sim::{AtomicU32, AtomicU64, JoinHandle, Sim, Simulation};
 use nearq_topology::Topology;
 

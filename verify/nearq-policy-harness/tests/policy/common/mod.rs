@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use nearq_scx_policy::Policy;
+use nearq_policy_harness::Policy;
 use nearq_scx_policy::layout::{HomeReason, NONE, TakeWhich, Task, WAITED};
 use nearq_topology::{CpuSet, Topology};
 

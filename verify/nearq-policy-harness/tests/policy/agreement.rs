@@ -26,7 +26,7 @@
 use std::time::Duration;
 
 use nearq_home::{Action, Keeper, NodeLoad, Nodes, Seen, least_loaded};
-use nearq_scx_policy::Policy;
+use nearq_policy_harness::Policy;
 use nearq_topology::{CpuSet, Topology};
 use proptest::prelude::*;
 

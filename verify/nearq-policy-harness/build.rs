@@ -1,0 +1,40 @@
+//! Compiles the policy's header for user space, and has bindgen declare its functions, where that is asked for.
+
+fn main() {
+    println!("cargo::rerun-if-changed=../../crates/nearq-scx-policy/policy");
+    #[cfg(feature = "policy")]
+    functions::write();
+}
+
+#[cfg(feature = "policy")]
+mod functions {
+    use std::env;
+    use std::path::PathBuf;
+
+    const HEADERS: &str = "../../crates/nearq-scx-policy/policy";
+
+    /// Writes `functions.rs`. The structures are those of nearq-scx-policy.
+    pub(super) fn write() {
+        let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+        let wrappers = out.join("policy.c");
+        let written = bindgen::builder()
+            .header(format!("{HEADERS}/types.h"))
+            .header(format!("{HEADERS}/policy.h"))
+            .allowlist_function("nq_.*")
+            .allowlist_recursively(false)
+            .rustified_enum("nq_(why|take)")
+            .raw_line("use nearq_scx_policy::layout::header::*;")
+            .generate_comments(false)
+            .wrap_static_fns(true)
+            .wrap_static_fns_path(&wrappers)
+            .generate()
+            .expect("libclang reads the header");
+        written.write_to_file(out.join("functions.rs")).expect("cargo's folder can be written");
+        cc::Build::new()
+            .file(wrappers)
+            .include(".")
+            .opt_level(2)
+            .warnings(true)
+            .compile("nearq_policy");
+    }
+}
