@@ -2,6 +2,8 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
 mod common;
+#[path = "../../../nearq-platform/tests/filter/mod.rs"]
+mod filter;
 #[path = "../../../nearq-command/tests/guest/mod.rs"]
 mod guest;
 mod invented;

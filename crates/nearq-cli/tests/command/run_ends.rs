@@ -1,6 +1,7 @@
 //! How `nearq run` ends: by signals, by limits of the system, by a reader who goes away; and that nothing of it lives on.
 
 use crate::common::{Folder, errors, nearq, output_with_few_processes, skipped};
+use crate::filter;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -196,17 +197,40 @@ fn jobs_may_end_in_order_and_those_that_do_not_are_killed() {
     assert!(!all.iter().any(|pid| lives(pid)));
 }
 
-#[test]
-fn a_kill_leaves_nothing_behind() {
-    let folder = Folder::new("run-kill");
-    let pids = folder.path("pids");
-    let mut child = two_trees(&pids);
-    let all = words(&pids, 6);
+/// Kills a run, which has written the numbers of its processes there.
+fn kill(mut child: Child, pids: &str) {
+    let all = words(pids, 6);
     send("KILL", &child);
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     for pid in all {
         wait_for("the processes end", || (!lives(&pid)).then_some(()));
     }
+}
+
+#[test]
+fn a_kill_leaves_nothing_behind() {
+    let folder = Folder::new("run-kill");
+    let pids = folder.path("pids");
+    kill(two_trees(&pids), &pids);
+}
+
+#[test]
+fn a_kill_leaves_nothing_behind_where_there_is_no_close_range() {
+    let folder = Folder::new("run-kill-without-close-range");
+    let pids = folder.path("pids");
+    // The filter is that of the thread, and of what it starts.
+    let refused = std::thread::scope(|scope| {
+        let start = || filter::refuse(&[libc::SYS_close_range]).then(|| two_trees(&pids));
+        scope.spawn(start).join().unwrap()
+    });
+    let Some(child) = refused else {
+        return skipped(
+            "a kernel without close_range",
+            "filters of system calls are refused",
+            "a kernel with CONFIG_SECCOMP_FILTER",
+        );
+    };
+    kill(child, &pids);
 }
 
 #[test]

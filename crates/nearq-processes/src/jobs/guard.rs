@@ -101,13 +101,14 @@ fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, PLACE + 1, u32::MAX, 0) };
     if closed != 0 {
-        // A kernel before 5.9.
-        for entry in fs::read_dir("/proc/self/fd")?.flatten() {
-            let number = entry.file_name().to_str().and_then(|name| name.parse::<c_int>().ok());
-            if let Some(number) = number.filter(|&number| number != PLACE) {
-                // SAFETY: as above; the folder's own descriptor is closed twice, which is an error and nothing more.
-                unsafe { libc::close(number) };
-            }
+        // A kernel before 5.9, or a filter of system calls. All numbers are read first: the library panics where the folder that it
+        // reads is closed meanwhile.
+        let numbers = fs::read_dir("/proc/self/fd")?.flatten().map(|entry| entry.file_name());
+        let numbers: Vec<_> = numbers.filter_map(|name| name.to_str()?.parse().ok()).collect();
+        for number in numbers.into_iter().filter(|&number| number != PLACE) {
+            // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one. That of the folder
+            // is closed already, which is an error and nothing more.
+            unsafe { libc::close(number) };
         }
     }
     // SAFETY: open, and nobody else's.
