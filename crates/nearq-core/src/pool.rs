@@ -155,9 +155,10 @@ struct Called<P: Platform> {
     hands: P::AtomicU32,
 }
 
-// SAFETY: the raw pointers lead to the runtime, which owns the pool, and to what the runtime keeps as long as itself.
+// SAFETY: several threads may follow the pointers at once: they lead to the runtime, which owns the pool, and to what that shares by
+// design.
 unsafe impl<P: Platform> Sync for Pool<P> {}
-// SAFETY: as above.
+// SAFETY: the runtime, which owns the pool, keeps what the pointers lead to for as long as itself, whichever thread has the pool.
 unsafe impl<P: Platform> Send for Pool<P> {}
 
 impl<P: Platform> Pool<P> {

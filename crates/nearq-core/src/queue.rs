@@ -133,7 +133,7 @@ pub(crate) struct Queue<P: Platform> {
 
 // SAFETY: the raw pointers of the tables lead to links that the same queue owns.
 unsafe impl<P: Platform> Send for Queue<P> {}
-// SAFETY: as above; everything else is `Sync` by itself.
+// SAFETY: several threads may follow the tables at once: links are shared by design; all else is `Sync` by itself.
 unsafe impl<P: Platform> Sync for Queue<P> {}
 
 impl<P: Platform> Queue<P> {
@@ -445,7 +445,7 @@ impl<P: Platform> Queue<P> {
 
     /// The newest link: as long as it is the same, there are no others.
     pub(crate) fn newest_link(&self) -> *const Link<P> {
-        // Acquire: as in `links`. It is never older than what `links` has found before.
+        // Acquire: pairs with the release in `add_link`. It is never older than what `links` has found before.
         self.first_link.load(Ordering::Acquire)
     }
 

@@ -131,7 +131,7 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
 
 // SAFETY: the raw pointers in `siblings` lead to pools that `pools` keeps.
 unsafe impl<P: Platform, Q: KnownQueue> Send for Core<P, Q> {}
-// SAFETY: as above; everything else is `Sync` by itself.
+// SAFETY: several threads may read the lists of `siblings` at once: pools are `Sync`, and so is everything else here.
 unsafe impl<P: Platform, Q: KnownQueue> Sync for Core<P, Q> {}
 
 /// Runtimes that the process has had.

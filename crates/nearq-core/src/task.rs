@@ -162,7 +162,7 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             let result = result.map_err(|payload| JoinError::Panicked(Panic::new(payload)));
             *stage = Stage::Result(result);
         });
-        // SAFETY: RUNNING is ours; see `complete`.
+        // SAFETY: RUNNING is ours, and header and owner are those of this very task.
         if unsafe { this.head.complete(item, &this.owner) } {
             // SAFETY: nobody else has it any more.
             unsafe { Self::free(item) };

@@ -95,7 +95,8 @@ pub(crate) struct Notification<P: Platform> {
 
 // SAFETY: a registration's cell is touched by who changes its state only, and wakers may be sent.
 unsafe impl<P: Platform> Send for Registration<P> {}
-// SAFETY: as above.
+// SAFETY: the cell belongs to the one thread that takes `state` away from `ARMED`, and `next` to the one that pushes or takes the
+// stack.
 unsafe impl<P: Platform> Sync for Registration<P> {}
 
 impl<P: Platform> Event<P> {

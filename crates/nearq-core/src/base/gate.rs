@@ -130,7 +130,7 @@ impl<P: Platform> Gate<P> {
     /// Waits until nobody is in the middle of it. By the thread that has closed it, or it may take for ever.
     pub(crate) fn wait_until_quiet(&self) {
         loop {
-            // Acquire: as above.
+            // Acquire: pairs with LEAVE.
             let word = self.word.load(Ordering::Acquire);
             if word & COUNT == 0 {
                 return;

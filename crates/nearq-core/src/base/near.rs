@@ -18,7 +18,7 @@ pub(crate) struct Near<T> {
 
 // SAFETY: it owns its values, and hands out shared references only.
 unsafe impl<T: Send> Send for Near<T> {}
-// SAFETY: as above.
+// SAFETY: a shared `Near` gives out `&T` alone, and nobody writes its own fields.
 unsafe impl<T: Sync> Sync for Near<T> {}
 
 impl<T> Near<T> {

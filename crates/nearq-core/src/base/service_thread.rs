@@ -226,7 +226,8 @@ impl<P: Platform> ServiceThread<P> {
         forked::set(&self.refused, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks.
         unsafe { self.handle.renew(None) };
-        // SAFETY: the same holds for the other lock.
+        // SAFETY: no other thread is in the child, and this one has no guard of `thread`: no user's code, which could fork, runs under
+        // that lock.
         unsafe { self.thread.renew(None) };
         stopped
     }

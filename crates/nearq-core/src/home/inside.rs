@@ -127,7 +127,8 @@ impl<P: Platform> Inside<P> {
 
     /// Whether anybody has a handle.
     pub(crate) fn is_held(&self) -> bool {
-        // Relaxed: see `hold`. To a thread that does not hold the lock, the answer may be outdated.
+        // Relaxed: a holder of the lock sees the handles of all that held it before (`hold`). To other threads the answer may be
+        // outdated.
         self.handles.load(Ordering::Relaxed) != 0
     }
 
@@ -145,7 +146,8 @@ impl<P: Platform> Inside<P> {
 
     /// One handle less.
     pub(super) fn let_go(&self) {
-        // Relaxed: as in `hold`. No memory is freed on the strength of this count.
+        // Relaxed: the lock orders its holders, and the thread that drops the last handle takes it and counts again. No memory is freed
+        // on the strength of this count.
         if self.handles.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.count(&mut self.change.lock());
         }
@@ -190,7 +192,7 @@ impl<P: Platform> Inside<P> {
             unsafe { self.change.renew(Change { counted: self.known_node(), why, mover: None }) };
         }
         if self.ranges.is_locked() {
-            // SAFETY: as above.
+            // SAFETY: this is the only thread, and has no guard of `ranges`: no user's code, which could fork, runs under that lock.
             unsafe { self.ranges.renew(Ranges::default()) };
         }
     }

@@ -281,16 +281,14 @@ impl<P: Platform> Homes<P> {
     /// # Safety
     /// After `hold_for_fork`, once.
     pub(crate) unsafe fn release_after_fork(&self) {
-        // SAFETY: here and below: as the caller promises.
-        unsafe { forked::give_back(&self.entered) };
-        // SAFETY: as above.
-        unsafe { forked::give_back(&self.own) };
-        // SAFETY: as above.
-        unsafe { forked::give_back(&self.list) };
-        // SAFETY: as above.
-        unsafe { forked::give_back(&self.weights) };
-        // SAFETY: as above.
-        unsafe { forked::give_back(&self.nodes) };
+        // SAFETY: `hold_for_fork` has taken all of them, as the caller promises, and each is given back this once.
+        unsafe {
+            forked::give_back(&self.entered);
+            forked::give_back(&self.own);
+            forked::give_back(&self.list);
+            forked::give_back(&self.weights);
+            forked::give_back(&self.nodes);
+        }
     }
 
     /// In the child of a fork, after the locks are free: what another thread was changing of a home is forgotten.

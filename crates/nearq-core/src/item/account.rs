@@ -56,7 +56,7 @@ impl<P: Platform> Deref for AccountRef<'_, P> {
 
     #[inline(always)]
     fn deref(&self) -> &Account<P> {
-        // SAFETY: alive, as `new` was told.
+        // SAFETY: the caller of `new` keeps the owner, and so the account, for as long as this borrow is used; shared references only.
         unsafe { self.0.as_ref() }
     }
 }
@@ -200,7 +200,7 @@ impl<P: Platform> Later<P> {
     /// See [`LaterTable::take_over`]. Under the lock of an item that is on a timer.
     pub(crate) fn take_over(held: &Held<'_, P>) -> Option<Launch<P>> {
         let this = held.later();
-        // SAFETY: as in `cancel`.
+        // SAFETY: an item that is on a timer has a record, which is replaced and freed under the item's lock only: `held` is that.
         unsafe { ((*this).table.take_over)(this, held) }
     }
 

@@ -133,7 +133,7 @@ impl<P: Platform> Batch<P> {
         }
         for item in &items[..count as usize] {
             let item = NonNull::new(*item).expect("a slot below the tail is filled");
-            // SAFETY: as in `pop`.
+            // SAFETY: `fill` has put it there, and the step above has taken it out of the batch: no other thread gets it.
             into.push_back(unsafe { Pending::from_raw(item) });
         }
         count as usize

@@ -84,7 +84,8 @@ impl<P: Platform> Item<P> {
             } else if word & DEFERRED != 0 {
                 return Finished::Deferred;
             } else if self.is_to_be_emptied(word & !RUNNING) {
-                self.empty_contained();
+                // SAFETY: no handle is left, and RUNNING, the last of what could have it executed, is ours; EMPTY is not set.
+                unsafe { self.empty_contained() };
             } else if self.change(word, word & !RUNNING) {
                 let free = is_abandoned(word & !RUNNING);
                 return if free { Finished::Free } else { Finished::Done };

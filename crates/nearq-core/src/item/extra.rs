@@ -101,7 +101,7 @@ impl<P: Platform> Attachment<P> {
     pub(crate) fn stamp(&self) -> Stamp {
         let word = self.0.load(Ordering::Acquire);
         match Self::pointer_in(word) {
-            // SAFETY: as in `extra`.
+            // SAFETY: made by `extra_or_new`, and freed with the word, which is borrowed.
             Some(extra) => Stamp(unsafe { extra.as_ref() }.stamp.load(Ordering::Relaxed)),
             None => Self::stamp_in(word),
         }
@@ -161,7 +161,7 @@ impl<P: Platform> Attachment<P> {
         self.with_home(|home| {
             // SAFETY: the pointer of an `Arc`, which the item's handle keeps; this adds the reference that is taken.
             unsafe { Arc::increment_strong_count(home) };
-            // SAFETY: as above.
+            // SAFETY: the pointer of an `Arc`, of which this takes over the reference that was added just now.
             Home::of(unsafe { Arc::from_raw(home) })
         })
     }

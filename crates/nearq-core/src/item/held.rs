@@ -433,7 +433,7 @@ impl<P: Platform> Held<'_, P> {
     fn bring_on(&self, word: u64) -> Left<P> {
         if word & INACTIVE != 0 {
             // Held back, so accounted; cancelling, which gives that back, needs the lock.
-            // SAFETY: so it is not null; and see `Left::new`.
+            // SAFETY: so it is not null; and what is accounted cannot be given back without our lock, so the queue is there.
             Left::new(unsafe { AccountRef::new(self.item.account()) }.expect("accounted"), None)
         } else {
             self.node_left(word)
@@ -447,7 +447,7 @@ impl<P: Platform> Held<'_, P> {
             // SAFETY: we have the lock.
             _ => unsafe { crate::item::stand_in::of(self.item.known_extra()) },
         };
-        // SAFETY: the queueing is accounted; and see `Left::new`.
+        // SAFETY: what is accounted, as this queueing is, cannot be given back without our lock, so the queue is there.
         let account = unsafe { AccountRef::new(node.account()) }.expect("accounted");
         // SAFETY: the node is on no list: it was left to us with its queueing.
         Left::new(account, Some(unsafe { Pending::from_raw(node.as_raw()) }))

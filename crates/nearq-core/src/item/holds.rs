@@ -40,7 +40,7 @@ struct GiveBack<P: Platform>(NonNull<Item<P>>, unsafe fn(NonNull<Item<P>>));
 
 impl<P: Platform> Drop for GiveBack<P> {
     fn drop(&mut self) {
-        // SAFETY: as said where this is made.
+        // SAFETY: the one that makes this has the handle or the hold that the function gives back, which nothing but this drop does.
         unsafe { (self.1)(self.0) };
     }
 }
@@ -71,7 +71,9 @@ impl<P: Platform> Item<P> {
                 };
                 // The destructor may panic.
                 let _handle = GiveBack(item, give_back);
-                this.empty();
+                // SAFETY: ours is the only handle, and the item is neither pending nor running: nothing else can have it executed. EMPTY
+                // is not set.
+                unsafe { this.empty() };
                 return;
             }
             // Release: what was done through this handle comes before the free.
@@ -126,20 +128,27 @@ impl<P: Platform> Item<P> {
             && self.table().parts.is_some()
     }
 
-    /// Drops the value, whose destructor may panic. The caller has the last of what could have the item executed.
-    pub(crate) fn empty(&self) {
+    /// Drops the value, whose destructor may panic.
+    ///
+    /// # Safety
+    /// The caller has the last of what could have the item executed, and the value is still there.
+    pub(crate) unsafe fn empty(&self) {
         let parts = self.table().parts.as_ref().expect("the caller has asked for it");
         // Release: the thread that frees the item must see that the value is gone.
         let before = self.state.fetch_or(EMPTY, Ordering::AcqRel);
         debug_assert_eq!(before & EMPTY, 0);
-        // SAFETY: as the caller says; and nobody else has set EMPTY.
+        // SAFETY: nothing else uses the value, as the caller says; EMPTY is set once, so it is dropped once.
         unsafe { (parts.empty)(self.whole().as_raw()) };
     }
 
     /// As [`empty`](Self::empty), for a worker.
+    ///
+    /// # Safety
+    /// As for [`empty`](Self::empty).
     #[cold]
-    pub(crate) fn empty_contained(&self) {
-        outside_item::<P>(|| self.empty());
+    pub(crate) unsafe fn empty_contained(&self) {
+        // SAFETY: what the caller says of this is what `empty` asks for.
+        outside_item::<P>(|| unsafe { self.empty() });
     }
 
     /// Ends an item: the function of its table by which it is freed.
@@ -161,7 +170,7 @@ impl<P: Platform> Item<P> {
 
     /// Takes a hold of the memory. The caller keeps the item from being abandoned.
     pub(crate) fn hold(&self) {
-        // Relaxed: as in `Arc`, the thread that takes a hold already keeps the memory.
+        // Relaxed: the thread that takes a hold already keeps the memory.
         let before = self.extra().holds.fetch_add(1, Ordering::Relaxed);
         if before > TOO_MANY {
             std::process::abort();

@@ -73,7 +73,7 @@ impl<P: Platform> Inbox<P> {
         while let Some(item) = crate::base::shared::taken(newest) {
             // SAFETY: the swap gave us the whole list, and with it each item's PENDING.
             newest = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
-            // SAFETY: as above.
+            // SAFETY: the swap gave us the item's PENDING, of which nobody else makes a `Pending`.
             list.push_front(unsafe { Pending::from_raw(item) });
         }
         list

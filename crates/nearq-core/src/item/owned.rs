@@ -46,7 +46,7 @@ impl<P: Platform> Deref for ItemRef<'_, P> {
 
     #[inline(always)]
     fn deref(&self) -> &Item<P> {
-        // SAFETY: alive, as `new` was told.
+        // SAFETY: the caller of `new` keeps the item alive for as long as this borrow is used; shared references only.
         unsafe { self.0.as_ref() }
     }
 }
@@ -108,7 +108,7 @@ impl<P: Platform> Abandoned<P> {
     /// Frees it. What its function captured may panic when it is dropped; that goes no further.
     #[cold]
     pub(crate) fn free(self) {
-        // SAFETY: as `new` was told.
+        // SAFETY: nothing else has the item or frees it, which the caller of `new` has promised; this is used up.
         unsafe { Item::free(self.0) };
     }
 }

@@ -50,7 +50,7 @@ impl<P: Platform> StandIn<P> {
     }
 
     unsafe fn free(node: NonNull<Item<P>>) {
-        // SAFETY: as the caller of a table's `free` says.
+        // SAFETY: only `make` uses this table, so the node is one of its; a table's `free` is called when nobody has the item any more.
         unsafe { release(node) };
     }
 }
@@ -66,7 +66,7 @@ pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemTable
     }
     // An item of which a stand-in is under way is not on a list itself, or its own node is stale there.
     let stand_in = node.whole().as_raw().cast::<StandIn<P>>();
-    // SAFETY: as said, it is a stand-in; it keeps its target alive.
+    // SAFETY: an item on a list with PENDING and AWAY, and not STALE, is a stand-in, which the list keeps; it has a hold of its target.
     unsafe { stand_in.as_ref().target.as_ref().table() }
 }
 
@@ -84,7 +84,7 @@ pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> ItemRef<'_, P> {
 /// # Safety
 /// The node was made by [`claim`], and nobody has it any more.
 unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
-    // SAFETY: allocated as a box of this type; as the caller says.
+    // SAFETY: `make` allocated it as a box of this type, and nobody has it any more, as the caller says.
     let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
     // SAFETY: the node had a hold.
     unsafe { Item::release(target) };

@@ -261,7 +261,7 @@ fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees
     struct Shared(<Loom as Threads>::Cell<u32>);
     // SAFETY: the item's protocol orders the accesses; the model reports it if that is not so.
     unsafe impl Sync for Shared {}
-    // SAFETY: as above.
+    // SAFETY: the number belongs to no thread, and the protocol orders its drop after all accesses; the model reports it if not.
     unsafe impl Send for Shared {}
 
     model(3, || {

@@ -74,7 +74,8 @@ impl<P: Platform> Favoured<P> {
     /// All of it in one number: another one whenever `add` has made a difference.
     #[inline]
     pub(crate) fn word(&self) -> u64 {
-        // Relaxed: see `add`.
+        // Relaxed: the value is all there is. The lock of the monitor's handle, or the permit of the timer's parker, orders it after
+        // `add`.
         self.0.load(Ordering::Relaxed)
     }
 

@@ -162,7 +162,7 @@ pub(crate) struct Admission<P: Platform> {
 
 // SAFETY: the raw pointers lead to links and domains of the same queue, which live as long as this.
 unsafe impl<P: Platform> Send for Admission<P> {}
-// SAFETY: as above; everything else is `Sync` by itself.
+// SAFETY: several threads may follow the pointers at once: links and domains are shared by design; all else is `Sync` by itself.
 unsafe impl<P: Platform> Sync for Admission<P> {}
 
 impl<P: Platform> Admission<P> {
@@ -210,10 +210,10 @@ impl<P: Platform> Admission<P> {
             return;
         }
         let turn = self.turn.lock();
-        // SAFETY: here and below: the lists keep their items alive; whoever takes some has `turn`, which is ours.
+        // SAFETY: the list keeps its items alive; a thread that takes some off has `turn`, which is ours.
         unsafe { sight.note(turn.nodes()) };
         for link in self.links().chain(self.line().filter(|line| line.is_gone())) {
-            // SAFETY: as above.
+            // SAFETY: the link's inbox keeps its items alive; a thread that takes some off has `turn`, which is ours.
             unsafe { sight.note(link.inactive.nodes()) };
         }
     }
@@ -551,7 +551,7 @@ impl<P: Platform> Admission<P> {
     /// Says what the limit is while the queue is not frozen; before [`set_limit`](Self::set_limit). By the thread that has the queue's
     /// configuration.
     pub(crate) fn set_thawed_limit(&self, limit: usize) {
-        // Relaxed: see `begin_waiting`.
+        // Relaxed: a thread in `begin_waiting` may go by the limit before, as far as it has not seen this one.
         self.thawed.store(limit as u64, Ordering::Relaxed);
     }
 

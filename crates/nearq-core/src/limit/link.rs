@@ -109,7 +109,8 @@ pub(crate) struct Link<P: Platform> {
 // SAFETY: `account` points to the queue that owns the link and outlives it, `admission` to a part of that queue; the rest is
 // `Sync` by itself.
 unsafe impl<P: Platform> Sync for Link<P> {}
-// SAFETY: as above.
+// SAFETY: `account` and `admission` lead to the queue that owns the link, whichever thread uses or frees it; all else is `Send` by
+// itself.
 unsafe impl<P: Platform> Send for Link<P> {}
 
 impl<P: Platform> Link<P> {
@@ -191,7 +192,7 @@ impl<P: Platform> Link<P> {
     /// The domain in which its items are counted.
     #[inline]
     pub(crate) fn admission(&self) -> &Admission<P> {
-        // SAFETY: domains live as long as their queue; as in `Account::owner`.
+        // SAFETY: a part of the queue that owns the link; a thread that has the link keeps that queue from being freed.
         unsafe { &*self.admission }
     }
 
@@ -259,7 +260,7 @@ impl<P: Platform> Link<P> {
 
     /// Counts one item that was let in and cancelled.
     pub(crate) fn count_cancelled(&self) {
-        // SeqCst: as in `count_completed`.
+        // SeqCst: Dekker's pattern with `Admission::close`. Release: a thread that reads the sum sees what was done before.
         self.cancelled.fetch_add(1, Ordering::SeqCst);
     }
 

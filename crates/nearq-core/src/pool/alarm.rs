@@ -49,7 +49,7 @@ pub(crate) struct Alarm<P: Platform> {
 
 // SAFETY: `host` leads to the runtime, of which this is a part; all else is `Send` by itself.
 unsafe impl<P: Platform> Send for Alarm<P> {}
-// SAFETY: as above; `Host` is `Sync`, and all else is so by itself.
+// SAFETY: a shared alarm gives `&dyn Host`, and a `Host` is `Sync`; all else is so by itself.
 unsafe impl<P: Platform> Sync for Alarm<P> {}
 
 impl<P: Platform> Alarm<P> {

@@ -231,7 +231,7 @@ pub(crate) fn home_of_caller<P: Platform>(services: *const Services<P>) -> Optio
         }
         // SAFETY: the pointer of an `Arc`, which the worker keeps until the item has returned; this adds the reference that is taken.
         unsafe { Arc::increment_strong_count(home) };
-        // SAFETY: as above.
+        // SAFETY: the pointer of an `Arc`, of which this takes over the reference that was added just now.
         Some(Home::of(unsafe { Arc::from_raw(home) }))
     })
     .flatten()

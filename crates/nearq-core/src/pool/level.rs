@@ -207,7 +207,8 @@ impl<P: Platform> Level<P> {
     }
 }
 
-/// Takes one off a count, if it is more than `may` allows. SeqCst: as where the counts are taken off otherwise.
+/// Takes one off a count, if it is more than `may` allows. SeqCst: Dekker's pattern with a thread that
+/// says what waits, then looks at this count.
 pub(crate) fn leave<P: Platform>(count: &P::AtomicU32, may: impl Fn() -> u32) -> bool {
     let mut seen = count.load(Ordering::Relaxed);
     while seen > may() {

@@ -32,7 +32,7 @@ pub(crate) struct Services<P: Platform> {
 
 // SAFETY: `host` leads to the runtime, of which this is a part; all else is `Send` by itself.
 unsafe impl<P: Platform> Send for Services<P> {}
-// SAFETY: as above; `Host` is `Sync`, and all else is so by itself.
+// SAFETY: a shared reference gives `&dyn Host`, and a `Host` is `Sync`; all else is so by itself.
 unsafe impl<P: Platform> Sync for Services<P> {}
 
 /// A runtime, as its pools know it.

@@ -12,7 +12,7 @@ impl<P: Platform> Pool<P> {
         let list = self.siblings.load(Ordering::Acquire);
         // SAFETY: null, or a list that the runtime keeps as long as itself, of pools that it keeps as well.
         let list = unsafe { list.as_ref() };
-        // SAFETY: as above.
+        // SAFETY: each pointer of the list is that of a pool, and the runtime keeps its pools as long as itself.
         list.into_iter().flatten().map(|pool| unsafe { &**pool })
     }
 

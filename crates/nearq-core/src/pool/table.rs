@@ -100,7 +100,8 @@ impl<P: Platform> Drop for Table<P> {
             for worker in chunk.iter() {
                 let worker = worker.load(Ordering::Acquire);
                 if !worker.is_null() {
-                    // SAFETY: as above.
+                    // SAFETY: each worker was made as a box and is in one place of one chunk; nobody else has the table, so nobody
+                    // borrows the worker.
                     drop(unsafe { Box::from_raw(worker) });
                 }
             }

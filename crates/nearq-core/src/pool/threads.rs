@@ -42,7 +42,7 @@ impl<P: Platform> Pool<P> {
     /// One more queue uses the pool, or uses it no more.
     pub(crate) fn change_users(&self, more: bool) {
         if more {
-            // SeqCst: see `service`.
+            // SeqCst: Dekker's pattern with `leave_service`; see `service`.
             self.users.fetch_add(1, Ordering::SeqCst);
             self.serve();
         // DROP. Relaxed: the permit publishes it.
@@ -57,7 +57,7 @@ impl<P: Platform> Pool<P> {
 
     /// Whether a queue uses the pool.
     pub(crate) fn is_used(&self) -> bool {
-        // LOOK. SeqCst: see `service`.
+        // LOOK. SeqCst: Dekker's pattern with `change_users`; see `service`.
         self.users.load(Ordering::SeqCst) != 0
     }
 
@@ -163,7 +163,7 @@ impl<P: Platform> Pool<P> {
 
     /// A thread belongs to the pool.
     pub(crate) fn count_worker(&self) {
-        // Relaxed: as in `start_worker`.
+        // Relaxed: only a bound (`wants_workers`), as the count in `start_worker`.
         self.workers.fetch_add(1, Ordering::Relaxed);
     }
 

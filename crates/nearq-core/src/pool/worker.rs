@@ -249,14 +249,13 @@ impl<P: Platform> Worker<P> {
         forked::set(&self.home, 0);
         forked::set(&self.hooked, 0);
         self.batch.after_fork_in_child();
-        // SAFETY: here and below: this is the only thread, and no user's code runs while it holds one of these locks.
-        unsafe { self.thread.renew(None) };
-        // SAFETY: as above.
-        unsafe { self.handle.renew(None) };
-        // SAFETY: as above.
-        unsafe { self.description.renew(String::new()) };
-        // SAFETY: as above.
-        unsafe { self.title.renew(String::new()) };
+        // SAFETY: this is the only thread, and has no guard of any of them: no user's code, which could fork, runs under these locks.
+        unsafe {
+            self.thread.renew(None);
+            self.handle.renew(None);
+            self.description.renew(String::new());
+            self.title.renew(String::new());
+        }
     }
 
     /// Whether a thread belongs to the entry.
@@ -307,7 +306,8 @@ impl<P: Platform> Worker<P> {
 
     /// The account whose items it serves now; null between batches.
     pub(crate) fn account(&self) -> *const Account<P> {
-        // Acquire: pairs with `set_account`; null means that the worker is done with the one that it served. SeqCst: as there.
+        // Acquire: pairs with `set_account`; null means that the worker is done with the one that it served. SeqCst: Dekker's pattern
+        // of a thread that waits for the departure (`Services::departures`).
         self.account.load(Ordering::SeqCst)
     }
 

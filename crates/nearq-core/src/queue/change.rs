@@ -335,7 +335,7 @@ impl<P: Platform> Queue<P> {
         admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
         let admission = config.domains.add::<P>(admission);
         config.known.domains.insert(domain, admission);
-        // SAFETY: as above.
+        // SAFETY: added to the queue's domains just now, which live as long as the queue; shared references only.
         let made = unsafe { &*admission };
         made.kicker.set_admission(admission);
         (0..config.sets.drainers()).for_each(|_| made.begin_drain());

@@ -121,9 +121,9 @@ impl<P: Platform> Delay<P> {
         node: NonNull<TimerNode<P>>,
         disarm: &mut dyn FnMut(),
     ) -> Option<Foreign> {
-        // SAFETY: as in `expire`.
+        // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer holds this one.
         let delay = unsafe { node.cast::<Self>().as_ref() };
-        // SAFETY: as in `expire`.
+        // SAFETY: the timer's hold is also one of the item's memory.
         let held = unsafe { delay.item.as_ref() }.lock_unless_abandoned()?;
         if held.word() & TIMED != 0 && core::ptr::eq(current(&held), delay) {
             let queue = delay.queue();
@@ -162,7 +162,8 @@ impl<P: Platform> Delay<P> {
     }
 
     unsafe fn release(node: NonNull<TimerNode<P>>, dropped: bool) {
-        // SAFETY: as in `expire`. The hold is a reference of the delay, taken back here.
+        // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer's hold is a reference of its `Arc`, taken
+        // back here.
         let delay = unsafe { Arc::from_raw(node.cast::<Self>().as_ptr().cast_const()) };
         // SAFETY: the hold keeps the item's memory too; it is given back below.
         let header = unsafe { delay.item.as_ref() };
@@ -271,7 +272,7 @@ fn tell<P: Platform>(
     // SAFETY: alive by the references; armed and disarmed under the item's lock, and on the timer of its own runtime only.
     let hold = unsafe { timer.arm(node, deadline) }.hold;
     if hold != Hold::Taken {
-        // SAFETY: as above; no hold was taken.
+        // SAFETY: the reference that was added above, which is ours again: the timer has taken no hold.
         drop(unsafe { Arc::from_raw(delay) });
         item.unhold();
     }

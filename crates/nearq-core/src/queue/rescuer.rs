@@ -104,7 +104,7 @@ impl<P: Platform> Rescuer<P> {
         forked::set(&self.worker, core::ptr::null_mut());
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. What the list had leaks.
         unsafe { self.calls.renew(VecDeque::new()) };
-        // SAFETY: as above.
+        // SAFETY: this is the only thread, and has no guard of `turn`: no user's code, which could fork, runs under that lock.
         unsafe { self.turn.renew(()) };
     }
 }

@@ -16,7 +16,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         // With the lock: a thread that finds the mark finds the queue on the list (`gate`).
         queue.mark_orphaned();
         orphans.push(queue);
-        // SeqCst: see `reap_orphans`.
+        // SeqCst: Dekker's pattern with `reap_orphans`: the mark, then a look whether a worker serves the queue (`Queue::is_left`).
         self.has_orphans.store(1, Ordering::SeqCst);
     }
 

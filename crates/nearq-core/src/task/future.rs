@@ -144,7 +144,7 @@ where
         let this = unsafe { Self::of(item) };
         // SAFETY: RUNNING is ours.
         let panicked = unsafe { this.run(item) };
-        // SAFETY: as above.
+        // SAFETY: RUNNING is still ours: `run` does not give it back.
         Executed { panicked, deferred: unsafe { Self::finish(item) } }
     }
 
@@ -227,7 +227,7 @@ where
             // SAFETY: until DONE the stage belongs to who has RUNNING; what is there is dropped once, because it is
             // overwritten next, and a panic in between goes no further.
             let panicked = contain(|| unsafe { core::ptr::drop_in_place(stage) });
-            // SAFETY: as above.
+            // SAFETY: the stage is still ours: DONE is not set. What was there has been dropped, so nothing is lost by overwriting it.
             unsafe { stage.write(next) };
             panicked
         })
@@ -320,9 +320,9 @@ where
         let Some(node) = node.publish() else { return };
         let Started::Yes(running) = node.start() else { unreachable!("nobody locks it") };
         let item = running.into_raw();
-        // SAFETY: as the caller says; RUNNING is ours.
+        // SAFETY: the caller says that it is of this type; RUNNING is ours since `start`.
         unsafe { Self::of(item).run(item) };
-        // SAFETY: as above.
+        // SAFETY: it is of this type, and RUNNING is still ours: `run` does not give it back.
         if unsafe { Self::finish(item) } {
             // SAFETY: `finish` has left RUNNING to us, and has looked at the account; the caller keeps the queue.
             R::push(kept, unsafe { Running::from_raw(item) });

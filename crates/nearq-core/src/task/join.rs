@@ -137,7 +137,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
 
     /// Cancels it if it has not begun.
     pub(crate) fn abandon(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the kind is that of the task's type, and `self` is a handle.
         unsafe { (self.kind().abandon)(self.item) }
     }
 

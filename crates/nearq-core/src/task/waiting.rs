@@ -191,7 +191,7 @@ impl<P: Platform> Drop for Beside<P> {
         if let Some((domain, epoch)) = self.0
             && epoch == P::fork_epoch()
         {
-            // SAFETY: as in `begin`; the caller's item still runs.
+            // SAFETY: the item in which the wait began still runs, which keeps its queue, and so the domain.
             unsafe { &*domain }.end_waiting();
         }
     }

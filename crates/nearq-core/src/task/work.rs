@@ -61,7 +61,7 @@ pub struct Work<P: Platform = Linux> {
 
 // SAFETY: the function is Send, runs in one thread at a time, and the header is shared by design.
 unsafe impl<P: Platform> Send for Work<P> {}
-// SAFETY: as above.
+// SAFETY: a shared handle leads to the header alone, which is shared by design; the function belongs to the thread that has RUNNING.
 unsafe impl<P: Platform> Sync for Work<P> {}
 
 /// The header, and the function behind it.
@@ -97,7 +97,8 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
 
     /// Drops the function.
     unsafe fn empty(item: NonNull<Item<P>>) {
-        // SAFETY: as in `execute`; the thread that empties the item keeps its memory.
+        // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); the caller's hold keeps the
+        // memory.
         let this = unsafe { item.cast::<Self>().as_ref() };
         // SAFETY: nobody can run the function any more, and it is dropped once.
         this.function.with_mut(|function| unsafe { ManuallyDrop::drop(&mut *function) });

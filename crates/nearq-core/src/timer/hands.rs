@@ -125,7 +125,7 @@ impl<P: Platform> Hands<P> {
             unsafe { (table.release)(node, dropped) };
         };
         for node in shared.requests.inbox.close() {
-            // SAFETY: as in `attend`.
+            // SAFETY: held, hence alive; it is on this wheel or on none.
             unsafe { self.wheel.remove(node) };
             release(node);
         }

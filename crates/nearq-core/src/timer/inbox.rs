@@ -92,7 +92,7 @@ impl<P: Platform> Iterator for Requests<P> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let node = NonNull::new(self.head)?;
-        // SAFETY: nobody has touched it since it was taken; as in `reversed`.
+        // SAFETY: HELD keeps it alive, and `next` has been ours since the list was taken.
         self.head = unsafe { node.as_ref() }.next.load(Ordering::Relaxed);
         Some(node)
     }

@@ -89,9 +89,9 @@ unsafe impl<P: Platform> Node for TimerNode<P> {
     }
 }
 
-// SAFETY: the entry belongs to the timer's thread, everything else is `Sync` by itself.
+// SAFETY: any thread may free it: a node that is freed is off the wheel, so the timer's thread does not have its entry.
 unsafe impl<P: Platform> Send for TimerNode<P> {}
-// SAFETY: as above.
+// SAFETY: the entry is touched by the timer's thread alone; all else is `Sync` by itself.
 unsafe impl<P: Platform> Sync for TimerNode<P> {}
 
 /// What the owner has to do after it changed what it wants.
@@ -221,7 +221,8 @@ impl<P: Platform> TimerNode<P> {
                 } else {
                     (IDLE | HELD, Decision::Expire)
                 };
-                // Release: who arms it next sees the thread's last steps. Acquire: as in `take_request`.
+                // Release: the thread that arms it next sees the timer's last steps. Acquire: sees what the owner wrote before it
+                // wanted this.
                 match self.word.compare_exchange(word, new, Ordering::SeqCst, Ordering::SeqCst) {
                     Ok(_) => return decision,
                     Err(now) => word = now,

@@ -172,7 +172,7 @@ impl<N: Node> Wheel<N> {
         }
         // SAFETY: in a ring every link leads to a node of this wheel.
         unsafe { N::with_entry(NonNull::new_unchecked(next), |entry| entry.previous = previous) };
-        // SAFETY: as above.
+        // SAFETY: in a ring every link leads to a node of this wheel, which is alive as long as it is there.
         unsafe { N::with_entry(NonNull::new_unchecked(previous), |entry| entry.next = next) };
         true
     }
@@ -251,7 +251,7 @@ impl<N: Node> Wheel<N> {
         loop {
             // SAFETY: in a ring every link leads to a node of this wheel.
             let this = unsafe { NonNull::new_unchecked(node) };
-            // SAFETY: as above.
+            // SAFETY: a node of this wheel, hence alive; its entry is touched by this wheel alone.
             let (next, deadline) = unsafe {
                 N::with_entry(this, |entry| {
                     entry.place = NOWHERE;
@@ -279,7 +279,7 @@ impl<N: Node> Wheel<N> {
                 unsafe { N::with_entry(node, |entry| (entry.next, entry.deadline)) };
             if deadline <= now {
                 self.levels[0].heads[slot] = node.as_ptr();
-                // SAFETY: as above.
+                // SAFETY: it is on this wheel, hence alive, and on no other.
                 unsafe { self.remove(node) };
                 return Some(node);
             }

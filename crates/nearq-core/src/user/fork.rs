@@ -75,12 +75,12 @@ struct Hooks<P: Platform>(core::marker::PhantomData<P>);
 
 impl<P: Platform> Hooks<P> {
     const HOOKS: ForkHooks = ForkHooks {
-        // SAFETY: in all three: the subject is an `Inner<P>`, which takes itself off the list before it goes, and the
-        // platform calls them in this order, around a fork.
+        // SAFETY: the subject is an `Inner<P>`, which takes itself off the platform's list before anything of it goes.
         prepare: |inner| unsafe { &*inner.cast::<Inner<P>>() }.hold_for_fork(),
-        // SAFETY: as above.
+        // SAFETY: a live `Inner<P>`, as it is still on the platform's list; the platform calls this once, after `prepare`.
         parent: |inner| unsafe { (*inner.cast::<Inner<P>>()).release_after_fork() },
-        // SAFETY: as above.
+        // SAFETY: a live `Inner<P>`, as it is still on the platform's list; the platform calls this once, after `prepare`, before
+        // anything else runs in the child.
         child: |inner| unsafe { (*inner.cast::<Inner<P>>()).after_fork_in_child() },
     };
 }
@@ -119,24 +119,24 @@ impl<P: Platform> Inner<P> {
     /// # Safety
     /// After `hold_for_fork`, once.
     unsafe fn release_after_fork(&self) {
-        // SAFETY: here and below: taken by `hold_for_fork`.
-        unsafe { self.services.homes.release_after_fork() };
-        // SAFETY: as above.
-        unsafe { give_back(&self.surroundings) };
-        // SAFETY: as above.
-        unsafe { give_back(&self.levels) };
-        // SAFETY: as above.
-        unsafe { give_back(&self.siblings) };
-        // SAFETY: as above.
-        unsafe { give_back(&self.pools) };
+        // SAFETY: `hold_for_fork` has taken all of them, as the caller says, and each is given back this once.
+        unsafe {
+            self.services.homes.release_after_fork();
+            give_back(&self.surroundings);
+            give_back(&self.levels);
+            give_back(&self.siblings);
+            give_back(&self.pools);
+        }
         for queue in self.held_queues() {
-            // SAFETY: as above.
+            // SAFETY: `hold_for_fork` has called the queue's, and the list is the same since: we have its lock.
             unsafe { queue.release_after_fork() };
         }
-        // SAFETY: as above. After the loop, because `held_queues` reads it.
-        unsafe { give_back(&self.queues) };
-        // SAFETY: as above.
-        unsafe { give_back(&self.orphans) };
+        // SAFETY: `hold_for_fork` has taken both, as the caller says, and each is given back this once. After the loop, as
+        // `held_queues` reads the first.
+        unsafe {
+            give_back(&self.queues);
+            give_back(&self.orphans);
+        }
     }
 
     /// After a fork, in the child: nothing is queued, and no thread was started.
@@ -152,7 +152,8 @@ impl<P: Platform> Inner<P> {
         self.levels.lock().iter().for_each(|level| level.after_fork_in_child());
         let mut has_rescuers = false;
         for queue in self.queues.lock().iter() {
-            // SAFETY: as in `held_queues`; the guard lives as long as the loop.
+            // SAFETY: a queue takes itself off the list, under the lock, before anything of it goes; we have the lock as long as the
+            // loop lasts.
             let queue = unsafe { &*queue.as_ptr() };
             queue.after_fork_in_child();
             has_rescuers |= queue.rescuer().is_some();

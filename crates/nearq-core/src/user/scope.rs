@@ -216,7 +216,8 @@ impl<P: Platform> Back<P> {
             *first = Some(panic);
             None
         });
-        // SAFETY: as above. Release: what the closure did. SeqCst: for the event. The address is used after, but not read.
+        // SAFETY: the scope lives until this step has made the count zero. Release: what the closure did. SeqCst: for the event.
+        // The address is used after, but not read.
         if unsafe { &*self.count }.fetch_sub(1, Ordering::SeqCst) == 1 {
             match self.within {
                 Some(within) => within.event.notify(),

@@ -196,7 +196,7 @@ impl<T: Send, P: Platform> Members<T, P> {
             }
         }
         let Some(item) = NonNull::new(self.ended) else { return self.take_left_behind() };
-        // SAFETY: as above.
+        // SAFETY: on the list, so a member of ours; we have its handle, which is taken below.
         let member = unsafe { InSet::of(item) };
         self.ended = member.next.load(Ordering::Relaxed);
         let place = member.place;
@@ -248,7 +248,7 @@ impl<T: Send, P: Platform> Members<T, P> {
         if !still {
             self.order.forget();
             let domain = self.held_back_at(self.order.first()?)?;
-            // SAFETY: as above. Read before any member is seen.
+            // SAFETY: a domain of the set's queue, of which the set has a handle. Read before any member is seen.
             self.held_back = Some((domain, unsafe { &*domain }.entered()));
         }
         while let Some(place) = self.order.unseen() {

@@ -163,7 +163,7 @@ fn the_users_limit_is_reached() {
     // SAFETY: no memory is involved.
     if unsafe { libc::geteuid() } == 0 {
         // Root is exempt from the limit.
-        // SAFETY: as above.
+        // SAFETY: numbers only; the process is this test's own.
         let outcome = unsafe { (libc::setgid(NOBODY_ELSE), libc::setuid(NOBODY_ELSE)) };
         if outcome != (0, 0) {
             let what = format!("{RESCUERS} RLIMIT_NPROC");
@@ -275,7 +275,7 @@ fn its_thread_is_favoured_and_runs_the_hooks() {
     let (id, _) = threads().into_iter().find(|(_, name)| name == cut).unwrap();
     // SAFETY: no memory is involved.
     let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, id as u32) };
-    // SAFETY: as above.
+    // SAFETY: no arguments; it changes nothing.
     let may = unsafe { libc::geteuid() } == 0;
     if may {
         eventually("it is favoured", || nice() == -20);

@@ -291,14 +291,16 @@ fn futures_that_wait() {
     assert!(task.as_mut().poll(context).is_pending());
     for drops in [false, true] {
         child(|| {
-            // SAFETY: the child ends without running any destructor of what is outside its part.
-            let copy = unsafe { core::ptr::read(&raw const flushed) };
-            // SAFETY: as above.
-            let (queue_copy, drained_copy) = unsafe {
-                (core::ptr::read(&raw const queue_flushed), core::ptr::read(&raw const drained))
+            // SAFETY: each is alive, and is not used beside its copy: the child ends without running any destructor of what is
+            // outside its part.
+            let (copy, queue_copy, drained_copy, task_copy) = unsafe {
+                (
+                    core::ptr::read(&raw const flushed),
+                    core::ptr::read(&raw const queue_flushed),
+                    core::ptr::read(&raw const drained),
+                    core::ptr::read(&raw const task),
+                )
             };
-            // SAFETY: as above.
-            let task_copy = unsafe { core::ptr::read(&raw const task) };
             if drops {
                 drop((copy, queue_copy, drained_copy, task_copy));
             } else {

@@ -82,7 +82,7 @@ fn set_most_files(most: libc::rlim_t) -> libc::rlim_t {
     // SAFETY: the structure is ours, and is written by the call only.
     assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
     let before = std::mem::replace(&mut limit.rlim_cur, most.min(limit.rlim_max));
-    // SAFETY: as above; the call reads it.
+    // SAFETY: the structure is ours, and only read by the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
     before
 }

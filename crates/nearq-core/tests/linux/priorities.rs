@@ -336,9 +336,9 @@ fn give_up(limit: u64) -> bool {
         skipped("what is said of refused nice values", why, &how);
         return false;
     }
-    // SAFETY: changes who this process is; there is nothing that relies on that.
+    // SAFETY: no arguments; it changes nothing.
     let root = unsafe { libc::geteuid() } == 0;
-    // SAFETY: as above.
+    // SAFETY: a number; it changes who this process is, which nothing here relies on.
     let given_up = !root || unsafe { libc::setuid(65_534) } == 0;
     assert!(given_up, "{}", std::io::Error::last_os_error());
     assert_eq!(Linux::attainable_nice(-20), (20 - limit as i32).min(own().nice));

@@ -16,7 +16,7 @@ struct Items<P: Platform> {
 }
 // SAFETY: each item is on one list at a time, which the batch hands over.
 unsafe impl<P: Platform> Sync for Items<P> {}
-// SAFETY: as above.
+// SAFETY: nothing in it belongs to the thread that made it.
 unsafe impl<P: Platform> Send for Items<P> {}
 
 impl<P: Platform> Items<P> {

@@ -11,7 +11,7 @@ use crate::item::tests::{blank, pending};
 struct Items<P: Platform>(Vec<Item<P>>, Inbox<P>);
 // SAFETY: the items are pushed by one thread each and taken by one; the vector does not change.
 unsafe impl<P: Platform> Sync for Items<P> {}
-// SAFETY: as above.
+// SAFETY: nothing in it belongs to the thread that made it.
 unsafe impl<P: Platform> Send for Items<P> {}
 
 impl<P: Platform> Items<P> {

@@ -24,7 +24,7 @@ impl<P: Platform> Admission<P> {
             // Before anything is queued here: a thread that sees the link sees this as well.
             self.line.store(core::ptr::from_ref(link).cast_mut(), Ordering::Relaxed);
         }
-        // SeqCst: see `links`.
+        // SeqCst: pairs with the load in `links`, by a thread that closes the limit.
         self.first_link.store(core::ptr::from_ref(link).cast_mut(), Ordering::SeqCst);
     }
 
@@ -58,14 +58,14 @@ impl<P: Platform> Admission<P> {
 
     /// Executions that have ended, over all links.
     pub(crate) fn completed(&self) -> u64 {
-        // Before the links are read: see above.
+        // Before the links are read, so that none is counted twice. SeqCst: pairs with ADD.
         let before = self.completed_before.load(Ordering::SeqCst);
         before + self.links().map(Link::completed).sum::<u64>()
     }
 
     /// How many items have been let in, over all links; a thread that compares the number must not miss four billion.
     pub(crate) fn entered(&self) -> u64 {
-        // SeqCst: as in `completed`. As many have entered the links that are retired.
+        // Before the links are read. SeqCst: pairs with ADD. As many have entered the links that are retired as have ended there.
         let before = self.completed_before.load(Ordering::SeqCst);
         before + self.links().map(|link| u64::from(link.entered())).sum::<u64>()
     }

@@ -26,7 +26,7 @@ struct Stub<P: Platform> {
 }
 // SAFETY: each item is pushed by one thread and taken by one.
 unsafe impl<P: Platform> Sync for Stub<P> {}
-// SAFETY: as above.
+// SAFETY: nothing in it belongs to the thread that made it.
 unsafe impl<P: Platform> Send for Stub<P> {}
 
 impl<P: Platform> Stub<P> {

@@ -317,7 +317,7 @@ mod modelled {
             }
             assert!(handle.join().unwrap_err().is_cancelled());
             assert_eq!(drops(&shared), 1, "the future is dropped once");
-            // SAFETY: as above.
+            // SAFETY: `waker` still keeps the item alive.
             let state = unsafe { item.as_ref() }.state.load(Ordering::Relaxed);
             assert_eq!(state & (PENDING | RUNNING), 0);
             assert_eq!(state / REFERENCE, 2, "our waker, and the one in `shared`");
