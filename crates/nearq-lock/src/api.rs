@@ -44,7 +44,7 @@ unsafe impl<P: ConstPlatform> lock_api::RawMutex for RawMutex<P> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: also after a fair hand-over or a bump, one thread at a time has the lock (invariant 1 in `raw.rs`).
 unsafe impl<P: ConstPlatform> lock_api::RawMutexFair for RawMutex<P> {
     unsafe fn unlock_fair(&self, _guard: GuardNoSend) {
         // SAFETY: as the caller promises.
@@ -57,7 +57,7 @@ unsafe impl<P: ConstPlatform> lock_api::RawMutexFair for RawMutex<P> {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: a thread whose time is over has not taken the lock; so one thread at a time has it (invariant 1 in `raw.rs`).
 unsafe impl<P: ConstPlatform> lock_api::RawMutexTimed for RawMutex<P> {
     type Duration = Duration;
     type Instant = Instant;

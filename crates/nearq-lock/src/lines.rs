@@ -74,7 +74,7 @@ impl<P: LockPlatform> Sheet<P> {
                 let _ = P::bind_memory(area, &MemoryPolicy::Preferred(*node), true);
             }
             for slot in 0..slots {
-                // SAFETY: validity: a line's place within the allocation, aligned. Aliasing and thread: as above.
+                // SAFETY: validity: a line's place within the allocation, aligned. Aliasing and thread: nobody else knows of the sheet.
                 unsafe { sheet.place(slot, domain).write(Line::new()) };
             }
         }
@@ -155,9 +155,9 @@ pub(crate) struct Row<P: LockPlatform> {
     _sheet: Share<P>,
 }
 
-// SAFETY: as for the sheet, of which it has a share.
+// SAFETY: the lines are those of the sheet, which the row's share keeps, whichever thread has the row.
 unsafe impl<P: LockPlatform> Send for Row<P> {}
-// SAFETY: likewise.
+// SAFETY: a shared row gives out `&Line`, and lines are atomics.
 unsafe impl<P: LockPlatform> Sync for Row<P> {}
 
 impl<P: LockPlatform> Row<P> {

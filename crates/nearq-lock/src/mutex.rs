@@ -215,7 +215,8 @@ impl<T: ?Sized, P: LockPlatform> Deref for MutexGuard<'_, T, P> {
 impl<T: ?Sized, P: LockPlatform> DerefMut for MutexGuard<'_, T, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; `&mut self` makes this the only borrow of the guard.
+        // SAFETY: the mutex outlives the guard, which has the lock: no other thread has a reference (invariant 1 in `raw.rs`). `&mut
+        // self` makes this the only borrow of the guard.
         unsafe { &mut *self.mutex.value.get() }
     }
 }
@@ -274,7 +275,8 @@ mod tests {
         let mutex = Mutex::new(vec![1]);
         core::mem::forget(mutex.lock());
         assert!(mutex.try_lock().is_none());
-        // SAFETY: as below; the reference is gone at the end of the line.
+        // SAFETY: the lock was taken above and the guard is forgotten, so nobody has a reference; this one is gone at the end of the
+        // line.
         assert_eq!(unsafe { mutex.value_while_held() }, &[1]);
         // SAFETY: we took it, and have forgotten the guard.
         unsafe { mutex.force_unlock() };

@@ -176,7 +176,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
             Err(there) => {
                 // SAFETY: made by us above, and told to nobody.
                 drop(unsafe { Box::from_raw(made) });
-                // SAFETY: as in `chunk`.
+                // SAFETY: in the table, hence made by another thread, and freed with the table, which is borrowed.
                 Some(unsafe { &*there })
             }
         }

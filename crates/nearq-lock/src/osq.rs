@@ -75,7 +75,7 @@ struct Last<'a, P: LockPlatform>(&'a P::AtomicU16);
 impl<P: LockPlatform> Tail for Last<'_, P> {
     #[inline]
     fn clear(&self, number: u32) -> bool {
-        // Release: pairs with the acquire of who takes the free lock. Acquire on failure: as `Tail` asks.
+        // Release: pairs with the acquire of who takes the free lock. Acquire on failure: with the release of the one that came behind.
         self.0.compare_exchange(in_tail(number), 0, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
@@ -254,7 +254,8 @@ impl<T: ?Sized, P: LockPlatform> Deref for OsqGuard<'_, T, P> {
 
 impl<T: ?Sized, P: LockPlatform> DerefMut for OsqGuard<'_, T, P> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as in `deref`; `&mut self` makes this the only borrow of the guard.
+        // SAFETY: the lock outlives the guard, which has it: no other thread has a reference (invariant 1). `&mut self` makes this the
+        // only borrow of the guard.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -465,7 +465,8 @@ impl<P: LockPlatform> Table<P> {
                 // Acquire: pairs with the release in `tell`.
                 return Heard::Message(state.load(Ordering::Acquire));
             }
-            // Release: pairs with the acquire in `tell`, whose caller has the record then. Relaxed on failure: as above.
+            // Release: pairs with the acquire in `tell`, whose caller has the record then. Relaxed on failure: decided by the next
+            // step.
             match state.compare_exchange(found, LEFT, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     self.leave_behind(number);

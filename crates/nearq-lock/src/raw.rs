@@ -174,9 +174,9 @@ impl<P: LockPlatform> RawMutex<P> {
     /// The lock is held, [disowned](Self::disown), and the caller's to give back.
     #[inline]
     pub unsafe fn give_back_unwaited(&self) -> bool {
-        // Relaxed: a guess, as in `unlock`.
+        // Relaxed: a guess, which the step below compares.
         self.word.load(Ordering::Relaxed) == LOCKED
-            // Release: as in `unlock`. `*self` may be gone once it has succeeded.
+            // Release: pairs with the acquire of whoever takes the lock next. `*self` may be gone once it has succeeded.
             && self.word.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -376,7 +376,7 @@ impl<P: LockPlatform> RawMutex<P> {
             let step = unsafe { &*word }.compare_exchange(
                 found,
                 free,
-                Ordering::Release, // as in `unlock`
+                Ordering::Release, // pairs with the acquire of whoever takes the lock next
                 Ordering::Relaxed,
             );
             match step {
@@ -453,7 +453,7 @@ impl<P: LockPlatform> RawMutex<P> {
     #[cfg(test)]
     pub(crate) fn change_word(&self, change: impl Fn(u32) -> u32) {
         let mut word = self.word_now();
-        // Release: what the step names is ready. Acquire: as above.
+        // Release: what the step names is ready. Acquire: sees what the one who put the slot there did before.
         while let Err(found) =
             self.word.compare_exchange(word, change(word), Ordering::AcqRel, Ordering::Acquire)
         {

@@ -255,7 +255,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
     /// Takes a record out and makes it one that sleeps in a mutex's queue, if its owner still waits.
     fn claim(&mut self, number: u32) -> bool {
         let state = &self.table.record(number).state;
-        // Acquire and release: see above. Relaxed on failure: it is left alone.
+        // Acquire and release: hands the record to the queue of a mutex. Relaxed on failure: it is left alone.
         let claim =
             state.compare_exchange(LISTED, ASLEEP_IN_QUEUE, Ordering::AcqRel, Ordering::Relaxed);
         if claim.is_ok() {
@@ -378,7 +378,7 @@ impl<P: LockPlatform> Table<P> {
             // Relaxed: who was claimed waits for a message, and orders by that; others go on under the ring's lock.
             let mut now = state.load(Ordering::Relaxed);
             if now == LISTED && outcome == Wait::TimedOut {
-                // Relaxed: as above.
+                // Relaxed: one that leaves goes on under the ring's lock, and one that was claimed waits for a message.
                 match state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed)
                 {
                     Ok(_) => return Slept::TimedOut,
@@ -397,7 +397,7 @@ impl<P: LockPlatform> Table<P> {
     /// ring.
     pub(crate) fn leaves_ring(&self, number: u32) -> bool {
         let state = &self.record(number).state;
-        // Relaxed, both: as in `sleep_in_ring`.
+        // Relaxed, both: who was claimed waits for a message, and orders by that; others go on under the ring's lock.
         match state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => true,
             Err(found) => matches!(found, LEAVING | EXPECTED),

@@ -175,9 +175,9 @@ impl<P: LockPlatform> Room<P> {
     /// The room of the caller's process, if there is one, for who only looks; and whether what is in it is this process's, or still
     /// the parent's.
     pub(crate) fn as_it_is<'a>() -> Option<(&'a Self, bool)> {
-        // SAFETY: null, or as in `get`.
+        // SAFETY: null, or made by `make` for this platform; it lives as long as the platform's process, which the caller is a part of.
         let room = unsafe { P::shared().cast::<Self>().as_ref() }?;
-        // Acquire: as in `get`.
+        // Acquire: pairs with the release of the one that renewed it.
         Some((room, room.epoch.load(Ordering::Acquire) == P::fork_epoch() << 1))
     }
 
@@ -186,7 +186,7 @@ impl<P: LockPlatform> Room<P> {
     fn renew(&self) {
         let now = P::fork_epoch() << 1;
         loop {
-            // Acquire: as in `get`.
+            // Acquire: pairs with the release of the one that renewed it.
             let epoch = self.epoch.load(Ordering::Acquire);
             if epoch == now {
                 return;
@@ -288,7 +288,7 @@ impl<P: LockPlatform> Room<P> {
 
     /// Threads of real-time classes may wait from now on.
     pub(crate) fn expect_urgent(&self) {
-        // Relaxed: as in `urgency`. First a read, so that the cache line stays shared by all that read it.
+        // Relaxed: a hint; nothing is published with it. First a read, so that the cache line stays shared by all that read it.
         if self.urgent.load(Ordering::Relaxed) == 0 {
             self.urgent.store(1, Ordering::Relaxed);
         }

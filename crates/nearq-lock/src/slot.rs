@@ -75,14 +75,15 @@ impl<P: LockPlatform> Tail for DomainTail<'_, P> {
     fn clear(&self, number: u32) -> bool {
         let nobody = self.generation << GENERATION;
         let ours = nobody | u64::from(number);
-        // Release: what we did in front is over. Acquire on failure: as `Tail` asks.
+        // Release: what we did in front is over. Acquire on failure: pairs with the release of the one that came behind.
         self.line.tail.compare_exchange(ours, nobody, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     fn replace(&self, number: u32, with: u32) -> bool {
         let queue = self.generation << GENERATION;
         let (from, to) = (queue | u64::from(number), queue | u64::from(with));
-        // Release: as `Tail` asks. Acquire and relaxed: as all steps of tails are; nothing is looked at on failure.
+        // Acquire and release: the thread that takes the place of the last one hands on what that one has released. Relaxed: nothing is
+        // looked at on failure.
         self.line.tail.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
@@ -332,7 +333,7 @@ impl<P: LockPlatform> Slot<P> {
 
     /// The turn, which the caller has, is nobody's now. False if somebody has stood up meanwhile.
     pub(crate) fn rest(&self) -> bool {
-        // Acquire: as in `give_away`, which follows if this fails.
+        // Acquire: the lines of those who stand up, whose turn it is if this fails.
         let top = self.head.top.load(Ordering::Acquire);
         top as u32 == 0 && self.step(top, top & !TAKEN).is_ok()
     }

@@ -122,11 +122,11 @@ impl<P: LockPlatform> Stay<P> {
                 }
             }
             QUEUED => {
-                // SAFETY: likewise.
+                // SAFETY: the mutex of that word exists, as the caller promises, or there is none.
                 unsafe { Self::leave_queue(number, word) };
             }
             _ => {
-                // SAFETY: likewise.
+                // SAFETY: a turn is that of a mutex, so the word is not null; the mutex exists, as the caller promises.
                 let turns = Turns::of_record(unsafe { &*word }, Room::<P>::get(), number);
                 turns.hand_on_unused(number, TURN);
             }

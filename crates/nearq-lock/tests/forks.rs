@@ -157,7 +157,7 @@ fn fork_while_each_holds_one() {
         Linux::sleep(Duration::from_millis(1));
     }
     core::mem::forget(mutexes.0.lock());
-    // SAFETY: as above.
+    // SAFETY: the child uses nothing that a thread of the parent may have been changing, but the mutexes, and ends by `_exit`.
     let child = unsafe { fork() };
     if child == 0 {
         // SAFETY: it ends the child if it hangs.

@@ -23,11 +23,11 @@ impl<'a, P: LockPlatform> PlainTail<'a, P> {
 
 impl<P: LockPlatform> Tail for PlainTail<'_, P> {
     fn clear(&self, number: u32) -> bool {
-        // Acquire: as `Tail` asks.
+        // Acquire: pairs with the release of the one that came behind.
         let mut word = self.word.load(Ordering::Acquire);
         while word >> TAIL_SHIFT == number {
             let without = word & !(TAIL | self.also);
-            // Release: what we did in front is over. Acquire on failure: as above.
+            // Release: what we did in front is over. Acquire on failure: pairs with the release of the one that came behind.
             match self.word.compare_exchange(word, without, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.cleared.set(word);
@@ -44,7 +44,7 @@ impl<P: LockPlatform> Tail for PlainTail<'_, P> {
         let mut word = self.word.load(Ordering::Relaxed);
         while word >> TAIL_SHIFT == number {
             let new = word & !TAIL | with << TAIL_SHIFT;
-            // Release: as `Tail` asks. Acquire: as all steps that change the tail.
+            // Acquire and release: the thread that takes the place of the last one hands on what that one has released.
             match self.word.compare_exchange(word, new, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(found) => word = found,

@@ -47,12 +47,12 @@ fn giving_back_what_another_thread_holds_is_a_panic_and_leaves_it_held() {
     static MUTEX: RawMutex = RawMutex::new();
     MUTEX.lock();
     elsewhere(|| {
-        // SAFETY: none: that is what is tested. The panic comes before anything is done. So for all misuses here.
+        // SAFETY: none: that is what is tested. The panic comes before anything is done.
         let by_unlock = complaint(|| unsafe { MUTEX.unlock() });
         assert!(by_unlock.contains("by a thread that does not hold it"), "{by_unlock}");
-        // SAFETY: see above.
+        // SAFETY: none: that is what is tested. The panic comes before anything is done.
         assert_eq!(complaint(|| unsafe { MUTEX.unlock_fair() }), by_unlock);
-        // SAFETY: see above.
+        // SAFETY: none: that is what is tested. The panic comes before anything is done.
         assert_eq!(complaint(|| unsafe { MUTEX.bump() }), by_unlock);
         assert!(MUTEX.is_locked() && !MUTEX.try_lock());
     });
@@ -65,12 +65,12 @@ fn giving_back_what_another_thread_holds_is_a_panic_and_leaves_it_held() {
 fn giving_back_twice_is_a_panic() {
     let _alone = alone();
     let mutex = Mutex::<u32>::new(0);
-    // SAFETY: see above.
+    // SAFETY: none: nobody holds it, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
     core::mem::forget(mutex.lock());
     // SAFETY: taken, and the guard is forgotten.
     unsafe { mutex.force_unlock() };
-    // SAFETY: see above.
+    // SAFETY: none: it has been given back, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
     assert!(mutex.try_lock().is_some());
 }
@@ -147,7 +147,7 @@ fn who_comes_back_from_a_condition_holds_the_mutex() {
                     assert!(complaint(|| drop(both.0.lock())).contains("holds already"));
                     *guard += 1;
                     drop(guard);
-                    // SAFETY: see above.
+                    // SAFETY: none: the guard is gone, which is what is tested. The panic comes before anything is done.
                     complaint(|| unsafe { both.0.force_unlock() });
                 };
                 Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
@@ -173,7 +173,7 @@ fn waiting_for_a_condition_with_a_mutex_that_another_thread_holds_is_a_panic() {
     MUTEX.lock();
     elsewhere(|| {
         let soon = Linux::now() + Duration::from_millis(1);
-        // SAFETY: see above.
+        // SAFETY: none: another thread holds the mutex, which is what is tested. The panic comes before anything is done.
         let said = complaint(|| assert!(unsafe { CONDVAR.wait(&MUTEX, Some(soon)) }));
         assert!(said.contains("does not hold"), "{said}");
         assert!(!CONDVAR.notify_one(), "it does not wait");
@@ -193,7 +193,7 @@ fn an_address_that_is_used_again_is_another_mutex() {
 
     for dropped in [true, false] {
         let place = Box::into_raw(Box::new(RawMutex::new()));
-        // SAFETY: for all that follow: a mutex is there, and is replaced while nobody uses it.
+        // SAFETY: a mutex is there, which is shared with the other thread and freed below, after that has ended.
         unsafe { &*place }.lock();
         let theirs = Place(place);
         let taken = Arc::new(Mutex::new(false));
@@ -201,12 +201,12 @@ fn an_address_that_is_used_again_is_another_mutex() {
         let main = move || {
             let Place(place) = { theirs };
             if dropped {
-                // SAFETY: see above.
+                // SAFETY: a mutex is there, and nobody uses it: the one that holds it waits for `taken`.
                 unsafe { place.drop_in_place() };
             }
-            // SAFETY: see above.
+            // SAFETY: the memory is a box's, and nobody uses what is there: the other thread waits for `taken`.
             unsafe { place.write(RawMutex::new()) };
-            // SAFETY: see above.
+            // SAFETY: the mutex was written just now, and is freed after this thread has ended.
             let mutex = unsafe { &*place };
             mutex.lock();
             *tell.lock() = true;
@@ -218,14 +218,14 @@ fn an_address_that_is_used_again_is_another_mutex() {
         while !*taken.lock() {
             Linux::sleep(Duration::from_millis(1));
         }
-        // SAFETY: see above.
+        // SAFETY: the other thread has written a mutex there before it set `taken`, and it is freed below.
         let mutex = unsafe { &*place };
         mutex.lock();
         assert!(complaint(|| mutex.lock()).contains("holds already"));
         // SAFETY: taken above.
         unsafe { mutex.unlock() };
         Linux::join(thread);
-        // SAFETY: see above.
+        // SAFETY: none: it has been given back, which is what is tested. The panic comes before anything is done.
         assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
         // SAFETY: made as a box above, and the thread has ended.
         drop(unsafe { Box::from_raw(place) });
@@ -239,15 +239,15 @@ fn a_mutex_that_is_dropped_while_it_is_held_is_held_no_more() {
     let mut place = MaybeUninit::new(RawMutex::new());
     // SAFETY: initialised above.
     unsafe { place.assume_init_ref() }.lock();
-    // SAFETY: likewise, and not used any more.
+    // SAFETY: initialised above, and not used any more before it is written anew.
     unsafe { place.assume_init_drop() };
     let mutex = place.write(RawMutex::new());
-    // SAFETY: see above.
+    // SAFETY: none: nobody holds the new one, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
     mutex.lock();
     // SAFETY: nobody else uses it.
     unsafe { mutex.renew() };
-    // SAFETY: see above.
+    // SAFETY: none: it is free since it was renewed, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
     assert!(mutex.try_lock());
 }
@@ -257,7 +257,7 @@ fn what_a_thread_held_that_has_ended_is_nobodys() {
     let _alone = alone();
     static MUTEX: Mutex<u32> = Mutex::new(0);
     elsewhere(|| core::mem::forget(MUTEX.lock()));
-    // SAFETY: see above.
+    // SAFETY: none: the thread that took it has ended, which is what is tested. The panic comes before anything is done.
     let said = complaint(|| unsafe { MUTEX.force_unlock() });
     assert!(said.contains("does not hold"), "{said}");
     assert!(MUTEX.try_lock_for(Duration::from_millis(1)).is_none());
@@ -281,7 +281,7 @@ fn who_disowns_a_mutex_lets_another_thread_give_it_back() {
     let other = Linux::spawn(ThreadSpec::default(), || {
         Linux::sleep(Duration::from_millis(30));
         MUTEX.adopt();
-        // SAFETY: as above.
+        // SAFETY: the thread that took it has handed it over.
         unsafe { MUTEX.unlock() };
     });
     MUTEX.lock();
@@ -302,6 +302,6 @@ fn a_thread_may_hold_any_number() {
     drop(mutexes.iter().map(Mutex::lock).collect::<Vec<_>>());
     let mut held: Vec<_> = mutexes.iter().map(Mutex::lock).collect();
     while held.pop().is_some() {}
-    // SAFETY: see above.
+    // SAFETY: none: all have been given back, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutexes[50].force_unlock() }).contains("nobody holds"));
 }

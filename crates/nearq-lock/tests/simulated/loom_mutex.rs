@@ -34,7 +34,7 @@ fn count_with(threads: u32) {
     increment(&mutex);
     others.into_iter().for_each(Loom::join);
     let guard = mutex.lock();
-    // SAFETY: as in `increment`.
+    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
     assert_eq!(guard.with(|count| unsafe { *count }), threads);
 }
 
@@ -57,7 +57,7 @@ fn try_lock_orders_as_lock_does() {
             Loom::spawn(ThreadSpec::default(), move || increment(&mutex)).expect("the model spawns")
         };
         if let Some(guard) = mutex.try_lock() {
-            // SAFETY: as in `increment`.
+            // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
             guard.with_mut(|count| unsafe { *count += 1 });
         }
         Loom::join(other);

@@ -258,7 +258,8 @@ impl Scene {
                 unsafe { mutex.renew(Pair::default()) };
             }
         }
-        // SAFETY: likewise, of all three. What the mutexes of the parent's pages were is of no concern here.
+        // SAFETY: the caller is the only thread, and has no guard of these three; what the parent's mutexes were on its pages is of no
+        // concern.
         unsafe {
             self.tokens.renew(Tokens::default());
             self.places.renew(Vec::new());

@@ -54,7 +54,7 @@ impl Place {
         let mutex = unsafe { &(*place).mutex };
         while !hurry && !chance.one_in(3) {
             if mutex.try_lock_for(chance.micros(50)) {
-                // SAFETY: under the mutex. No reference outlives the line; likewise below.
+                // SAFETY: we have the mutex, and it is there as long as we are to use it. No reference outlives the line.
                 unsafe { &mut (*place).pair }.use_it(chance);
                 // SAFETY: taken above. We will still use it: it stays.
                 unsafe { mutex.unlock() };
@@ -62,10 +62,10 @@ impl Place {
         }
         mutex.lock();
         if !hurry {
-            // SAFETY: as above.
+            // SAFETY: we have the mutex, and it is there as long as we are to use it. No reference outlives the line.
             unsafe { &mut (*place).pair }.use_it(chance);
         }
-        // SAFETY: as above.
+        // SAFETY: we have the mutex, under which alone the count is used; it is there until its last user has had the mutex.
         let left = unsafe {
             (*place).users -= 1;
             (*place).users
@@ -81,13 +81,13 @@ impl Place {
             Self::free(place.cast());
             return;
         }
-        // SAFETY: as above: it is ours, and bytes.
+        // SAFETY: the page is ours since the last user but us is gone; what was there is dropped, and any bytes may be written.
         unsafe { place.cast::<u8>().write_bytes(GONE, PAGE) };
         if !hurry {
             chance.dwell();
         }
         Linux::yield_now();
-        // SAFETY: as above.
+        // SAFETY: the page is still ours, and every byte of it was written; a thread that writes it is what is tested.
         let found = unsafe { core::slice::from_raw_parts(place.cast::<u8>(), PAGE) };
         assert!(found.iter().all(|&byte| byte == GONE), "it was written after it was given back");
         Self::free(place.cast());

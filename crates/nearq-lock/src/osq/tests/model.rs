@@ -25,7 +25,7 @@ fn increment(lock: &OsqLock<Watched, Loom>) {
 /// Queues up, and leaves if it is not the caller's turn at once. Whether it was.
 fn increment_or_leave(lock: &OsqLock<Watched, Loom>) -> u32 {
     let Some(guard) = lock.lock_spinning(1) else { return 0 };
-    // SAFETY: as in `increment`.
+    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
     guard.with_mut(|count| unsafe { *count += 1 });
     1
 }
@@ -46,7 +46,7 @@ fn new() -> Shared {
 
 fn count(lock: &Shared) -> u32 {
     let guard = lock.lock();
-    // SAFETY: as in `increment`.
+    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
     guard.with(|count| unsafe { *count })
 }
 
@@ -97,7 +97,7 @@ fn one_in_the_middle_leaves() {
         let middle = start(&lock, |lock| {
             increment_or_leave(lock);
         });
-        // SAFETY: as in `increment`.
+        // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
         guard.with_mut(|count| unsafe { *count += 1 });
         drop(guard);
         Loom::join(last);
@@ -120,7 +120,7 @@ fn who_leaves_takes_out_those_that_have_left_ahead() {
             })
         };
         let others = [leaves(), leaves()];
-        // SAFETY: as in `increment`.
+        // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
         guard.with_mut(|count| unsafe { *count += 1 });
         drop(guard);
         increment(&lock);
@@ -158,7 +158,7 @@ fn trying_orders_as_waiting_does() {
         let lock = new();
         let other = start(&lock, |lock| increment(lock));
         if let Some(guard) = lock.try_lock() {
-            // SAFETY: as in `increment`.
+            // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
             guard.with_mut(|count| unsafe { *count += 1 });
         }
         Loom::join(other);

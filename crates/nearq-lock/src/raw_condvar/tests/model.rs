@@ -32,7 +32,7 @@ impl Scene {
     }
 
     fn set(guard: &Watched, value: u32) {
-        // SAFETY: as in `get`.
+        // SAFETY: the cell lives as long as the guard that the caller has it from, which keeps others away; that is tested.
         guard.with_mut(|old| unsafe { *old = value });
     }
 
@@ -320,7 +320,7 @@ fn it_is_destroyed_before_those_who_were_notified_have_returned() {
     }
     // SAFETY: the pointer is used while what it points to is allocated, which is tested.
     unsafe impl Send for Shared {}
-    // SAFETY: as above.
+    // SAFETY: `&Shared` gives a mutex, and the pointer, which is used while what it points to is allocated; that is tested.
     unsafe impl Sync for Shared {}
 
     for deadlines_come in [false, true] {

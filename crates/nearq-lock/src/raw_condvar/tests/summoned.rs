@@ -29,9 +29,9 @@ struct Scene {
 
 const GONE: u32 = 100;
 
-// SAFETY: the cell is used under the mutex, and the condition variable while it is allocated; both is tested.
+// SAFETY: the cell and the condition variable belong to no thread; which of them frees the second is tested.
 unsafe impl Send for Scene {}
-// SAFETY: as above.
+// SAFETY: the cell is used under the mutex, and the condition variable while it is allocated; both is tested.
 unsafe impl Sync for Scene {}
 
 /// What became of one that may be called.
@@ -72,7 +72,7 @@ impl Scene {
     }
 
     fn set(&self, to: u32) {
-        // SAFETY: as above.
+        // SAFETY: the caller holds the mutex, so no other thread uses the cell; the model reports it if that is not so.
         self.value.with_mut(|value| unsafe { *value = to });
     }
 

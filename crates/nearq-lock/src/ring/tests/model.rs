@@ -17,7 +17,7 @@ struct Shared {
 
 // SAFETY: the cell is used under the lock of the ring; the model reports it if that keeps nobody away.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: the cell is used under the lock of the ring; the model reports it if that keeps nobody away.
 unsafe impl Sync for Shared {}
 
 fn nowhere(_number: u32) {}

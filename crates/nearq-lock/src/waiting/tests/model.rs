@@ -67,7 +67,7 @@ fn on_cpu(
 /// lost.
 fn end(mutex: Shared, count: u32, records: usize, slots: usize) {
     let guard = mutex.lock();
-    // SAFETY: as in `add`.
+    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
     assert_eq!(guard.with(|count| unsafe { *count }), count);
     drop(guard);
     let room = Room::<Loom>::get();
