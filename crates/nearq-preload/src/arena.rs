@@ -232,7 +232,7 @@ unsafe impl GlobalAlloc for Arena {
         if own.is_some() && own == Self::size(wanted) {
             return piece;
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller promises a size that is not zero.
         let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
             // SAFETY: both are at least so long, and different pieces.
@@ -335,7 +335,8 @@ mod tests {
         let mut pieces = std::collections::VecDeque::new();
         for round in 0..rounds {
             let layout = layout(1 + round * 31 % 4000, 8);
-            // SAFETY: for all of them, as above.
+            // SAFETY: sizes are not zero; a piece is ours until it is given back, written for its size, and given back with the layout
+            // that it has.
             unsafe {
                 let piece = arena.alloc(layout);
                 piece.write_bytes(round as u8, layout.size());
@@ -349,7 +350,7 @@ mod tests {
             }
         }
         for (piece, layout, _) in pieces {
-            // SAFETY: as above.
+            // SAFETY: taken with this layout, and not given back yet.
             unsafe { arena.dealloc(piece, layout) };
         }
     }
@@ -373,7 +374,7 @@ mod tests {
         });
         // Who does not give back what it took leaves the others with pieces of their own, and in a child with no list.
         let listed = arena.lists.with(2, |first| {
-            // SAFETY: for all of them, as above.
+            // SAFETY: sizes are not zero; what is given back is not used afterwards, and has the layout with which it was taken.
             unsafe {
                 let one = arena.alloc(layout(64, 8));
                 arena.dealloc(one, layout(64, 8));
@@ -392,7 +393,7 @@ mod tests {
     #[test]
     fn what_is_large_has_a_mapping_of_its_own() {
         let arena = Arena::new();
-        // SAFETY: for all of them, as above.
+        // SAFETY: sizes are not zero; each piece is used for the size and given back with the layout that it was last asked for.
         unsafe {
             let small = arena.alloc(layout(1000, 8));
             small.write_bytes(7, 1000);

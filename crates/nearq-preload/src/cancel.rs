@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C-unwind" fn allow(before: Could) {
     // The state first: from there glibc ends a thread of the asynchronous type without a note that it was cancelled, which
     // `pthread_join` would give back, and from `undo` with it.
     set_state(before.state);
-    // SAFETY: as the caller's frames have nothing to put in order, nor has this one.
+    // SAFETY: this frame has nothing to put in order, nor have the callers', which they promise.
     unsafe { undo(before.kind) };
 }
 

@@ -125,7 +125,7 @@ impl Condvar {
         }
         let before = cancel::defer();
         let made = self.make_stand_in();
-        // SAFETY: as in `renew`.
+        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
         unsafe { cancel::undo(before) };
         made
     }
@@ -163,7 +163,7 @@ pub(crate) unsafe fn init(
     if !attributes.is_null() {
         // SAFETY: attributes, as the caller promises; the integers are ours.
         unsafe { libc::pthread_condattr_getpshared(attributes, &raw mut shared) };
-        // SAFETY: likewise.
+        // SAFETY: attributes, as the caller promises; the integers are ours.
         unsafe { libc::pthread_condattr_getclock(attributes, &raw mut clock) };
     }
     if shared != libc::PTHREAD_PROCESS_PRIVATE {
@@ -187,11 +187,12 @@ pub(crate) unsafe fn init(
 pub(crate) unsafe fn destroy(condvar: *mut pthread_cond_t) -> c_int {
     // SAFETY: as the caller promises.
     if unsafe { layout::is_shared(condvar) } {
-        // SAFETY: likewise.
+        // SAFETY: a condition variable that nobody uses any more, as the caller promises; a shared one is the C library's.
         return unsafe { real::cond_destroy::call(condvar) };
     }
     let before = cancel::defer();
-    // SAFETY: likewise; not shared. Nothing in this frame, nor in those of the callers, is to be put in order.
+    // SAFETY: a condition variable, as the caller promises, and not a shared one. Nothing in this frame, nor in those of the callers,
+    // is to be put in order.
     unsafe {
         destroy_deferred(condvar);
         cancel::undo(before);
@@ -230,7 +231,7 @@ impl For {
         match self {
             // SAFETY: as the caller promises.
             For::One => unsafe { real::cond_signal::call(condvar) },
-            // SAFETY: likewise.
+            // SAFETY: as the caller promises.
             For::All => unsafe { real::cond_broadcast::call(condvar) },
         }
     }
@@ -239,18 +240,18 @@ impl For {
 /// `pthread_cond_signal` and `pthread_cond_broadcast`. The caller may end here, if it is of the asynchronous type.
 #[inline]
 pub(crate) unsafe fn notify(condvar: *mut pthread_cond_t, whom: For) -> c_int {
-    // SAFETY: as the caller promises; so for all that follow.
+    // SAFETY: a condition variable, as the caller promises.
     if unsafe { nobody_waits(condvar) } {
         return 0;
     }
-    // SAFETY: likewise.
+    // SAFETY: a condition variable, as the caller promises.
     unsafe { notify_those_who_wait(condvar, whom) }
 }
 
 /// Whether a notification would find nobody.
 #[inline]
 unsafe fn nobody_waits(condvar: *mut pthread_cond_t) -> bool {
-    // SAFETY: see `notify`.
+    // SAFETY: a condition variable, as the caller of `notify` promises.
     if unsafe { layout::is_shared(condvar) } {
         return false;
     }
@@ -267,14 +268,15 @@ unsafe extern "C-unwind" fn notify_those_who_wait(
     condvar: *mut pthread_cond_t,
     whom: For,
 ) -> c_int {
-    // SAFETY: see `notify`.
+    // SAFETY: a condition variable, as the caller of `notify` promises.
     let shared = unsafe { layout::is_shared(condvar) };
     if shared && !mixed::is_used() {
-        // SAFETY: likewise.
+        // SAFETY: a condition variable, as the caller of `notify` promises; a shared one is the C library's.
         return unsafe { whom.of_the_c_library(condvar) };
     }
     let before = cancel::defer();
-    // SAFETY: likewise. Nothing in this frame, nor in those of the callers, is to be put in order.
+    // SAFETY: a condition variable, as the caller of `notify` promises. Nothing in this frame, nor in those of the callers, is to be
+    // put in order.
     unsafe {
         let outcome = if shared {
             mixed::notify(condvar, whom)
@@ -289,7 +291,7 @@ unsafe extern "C-unwind" fn notify_those_who_wait(
 
 #[inline(never)]
 unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
-    // SAFETY: see `notify`; not shared.
+    // SAFETY: a condition variable, as the caller of `notify` promises, and not a shared one.
     let view = unsafe { Condvar::of(condvar) };
     // Acquire: pairs with who made it.
     let stand_in = view.stand_in.load(Ordering::Acquire);

@@ -43,7 +43,7 @@ impl<P: Platform> Epoch<P> {
     pub(crate) fn make_fit(&self, renew: impl FnOnce()) {
         let now = Self::now();
         loop {
-            // Acquire: as in `is_now`.
+            // Acquire: pairs with the release of the thread that has renewed it.
             let found = self.word.load(Ordering::Acquire);
             if found == now {
                 return;

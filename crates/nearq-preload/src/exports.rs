@@ -47,15 +47,15 @@ macro_rules! export {
                     #[allow(clippy::macro_metavars_in_unsafe, reason = "only used below")]
                     unsafe { $ours }
                 } else {
-                    // SAFETY: likewise.
+                    // SAFETY: as the caller promises, who calls the C library's function.
                     unsafe { $theirs }
                 }
             }
             if was_ours() {
-                // SAFETY: likewise.
+                // SAFETY: as the caller promises.
                 unsafe { $ours }
             } else {
-                // SAFETY: likewise.
+                // SAFETY: as the caller promises.
                 unsafe { otherwise($($arg),*) }
             }
         }

@@ -129,7 +129,7 @@ mod tests {
         let thing = things.take().expect("there is memory");
         // SAFETY: the caller has it, and nobody else; that is tested.
         thing.with_mut(|place| unsafe { (*place).write(number) });
-        // SAFETY: likewise.
+        // SAFETY: the caller still has it, and nobody else; it was written above.
         assert_eq!(thing.with(|place| unsafe { (*place).assume_init() }), number);
         things.give_back(thing);
     }

@@ -163,7 +163,7 @@ pub(crate) fn begin<'a>(before: Before) -> InWait<'a> {
 #[inline]
 pub(crate) fn end(wait: &InWait<'_>) {
     if let Some(place) = wait.place {
-        // Relaxed: as above.
+        // Relaxed: only the thread and its signal handlers access it.
         wait.own.depth.store(place.index, Ordering::Relaxed);
     }
 }
@@ -171,7 +171,7 @@ pub(crate) fn end(wait: &InWait<'_>) {
 /// In the child of a fork, whose only thread the caller is: its waits for conditions end for no reason, if it returns to them.
 pub(crate) fn forked() {
     let own = own();
-    // Relaxed: as above.
+    // Relaxed: only the thread and its signal handlers access it.
     let depth = own.depth.load(Ordering::Relaxed);
     own.places.iter().take(depth).for_each(|place| place.stay.forked());
 }
@@ -182,7 +182,7 @@ pub(crate) fn forked() {
 /// The C library has filled the buffer, in a frame that still exists.
 #[inline]
 pub(crate) unsafe extern "C-unwind" fn jumps(buffer: *const c_void) {
-    // Relaxed: as above.
+    // Relaxed: only the thread and its signal handlers access it.
     if own().depth.load(Ordering::Relaxed) != 0 {
         // SAFETY: as the caller promises.
         unsafe { leave(buffer) };
@@ -210,7 +210,7 @@ unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
 #[inline(never)]
 extern "C" fn leave_one(to: usize, after: &mut After) -> bool {
     let own = own();
-    // Relaxed, both: as above.
+    // Relaxed, both: only the thread and its signal handlers access it.
     let Some(index) = own.depth.load(Ordering::Relaxed).checked_sub(1) else { return false };
     let place = &own.places[index];
     let _saved = SavedErrno::new();
@@ -308,7 +308,8 @@ pub(crate) fn prepare() {
             core::arch::asm!("mov r12, rsp", "call r13", out("r12") there, in("r13") fill, in("rdi") buffer.as_mut_ptr(),
                 clobber_abi("C"));
         }
-        // SAFETY: likewise.
+        // SAFETY: a call of a function that fills the buffer in, with the stack as it is before the call, which is noted. It returns
+        // once: no code jumps back there.
         #[cfg(target_arch = "aarch64")]
         unsafe {
             core::arch::asm!("mov x20, sp", "blr x21", out("x20") there, in("x21") fill, in("x0") buffer.as_mut_ptr(),

@@ -97,9 +97,9 @@ pub(crate) unsafe extern "C" fn wait(
         tv_sec: (until / 1_000_000_000) as i64,
         tv_nsec: (until % 1_000_000_000) as i64,
     };
-    // Relaxed: see `is_used`.
+    // Relaxed: a thread that notifies changed something under the mutex after it is given back below, which orders the two.
     USED.store(1, Ordering::Relaxed);
-    // SAFETY: see `notify`.
+    // SAFETY: a mutex of the C library's, which lives as long as the program.
     unsafe { real::mutex_lock::call(gate()) };
     if !held.is_kept() {
         // SAFETY: the caller holds it.

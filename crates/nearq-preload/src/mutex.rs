@@ -127,7 +127,7 @@ impl Mutex {
     /// Whether it checks nothing, as most.
     #[inline]
     fn is_plain(&self) -> bool {
-        // Relaxed: as in `kind`.
+        // Relaxed: does not change while the mutex is in use.
         let kind = self.kind.load(Ordering::Relaxed) & !WAYS;
         kind == libc::PTHREAD_MUTEX_NORMAL || kind == ADAPTIVE
     }
@@ -224,7 +224,7 @@ impl Mutex {
     pub(crate) unsafe fn give_word_back(&self) {
         // SAFETY: as the caller promises.
         if !unsafe { self.raw.give_back_unwaited() } {
-            // SAFETY: likewise; nothing has happened yet.
+            // SAFETY: the caller promises that the word is taken and to be given back; no step has given it back yet.
             unsafe { Self::give_back_long(&raw const self.raw) };
         }
     }
@@ -275,7 +275,7 @@ impl Mutex {
         if locked {
             self.disown();
         }
-        // SAFETY: as above.
+        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
         unsafe { cancel::undo(before) };
         locked
     }
@@ -387,19 +387,19 @@ impl Mutex {
 /// As for the C library's; so for all that follow.
 #[inline]
 pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: as the caller promises; likewise in all that follow.
+    // SAFETY: a mutex until it is unlocked, as the caller promises.
     let view = unsafe { Mutex::of(mutex) };
-    // SAFETY: likewise.
+    // SAFETY: a mutex, as the caller promises.
     if view.is_plain() { view.take_word() } else { unsafe { lock_other(mutex) } }
 }
 
 /// The same, for those that check or are not ours: by itself, so that the way of most is short.
 #[inline(never)]
 unsafe fn lock_other(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex until it is unlocked, as the caller of `lock` promises.
     let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
-        // SAFETY: likewise.
+        // SAFETY: a mutex of the C library's, as its kind says.
         Kind::Foreign => unsafe { real::mutex_lock::call(mutex) },
         Kind::Plain => view.take_word(),
         kind => view.lock_checked(kind),
@@ -409,10 +409,10 @@ unsafe fn lock_other(mutex: *mut pthread_mutex_t) -> c_int {
 /// `pthread_mutex_trylock`.
 #[inline]
 pub(crate) unsafe fn trylock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex until it is unlocked, as the caller promises.
     let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
-        // SAFETY: see `lock`.
+        // SAFETY: a mutex of the C library's, as its kind says.
         Kind::Foreign => unsafe { real::mutex_trylock::call(mutex) },
         kind => view.try_lock(kind),
     }
@@ -424,14 +424,15 @@ pub(crate) unsafe fn clocklock(
     clock: libc::clockid_t,
     until: *const timespec,
 ) -> c_int {
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex until it is unlocked, as the caller promises.
     let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
-        // SAFETY: see `lock`. The older of the two functions where it will do, as the other one may not be there.
+        // SAFETY: a mutex of the C library's, and a time to be read, as the caller promises. The older of the two functions where it
+        // will do, as the other one may not be there.
         Kind::Foreign if clock == libc::CLOCK_REALTIME => unsafe {
             real::mutex_timedlock::call(mutex, until)
         },
-        // SAFETY: see `lock`.
+        // SAFETY: a mutex of the C library's, and a time to be read, as the caller promises.
         Kind::Foreign => unsafe { real::mutex_clocklock::call(mutex, clock, until) },
         // SAFETY: the time is one to read, as the caller promises.
         kind => unsafe { view.lock_until(kind, clock, until) },
@@ -441,27 +442,27 @@ pub(crate) unsafe fn clocklock(
 /// `pthread_mutex_unlock`.
 #[inline]
 pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex until it is unlocked, as the caller promises.
     let view = unsafe { Mutex::of(mutex) };
     if view.is_plain() {
         // SAFETY: the caller holds it, which is its duty as for the C library's.
         unsafe { view.give_word_back() };
         return 0;
     }
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex that the caller wants unlocked, as it promises.
     unsafe { unlock_other(mutex) }
 }
 
 /// As `lock_other`.
 #[inline(never)]
 unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex until it is unlocked, as the caller of `unlock` promises.
     let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
-        // SAFETY: see `lock`.
+        // SAFETY: a mutex of the C library's, as its kind says; to hold it is its caller's duty.
         Kind::Foreign => unsafe { real::mutex_unlock::call(mutex) },
         Kind::Plain => {
-            // SAFETY: as in `unlock`.
+            // SAFETY: the caller holds it, which is its duty as for the C library's.
             unsafe { view.give_word_back() };
             0
         }
@@ -471,14 +472,15 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
 
 /// `pthread_mutex_destroy`. `EBUSY` for one that is held, or with which somebody waits for a condition.
 pub(crate) unsafe fn destroy(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex, as the caller promises; the view ends before it does.
     let view = unsafe { Mutex::of(mutex) };
     if view.kind() == Kind::Foreign {
-        // SAFETY: see `lock`.
+        // SAFETY: a mutex of the C library's that nobody uses any more, as the caller promises.
         return unsafe { real::mutex_destroy::call(mutex) };
     }
     let before = cancel::defer();
-    // SAFETY: see `lock`. Nothing in this frame, nor in those of the callers, is to be put in order.
+    // SAFETY: a mutex that nobody uses any more, as the caller promises. Nothing in this frame, nor in those of the callers, is to be
+    // put in order.
     unsafe {
         let outcome = destroy_deferred(mutex);
         cancel::undo(before);
@@ -488,7 +490,7 @@ pub(crate) unsafe fn destroy(mutex: *mut pthread_mutex_t) -> c_int {
 
 #[inline(never)]
 unsafe extern "C" fn destroy_deferred(mutex: *mut pthread_mutex_t) -> c_int {
-    // SAFETY: see `lock`.
+    // SAFETY: a mutex, as the caller of `destroy` promises.
     let view = unsafe { Mutex::of(mutex) };
     if !view.raw.try_lock() {
         return libc::EBUSY;
@@ -501,7 +503,7 @@ unsafe extern "C" fn destroy_deferred(mutex: *mut pthread_mutex_t) -> c_int {
     }
     // SAFETY: nobody uses it any more, as the caller promises; the view has ended. It is not used again before it is initialised.
     unsafe { ptr::drop_in_place(&raw mut (*mutex.cast::<Mutex>()).raw) };
-    // SAFETY: likewise.
+    // SAFETY: the memory of the mutex, which nobody uses any more; what was there has been dropped.
     unsafe { (&raw mut (*mutex.cast::<Mutex>()).raw).write(RawMutex::new()) };
     view.kind.store(DESTROYED, Ordering::Relaxed);
     0

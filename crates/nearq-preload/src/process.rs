@@ -60,7 +60,7 @@ pub(crate) fn is_ours() -> bool {
 /// Likewise, where it may not have been decided.
 #[inline]
 pub(crate) fn was_ours() -> bool {
-    // Acquire: as above.
+    // Acquire: pairs with the release in `decide`.
     STATE.load(Ordering::Acquire) == OURS
 }
 

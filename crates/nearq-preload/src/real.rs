@@ -107,7 +107,7 @@ fn find(name: &CStr, version: Option<&CStr>) -> *mut c_void {
             return found;
         }
     }
-    // SAFETY: likewise.
+    // SAFETY: the name is text that ends in a zero byte.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 

@@ -73,7 +73,7 @@ fn common(clock: clockid_t) -> *mut pthread_cond_t {
             // Release: it is initialised.
             common.state.store(2, Ordering::Release);
         }
-        // Acquire: as above.
+        // Acquire: pairs with the release of the thread that initialises it.
         Err(_) => {
             while common.state.load(Ordering::Acquire) != 2 {
                 Linux::sleep(MOMENT);
