@@ -74,7 +74,7 @@ impl Held {
 
     fn put(&self, at: usize, lock: usize) {
         let list = self.list.get();
-        // SAFETY: as in `at`.
+        // SAFETY: ours, and of the caller's thread alone, which makes no reference to it; the index is checked.
         unsafe { (*list)[at] = lock };
     }
 

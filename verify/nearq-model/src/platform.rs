@@ -41,7 +41,7 @@ struct Shared(StdCell<(*const (), End)>);
 
 // SAFETY: the threads of a model are coroutines of one thread, and no step of the model is taken while the cell is used.
 unsafe impl Sync for Shared {}
-// SAFETY: as above.
+// SAFETY: the coroutines that share it are of one thread, which is also the one that drops it.
 unsafe impl Send for Shared {}
 
 impl Drop for Shared {

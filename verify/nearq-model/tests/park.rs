@@ -19,7 +19,7 @@ struct Shared<T>(T);
 // SAFETY: the cells inside are written by one thread before it unparks the other, which reads after; the model
 // reports it if that is not so.
 unsafe impl<T> Sync for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: what is inside belongs to no thread, and is dropped by the last that has it; the model reports it if that is too early.
 unsafe impl<T> Send for Shared<T> {}
 
 #[test]

@@ -87,7 +87,8 @@ fn make_key() -> Option<libc::pthread_key_t> {
         Ok(_) => made.then_some(key),
         Err(theirs) => {
             if made {
-                // SAFETY: validity: made above, and told to nobody. Aliasing and thread: likewise.
+                // SAFETY: validity: made above, and told to nobody, so no thread has a value there. Aliasing: no reference. Thread: any
+                // thread may delete keys.
                 unsafe { libc::pthread_key_delete(key) };
             }
             (theirs != NONE).then(|| theirs - FIRST)

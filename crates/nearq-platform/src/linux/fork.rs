@@ -119,7 +119,7 @@ extern "C" fn parent() {
     let locked = take_held();
     transit::open();
     for Subject { address, hooks } in &locked.subjects.list {
-        // SAFETY: as in `prepare`, which was called for it.
+        // SAFETY: it is on the list, and stays there until we give the lock back; `prepare` was called for it.
         unsafe { (hooks.parent)(*address) };
     }
 }
@@ -129,7 +129,7 @@ extern "C" fn child() {
     transit::open_in_child();
     EPOCH.fetch_add(1, Ordering::Relaxed);
     for Subject { address, hooks } in &locked.subjects.list {
-        // SAFETY: as in `prepare`, which was called for it.
+        // SAFETY: it is on the list, and stays there until we give the lock back; `prepare` was called for it, before the fork.
         unsafe { (hooks.child)(*address) };
     }
 }

@@ -535,7 +535,7 @@ mod tests {
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(later_still)) }, 0);
         std::thread::spawn(move || {
             LATE.with(|_| {});
-            // SAFETY: as above; the value is not followed.
+            // SAFETY: the key was made above and is not deleted; the value is not followed.
             assert_eq!(unsafe { libc::pthread_setspecific(key, (&raw const REFUSED).cast()) }, 0);
         })
         .join()

@@ -218,7 +218,7 @@ mod tests {
             return Err(last("mounts of its own"));
         }
         let kind = c"bpf".as_ptr();
-        // SAFETY: as above.
+        // SAFETY: paths that end with a zero byte, and nothing else to be read; in this thread's view of the files alone.
         if unsafe { libc::mount(kind, path.as_ptr(), kind, 0, none.cast()) } != 0 {
             return Err(last("mount -t bpf"));
         }

@@ -162,7 +162,7 @@ pub(crate) mod made {
             let mut attributes = Create { kind: HASH, key: 4, value, entries: 8, flags: 0 };
             // SAFETY: numbers.
             let file = unsafe { bpf(MAP_CREATE, &mut attributes) }?;
-            // SAFETY: as in `NumberMap::open`.
+            // SAFETY: a descriptor that was made just now, for the caller, who alone knows it.
             Ok(Made(NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) })))
         }
 
@@ -170,7 +170,7 @@ pub(crate) mod made {
         pub(crate) fn pin(&self, path: &CStr) -> Result<()> {
             let path = path.as_ptr().expose_provenance() as u64;
             let mut attributes = ObjectByPath { path, file: self.0.file(), flags: 0 };
-            // SAFETY: as in `NumberMap::open`.
+            // SAFETY: a text that ends with a zero byte, which the command reads.
             unsafe { bpf(OBJ_PIN, &mut attributes) }.map(drop)
         }
 
@@ -179,7 +179,7 @@ pub(crate) mod made {
             let mut value = [0; 2];
             let mut attributes = self.0.element(&key);
             attributes.value = (&raw mut value).expose_provenance() as u64;
-            // SAFETY: as in `NumberMap::set`, but the value, which is written.
+            // SAFETY: the command reads a key of four bytes and writes a value of eight, as the map was made with; both are locals.
             unsafe { bpf(MAP_LOOKUP_ELEM, &mut attributes) }.ok().map(|_| value)
         }
     }

@@ -82,7 +82,7 @@ mod area {
         if size < END_OF_CPU_ID {
             return None; // no area was registered, or a smaller one
         }
-        // SAFETY: validity: the symbol is `const ptrdiff_t __rseq_offset` of <sys/rseq.h>, likewise.
+        // SAFETY: validity: the symbol is `const ptrdiff_t __rseq_offset` of <sys/rseq.h>, set before any code of the program runs.
         // Aliasing: it is a constant. Thread: it never changes.
         Some(unsafe { offset.read() })
     }
@@ -111,7 +111,9 @@ mod area {
             );
         }
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above; the thread pointer is tpidr_el0.
+        // SAFETY: validity: the C library promises an area at this offset from the thread pointer (tpidr_el0) of every thread, for all
+        // its life. Aliasing: four aligned bytes that only the kernel writes, while this thread does not run. Thread: the area is the
+        // caller's own.
         unsafe {
             asm!(
                 "mrs {area}, tpidr_el0",

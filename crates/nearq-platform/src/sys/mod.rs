@@ -83,7 +83,8 @@ impl SavedErrno {
 impl Drop for SavedErrno {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: as in `new`; dropped by the thread that made it, as it cannot be sent to another.
+        // SAFETY: validity: the C library's address of the thread's `errno`, valid as long as the thread. Aliasing: written at once.
+        // Thread: the caller's own, which is the one that made this, as it cannot be sent to another.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }

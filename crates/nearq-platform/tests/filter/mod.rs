@@ -55,7 +55,8 @@ fn set(mut filter: Vec<libc::sock_filter>) -> bool {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: validity: numbers alone. Thread: it is of the caller, which ends with its test.
     let bound = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    // SAFETY: validity: the program and its steps live until the call returns, and are only read. Thread: as above.
+    // SAFETY: validity: the program and its steps live until the call returns, and are only read. Thread: it is of the caller, which
+    // ends with its test.
     let set =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     (bound, set) == (0, 0)

@@ -39,14 +39,14 @@ impl Mapping {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: validity: mapped, zero where untouched. Aliasing: `touch` takes `&mut`. Thread: likewise.
+        // SAFETY: validity: mapped, zero where untouched. Aliasing: `touch` takes `&mut`. Thread: the borrow keeps other writers away.
         unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 
     fn touch(&mut self, pages: usize) {
         let page = self.length / PAGES;
         for index in 0..pages {
-            // SAFETY: validity: inside the mapping. Aliasing: `self` is exclusive. Thread: likewise.
+            // SAFETY: validity: inside the mapping. Aliasing and thread: `self` is borrowed exclusively.
             unsafe { self.start.add(index * page).write_volatile(1) };
         }
     }
