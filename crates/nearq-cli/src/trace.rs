@@ -135,7 +135,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let deadline = options.seconds.map(|seconds| Instant::now() + seconds);
     let ended = loop {
         let message = next(&messages, deadline);
-        // Relaxed: as above.
+        // Relaxed: a flag by itself.
         if asked.load(Ordering::Relaxed) {
             break Ended::Asked;
         }

@@ -20,7 +20,7 @@ pub struct DeclaredMemory {
 
 // SAFETY: it owns its bytes, as a `Box<[u8]>` does.
 unsafe impl Send for DeclaredMemory {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives `&[u8]` and nothing else, as that of a `Box<[u8]>` does.
 unsafe impl Sync for DeclaredMemory {}
 
 impl DeclaredMemory {
@@ -54,7 +54,7 @@ impl Deref for DeclaredMemory {
 
 impl DerefMut for DeclaredMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `self` is borrowed by the caller alone.
+        // SAFETY: so many bytes, all initialised, which `self` owns; it is borrowed exclusively, as the slice is.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }
 }

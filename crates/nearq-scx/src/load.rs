@@ -181,12 +181,13 @@ impl<'a> Loaded<'a> {
         // SAFETY: shared memory that lives as long as the skeleton; only read, by a plain copy of each field, of which any bytes are a
         // value. The program writes `kind` last.
         let info = unsafe { &raw const (*self.shared.as_ptr()).exit_info };
-        // SAFETY: as above.
+        // SAFETY: within the shared memory, which lives as long as the skeleton; a plain number, copied at once.
         let kind = unsafe { (&raw const (*info).kind).read_volatile() };
         if kind == 0 {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: within the shared memory, which lives as long as the skeleton; the program wrote all of it before `kind`, and any
+        // bytes are a value.
         let copy = unsafe { info.read_volatile() };
         Some(Gone {
             kind,

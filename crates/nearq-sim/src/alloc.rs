@@ -90,7 +90,7 @@ unsafe impl GlobalAlloc for LineAligned {
         match Self::placed(layout) {
             // SAFETY: the caller's layout is not of size zero, so the wider one is not.
             Some(Placed::Lines(wide)) => unsafe { System.alloc(wide) },
-            // SAFETY: as above; the block has the layout for it.
+            // SAFETY: the caller's layout is not of size zero, so the wider one is not; the block has the layout that `placed` makes.
             Some(Placed::Pages(wide)) => unsafe { Self::into_pages(System.alloc(wide), layout) },
             None => std::ptr::null_mut(),
         }
@@ -98,9 +98,9 @@ unsafe impl GlobalAlloc for LineAligned {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match Self::placed(layout) {
-            // SAFETY: as in `alloc`.
+            // SAFETY: the caller's layout is not of size zero, so the wider one is not.
             Some(Placed::Lines(wide)) => unsafe { System.alloc_zeroed(wide) },
-            // SAFETY: as in `alloc`.
+            // SAFETY: the caller's layout is not of size zero, so the wider one is not; the block has the layout that `placed` makes.
             Some(Placed::Pages(wide)) => unsafe {
                 Self::into_pages(System.alloc_zeroed(wide), layout)
             },
@@ -128,7 +128,8 @@ unsafe impl GlobalAlloc for LineAligned {
         if let (Some(Placed::Lines(old)), Some(Placed::Lines(new))) =
             (Self::placed(layout), Self::placed(new))
         {
-            // SAFETY: as in `dealloc`; the new size is not zero because the caller's is not.
+            // SAFETY: the caller got `object` from us with `layout`, so we got it with `old`; the new size is not zero because the
+            // caller's is not.
             return unsafe { System.realloc(object, old, new.size()) };
         }
         // Pages always move: whether the system has room behind them must not count.

@@ -77,7 +77,7 @@ unsafe impl GlobalAlloc for Switched {
             // SAFETY: any size may be asked for.
             return unsafe { libc::calloc(1, wide.size()) }.cast();
         }
-        // SAFETY: as the caller promised for `layout`.
+        // SAFETY: the caller promises a size that is not zero, and the new layout is `layout` or wider.
         let block = unsafe { self.alloc(layout) };
         if !block.is_null() {
             // SAFETY: the block is new and at least that large.
@@ -88,7 +88,7 @@ unsafe impl GlobalAlloc for Switched {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
-        // SAFETY: the block came from one of the functions here, see above.
+        // SAFETY: the block came from `malloc`, `calloc`, `posix_memalign` or `realloc`, all of which `free` accepts.
         unsafe { libc::free(block.cast()) }
     }
 
@@ -97,10 +97,12 @@ unsafe impl GlobalAlloc for Switched {
         let Ok(wanted) = Layout::from_size_align(size, layout.align()) else { return null_mut() };
         let Some(wide) = given(wanted) else { return null_mut() };
         if wide.align() <= MALLOC_ALIGN {
-            // SAFETY: the block came from one of the functions here; `malloc`'s alignment is enough.
+            // SAFETY: the block came from one of the functions here; `malloc`'s alignment is enough, and the size is not zero, as the
+            // caller promises.
             return unsafe { libc::realloc(block.cast(), size) }.cast();
         }
-        // SAFETY: as the caller promised; the new block is another one, and the copy is within both.
+        // SAFETY: the caller promises a block of `layout` and a size that is not zero; the new block is another one, and the copy is
+        // within both.
         unsafe {
             let new = self.alloc(wanted);
             if !new.is_null() {

@@ -26,7 +26,7 @@ unsafe impl GlobalAlloc for Counting {
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller got `pointer` from `alloc` above with this layout, so it is `LineAligned`'s.
         unsafe { LineAligned.dealloc(pointer, layout) }
     }
 }

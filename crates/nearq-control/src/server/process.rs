@@ -176,7 +176,7 @@ fn start(make: fn() -> Box<dyn Subject>, options: Options) {
     }
     let standing = Standing::own(epoch);
     if !standing.begin() {
-        // Release: as in `Standing::fail`.
+        // Release: pairs with the acquire in `start` of the thread that tries again.
         STARTED.store(0, Ordering::Release);
         return;
     }

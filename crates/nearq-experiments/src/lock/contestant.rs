@@ -160,7 +160,7 @@ pub(super) struct Pthread<const ADAPTIVE: bool>(UnsafeCell<pthread_mutex_t>);
 // SAFETY: a mutex is there to be used by several threads; it is locked from no thread before it is shared, so it may go to
 // another one.
 unsafe impl<const ADAPTIVE: bool> Send for Pthread<ADAPTIVE> {}
-// SAFETY: as above.
+// SAFETY: to be used by several threads at once is what a mutex is for.
 unsafe impl<const ADAPTIVE: bool> Sync for Pthread<ADAPTIVE> {}
 
 #[cfg(target_env = "gnu")]
@@ -181,7 +181,7 @@ impl<const ADAPTIVE: bool> Exclusive for Pthread<ADAPTIVE> {
         let taken = unsafe { libc::pthread_mutex_lock(self.0.get()) };
         assert_eq!(taken, 0, "this kind refuses nothing");
         let result = section();
-        // SAFETY: as above; the caller holds it, since just now.
+        // SAFETY: the mutex is borrowed, so it lives and is not moved; the caller has locked it just now, in this thread.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
         result
     }

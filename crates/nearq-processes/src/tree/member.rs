@@ -63,7 +63,7 @@ fn settle(
     for at in first..first + WINDOW.min(entries) {
         let at = at & (entries - 1);
         let (word, since) = view.slot(at)?;
-        // Acquire: as in `View::entry`.
+        // Acquire: pairs with the release that freed the entry, after its time was set to zero.
         let mut found = word.load(Ordering::Acquire);
         for _ in 0..TRIES {
             let before = Entry::of_word(found);

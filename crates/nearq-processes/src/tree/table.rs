@@ -39,7 +39,7 @@ struct Mapping {
 
 // SAFETY: all of it is atomic, and no thread is special to a mapping.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: all of it is atomic, and shared references are all that is given out.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

@@ -33,7 +33,7 @@ fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
                     // SAFETY: valid for as long as `seen`; under the lock, and no reference outlives the line.
                     unsafe { (*seen.1.get()).0 += 1 };
                     compute(Duration::from_nanos(u64::from(round % 7) * 50));
-                    // SAFETY: as above.
+                    // SAFETY: valid for as long as `seen`; under the lock, and the references are gone before it is given back.
                     let (before, after) = unsafe { &mut *seen.1.get() };
                     *after += 1;
                     assert_eq!(before, after, "two threads were inside");

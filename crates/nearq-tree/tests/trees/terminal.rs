@@ -58,7 +58,7 @@ impl Terminal {
                 unsafe { libc::setsid() >= 0 && libc::ioctl(terminal, libc::TIOCSCTTY, 0) == 0 };
             if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
         };
-        // SAFETY: as above.
+        // SAFETY: `begin` makes system calls on numbers only, and neither allocates nor locks, so it may run between fork and exec.
         let shell = unsafe { shell.pre_exec(begin) }.spawn();
         let Ok(shell) = shell else {
             skipped("a shell at a terminal", "there is no bash", "apt-get install bash");

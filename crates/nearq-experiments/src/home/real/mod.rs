@@ -131,7 +131,7 @@ fn spawn_on(
 
 /// Keeps tasks at home until the run is over.
 fn keep(warden: &mut Warden, over: &AtomicBool) {
-    // Relaxed: see where it is set.
+    // Relaxed: pairs with nothing: it is seen some time after it was set.
     while !over.load(Ordering::Relaxed) {
         let Some(period) = warden.period() else { return };
         std::thread::sleep(period);
