@@ -21,6 +21,8 @@ mod functions {
             .header(format!("{HEADERS}/types.h"))
             .header(format!("{HEADERS}/policy.h"))
             .allowlist_function("nq_.*")
+            // It takes an array, whose length the declaration does not say.
+            .blocklist_function("nq_any_of")
             .allowlist_recursively(false)
             .rustified_enum("nq_(why|take)")
             .raw_line("use nearq_scx_policy::layout::header::*;")
@@ -29,12 +31,23 @@ mod functions {
             .wrap_static_fns_path(&wrappers)
             .generate()
             .expect("libclang reads the header");
-        written.write_to_file(out.join("functions.rs")).expect("cargo's folder can be written");
+        std::fs::write(out.join("functions.rs"), safe(&written.to_string()))
+            .expect("cargo's folder can be written");
         cc::Build::new()
             .file(wrappers)
             .include(".")
             .opt_level(2)
             .warnings(true)
             .compile("nearq_policy");
+    }
+
+    /// The declarations with references for pointers, safe to call: the header's functions touch what they are given and nothing else,
+    /// whatever the numbers in it, keep no pointer, and return no number that an enum lacks. Indices are masked, and loops have bounds that are
+    /// structures' sizes.
+    fn safe(declarations: &str) -> String {
+        declarations
+            .replace("pub fn nq_", "pub safe fn nq_")
+            .replace(": *mut ", ": &mut ")
+            .replace(": *const ", ": &")
     }
 }

@@ -120,56 +120,47 @@ impl Policy {
 
     /// A CPU has nothing to run.
     pub fn idle(&mut self, cpu: usize) {
-        // SAFETY: the state is this value's own, borrowed for the call; any CPU will do.
-        unsafe { c::nq_idle(&raw mut *self.nq, cpu as u32) }
+        c::nq_idle(&mut self.nq, cpu as u32)
     }
 
     /// A CPU is idle no more. Whether it was.
     pub fn busy(&mut self, cpu: usize) -> bool {
-        // SAFETY: as in `idle`.
-        unsafe { c::nq_busy(&raw mut *self.nq, cpu as u32) }
+        c::nq_busy(&mut self.nq, cpu as u32)
     }
 
     /// A CPU comes or goes.
     pub fn online(&mut self, cpu: usize, online: bool) {
-        // SAFETY: as in `idle`.
-        unsafe { c::nq_online(&raw mut *self.nq, cpu as u32, online) }
+        c::nq_online(&mut self.nq, cpu as u32, online)
     }
 
     /// The least loaded node for a task: the nearest to `from` of those that are equal.
     pub fn pick(&mut self, task: &mut Task, from: Option<usize>) -> usize {
-        // SAFETY: state and task are borrowed for the call, and it keeps neither.
-        unsafe { c::nq_pick(&raw mut *self.nq, task, number(from)) as usize }
+        c::nq_pick(&mut self.nq, task, number(from)) as usize
     }
 
     /// The home of a new thread of a process.
     pub fn pick_for_thread(&mut self, task: &mut Task, process: &mut Process) -> usize {
-        // SAFETY: as in `pick`, the process too.
-        unsafe { c::nq_pick_for_thread(&raw mut *self.nq, task, process) as usize }
+        c::nq_pick_for_thread(&mut self.nq, task, process) as usize
     }
 
     /// The index of the node that the operating system has this number for.
     pub fn node_by_id(&mut self, id: u32) -> Option<usize> {
-        // SAFETY: as in `idle`.
-        index(unsafe { c::nq_node_by_id(&raw mut *self.nq, id) })
+        index(c::nq_node_by_id(&mut self.nq, id))
     }
 
     /// Whether a task may use any online CPU of a node.
     pub fn is_open(&mut self, task: &mut Task, node: usize) -> bool {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_is_open(&raw mut *self.nq, task, node as u32) }
+        c::nq_is_open(&mut self.nq, task, node as u32)
     }
 
     /// Whether a task may run on that node alone, of several.
     pub fn is_bound(&mut self, task: &mut Task, home: usize) -> bool {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_is_bound(&raw mut *self.nq, task, home as u32) }
+        c::nq_is_bound(&mut self.nq, task, home as u32)
     }
 
     /// A task's home is this from now on.
     pub fn set_home(&mut self, task: &mut Task, home: usize, why: HomeReason) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_set_home(&raw mut *self.nq, task, home as u32, why as u8) }
+        c::nq_set_home(&mut self.nq, task, home as u32, why as u8)
     }
 
     /// The home that a task begins with because it was told of the parent, who forks its process; `said` is what is told of that one now.
@@ -179,56 +170,47 @@ impl Policy {
         parent: &mut Task,
         said: Option<usize>,
     ) -> Option<usize> {
-        // SAFETY: as in `pick`, the parent too.
-        index(unsafe { c::nq_inherits(&raw mut *self.nq, task, parent, number(said)) })
+        index(c::nq_inherits(&mut self.nq, task, parent, number(said)))
     }
 
     /// The home that a task was given is one that it inherited.
     pub fn inherited(task: &mut Task) {
-        // SAFETY: the task is borrowed for the call, and it does not keep it.
-        unsafe { c::nq_inherited(task) }
+        c::nq_inherited(task)
     }
 
     /// Whether a task keeps its home when it begins a program.
     pub fn keeps_home(task: &mut Task) -> bool {
-        // SAFETY: as in `inherited`.
-        unsafe { c::nq_keeps_home(task) }
+        c::nq_keeps_home(task)
     }
 
     /// A task is told to be at home where it is. Whether that is new to it.
     pub fn told_to_stay(task: &mut Task) -> bool {
-        // SAFETY: as in `inherited`.
-        unsafe { c::nq_told_to_stay(task) }
+        c::nq_told_to_stay(task)
     }
 
     /// Nothing is told of a task, or not any more.
     pub fn untold(task: &mut Task) {
-        // SAFETY: as in `inherited`.
-        unsafe { c::nq_untold(task) }
+        c::nq_untold(task)
     }
 
     /// There is a new task: 100 is the weight of nice 0.
     pub fn init_task(&mut self, task: &mut Task, weight: u32) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_init_task(&raw mut *self.nq, task, weight) }
+        c::nq_init_task(&mut self.nq, task, weight)
     }
 
     /// A task has ended.
     pub fn exit_task(&mut self, task: &mut Task, now: u64) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_exit_task(&raw mut *self.nq, task, now) }
+        c::nq_exit_task(&mut self.nq, task, now)
     }
 
     /// A task wants a CPU from now on.
     pub fn runnable(&mut self, task: &mut Task) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_runnable(&raw mut *self.nq, task) }
+        c::nq_runnable(&mut self.nq, task)
     }
 
     /// A task sleeps.
     pub fn quiescent(&mut self, task: &mut Task, now: u64) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_quiescent(&raw mut *self.nq, task, now) }
+        c::nq_quiescent(&mut self.nq, task, now)
     }
 
     /// The CPU for a task that wakes up: whether it was idle and is claimed now is by the event, which is
@@ -242,58 +224,48 @@ impl Policy {
     ) -> (usize, Event) {
         let (mut event, waker) = (0, waker.map_or(NONE, |cpu| cpu as u32));
         let previous = previous as u32;
-        // SAFETY: as in `pick`; the event is written while it is borrowed.
-        let cpu =
-            unsafe { c::nq_select_cpu(&raw mut *self.nq, task, previous, waker, &raw mut event) };
+        let cpu = c::nq_select_cpu(&mut self.nq, task, previous, waker, &mut event);
         (cpu as usize, event as usize)
     }
 
     /// The queue in which a task waits from now on.
     pub fn enqueue(&mut self, task: &mut Task, cpu: usize, woken: bool, now: u64) -> usize {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_enqueue(&raw mut *self.nq, task, cpu as u32, woken, now) as usize }
+        c::nq_enqueue(&mut self.nq, task, cpu as u32, woken, now) as usize
     }
 
     /// It waits no more.
     pub fn leave_queue(&mut self, task: &mut Task, now: u64) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_leave_queue(&raw mut *self.nq, task, now) }
+        c::nq_leave_queue(&mut self.nq, task, now)
     }
 
     /// The idle CPU to be woken for a task that waits, claimed.
     pub fn wake(&mut self, task: &mut Task, llc: usize, now: u64) -> Option<usize> {
-        // SAFETY: as in `pick`.
-        index(unsafe { c::nq_wake(&raw mut *self.nq, task, llc as u32, now) })
+        index(c::nq_wake(&mut self.nq, task, llc as u32, now))
     }
 
     /// Whether a task of a queue is what the CPU shall take.
     pub fn fits(&mut self, task: &mut Task, cpu: usize, which: TakeWhich, now: u64) -> bool {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_fits(&raw mut *self.nq, task, cpu as u32, which, now) }
+        c::nq_fits(&mut self.nq, task, cpu as u32, which, now)
     }
 
     /// A task has used a CPU up to now.
     pub fn charge(&mut self, task: &mut Task, cpu: usize, now: u64) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_charge(&raw mut *self.nq, task, cpu as u32, now) }
+        c::nq_charge(&mut self.nq, task, cpu as u32, now)
     }
 
     /// The CPU whose task makes room for one that came back and waits at home, where no CPU is idle.
     pub fn displaces(&mut self, task: &mut Task, llc: usize) -> Option<usize> {
-        // SAFETY: as in `pick`.
-        index(unsafe { c::nq_displaces(&raw mut *self.nq, task, llc as u32) })
+        index(c::nq_displaces(&mut self.nq, task, llc as u32))
     }
 
     /// It runs from now on. The length of its slice.
     pub fn running(&mut self, task: &mut Task, cpu: usize, now: u64) -> u64 {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_running(&raw mut *self.nq, task, cpu as u32, now) }
+        c::nq_running(&mut self.nq, task, cpu as u32, now)
     }
 
     /// Whether a task that waits for a CPU since now should interrupt the one that runs there.
     pub fn preempts(&mut self, task: &mut Task, cpu: usize, now: u64) -> bool {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_preempts(&raw mut *self.nq, task, cpu as u32, now) }
+        c::nq_preempts(&mut self.nq, task, cpu as u32, now)
     }
 
     /// Its weight is this from now on.
@@ -303,26 +275,22 @@ impl Policy {
 
     /// Whether a task that nobody else drives from its CPU should leave it.
     pub fn leaves(&mut self, task: &mut Task, cpu: usize) -> bool {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_leaves(&raw mut *self.nq, task, cpu as u32) }
+        c::nq_leaves(&mut self.nq, task, cpu as u32)
     }
 
     /// It runs no more.
     pub fn stopping(&mut self, task: &mut Task, cpu: usize, now: u64) {
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_stopping(&raw mut *self.nq, task, cpu as u32, now) }
+        c::nq_stopping(&mut self.nq, task, cpu as u32, now)
     }
 
     /// A CPU begins to look for something to run.
     pub fn begin(&mut self, cpu: usize) {
-        // SAFETY: as in `idle`.
-        unsafe { c::nq_begin(&raw mut *self.nq, cpu as u32) }
+        c::nq_begin(&mut self.nq, cpu as u32)
     }
 
     /// Where it shall try next; `stays` if the task that ran on it can go on.
     pub fn next(&mut self, cpu: usize, stays: bool, now: u64) -> Option<Take> {
-        // SAFETY: as in `idle`; it returns no number that the enum has not.
-        let which = unsafe { c::nq_next(&raw mut *self.nq, cpu as u32, stays, now) };
+        let which = c::nq_next(&mut self.nq, cpu as u32, stays, now);
         let found = &self.nq.on_cpu[cpu];
         (which != TakeWhich::Nothing).then_some(Take {
             llc: found.queue as usize,
@@ -334,47 +302,40 @@ impl Policy {
     /// Whether a CPU that has found nothing looks again at once, as in that queue there are fewer tasks than are counted.
     pub fn looks_again(&mut self, cpu: usize, llc: Option<usize>) -> bool {
         let llc = llc.map_or(NONE, |llc| llc as u32);
-        // SAFETY: as in `pick`.
-        unsafe { c::nq_looks_again(&raw mut *self.nq, cpu as u32, llc) }
+        c::nq_looks_again(&mut self.nq, cpu as u32, llc)
     }
 
     /// Whether anything waits that an idle CPU would take at once.
     pub fn anything(&mut self, cpu: usize, now: u64) -> bool {
-        // SAFETY: as in `idle`.
-        unsafe { c::nq_anything(&raw mut *self.nq, cpu as u32, now) }
+        c::nq_anything(&mut self.nq, cpu as u32, now)
     }
 
     /// A tick says how far the first task of a queue is, if any waits there: its virtual time.
     pub fn advance(&mut self, llc: usize, first: Option<u64>, now: u64) {
         // Bindgen takes the macro, 64 ones, for -1.
         let first = first.unwrap_or(header::NQ_NOBODY as u64);
-        // SAFETY: as in `idle`.
-        unsafe { c::nq_advance(&raw mut *self.nq, llc as u32, first, now) }
+        c::nq_advance(&mut self.nq, llc as u32, first, now)
     }
 
     /// Every few milliseconds, on each CPU that runs a task.
     pub fn tick(&mut self, task: &mut Task, cpu: usize, now: u64) -> Tick {
-        // SAFETY: as in `pick`.
-        let yields = unsafe { c::nq_tick(&raw mut *self.nq, task, cpu as u32, now) };
+        let yields = c::nq_tick(&mut self.nq, task, cpu as u32, now);
         Tick { yields, wakes: index(self.nq.on_cpu[cpu].wakes) }
     }
 
     /// Whether a place has so much more to do than another one that a task is worth the way: both in thousandths of tasks for each CPU.
     pub fn is_out_of_balance(&mut self, there: u64, here: u64, distance: u32) -> bool {
-        // SAFETY: as in `idle`.
-        unsafe { c::nq_out_of_balance(&raw mut *self.nq, there, here, distance) }
+        c::nq_out_of_balance(&mut self.nq, there, here, distance)
     }
 
     /// Another home for a task that has begun its program a moment ago and touched so many bytes, where its own is crowded. It runs, and
     /// is alone in its process.
     pub fn reconsiders(&mut self, task: &mut Task, touched: u64) -> Option<usize> {
-        // SAFETY: as in `pick`.
-        index(unsafe { c::nq_reconsiders(&raw mut *self.nq, task, touched) })
+        index(c::nq_reconsiders(&mut self.nq, task, touched))
     }
 
     /// Something has happened on a CPU.
     pub fn count(&mut self, cpu: usize, event: Event) {
-        // SAFETY: as in `idle`; an event that there is not is not counted.
-        unsafe { c::nq_count(&raw mut *self.nq, cpu as u32, event as u32) }
+        c::nq_count(&mut self.nq, cpu as u32, event as u32)
     }
 }
