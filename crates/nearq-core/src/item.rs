@@ -141,7 +141,7 @@ const MOST_REFERENCES: u64 = (u64::MAX / REFERENCE) / 2;
 const ALIVE: u64 = PENDING | RUNNING | STALE | LOCKED;
 
 /// What an item's function and memory are; one static table per type of item.
-pub(crate) struct ItemTable<P: Platform> {
+pub(crate) struct ItemVtable<P: Platform> {
     /// Runs the function, finishes the item, and frees it if nobody has it any more. The caller has started the item,
     /// and must not touch it afterwards unless the answer is `deferred`.
     pub(crate) execute: unsafe fn(NonNull<Item<P>>) -> Executed,
@@ -173,7 +173,7 @@ pub(crate) struct Item<P: Platform> {
     pub(crate) next: P::AtomicPtr<Item<P>>,
     /// Where it was queued; null from the start of an execution until the next queueing is accounted.
     account: P::AtomicPtr<Account<P>>,
-    table: &'static ItemTable<P>,
+    table: &'static ItemVtable<P>,
     /// The CPU that queued it, and the node where it is at home, for who wants to know. Relaxed: a hint, which the next queuer may
     /// overwrite while the worker that has started the item still reads it.
     spot: P::AtomicU32,
@@ -231,7 +231,7 @@ pub(crate) enum Activated<P: Platform> {
     Free(Abandoned<P>),
 }
 
-/// [`ItemTable::refuse`] of items that may be queued again and again.
+/// [`ItemVtable::refuse`] of items that may be queued again and again.
 pub(crate) unsafe fn never_refused<P: Platform>(_: NonNull<Item<P>>) {
     unreachable!("the queuer gives its claim back");
 }
@@ -288,17 +288,17 @@ const _: () = assert!(size_of::<Item<nearq_platform::Linux>>() == 48);
 
 impl<P: Platform> Item<P> {
     /// An idle item with one handle.
-    pub(crate) fn new(table: &'static ItemTable<P>) -> Self {
+    pub(crate) fn new(table: &'static ItemVtable<P>) -> Self {
         Self::with_state(table, REFERENCE | epoch::<P>())
     }
 
     /// An item that runs once, with one handle; whoever made it queues it.
-    pub(crate) fn new_pending(table: &'static ItemTable<P>) -> Self {
+    pub(crate) fn new_pending(table: &'static ItemVtable<P>) -> Self {
         Self::with_state(table, REFERENCE | PENDING | epoch::<P>())
     }
 
     /// An item in any state.
-    pub(crate) fn with_state(table: &'static ItemTable<P>, state: u64) -> Self {
+    pub(crate) fn with_state(table: &'static ItemVtable<P>, state: u64) -> Self {
         Item {
             state: P::AtomicU64::new(state),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -564,7 +564,7 @@ impl<P: Platform> Item<P> {
 
     /// The item's table.
     #[inline]
-    pub(crate) fn table(&self) -> &'static ItemTable<P> {
+    pub(crate) fn table(&self) -> &'static ItemVtable<P> {
         self.table
     }
 }

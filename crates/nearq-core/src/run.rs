@@ -32,7 +32,7 @@ use crate::item::execution::Ended;
 use crate::item::owned::{Pending, Running};
 use crate::item::stamp::Stamp;
 use crate::item::stand_in::{self, Arrived};
-use crate::item::{ItemTable, Started};
+use crate::item::{ItemVtable, Started};
 use crate::limit::kicker;
 use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
 use crate::pool::Pool;
@@ -128,7 +128,7 @@ pub(crate) fn run<P: Platform>(
 fn execute<P: Platform>(
     served: &Link<P>,
     item: Running<P>,
-    table: &'static ItemTable<P>,
+    table: &'static ItemVtable<P>,
 ) -> Ended<P> {
     let address = item.as_raw().as_ptr();
     crate::queue::points::run(served, address, table, || item.execute(table))
@@ -386,7 +386,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         &mut self,
         served: &Link<P>,
         item: Running<P>,
-        table: &'static ItemTable<P>,
+        table: &'static ItemVtable<P>,
     ) -> Ended<P> {
         let manner = served.manner();
         let stamp = item.stamp();

@@ -45,7 +45,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 use crate::base::outcome::{JoinError, Panic, contain};
 use crate::item::owned::Pending;
 use crate::item::{
-    ASLEEP, CANCELLED, CHANGING, DONE, Executed, Item, ItemTable, PENDING, POLLED, REFERENCE,
+    ASLEEP, CANCELLED, CHANGING, DONE, Executed, Item, ItemVtable, PENDING, POLLED, REFERENCE,
     RUNNING, is_of_this_process,
 };
 use crate::task::join::{JoinHandle, Kind};
@@ -108,7 +108,7 @@ pub(crate) struct Task<P: Platform, O, F, T> {
 }
 
 impl<P: Platform, O, F, T> Task<P, O, F, T> {
-    pub(crate) fn new(table: &'static ItemTable<P>, owner: O, program: F) -> Self {
+    pub(crate) fn new(table: &'static ItemVtable<P>, owner: O, program: F) -> Self {
         Task {
             head: Head { item: Item::new_pending(table), waker: P::Cell::new(None) },
             owner,
@@ -138,7 +138,7 @@ impl<P: Platform, O, F, T> Task<P, O, F, T> {
 }
 
 impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<P, O, F, T> {
-    const TABLE: ItemTable<P> = ItemTable {
+    const TABLE: ItemVtable<P> = ItemVtable {
         execute: Self::execute,
         free: Self::free,
         parts: None,

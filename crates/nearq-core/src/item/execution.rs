@@ -7,7 +7,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 use super::account::Account;
 use super::owned::{Abandoned, Pending, Running};
 use super::{
-    ARRIVED, AWAY, Activated, DEFERRED, ENDED, Executed, Finished, INACTIVE, Item, ItemTable,
+    ARRIVED, AWAY, Activated, DEFERRED, ENDED, Executed, Finished, INACTIVE, Item, ItemVtable,
     LOCKED, PENDING, RUNNING, STALE, Started, WAITED, is_abandoned,
 };
 
@@ -210,7 +210,7 @@ pub(crate) struct Ended<P: Platform> {
 impl<P: Platform> Running<P> {
     /// Runs the item's function, by its table, and ends the execution. The item may be gone afterwards.
     #[inline(always)]
-    pub(crate) fn execute(self, table: &'static ItemTable<P>) -> Ended<P> {
+    pub(crate) fn execute(self, table: &'static ItemVtable<P>) -> Ended<P> {
         debug_assert!(core::ptr::eq(self.table(), table));
         let item = self.into_raw();
         // SAFETY: its RUNNING is ours, and the table is its own.

@@ -4,14 +4,14 @@ use nearq_platform::Platform;
 
 use crate::item::account::Account;
 use crate::item::stamp::Stamp;
-use crate::item::{Item, ItemTable};
+use crate::item::{Item, ItemVtable};
 
 /// Nodes that are looked at in one place: some 10 us.
 pub(crate) const MOST: usize = 512;
 
 /// What is known of a node on a list.
 pub(crate) struct Seen<P: Platform> {
-    pub(crate) table: &'static ItemTable<P>,
+    pub(crate) table: &'static ItemVtable<P>,
     /// Compared, never followed: it may be gone.
     pub(crate) account: *const Account<P>,
     pub(crate) stamp: Stamp,

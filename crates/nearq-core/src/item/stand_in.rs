@@ -26,8 +26,8 @@ use crate::item::extra::Extra;
 use crate::item::held::Held;
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
-    ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemTable, LOCKED, PENDING,
-    RUNNING, STALE, TIMED, is_abandoned,
+    ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemVtable, LOCKED,
+    PENDING, RUNNING, STALE, TIMED, is_abandoned,
 };
 
 #[repr(C)]
@@ -37,7 +37,7 @@ struct StandIn<P: Platform> {
 }
 
 impl<P: Platform> StandIn<P> {
-    const TABLE: ItemTable<P> = ItemTable {
+    const TABLE: ItemVtable<P> = ItemVtable {
         execute: Self::execute,
         free: Self::free,
         parts: None,
@@ -59,7 +59,7 @@ impl<P: Platform> StandIn<P> {
 ///
 /// # Safety
 /// The node is on a list and stays there for the time of the call, and it was not stale after it was there.
-pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemTable<P> {
+pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemVtable<P> {
     let word = node.state.load(Ordering::Acquire);
     if word & (PENDING | AWAY | STALE) != PENDING | AWAY {
         return node.table();

@@ -11,7 +11,7 @@ use nearq_platform::{
 };
 
 use super::owned::{ItemRef, Pending, Running};
-use super::{Epoch, Finished, Item, ItemTable, Started};
+use super::{Epoch, Finished, Item, ItemVtable, Started};
 use crate::item::inbox::Inbox;
 use crate::item::list::List;
 use crate::item::stand_in::{self, Arrived};
@@ -412,7 +412,7 @@ fn start(node: Option<Pending<Linux>>) -> Running<Linux> {
 pub(crate) fn blank<P: Platform>() -> Item<P> {
     struct Never<P>(core::marker::PhantomData<P>);
     impl<P: Platform> Never<P> {
-        const TABLE: ItemTable<P> = ItemTable {
+        const TABLE: ItemVtable<P> = ItemVtable {
             execute: |_| unreachable!("never run"),
             free: |_| unreachable!("never freed"),
             parts: None,

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::item::owned::{ItemRef, Pending, Running};
-use crate::item::{Epoch, Executed, Finished, Item, ItemTable};
+use crate::item::{Epoch, Executed, Finished, Item, ItemVtable};
 use crate::limit::admission::Admission;
 use crate::pool::Pool;
 
@@ -20,7 +20,7 @@ pub(crate) struct Kicker<P: Platform> {
 }
 
 impl<P: Platform> Kicker<P> {
-    const TABLE: ItemTable<P> = ItemTable {
+    const TABLE: ItemVtable<P> = ItemVtable {
         execute: Self::execute,
         free: Self::free,
         parts: None,

@@ -21,7 +21,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
 use crate::base::forked;
-use crate::item::ItemTable;
+use crate::item::ItemVtable;
 use crate::item::account::Account;
 use crate::item::batch::Batch;
 use crate::item::list::List;
@@ -74,7 +74,7 @@ pub(crate) struct Worker<P: Platform> {
     /// What the monitor has counted of it and it has not passed on to its link: see [`Counted`].
     counted: [P::AtomicU32; 2],
     /// The table of the item that runs, or ran last in this batch; null between batches.
-    running: P::AtomicPtr<ItemTable<P>>,
+    running: P::AtomicPtr<ItemVtable<P>>,
     /// One more than the number of the node where the item that runs is at home; 0 if it has no home.
     home: P::AtomicU32,
     /// When it took its batch or entered its start hook.
@@ -322,7 +322,7 @@ impl<P: Platform> Worker<P> {
 
     /// Says what it runs; null for nothing.
     #[inline]
-    pub(crate) fn set_running(&self, table: *const ItemTable<P>) {
+    pub(crate) fn set_running(&self, table: *const ItemVtable<P>) {
         self.running.store(table.cast_mut(), Ordering::Relaxed);
     }
 
@@ -363,7 +363,7 @@ impl<P: Platform> Worker<P> {
     pub(crate) fn function(&self) -> Option<&'static str> {
         let table = self.running.load(Ordering::Relaxed);
         // SAFETY: tables are statics.
-        let table: &'static ItemTable<P> = unsafe { table.as_ref() }?;
+        let table: &'static ItemVtable<P> = unsafe { table.as_ref() }?;
         Some((table.name)())
     }
 

@@ -13,7 +13,7 @@ use nearq_platform::Platform;
 
 #[cfg(feature = "spans")]
 use crate::base::outcome::contain;
-use crate::item::{Item, ItemTable};
+use crate::item::{Item, ItemVtable};
 use crate::limit::link::Link;
 
 #[cfg(feature = "spans")]
@@ -23,7 +23,7 @@ const TARGET: &str = "nearq::item";
 #[cfg(feature = "probes")]
 macro_rules! tell {
     ($name:ident, $link:expr, $item:expr, $table:expr, $cpu:expr) => {{
-        let (link, table): (&Link<P>, &ItemTable<P>) = ($link, $table);
+        let (link, table): (&Link<P>, &ItemVtable<P>) = ($link, $table);
         let queue = link.queue();
         probe::probe_lazy!(
             nearq,
@@ -65,7 +65,7 @@ pub(crate) fn queued<P: Platform>(link: &Link<P>, item: &Item<P>, cpu: usize) {
 pub(crate) fn run<P: Platform, R>(
     link: &Link<P>,
     item: *const Item<P>,
-    table: &'static ItemTable<P>,
+    table: &'static ItemVtable<P>,
     execute: impl FnOnce() -> R,
 ) -> R {
     #[cfg(feature = "probes")]

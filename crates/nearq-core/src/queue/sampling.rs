@@ -5,7 +5,7 @@ use core::time::Duration;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::item::stamp::Stamp;
-use crate::item::{Item, ItemTable};
+use crate::item::{Item, ItemVtable};
 use crate::limit::link::Link;
 use crate::observe::{TraceEvent, TraceKind};
 
@@ -44,7 +44,7 @@ impl<P: Platform> Link<P> {
     pub(crate) fn time<R>(
         &self,
         item: *const Item<P>,
-        table: &'static ItemTable<P>,
+        table: &'static ItemVtable<P>,
         stamp: Stamp,
         execute: impl FnOnce() -> R,
     ) -> R {
@@ -66,7 +66,7 @@ impl<P: Platform> Link<P> {
         &self,
         kind: TraceKind,
         item: *const Item<P>,
-        table: &'static ItemTable<P>,
+        table: &'static ItemVtable<P>,
         at: Instant,
         took: Duration,
         queued_on: Option<u32>,

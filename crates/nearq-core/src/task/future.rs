@@ -50,7 +50,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 use crate::base::outcome::{JoinError, Panic, contain};
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
-    CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemTable, PENDING, Started,
+    CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemVtable, PENDING, Started,
     is_of_this_process,
 };
 use crate::pool::context::polling;
@@ -110,7 +110,7 @@ where
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
-    const TABLE: ItemTable<P> = ItemTable {
+    const TABLE: ItemVtable<P> = ItemVtable {
         execute: Self::execute,
         free: Self::free,
         parts: None,

@@ -8,7 +8,7 @@ use nearq_platform::{Linux, Platform, PlatformCell};
 use crate::base::outcome::contain;
 use crate::home::Home;
 use crate::item::owned::ItemRef;
-use crate::item::{Executed, Item, ItemTable, Parts};
+use crate::item::{Executed, Item, ItemVtable, Parts};
 
 /// A function that can be queued, as often as wanted, without allocating.
 ///
@@ -73,7 +73,7 @@ struct Function<P: Platform, F> {
 }
 
 impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
-    const TABLE: ItemTable<P> = ItemTable {
+    const TABLE: ItemVtable<P> = ItemVtable {
         execute: Self::execute,
         free: Item::end_parts,
         parts: Some(Parts { empty: Self::empty, dealloc: Self::dealloc }),

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use nearq_platform::LockPlatform;
 
 use crate::item::tests::pending;
-use crate::item::{Executed, ItemTable, Spot};
+use crate::item::{Executed, ItemVtable, Spot};
 use crate::layout::attributes::{Attributes, Kind, Surroundings};
 use crate::{Home, Runtime, Workqueue};
 use nearq_sim::{Sim, Simulation};
@@ -20,7 +20,7 @@ unsafe fn not_run(_: NonNull<Item<Sim>>) -> Executed {
 
 unsafe fn free(_: NonNull<Item<Sim>>) {}
 
-static TABLE: ItemTable<Sim> = ItemTable {
+static TABLE: ItemVtable<Sim> = ItemVtable {
     execute: not_run,
     free,
     parts: None,
