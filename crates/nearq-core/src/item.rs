@@ -223,7 +223,7 @@ pub(crate) enum Started<P: Platform> {
 pub(crate) enum Activated<P: Platform> {
     /// It is not held back any more: to be published.
     Yes(Pending<P>),
-    /// The item is locked: it stays where it is, and the lock's holder sends the kicker.
+    /// The item is locked: it stays where it is, and the lock's holder sends the activation item.
     Locked(Pending<P>),
     /// The queueing was cancelled, and has given back what it counted; the item lives on.
     Cancelled,

@@ -3,7 +3,7 @@
 //! # Who may do what
 //! * Any thread pushes onto `inbox` and wakes a worker (`idle`). No lock.
 //! * A worker takes items under `ready`'s lock, a batch at a time: first what is on the list, else all of the inbox. The runtime's own items,
-//!   by which limits are looked after (`kicker`), come before all others: items of this and of other pools wait for them.
+//!   by which limits are looked after (`activation_item`), come before all others: items of this and of other pools wait for them.
 //! * A worker that finds neither takes back what other workers of the pool have in their batches. Where there is always something, nobody
 //!   comes to that; so a worker that says that it blocks puts its batch back first, and the monitor does it for one that has been in one
 //!   item for long (`relieve`).

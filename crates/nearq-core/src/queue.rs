@@ -81,7 +81,7 @@ pub(crate) struct Config<P: Platform> {
     pub(crate) sets: Sets,
     home: HomeConfig<P>,
     /// Nobody has a handle, nothing is queued, and nobody touches it: whoever still has it from the runtime's list leaves it
-    /// alone, too. Else it could send a kicker that nobody waits for.
+    /// alone, too. Else it could send an activation item that nobody waits for.
     closed: bool,
     tables: Kept<LinkTable<P>>,
     links: Kept<Link<P>>,

@@ -33,7 +33,7 @@ use crate::item::owned::{Pending, Running};
 use crate::item::stamp::Stamp;
 use crate::item::stand_in::{self, Arrived};
 use crate::item::{ItemVtable, Started};
-use crate::limit::kicker;
+use crate::limit::activation_item;
 use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
 use crate::pool::Pool;
 use crate::pool::context::{self, Context, Surplus};
@@ -343,9 +343,9 @@ impl<'a, P: Platform> Runner<'a, P> {
             },
         };
         let table = item.table();
-        // SAFETY: null for the kicker; else the item is counted as admitted by the link's queue, which waits for it.
+        // SAFETY: null for the activation item; else the item is counted as admitted by the link's queue, which waits for it.
         let Some(served) = (unsafe { Link::of(account).as_ref() }) else {
-            kicker::carry_out(self.pool, item);
+            activation_item::carry_out(self.pool, item);
             return Ran::Here;
         };
         if self.context.account.get() != account {

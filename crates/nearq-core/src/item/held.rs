@@ -4,7 +4,7 @@
 //! Users' threads take the lock, a few instructions long, and wait for each other. Workers never wait: one that finds the item
 //! locked leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
 //! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again, right after the lock. Or an activator wanted to
-//!   let it in (`INACTIVE`): the queue's kicker is sent. Or the timer wanted to queue it (`TIMED`): that is done right after the
+//!   let it in (`INACTIVE`): the queue's activation item is sent. Or the timer wanted to queue it (`TIMED`): that is done right after the
 //!   lock too.
 //! * `ENDED`: the execution has ended: `RUNNING` is cleared, who waits is counted, and what was queued meanwhile (`DEFERRED`)
 //!   is pushed.

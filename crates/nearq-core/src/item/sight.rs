@@ -42,7 +42,7 @@ impl<P: Platform> Sight<P> {
             // SAFETY: as the caller says.
             let item = unsafe { &*node };
             let account = item.accounted();
-            // The kicker has none; a cancelled one is not waited for.
+            // The activation item has none; a cancelled one is not waited for.
             if account.is_null() || item.is_stale() {
                 continue;
             }

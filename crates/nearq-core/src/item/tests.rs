@@ -117,7 +117,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     let entered = context.enter();
     let table = item.table();
     let deferred = item.execute(table).deferred;
-    // SAFETY: null for the kicker; else a link of the queue, which is alive.
+    // SAFETY: null for the activation item; else a link of the queue, which is alive.
     match unsafe { Link::of(account).as_ref() } {
         Some(served) => {
             if let Some(item) = deferred {
@@ -129,7 +129,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
         None => {
             if let Some(item) = deferred {
                 let node = item.finish_deferred(core::ptr::null());
-                pool.push(node.expect("nobody cancels a kicker"));
+                pool.push(node.expect("nobody cancels an activation item"));
             }
         }
     }

@@ -21,7 +21,7 @@
 //!   all `SeqCst`. So whoever has set a limit and reads `admitted` knows all that will ever get in by the old one.
 //! * Whoever closes the ceiling revokes all credits afterwards, so nothing is let in past what waits. Credits that come back
 //!   later (from an issuer that was on its way) lower `admitted`; who brings them looks whether the ceiling is closed and
-//!   sends the kicker then. Against who closes and reads `admitted` that is Dekker's pattern again.
+//!   sends the activation item then. Against who closes and reads `admitted` that is Dekker's pattern again.
 //!
 //! # Holding back
 //! An item beyond the limit goes onto its link's `inactive` inbox; nobody takes a lock for it. Only workers
@@ -36,7 +36,7 @@
 //! An issuer holds its item back while the last completion passes. Issuer: `inactive` + 1, push, close the ceiling
 //! (CLOSE), read the completions (SUM). Worker: count the completion (COUNT), read the ceiling (LOOK). All `SeqCst`:
 //! either the worker sees the ceiling closed and activates, or the issuer sees the completion; then it sends
-//! the queue's `kicker` (an item whose function activates) to a worker, because an issuer that is
+//! the queue's `activation_item` (an item whose function activates) to a worker, because an issuer that is
 //! preempted with `turn` in its hand would hold up workers.
 //! A place that an activator has taken, and gives back because what it found was cancelled, may be the one that an issuer has
 //! missed: so the activator looks at the inboxes once more after that. Give back, look; push, read `admitted`: `SeqCst`.
@@ -64,7 +64,7 @@ use crate::item::Spot;
 use crate::item::owned::Pending;
 use crate::item::sight::Sight;
 use crate::layout::domain::Domain;
-use crate::limit::kicker::Kicker;
+use crate::limit::activation_item::ActivationItem;
 use crate::limit::link::Link;
 use crate::limit::turn::Turn;
 
@@ -151,11 +151,11 @@ pub(crate) struct Admission<P: Platform> {
     /// Those from here on are retired, and how many executions have ended on them (`retired`).
     first_retired: P::AtomicPtr<Link<P>>,
     completed_before: P::AtomicU64,
-    /// The link of the layout in effect to whose pool the kicker goes; null as long as there was none.
+    /// The link of the layout in effect to whose pool the activation item goes; null as long as there was none.
     main_link: P::AtomicPtr<Link<P>>,
     /// The link on whose inbox everything is held back, of an ordered queue; null of others.
     line: P::AtomicPtr<Link<P>>,
-    pub(crate) kicker: Kicker<P>,
+    pub(crate) activation_item: ActivationItem<P>,
     /// The queue's next domain; see `Queue::domains`.
     pub(crate) next: P::AtomicPtr<Admission<P>>,
 }
@@ -166,7 +166,7 @@ unsafe impl<P: Platform> Send for Admission<P> {}
 unsafe impl<P: Platform> Sync for Admission<P> {}
 
 impl<P: Platform> Admission<P> {
-    /// A domain without links. Once it has its final place, its kicker is to be told (`Kicker::set_admission`).
+    /// A domain without links. Once it has its final place, its activation item is to be told (`ActivationItem::set_admission`).
     pub(crate) fn new(domain: Domain, limit: usize) -> Self {
         Admission {
             domain,
@@ -188,7 +188,7 @@ impl<P: Platform> Admission<P> {
             completed_before: P::AtomicU64::new(0),
             main_link: P::AtomicPtr::new(core::ptr::null_mut()),
             line: P::AtomicPtr::new(core::ptr::null_mut()),
-            kicker: Kicker::new(),
+            activation_item: ActivationItem::new(),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
@@ -226,7 +226,7 @@ impl<P: Platform> Admission<P> {
         // Where as many are awake as may be, all may be in long items.
         let free = || self.links().find(|link| !link.pool.is_full());
         let link = if main.pool.is_full() { free().unwrap_or(main) } else { main };
-        self.kicker.send(&link.pool);
+        self.activation_item.send(&link.pool);
     }
 
     // ---- letting in ------------------------------------------------------------------------------------------
@@ -524,7 +524,7 @@ impl<P: Platform> Admission<P> {
         forked::set(&self.waiting, 0);
         // SAFETY: this is the only thread, and it is not in the middle of activating: no user's code runs there.
         unsafe { self.turn.renew(Turn::new()) };
-        self.kicker.after_fork_in_child();
+        self.activation_item.after_fork_in_child();
     }
 
     /// As [`begin_drain`](Self::begin_drain), for ever; and who has been let in by what it saw before finds that overruled.
@@ -562,7 +562,7 @@ impl<P: Platform> Admission<P> {
             return;
         }
         self.limit.store(limit, Ordering::SeqCst);
-        // Closed, so that no issuer goes by the old ceiling, and of a new epoch; the kicker opens it anew.
+        // Closed, so that no issuer goes by the old ceiling, and of a new epoch; the activation item opens it anew.
         self.close_anew();
         self.kick();
         if self.freezers.load(Ordering::SeqCst) != 0 {

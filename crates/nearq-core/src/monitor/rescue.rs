@@ -50,7 +50,7 @@ pub(crate) fn call<P: Platform>(inner: &Inner<P>, pool: &Arc<Pool<P>>) -> bool {
 /// something waits only where a worker will find it.
 fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Option<&'a Link<P>> {
     let here = |link: &&Link<P>| Arc::ptr_eq(&link.pool, pool);
-    let kicked = || queue.domains().any(|domain| domain.kicker.is_active());
+    let kicked = || queue.domains().any(|domain| domain.activation_item.is_active());
     queue
         .links_in_service()
         .filter(here)

@@ -337,7 +337,7 @@ impl<P: Platform> Queue<P> {
         config.known.domains.insert(domain, admission);
         // SAFETY: added to the queue's domains just now, which live as long as the queue; shared references only.
         let made = unsafe { &*admission };
-        made.kicker.set_admission(admission);
+        made.activation_item.set_admission(admission);
         (0..config.sets.drainers()).for_each(|_| made.begin_drain());
         // Release: pairs with the acquire in `domains`.
         self.first_domain.store(admission, Ordering::Release);

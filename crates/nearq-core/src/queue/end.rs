@@ -55,10 +55,10 @@ impl<P: Platform> Queue<P> {
 
     /// Whether no worker touches the queue any more: it is empty, and none serves it.
     pub(crate) fn is_left(&self) -> bool {
-        // See `kicker::carry_out`.
+        // See `activation_item::carry_out`.
         P::fence(Ordering::SeqCst);
         self.is_empty()
-            && !self.domains().any(|domain| domain.kicker.is_active())
+            && !self.domains().any(|domain| domain.activation_item.is_active())
             && !self.inner().services.table.iter().any(|worker| {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be another queue's.
@@ -69,11 +69,11 @@ impl<P: Platform> Queue<P> {
     /// Carries out the queue's kickers that still wait for a worker. By a thread that waits for the queue's end: all workers may be inside
     /// items, and no other one may be allowed.
     pub(crate) fn carry_out_kickers(&self) {
-        let is_own = |item: &Item<P>| self.domains().any(|domain| domain.kicker.is(item));
+        let is_own = |item: &Item<P>| self.domains().any(|domain| domain.activation_item.is(item));
         for link in self.links() {
             while let Some(item) = link.pool.take_one(is_own) {
                 if let Started::Yes(item) = item.start() {
-                    crate::limit::kicker::carry_out(&link.pool, item);
+                    crate::limit::activation_item::carry_out(&link.pool, item);
                 }
             }
         }
@@ -81,17 +81,17 @@ impl<P: Platform> Queue<P> {
 
     /// Whether nobody touches the queue any more.
     fn is_unused(&self) -> bool {
-        // After a shutdown only a kicker may be left, which nobody will run.
+        // After a shutdown only an activation item may be left, which nobody will run.
         let is_left = || self.is_left() || self.inner().has_ended();
         // First the gate: a thread that has passed it has counted its item then. Once more afterwards: a visit may make the queue empty, and
-        // then send a kicker.
+        // then send an activation item.
         self.gate.is_quiet() && is_left() && self.gate.is_quiet() && is_left()
     }
 
     /// Closes the queue if nobody touches it any more; then nobody will. By a thread that took the last handle.
     pub(crate) fn close_if_unused(&self) -> bool {
         let mut config = self.config.lock();
-        // With the lock, so that who follows a change of the runtime has sent its kicker before, or leaves the queue alone.
+        // With the lock, so that who follows a change of the runtime has sent its activation item before, or leaves the queue alone.
         config.closed = self.is_unused();
         config.closed
     }

@@ -20,8 +20,8 @@ fn orphan_beside(stub: &Stub, other: <Loom as Threads>::JoinHandle) {
     assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
 }
 
-/// The last that touches the queue is its kicker: either the thread that carries it out finds the queue among the orphans, or the one that
-/// puts it there finds that the kicker is over.
+/// The last that touches the queue is its activation item: either the thread that carries it out finds the queue among the orphans, or the one that
+/// puts it there finds that the activation item is over.
 #[test]
 fn a_queue_is_orphaned_while_its_kicker_ends() {
     model(3, || {
@@ -30,8 +30,8 @@ fn a_queue_is_orphaned_while_its_kicker_ends() {
         let worker = {
             let stub = Arc::clone(&stub);
             spawn(move || {
-                assert!(stub.work(0), "the kicker");
-                // As in `kicker::carry_out`.
+                assert!(stub.work(0), "the activation item");
+                // As in `activation_item::carry_out`.
                 Loom::fence(Ordering::SeqCst);
                 stub.queue.inner().reap_orphans();
             })

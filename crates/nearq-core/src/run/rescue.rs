@@ -294,7 +294,7 @@ impl<P: Platform> Own<'_, P> {
     fn has(&self, item: &Item<P>) -> bool {
         let link = Link::of(item.account());
         if link.is_null() {
-            return self.queue.domains().any(|domain| domain.kicker.is(item));
+            return self.queue.domains().any(|domain| domain.activation_item.is(item));
         }
         self.links.binary_search(&link).is_ok()
     }

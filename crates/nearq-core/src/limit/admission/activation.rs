@@ -1,7 +1,7 @@
 //! Letting in what was held back, by one worker at a time. The protocol is described in `admission`.
 //!
 //! Where others complete items as fast as one worker lets them in, that worker would never come back to its own items. So it lets in
-//! [`AT_ONCE`] at most, and then hands the task on: it gives it up, and sends the kicker.
+//! [`AT_ONCE`] at most, and then hands the task on: it gives it up, and sends the activation item.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -40,7 +40,7 @@ impl<P: Platform> Admission<P> {
         loop {
             self.look(&mut left, &mut told);
             if left == 0 {
-                // The kicker comes after all that asked us meanwhile.
+                // The activation item comes after all that asked us meanwhile.
                 self.attention.swap(NOBODY, Ordering::SeqCst);
                 P::model_fence();
                 self.kick();
@@ -82,7 +82,7 @@ impl<P: Platform> Admission<P> {
             }
             let possible = self.allowed();
             if ceiling(word) == CLOSED {
-                // It fails where the limit was changed meanwhile, then the kicker opens the ceiling; and where an item was
+                // It fails where the limit was changed meanwhile, then the activation item opens the ceiling; and where an item was
                 // held back, which is seen below.
                 let open = with_ceiling(word, possible);
                 let _ =
@@ -158,7 +158,7 @@ impl<P: Platform> Admission<P> {
     }
 
     /// Activates the next item that was not cancelled; false if there is none, or the next one is locked, which stays there: the
-    /// lock's holder sends the kicker, so that no other item gets past it; or nothing is `left`.
+    /// lock's holder sends the activation item, so that no other item gets past it; or nothing is `left`.
     fn activate_next(&self, turn: &mut Turn<P>, left: &mut u32) -> bool {
         while *left > 0
             && let Some((place, item)) = turn.pop()

@@ -7,8 +7,8 @@
 //! The thread that has the queue's configuration sets where the retired links begin (CUT), then adds what has ended on them to
 //! `completed_before` (ADD). A thread that wants the sum reads `completed_before`, then CUT, then the links. So none is counted twice. One that
 //! comes between the two counts too few, for a moment: then the limit seems to be used by items that have ended. A thread that has held
-//! something back for that reason, or waits for the last item to end, relies on the kicker, which is sent after ADD. All `SeqCst`: either that
-//! thread has read what ADD wrote, or the worker that runs the kicker finds what the thread has left.
+//! something back for that reason, or waits for the last item to end, relies on the activation item, which is sent after ADD. All `SeqCst`: either that
+//! thread has read what ADD wrote, or the worker that runs the activation item finds what the thread has left.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 

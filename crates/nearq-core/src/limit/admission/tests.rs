@@ -373,7 +373,7 @@ fn the_limit_is_lowered_while_a_worker_opens_the_ceiling() {
         stub.set_max_active(3);
         let worker = {
             let stub = Arc::clone(&stub);
-            // The kicker.
+            // The activation item.
             spawn(move || assert!(stub.work(1)))
         };
         stub.set_max_active(1);
@@ -425,7 +425,7 @@ fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
             },
             {
                 let issued = Arc::clone(&issued);
-                // Both items, and the kicker as often as it comes.
+                // Both items, and the activation item as often as it comes.
                 stub.worker_while(move |stub| {
                     issued.load(Ordering::SeqCst) == 0
                         || !stub.queue.is_empty()
@@ -541,7 +541,7 @@ fn held_back_while_nothing_but_cancelled_ones_is_found() {
         stub.run_out();
         stub.admission().begin_drain();
         stub.admission().end_drain();
-        // The kicker takes a place for what it finds, and gives it back.
+        // The activation item takes a place for what it finds, and gives it back.
         let worker = {
             let stub = Arc::clone(&stub);
             spawn(move || {
@@ -567,11 +567,11 @@ fn a_worker_lets_a_few_in_and_hands_the_rest_on() {
             stub.issue(work);
         }
         stub.runtime.thaw();
-        // The kicker, which comes before all else.
+        // The activation item, which comes before all else.
         assert!(stub.work(0));
         assert_eq!(stub.admission().inactive.load(Ordering::SeqCst), 1);
-        assert!(stub.admission().kicker.is_active(), "somebody goes on");
+        assert!(stub.admission().activation_item.is_active(), "somebody goes on");
         stub.work_while(0, || works.iter().any(Work::is_pending));
-        assert!(!stub.admission().kicker.is_active());
+        assert!(!stub.admission().activation_item.is_active());
     });
 }

@@ -32,7 +32,7 @@ fn ran(runs: &AtomicU32) -> u32 {
     runs.load(Ordering::Relaxed)
 }
 
-/// A worker's thread that goes on until so many items have ended; the kicker does not count.
+/// A worker's thread that goes on until so many items have ended; the activation item does not count.
 fn worker_until(stub: &Arc<Stub>, ended: u64) -> <Loom as Threads>::JoinHandle {
     stub.worker_while(move |stub| stub.queue.completed() < ended)
 }

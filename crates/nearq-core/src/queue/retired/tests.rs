@@ -275,7 +275,7 @@ mod models {
             let pool = inner.pool(&key);
             let pusher = {
                 let (stub, pool) = (Arc::clone(&stub), Arc::clone(&pool));
-                spawn(move || stub.admission().kicker.send(&pool))
+                spawn(move || stub.admission().activation_item.send(&pool))
             };
             let left = inner.take_out_of_service(&pool);
             Loom::join(pusher);

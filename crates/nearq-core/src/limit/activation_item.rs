@@ -14,22 +14,22 @@ use crate::pool::Pool;
 
 /// The item, and whom it asks for.
 #[repr(C)]
-pub(crate) struct Kicker<P: Platform> {
+pub(crate) struct ActivationItem<P: Platform> {
     item: Item<P>,
     admission: P::AtomicPtr<Admission<P>>,
 }
 
-impl<P: Platform> Kicker<P> {
+impl<P: Platform> ActivationItem<P> {
     const TABLE: ItemVtable<P> = ItemVtable {
         execute: Self::execute,
         free: Self::free,
         parts: None,
         refuse: crate::item::never_refused,
-        name: || "kicker",
+        name: || "activation item",
     };
 
     pub(crate) fn new() -> Self {
-        Kicker {
+        ActivationItem {
             item: Item::new(&Self::TABLE),
             admission: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -43,9 +43,9 @@ impl<P: Platform> Kicker<P> {
 
     /// Sends it to a worker of `pool`, unless it is on its way.
     pub(crate) fn send(&self, pool: &Pool<P>) {
-        // SAFETY: the domain has a handle. The whole kicker's pointer: `execute` looks behind the item.
+        // SAFETY: the domain has a handle. The whole activation item's pointer: `execute` looks behind the item.
         let item = unsafe { ItemRef::new(NonNull::from(self).cast()) };
-        // Nobody cancels a kicker, so the node is its own.
+        // Nobody cancels an activation item, so the node is its own.
         if let Some(node) = Item::claim(item, Epoch::now::<P>()).and_then(Pending::publish) {
             pool.push_kicker(node);
         }
@@ -69,14 +69,14 @@ impl<P: Platform> Kicker<P> {
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
         // SAFETY: the table belongs to kickers only, whose first field is the item; the queue waits for its kickers
         // before it is freed.
-        let kicker = unsafe { item.cast::<Kicker<P>>().as_ref() };
+        let this = unsafe { item.cast::<ActivationItem<P>>().as_ref() };
         // SAFETY: set before it was sent, to the domain that it is a part of.
-        unsafe { &*kicker.admission.load(Ordering::Acquire) }.attend();
-        Executed { panicked: false, deferred: kicker.item.finish() == Finished::Deferred }
+        unsafe { &*this.admission.load(Ordering::Acquire) }.attend();
+        Executed { panicked: false, deferred: this.item.finish() == Finished::Deferred }
     }
 
     unsafe fn free(_: NonNull<Item<P>>) {
-        unreachable!("the domain holds a reference to its kicker");
+        unreachable!("the domain holds a reference to its activation item");
     }
 }
 
@@ -84,13 +84,13 @@ impl<P: Platform> Kicker<P> {
 #[cold]
 pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: Running<P>) {
     let table = item.table();
-    // The queue waits for its kicker before it is freed. Nobody cancels a kicker, so it is still queued where that was deferred.
+    // The queue waits for its activation item before it is freed. Nobody cancels an activation item, so it is still queued where that was deferred.
     if let Some(item) = item.execute(table).deferred
         && let Some(node) = item.finish_deferred(core::ptr::null())
     {
         pool.push_kicker(node);
     }
-    // The fence: the kicker's state is not written `SeqCst`.
+    // The fence: the activation item's state is not written `SeqCst`.
     P::fence(Ordering::SeqCst);
     pool.services().departures.notify();
 }
