@@ -13,7 +13,7 @@
 //! | 8 | `LOCKED` | somebody changes more of the item than the word (`held`) |
 //! | 9 | `WAITED` | somebody waits for an execution to end |
 //! | 10 | `STALE` | a queueing was cancelled whose node (`next`) is still on a list: who takes it off throws it away |
-//! | 11 | `AWAY` | the queueing goes by another node, because ours is stale (`stand_in`) |
+//! | 11 | `PROXIED` | the queueing goes by another node, because ours is stale (`proxy`) |
 //! | 12 | `INACTIVE` | held back by its queue's limit |
 //! | 13 | `TIMED` | pending, and not queued yet: on a timer |
 //! | 14 | `ARRIVED` | whoever took the node off its list, or the timer, found the item locked and left it to the lock's holder |
@@ -71,7 +71,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `execution` | the steps of the thread that executes an item or lets one in |
-//! | `held`, `stand_in` | the item's lock and what is done under it; the node of an item whose own is still on a list |
+//! | `held`, `proxy` | the item's lock and what is done under it; the node of an item whose own is still on a list |
 //! | `holds` | what ends with an item, and when |
 //! | `extra`, `stamp`, `spot` | what few items need, and the word for it; when a sample was queued; by which CPU, and where it is at home |
 //! | `account` | what an item knows of its queue, and of the timer |
@@ -79,8 +79,8 @@
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
 //! | `sight` | what was seen of a list while its lock was held |
 //!
-//! `held`, `stand_in`, `extra`, `account` and `owned` are a circle with the state word: the slow steps of the word end where the lock is
-//! given back, which makes other steps; and a stand-in is an item.
+//! `held`, `proxy`, `extra`, `account` and `owned` are a circle with the state word: the slow steps of the word end where the lock is
+//! given back, which makes other steps; and a proxy is an item.
 
 pub(crate) mod account;
 pub(crate) mod batch;
@@ -91,10 +91,10 @@ pub(crate) mod holds;
 pub(crate) mod inbox;
 pub(crate) mod list;
 pub(crate) mod owned;
+pub(crate) mod proxy;
 pub(crate) mod sight;
 mod spot;
 pub(crate) mod stamp;
-pub(crate) mod stand_in;
 
 use core::ptr::NonNull;
 
@@ -121,7 +121,7 @@ pub(crate) const CANCELLED: u64 = 1 << 7;
 pub(crate) const LOCKED: u64 = 1 << 8;
 pub(crate) const WAITED: u64 = 1 << 9;
 pub(crate) const STALE: u64 = 1 << 10;
-pub(crate) const AWAY: u64 = 1 << 11;
+pub(crate) const PROXIED: u64 = 1 << 11;
 pub(crate) const INACTIVE: u64 = 1 << 12;
 pub(crate) const TIMED: u64 = 1 << 13;
 pub(crate) const ARRIVED: u64 = 1 << 14;
@@ -216,7 +216,7 @@ pub(crate) enum Started<P: Platform> {
     /// As `Cancelled`, and nobody has the item any more.
     Free(Abandoned<P>),
     /// The node stands in for another item.
-    StandIn(Pending<P>),
+    Proxy(Pending<P>),
 }
 
 /// What comes of an item that was held back.
@@ -335,7 +335,7 @@ impl<P: Platform> Item<P> {
     pub(crate) fn claim(item: ItemRef<'_, P>, epoch: Epoch) -> Option<Pending<P>> {
         let state = &item.state;
         let word = state.load(Ordering::Relaxed);
-        let plain = PENDING | LOCKED | STALE | AWAY | DISABLED | EPOCH;
+        let plain = PENDING | LOCKED | STALE | PROXIED | DISABLED | EPOCH;
         if word & plain == epoch.0 {
             // Release: what the caller wrote is visible to the execution. Acquire: pairs with `finish`, so that the fields
             // are ours.
@@ -364,7 +364,7 @@ impl<P: Platform> Item<P> {
             } else if word & LOCKED != 0 {
                 crate::base::pause::for_holder::<P>(&mut attempt);
             } else if word & STALE != 0 {
-                if let Some(node) = stand_in::claim(item) {
+                if let Some(node) = proxy::claim(item) {
                     return Some(node);
                 }
             } else if item.change(word, word | PENDING) {

@@ -30,8 +30,8 @@ use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
 use crate::item::execution::Ended;
 use crate::item::owned::{Pending, Running};
+use crate::item::proxy::{self, Arrived};
 use crate::item::stamp::Stamp;
-use crate::item::stand_in::{self, Arrived};
 use crate::item::{ItemVtable, Started};
 use crate::limit::activation_item;
 use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
@@ -447,7 +447,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         match started {
             Started::Yes(_) | Started::Left | Started::Cancelled => {}
             Started::Free(item) => item.free(),
-            Started::StandIn(node) => match stand_in::arrive(node) {
+            Started::Proxy(node) => match proxy::arrive(node) {
                 Arrived::Started(target, account) => return Some((target, account)),
                 Arrived::Gone => {}
                 Arrived::Again(node) => {

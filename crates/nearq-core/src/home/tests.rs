@@ -148,8 +148,8 @@ fn a_thread_that_has_entered_does_not_take_the_other_nodes_from_the_process() {
 fn a_runtime_that_began_where_the_machine_could_not_be_read_has_one_node_for_homes() {
     let real = Topology::from_synthetic("numa:2 core:2").unwrap();
     let error = Topology::from_sysfs(std::path::Path::new("/nonexistent")).unwrap_err();
-    let stand_in = Topology::of_cpus(real.possible(), &error).unwrap();
-    let homes = Homes::<Linux>::new(&stand_in, real.possible(), Weights::default(), None);
+    let machine = Topology::of_cpus(real.possible(), &error).unwrap();
+    let homes = Homes::<Linux>::new(&machine, real.possible(), Weights::default(), None);
     homes.set_machine(&real, real.possible());
     assert_eq!((homes.has_several(), homes.nodes().len()), (false, 1));
     assert_eq!(&homes.nodes().get(0).cpus, real.possible());

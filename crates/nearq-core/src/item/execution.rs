@@ -7,8 +7,8 @@ use nearq_platform::{Atomic, Ordering, Platform};
 use super::account::Account;
 use super::owned::{Abandoned, Pending, Running};
 use super::{
-    ARRIVED, AWAY, Activated, DEFERRED, ENDED, Executed, Finished, INACTIVE, Item, ItemVtable,
-    LOCKED, PENDING, RUNNING, STALE, Started, WAITED, is_abandoned,
+    ARRIVED, Activated, DEFERRED, ENDED, Executed, Finished, INACTIVE, Item, ItemVtable, LOCKED,
+    PENDING, PROXIED, RUNNING, STALE, Started, WAITED, is_abandoned,
 };
 
 impl<P: Platform> Item<P> {
@@ -100,7 +100,7 @@ impl<P: Platform> Item<P> {
     fn finish_queued(&self, served: *const Account<P>) -> Finished {
         loop {
             let word = self.state.load(Ordering::Acquire);
-            if word & (LOCKED | WAITED | AWAY | DEFERRED) == DEFERRED {
+            if word & (LOCKED | WAITED | PROXIED | DEFERRED) == DEFERRED {
                 if self.change(word, word & !(RUNNING | DEFERRED)) {
                     // Not before: until then it may be cancelled and queued elsewhere, and the word is as it was. Now the node
                     // is ours, so its account stays.
@@ -142,7 +142,7 @@ impl<P: Platform> Pending<P> {
     #[inline]
     pub(crate) fn start(self) -> Started<P> {
         let word = self.state.load(Ordering::Relaxed);
-        if word & (LOCKED | STALE | AWAY) == 0 && self.try_start(word) {
+        if word & (LOCKED | STALE | PROXIED) == 0 && self.try_start(word) {
             // SAFETY: RUNNING was set.
             return Started::Yes(unsafe { Running::from_raw(self.into_raw()) });
         }
@@ -162,8 +162,8 @@ impl<P: Platform> Pending<P> {
                         Started::Cancelled
                     };
                 }
-            } else if word & AWAY != 0 {
-                return Started::StandIn(self);
+            } else if word & PROXIED != 0 {
+                return Started::Proxy(self);
             } else if word & LOCKED != 0 {
                 if self.change(word, word | ARRIVED) {
                     return Started::Left;

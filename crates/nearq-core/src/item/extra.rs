@@ -229,8 +229,8 @@ pub(crate) struct Extra<P: Platform> {
     pub(crate) holds: P::AtomicU32,
     /// Calls of `cancel_sync` that are under way. Under the item's lock.
     pub(crate) syncs: P::AtomicU32,
-    /// The node by which an item that is `AWAY` is queued (`stand_in`). Under the item's lock.
-    pub(crate) stand_in: P::AtomicPtr<Item<P>>,
+    /// The node by which an item that is `PROXIED` is queued (`proxy`). Under the item's lock.
+    pub(crate) proxy: P::AtomicPtr<Item<P>>,
     /// The stamp of a sample.
     stamp: P::AtomicU64,
     home: Mutex<Option<Home<P>>, P>,
@@ -247,7 +247,7 @@ impl<P: Platform> Extra<P> {
             event: Event::new(),
             holds: P::AtomicU32::new(1),
             syncs: P::AtomicU32::new(0),
-            stand_in: P::AtomicPtr::new(core::ptr::null_mut()),
+            proxy: P::AtomicPtr::new(core::ptr::null_mut()),
             stamp: P::AtomicU64::new(Stamp::NONE.0),
             home: Mutex::new_in(None),
             delay: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -262,7 +262,7 @@ impl<P: Platform> Extra<P> {
     pub(crate) fn after_fork_in_child(&self, locked: bool) {
         forked::set(&self.waiters, 0);
         forked::set(&self.syncs, 0);
-        forked::set(&self.stand_in, core::ptr::null_mut());
+        forked::set(&self.proxy, core::ptr::null_mut());
         self.event.after_fork_in_child();
         if self.home.is_locked() {
             // SAFETY: this is the only thread, and it is not in the middle of a change. The value may be half changed: it leaks.

@@ -36,8 +36,8 @@ use crate::item::account::{AccountRef, Later, Left, Leftover, Owner};
 use crate::item::extra::Extra;
 use crate::item::owned::{ItemRef, Pending};
 use crate::item::{
-    ARRIVED, AWAY, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED,
-    PENDING, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
+    ARRIVED, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED, PENDING,
+    PROXIED, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
 };
 
 /// So often an item can be disabled for long: one less than the word has room for, for those that are disabled for a moment.
@@ -233,11 +233,11 @@ impl<P: Platform> Item<P> {
     #[cold]
     pub(crate) fn unclaim(item: ItemRef<'_, P>, node: Pending<P>) {
         let held = item.lock();
-        held.clear(PENDING | AWAY);
+        held.clear(PENDING | PROXIED);
         held.count_dropped();
         if node.as_raw() != item.as_raw() {
             // SAFETY: it stands in for the item, and was not sent.
-            unsafe { crate::item::stand_in::free(node) };
+            unsafe { crate::item::proxy::free(node) };
         }
         // SAFETY: it is said so; the caller does without its handle or hold then.
         unsafe { Item::free_if_over(held.unlock_by_worker(), item.as_raw()) };
@@ -265,8 +265,8 @@ impl<P: Platform> Held<'_, P> {
             Later::cancel(self);
             return Some(true);
         }
-        let (account, held_back) = if word & AWAY != 0 {
-            crate::item::stand_in::cancel(self)?
+        let (account, held_back) = if word & PROXIED != 0 {
+            crate::item::proxy::cancel(self)?
         } else {
             let account = self.item.accounted();
             if account.is_null() {
@@ -277,7 +277,7 @@ impl<P: Platform> Held<'_, P> {
         self.count_dropped();
         // SAFETY: the queueing was counted there, and the queue waits for it to be retired.
         let account = unsafe { AccountRef::new(account) }?;
-        let homed = word & AWAY == 0 && self.item.spot().home().is_some();
+        let homed = word & PROXIED == 0 && self.item.spot().home().is_some();
         let (told, leftover) = account.owner().retire(account, held_back, homed);
         self.told.set(Some(told));
         self.leftover.set(leftover);
@@ -291,11 +291,11 @@ impl<P: Platform> Held<'_, P> {
     )]
     pub(crate) fn held_back_at(&self) -> Option<Option<AccountRef<'_, P>>> {
         let word = self.word();
-        let node: &Item<P> = match word & (PENDING | TIMED | AWAY) {
+        let node: &Item<P> = match word & (PENDING | TIMED | PROXIED) {
             PENDING => self.item,
-            word if word == PENDING | AWAY => {
+            word if word == PENDING | PROXIED => {
                 // SAFETY: the item is away, and we have its lock: so the node is alive.
-                unsafe { &*crate::item::stand_in::of(self.item.known_extra()).as_raw().as_ptr() }
+                unsafe { &*crate::item::proxy::of(self.item.known_extra()).as_raw().as_ptr() }
             }
             _ => return Some(None),
         };
@@ -442,10 +442,10 @@ impl<P: Platform> Held<'_, P> {
 
     /// The node of a queueing that is accounted and on no list.
     fn node_left(&self, word: u64) -> Left<P> {
-        let node = match word & AWAY {
+        let node = match word & PROXIED {
             0 => self.item.whole(),
             // SAFETY: we have the lock.
-            _ => unsafe { crate::item::stand_in::of(self.item.known_extra()) },
+            _ => unsafe { crate::item::proxy::of(self.item.known_extra()) },
         };
         // SAFETY: what is accounted, as this queueing is, cannot be given back without our lock, so the queue is there.
         let account = unsafe { AccountRef::new(node.account()) }.expect("accounted");

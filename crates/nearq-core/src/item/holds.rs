@@ -20,7 +20,7 @@
 //!
 //! # The memory
 //! The thread that finds the item abandoned (`is_abandoned`) ends it: it drops the value, if that is still there, and gives back the item's
-//! own *hold* on the memory. A stand-in and a timer each have a hold but no handle. The last hold frees the memory. Holds are counted in the
+//! own *hold* on the memory. A proxy and a timer each have a hold but no handle. The last hold frees the memory. Holds are counted in the
 //! extra; an item whose only hold is its own need not have one.
 //!
 //! A thread that takes a hold keeps the item from being abandoned while it does so; the item's own hold is therefore still counted.

@@ -51,7 +51,7 @@ impl<P: Platform> Deref for ItemRef<'_, P> {
     }
 }
 
-/// The node of a queueing: the item itself, or a stand-in. Its owner alone may put it on a list, start it or give it back. Cancelling takes
+/// The node of a queueing: the item itself, or a proxy. Its owner alone may put it on a list, start it or give it back. Cancelling takes
 /// `PENDING` from it and leaves `STALE`; the owner finds that out when it starts the item.
 #[must_use = "a queueing that is forgotten never runs"]
 pub(crate) struct Pending<P: Platform>(NonNull<Item<P>>);

@@ -32,7 +32,7 @@ impl<P: Platform> Sight<P> {
     /// Notes the nodes.
     ///
     /// # Safety
-    /// They are alive for the time of the call, and their tables are their own or stand-ins'.
+    /// They are alive for the time of the call, and their tables are their own or proxies'.
     pub(crate) unsafe fn note(&mut self, nodes: impl Iterator<Item = *const Item<P>>) {
         for node in nodes {
             if self.seen.len() == MOST {
@@ -46,8 +46,8 @@ impl<P: Platform> Sight<P> {
             if account.is_null() || item.is_stale() {
                 continue;
             }
-            // SAFETY: on a list, and not stale a moment ago: it stays there, so it is a stand-in or none.
-            let table = unsafe { crate::item::stand_in::table_of(item) };
+            // SAFETY: on a list, and not stale a moment ago: it stays there, so it is a proxy or none.
+            let table = unsafe { crate::item::proxy::table_of(item) };
             self.seen.push(Seen { table, account, stamp: item.stamp() });
         }
     }

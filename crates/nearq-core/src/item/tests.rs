@@ -14,7 +14,7 @@ use super::owned::{ItemRef, Pending, Running};
 use super::{Epoch, Finished, Item, ItemVtable, Started};
 use crate::item::inbox::Inbox;
 use crate::item::list::List;
-use crate::item::stand_in::{self, Arrived};
+use crate::item::proxy::{self, Arrived};
 use crate::limit::link::{Link, push_deferred};
 use crate::pool::Pool;
 use crate::pool::context::Context;
@@ -100,7 +100,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
             item.free();
             return true;
         }
-        Started::StandIn(node) => match stand_in::arrive(node) {
+        Started::Proxy(node) => match proxy::arrive(node) {
             Arrived::Started(target, account) => (target, account),
             Arrived::Gone => return true,
             Arrived::Again(node) => {

@@ -318,7 +318,7 @@ fn take_off<P: Platform>(held: &Held<'_, P>, delay: &Delay<P>) -> Option<Launch<
         return None;
     };
     queue.end_delay();
-    let node = crate::item::stand_in::take_off_timer(held);
+    let node = crate::item::proxy::take_off_timer(held);
     // SAFETY: the cell belongs to the holder of the item's lock.
     let cpu = delay.target.with(|target| unsafe { &*target }.cpu);
     Some(Launch { queue, item: delay.item, node, cpu })

@@ -17,7 +17,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{LinkTable, Queue};
 use crate::base::error::Error;
 use crate::home::{Home, Inside, QueueMemory};
-use crate::item::{AWAY, Item, Spot};
+use crate::item::{Item, PROXIED, Spot};
 use crate::layout::attributes::Kind;
 use crate::limit::link::{HOMED, Link};
 
@@ -154,11 +154,11 @@ impl<P: Platform> Queue<P> {
     /// The number of the node where an item is at home that is about to be sent.
     fn home_for(&self, node: &Item<P>, way: Way) -> Option<u32> {
         let target;
-        let item = match node.state.load(Ordering::Relaxed) & AWAY {
+        let item = match node.state.load(Ordering::Relaxed) & PROXIED {
             0 => node,
             _ => {
                 // SAFETY: a node that is away and about to be sent stands in for an item.
-                target = unsafe { crate::item::stand_in::target_of(node) };
+                target = unsafe { crate::item::proxy::target_of(node) };
                 &*target
             }
         };

@@ -6,15 +6,15 @@
 //!
 //! # Protocol
 //! * *claim* (queuer, under the target's lock, where that is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and
-//!   `AWAY`. The node has a hold of the target's memory (`item/holds`). It is accounted, held back, activated and pushed like any item.
+//!   `PROXIED`. The node has a hold of the target's memory (`item/holds`). It is accounted, held back, activated and pushed like any item.
 //! * *arrive* (worker that took it off a list): under the target's lock, which it only tries for: if it is locked, the node
 //!   goes back onto the pool. If the target runs, the node stays with it (`DEFERRED`), and who ends the execution pushes
 //!   it. Else the target starts, and the node is gone.
 //! * *cancel* (under the target's lock): the node becomes `STALE` itself, and who takes it off its list frees it. Where it is
 //!   on none (`DEFERRED`), the canceller frees it.
 //!
-//! A node's own word has `PENDING | AWAY`, or `STALE | AWAY` once it is cancelled, and `INACTIVE` like any item's; it is never
-//! `LOCKED` or `RUNNING`. `AWAY` in the target's word means: `Extra::stand_in` is alive, and is the current queueing's. Both
+//! A node's own word has `PENDING | PROXIED`, or `STALE | PROXIED` once it is cancelled, and `INACTIVE` like any item's; it is never
+//! `LOCKED` or `RUNNING`. `PROXIED` in the target's word means: `Extra::proxy` is alive, and is the current queueing's. Both
 //! change under the target's lock only.
 
 use core::ptr::NonNull;
@@ -26,23 +26,23 @@ use crate::item::extra::Extra;
 use crate::item::held::Held;
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
-    ARRIVED, AWAY, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemVtable, LOCKED,
-    PENDING, RUNNING, STALE, TIMED, is_abandoned,
+    ARRIVED, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemVtable, LOCKED, PENDING,
+    PROXIED, RUNNING, STALE, TIMED, is_abandoned,
 };
 
 #[repr(C)]
-struct StandIn<P: Platform> {
+struct Proxy<P: Platform> {
     item: Item<P>,
     target: NonNull<Item<P>>,
 }
 
-impl<P: Platform> StandIn<P> {
+impl<P: Platform> Proxy<P> {
     const TABLE: ItemVtable<P> = ItemVtable {
         execute: Self::execute,
         free: Self::free,
         parts: None,
         refuse: crate::item::never_refused,
-        name: || "stand-in",
+        name: || "proxy",
     };
 
     unsafe fn execute(_: NonNull<Item<P>>) -> Executed {
@@ -61,13 +61,13 @@ impl<P: Platform> StandIn<P> {
 /// The node is on a list and stays there for the time of the call, and it was not stale after it was there.
 pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemVtable<P> {
     let word = node.state.load(Ordering::Acquire);
-    if word & (PENDING | AWAY | STALE) != PENDING | AWAY {
+    if word & (PENDING | PROXIED | STALE) != PENDING | PROXIED {
         return node.table();
     }
-    // An item of which a stand-in is under way is not on a list itself, or its own node is stale there.
-    let stand_in = node.whole().as_raw().cast::<StandIn<P>>();
-    // SAFETY: an item on a list with PENDING and AWAY, and not STALE, is a stand-in, which the list keeps; it has a hold of its target.
-    unsafe { stand_in.as_ref().target.as_ref().table() }
+    // An item of which a proxy is under way is not on a list itself, or its own node is stale there.
+    let proxy = node.whole().as_raw().cast::<Proxy<P>>();
+    // SAFETY: an item on a list with PENDING and PROXIED, and not STALE, is a proxy, which the list keeps; it has a hold of its target.
+    unsafe { proxy.as_ref().target.as_ref().table() }
 }
 
 /// The item for which a node stands in. The node keeps it alive.
@@ -76,7 +76,7 @@ pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemVtabl
 /// The node was made by [`claim`] or [`take_off_timer`], and the caller has it.
 pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> ItemRef<'_, P> {
     // SAFETY: as the caller says; the node keeps the target alive.
-    unsafe { ItemRef::new(node.whole().as_raw().cast::<StandIn<P>>().as_ref().target) }
+    unsafe { ItemRef::new(node.whole().as_raw().cast::<Proxy<P>>().as_ref().target) }
 }
 
 /// Lets a node go that nobody has any more, and its hold of the target.
@@ -85,7 +85,7 @@ pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> ItemRef<'_, P> {
 /// The node was made by [`claim`], and nobody has it any more.
 unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
     // SAFETY: `make` allocated it as a box of this type, and nobody has it any more, as the caller says.
-    let target = unsafe { Box::from_raw(node.cast::<StandIn<P>>().as_ptr()) }.target;
+    let target = unsafe { Box::from_raw(node.cast::<Proxy<P>>().as_ptr()) }.target;
     // SAFETY: the node had a hold.
     unsafe { Item::release(target) };
 }
@@ -96,7 +96,7 @@ unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
 /// The node was made by [`make`], and nobody else has it.
 pub(crate) unsafe fn free<P: Platform>(node: Pending<P>) {
     // SAFETY: as the caller says.
-    let target = unsafe { Box::from_raw(node.into_raw().cast::<StandIn<P>>().as_ptr()) }.target;
+    let target = unsafe { Box::from_raw(node.into_raw().cast::<Proxy<P>>().as_ptr()) }.target;
     // SAFETY: the caller keeps it alive.
     unsafe { target.as_ref() }.unhold();
 }
@@ -113,8 +113,8 @@ pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
             unsafe { free(made) };
             break None;
         }
-        extra.stand_in.store(made.as_raw().as_ptr(), Ordering::Relaxed);
-        if target.change(word, word | PENDING | AWAY) {
+        extra.proxy.store(made.as_raw().as_ptr(), Ordering::Relaxed);
+        if target.change(word, word | PENDING | PROXIED) {
             break Some(made);
         }
     };
@@ -127,7 +127,7 @@ pub(crate) fn take_off_timer<P: Platform>(held: &Held<'_, P>) -> Pending<P> {
     let target = held.item();
     loop {
         let word = held.word();
-        debug_assert_eq!(word & (PENDING | TIMED | AWAY), PENDING | TIMED);
+        debug_assert_eq!(word & (PENDING | TIMED | PROXIED), PENDING | TIMED);
         if word & STALE == 0 {
             if target.change(word, word & !(TIMED | ARRIVED)) {
                 // SAFETY: PENDING was the timer's, which has given it up.
@@ -135,8 +135,8 @@ pub(crate) fn take_off_timer<P: Platform>(held: &Held<'_, P>) -> Pending<P> {
             }
         } else {
             let node = make(target.whole());
-            target.extra().stand_in.store(node.as_raw().as_ptr(), Ordering::Relaxed);
-            if target.change(word, word & !(TIMED | ARRIVED) | AWAY) {
+            target.extra().proxy.store(node.as_raw().as_ptr(), Ordering::Relaxed);
+            if target.change(word, word & !(TIMED | ARRIVED) | PROXIED) {
                 return node;
             }
             // SAFETY: made above, and on no list.
@@ -148,20 +148,20 @@ pub(crate) fn take_off_timer<P: Platform>(held: &Held<'_, P>) -> Pending<P> {
 /// A node with a hold of its target.
 fn make<P: Platform>(target: ItemRef<'_, P>) -> Pending<P> {
     target.hold();
-    let made = Box::new(StandIn {
-        item: Item::with_state(&StandIn::<P>::TABLE, PENDING | AWAY | Epoch::now::<P>().0),
+    let made = Box::new(Proxy {
+        item: Item::with_state(&Proxy::<P>::TABLE, PENDING | PROXIED | Epoch::now::<P>().0),
         target: target.as_raw(),
     });
     // SAFETY: made with PENDING, and nobody else has it.
     unsafe { Pending::from_raw(Item::expose(NonNull::from(Box::leak(made)).cast())) }
 }
 
-/// The current node of an item that is `AWAY`.
+/// The current node of an item that is `PROXIED`.
 ///
 /// # Safety
 /// The caller has the item's lock for as long as the answer is used.
 pub(crate) unsafe fn of<P: Platform>(extra: &Extra<P>) -> ItemRef<'_, P> {
-    let node = NonNull::new(extra.stand_in.load(Ordering::Relaxed));
+    let node = NonNull::new(extra.proxy.load(Ordering::Relaxed));
     // SAFETY: an item that is away has a node, which is alive as long as the item is locked.
     unsafe { ItemRef::new(node.expect("an item that is away has a node")) }
 }
@@ -179,7 +179,7 @@ pub(crate) enum Arrived<P: Platform> {
 /// A worker has taken the node off a list; `start` said that it stands in.
 pub(crate) fn arrive<P: Platform>(node: Pending<P>) -> Arrived<P> {
     // SAFETY: a node that is away, and came off a list, stands in.
-    let item = unsafe { node.as_raw().cast::<StandIn<P>>().as_ref() }.target;
+    let item = unsafe { node.as_raw().cast::<Proxy<P>>().as_ref() }.target;
     // SAFETY: the node has a hold of it.
     let target = unsafe { item.as_ref() };
     // Cancelled, and nobody has the target any more: its lock is nobody's.
@@ -203,7 +203,7 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> 
     let (account, spot, stamp) = (node.account(), node.spot(), node.stamp());
     loop {
         let word = held.word();
-        debug_assert_eq!(word & (PENDING | AWAY | LOCKED), PENDING | AWAY | LOCKED);
+        debug_assert_eq!(word & (PENDING | PROXIED | LOCKED), PENDING | PROXIED | LOCKED);
         if word & RUNNING != 0 {
             if target.change(word, word | DEFERRED) {
                 // The execution or the node keeps the target, and the execution has the node.
@@ -214,7 +214,7 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> 
             // While PENDING is ours.
             target.set_spot(spot);
             target.set_stamp(stamp);
-            let to = word & !(PENDING | AWAY | LOCKED) | RUNNING;
+            let to = word & !(PENDING | PROXIED | LOCKED) | RUNNING;
             // No mark can be there: our node is the only one that could arrive, and nothing runs.
             if target.change(word, to) {
                 // SAFETY: RUNNING was set.
@@ -227,7 +227,7 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> 
     }
 }
 
-/// Takes back the queueing of an item that is `AWAY`: where it is accounted, and whether it is held back there. Nothing if it is not
+/// Takes back the queueing of an item that is `PROXIED`: where it is accounted, and whether it is held back there. Nothing if it is not
 /// accounted yet.
 pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Account<P>, bool)> {
     let target = held.item();
@@ -237,7 +237,7 @@ pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Account<
     if account.is_null() {
         return None;
     }
-    let before = held.clear(PENDING | AWAY | DEFERRED);
+    let before = held.clear(PENDING | PROXIED | DEFERRED);
     if before & DEFERRED != 0 {
         // SAFETY: on no list, and the execution will not push it any more. We have a handle, or the target's RUNNING is set.
         unsafe { free(Pending::from_raw(node.as_raw())) };
