@@ -30,7 +30,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `calling`, `siblings`, `homes` | which worker a pusher wakes; pools that help; helpers where items have homes |
-//! | `threads`, `members`, `hooks`, `hardship` | a pool's threads and entries; start hooks; what to do where none can be started |
+//! | `threads`, `members`, `hooks`, `spawn_failure` | a pool's threads and entries; start hooks; what to do where none can be started |
 //! | `worker`, `table`, `context`, `place` | a worker as others see it; all of them; as it sees itself; where it may run |
 //! | `idle`, `level` | which workers sleep, and which is woken; how many run at once |
 //! | `service`, `services`, `alarm` | whether the monitor looks here; what all pools share; what wakes the monitor |
@@ -43,7 +43,6 @@
 pub(crate) mod alarm;
 mod calling;
 pub(crate) mod context;
-pub(crate) mod hardship;
 mod homed;
 pub(crate) mod homes;
 mod hooks;
@@ -54,6 +53,7 @@ pub(crate) mod place;
 mod service;
 pub(crate) mod services;
 mod siblings;
+pub(crate) mod spawn_failure;
 pub(crate) mod table;
 mod threads;
 pub(crate) mod worker;
@@ -77,10 +77,10 @@ use crate::pool::idle::Idle;
 use crate::pool::level::{Level, leave};
 use crate::pool::worker::Worker;
 
-use hardship::Hardship;
 use homed::Homed;
 use members::Members;
 use services::Services;
+use spawn_failure::SpawnFailure;
 
 /// The monitor looks at the pool (`service`).
 const IN_SERVICE: u32 = 0;
@@ -117,7 +117,7 @@ pub(crate) struct Pool<P: Platform> {
     /// Nodes that were cancelled while they were on its lists, since those were last tidied. Too many where workers have met some.
     stale: P::AtomicU32,
     /// Whether its workers can be started.
-    pub(crate) hardship: Hardship<P>,
+    pub(crate) spawn_failure: SpawnFailure<P>,
     /// The entries that it has used, newest first (`threads`).
     members: Members<P, Worker<P>>,
     /// The pools that it helps, nearest first. Replaced when a pool is added; the old ones are kept by the runtime.
@@ -200,7 +200,7 @@ impl<P: Platform> Pool<P> {
             users: P::AtomicU32::new(0),
             service: P::AtomicU32::new(IN_SERVICE),
             stale: P::AtomicU32::new(0),
-            hardship: Hardship::new(),
+            spawn_failure: SpawnFailure::new(),
             members: Members::new(),
             siblings: P::AtomicPtr::new(core::ptr::null_mut()),
         }
@@ -558,7 +558,7 @@ impl<P: Platform> Pool<P> {
         forked::set(&self.away, 0);
         forked::set(&self.hooked, 0);
         self.homed.after_fork_in_child();
-        self.hardship.after_fork_in_child();
+        self.spawn_failure.after_fork_in_child();
     }
 }
 

@@ -403,7 +403,7 @@ impl OfPool {
         let taken = pool.level.taken().saturating_sub(pool.level.limit());
         pool.level.set_extra(extra.max(taken) + 1);
         pool.set_hands(hands.max(pool.awake()) + 1);
-        let was_in_line = pool.hardship.is_in_line();
+        let was_in_line = pool.spawn_failure.is_in_line();
         let given = pool.call_hand();
         if !given {
             pool.level.set_extra(extra);

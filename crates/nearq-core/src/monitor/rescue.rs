@@ -18,15 +18,15 @@ const RETRY: Duration = Duration::from_millis(100);
 pub(crate) fn attend<P: Platform>(inner: &Inner<P>, pools: &[Arc<Pool<P>>], now: Instant) -> bool {
     start_anew(inner, now);
     let mut any = false;
-    for pool in pools.iter().filter(|pool| pool.hardship.lasts()) {
+    for pool in pools.iter().filter(|pool| pool.spawn_failure.lasts()) {
         if !pool.has_waiting() {
-            pool.hardship.begin_anew();
+            pool.spawn_failure.begin_anew();
             continue;
         }
         any = true;
-        if pool.hardship.is_due(pool.signature(), now) && !call(inner, pool) {
+        if pool.spawn_failure.is_due(pool.signature(), now) && !call(inner, pool) {
             // Nothing that could be rescued. Something may come that can be.
-            pool.hardship.begin_anew();
+            pool.spawn_failure.begin_anew();
         }
     }
     any && inner.reserved.load(Ordering::Relaxed) != 0

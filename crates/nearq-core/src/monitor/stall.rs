@@ -142,8 +142,8 @@ fn describe<P: Platform>(
         lasts,
         waiting: pool.count_waiting().max(1),
         idle,
-        refused: pool.hardship.lasts(),
-        limit: pool.hardship.is_by_limit().then(|| limit_of(inner)),
+        refused: pool.spawn_failure.lasts(),
+        limit: pool.spawn_failure.is_by_limit().then(|| limit_of(inner)),
         busy,
         more_busy,
     }

@@ -8,7 +8,7 @@ use nearq_platform::{Atomic, Platform};
 
 use super::Pool;
 use super::alarm::Alarm;
-use super::hardship::Denied;
+use super::spawn_failure::Denied;
 use crate::base::event::Event;
 use crate::home::Homes;
 use crate::pool::table::Table;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Pool;
-use super::hardship::Denied;
+use super::spawn_failure::Denied;
 use crate::pool::worker::Worker;
 
 /// How long a worker of a pool that no queue uses sleeps before it ends. Not zero, so that a queue that is made again at once still finds
@@ -98,7 +98,7 @@ impl<P: Platform> Pool<P> {
             services.alarm.arm();
         }
         let Some(worker) = self.free_entry() else {
-            self.hardship.begin(Denied::Otherwise);
+            self.spawn_failure.begin(Denied::Otherwise);
             services.alarm.arm();
             return false;
         };
@@ -111,12 +111,12 @@ impl<P: Platform> Pool<P> {
         self.idle.begin_search();
         let started = services.host().start_thread(self, worker);
         match started {
-            Ok(()) => self.hardship.end(),
+            Ok(()) => self.spawn_failure.end(),
             Err(denied) => {
                 self.idle.end_search();
                 self.workers.fetch_sub(1, Ordering::Relaxed);
                 worker.not_started();
-                self.hardship.begin(denied);
+                self.spawn_failure.begin(denied);
                 services.alarm.arm();
             }
         }
@@ -131,14 +131,14 @@ impl<P: Platform> Pool<P> {
     /// A thread that the pool needs was refused, and no other worker could be called: if the runtime's limit refused it, another pool gives
     /// one up.
     pub(super) fn want_thread(&self) {
-        if self.hardship.is_by_limit() && self.wants_workers() {
+        if self.spawn_failure.is_by_limit() && self.wants_workers() {
             self.services().host().want_thread(self);
         }
     }
 
     /// As `want_thread`, when that has had no effect for long. By the monitor.
     pub(crate) fn want_thread_badly(&self) {
-        if self.hardship.is_by_limit() && self.needs_thread() {
+        if self.spawn_failure.is_by_limit() && self.needs_thread() {
             self.services().host().want_thread_badly(self);
         }
     }

@@ -5,17 +5,17 @@
 //! built with `rescuer(true)` has a thread that was started with it, which runs its items then.
 //!
 //! # Who calls
-//! * A thread that fails to start a worker for a pool notes that in the pool's [`Hardship`](crate::pool::hardship::Hardship). The note
+//! * A thread that fails to start a worker for a pool notes that in the pool's [`SpawnFailure`](crate::pool::spawn_failure::SpawnFailure). The note
 //!   stays until a worker can be started.
-//! * The monitor (`monitor/rescue`) looks at the pools in hardship on each of its looks. Where work waits and nothing has been started for
-//!   [`FIRST`](crate::pool::hardship::FIRST) since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`](crate::pool::hardship::INTERVAL).
+//! * The monitor (`monitor/rescue`) looks at the pools that cannot start workers on each of its looks. Where work waits and nothing has been started for
+//!   [`FIRST`](crate::pool::spawn_failure::FIRST) since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`](crate::pool::spawn_failure::INTERVAL).
 //!   What rescuers start does not count as started: else one of them could keep the others from being called.
 //! * The monitor's own thread is started with the first rescuer, for it could not be started then; so is the timer's, without which
 //!   no delayed item would ever be queued.
 //!
 //! # What a rescuer does
 //! It takes the calls one after the other. For each it goes to the pool (takes the affinity of its workers), and runs items of
-//! its own queue there, one at a time, as long as the pool is in hardship, has nobody asleep, and has such items; then it comes back.
+//! its own queue there, one at a time, as long as the pool cannot start workers, has nobody asleep, and has such items; then it comes back.
 //! One at a time: what it has not started stays where workers find it, should there be any again. After [`BATCH`] items another
 //! pool that has called comes first.
 //!
@@ -39,7 +39,7 @@
 //! permit. A rescuer that finds nothing to do, because what waited has been started meanwhile, has lost some
 //! microseconds.
 //! An item that is queued after the rescuer has looked, and before it leaves, waits for the next call: what has been rescued begins
-//! the hardship's time anew, so that call comes after [`FIRST`](crate::pool::hardship::FIRST).
+//! the failure's time anew, so that call comes after [`FIRST`](crate::pool::spawn_failure::FIRST).
 //!
 //! # Its end
 //! The thread has no handle of its queue, and upgrades a weak one for each call: so the queue may go at any time, and does so in the
@@ -255,13 +255,13 @@ fn rescue<P: Platform>(
     let mut own = Own { queue, newest: core::ptr::null(), links: Vec::new() };
     let mut items = 0;
     // Who sleeps there will be woken for what waits.
-    while pool.hardship.lasts() && !pool.idle().has_idle() {
+    while pool.spawn_failure.lasts() && !pool.idle().has_idle() {
         own.refresh();
         let Some(item) = pool.take_one(|item| own.has(item)) else { break };
         if runner.run_one(item) == Ran::Forked {
             return Ran::Forked;
         }
-        pool.hardship.begin_anew();
+        pool.spawn_failure.begin_anew();
         items += 1;
         if items >= BATCH && rescuer.has_calls() {
             rescuer.call(pool);

@@ -5,8 +5,8 @@ use core::num::NonZeroUsize;
 use nearq_platform::{AtomicInt, Ordering, Platform, ThreadSpec};
 
 use crate::pool::Pool;
-use crate::pool::hardship::Denied;
 use crate::pool::services;
+use crate::pool::spawn_failure::Denied;
 use crate::pool::worker::Worker;
 use crate::queue::runtime::Inner;
 use crate::runtime::config::{WorkerInfo, call_hook};

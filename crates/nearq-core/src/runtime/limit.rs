@@ -93,7 +93,7 @@ impl<P: Platform> Line<P> {
     fn pop(&self, waiting: &mut Waiting<P>) -> Option<Arc<Pool<P>>> {
         let pool = waiting.pools.pop_front()?;
         self.wanting.fetch_sub(1, Ordering::SeqCst);
-        pool.hardship.leave_line();
+        pool.spawn_failure.leave_line();
         P::model_fence();
         Some(pool)
     }
@@ -102,10 +102,10 @@ impl<P: Platform> Line<P> {
     fn prune(&self, waiting: &mut Waiting<P>) {
         waiting.pools.retain(|pool| {
             // As in `pop`: first clear the mark, then look. Meanwhile the pool stays counted, so that no LOOK misses it.
-            pool.hardship.leave_line();
+            pool.spawn_failure.leave_line();
             P::model_fence();
             // If another thread puts it into the line again, that thread counts it once more.
-            let stays = pool.needs_thread() && pool.hardship.enter_line();
+            let stays = pool.needs_thread() && pool.spawn_failure.enter_line();
             if !stays {
                 self.wanting.fetch_sub(1, Ordering::SeqCst);
             }
@@ -138,7 +138,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// The limit has refused a worker that the pool needs.
     #[cold]
     pub(crate) fn want_thread(&self, pool: &Pool<P>) {
-        if !pool.hardship.enter_line() {
+        if !pool.spawn_failure.enter_line() {
             // The thread that takes it off the line sees what waits there.
             return;
         }

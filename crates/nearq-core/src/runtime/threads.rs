@@ -8,8 +8,8 @@ use nearq_topology::CpuSet;
 use super::{Core, KnownQueue};
 use crate::layout::priority::{self, Priority};
 use crate::pool::Pool;
-use crate::pool::hardship::Denied;
 use crate::pool::place::Place;
+use crate::pool::spawn_failure::Denied;
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Tells the system's scheduler where all workers are at home, if it is one that has not been told: they tell it when they begin, and

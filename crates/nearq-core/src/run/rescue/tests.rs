@@ -190,7 +190,7 @@ mod modelled {
         /// What the monitor does when the time has come.
         fn call(&self) {
             for pool in self.runtime.inner().pools_in_service() {
-                if pool.hardship.lasts() && pool.has_waiting() {
+                if pool.spawn_failure.lasts() && pool.has_waiting() {
                     call(self.runtime.inner(), &pool);
                 }
             }

@@ -20,7 +20,7 @@ pub(crate) enum Denied {
 }
 
 /// Whether a pool's workers can be started. All relaxed: times, which need not be exact.
-pub(crate) struct Hardship<P: Platform> {
+pub(crate) struct SpawnFailure<P: Platform> {
     /// When one was refused, after which none has been started; 0 where the last one was.
     refused: P::AtomicU64,
     /// Whether the runtime's own limit refused it.
@@ -34,9 +34,9 @@ pub(crate) struct Hardship<P: Platform> {
     signature: P::AtomicU64,
 }
 
-impl<P: Platform> Hardship<P> {
+impl<P: Platform> SpawnFailure<P> {
     pub(crate) fn new() -> Self {
-        Hardship {
+        SpawnFailure {
             refused: P::AtomicU64::new(0),
             limited: P::AtomicU32::new(0),
             in_line: P::AtomicU32::new(0),
