@@ -128,7 +128,7 @@ pub(crate) struct Pool<P: Platform> {
 struct Arrivals<P: Platform> {
     inbox: Inbox<P>,
     /// The runtime's own items.
-    kickers: Inbox<P>,
+    activations: Inbox<P>,
 }
 
 /// What workers write once a batch.
@@ -179,7 +179,7 @@ impl<P: Platform> Pool<P> {
             node,
             level,
             services,
-            arrivals: Padded(Arrivals { inbox: Inbox::new(), kickers: Inbox::new() }),
+            arrivals: Padded(Arrivals { inbox: Inbox::new(), activations: Inbox::new() }),
             idle: Padded(Idle::new()),
             listed: Padded(Listed {
                 ready: Mutex::new_in(List::new()),
@@ -223,7 +223,7 @@ impl<P: Platform> Pool<P> {
 
     /// As [`push`](Self::push), of an item of the runtime itself, which comes before all others.
     pub(crate) fn push_kicker(&self, item: Pending<P>) {
-        self.arrivals.kickers.push(item);
+        self.arrivals.activations.push(item);
         self.call_worker();
     }
 
@@ -304,7 +304,7 @@ impl<P: Platform> Pool<P> {
     pub(crate) fn has_work(&self) -> bool {
         !self.arrivals.inbox.is_empty()
             || self.listed.len.load(Ordering::SeqCst) != 0
-            || !self.arrivals.kickers.is_empty()
+            || !self.arrivals.activations.is_empty()
     }
 
     /// Moves waiting items into `worker`'s empty batch, at most `limit`, leaving their share to the others.
@@ -333,10 +333,10 @@ impl<P: Platform> Pool<P> {
 
     /// Moves the runtime's own items to the front of the list.
     fn put_kickers_first(&self, ready: &mut List<P>) {
-        if !self.arrivals.kickers.is_empty() {
-            let mut kickers = self.arrivals.kickers.take_all();
-            kickers.append(ready);
-            core::mem::swap(&mut kickers, ready);
+        if !self.arrivals.activations.is_empty() {
+            let mut activations = self.arrivals.activations.take_all();
+            activations.append(ready);
+            core::mem::swap(&mut activations, ready);
         }
     }
 
@@ -543,7 +543,7 @@ impl<P: Platform> Pool<P> {
     /// No threads, and nothing that waits: both are the parent's. After the workers' entries, in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         self.arrivals.inbox.after_fork_in_child();
-        self.arrivals.kickers.after_fork_in_child();
+        self.arrivals.activations.after_fork_in_child();
         self.idle.after_fork_in_child();
         // SAFETY: this is the only thread, and it is not in the middle of `take`: no user's code runs there.
         unsafe { self.listed.ready.renew(List::new()) };

@@ -16,7 +16,7 @@
 //! | `hosts` | what the timer and the homes ask |
 //! | `config`, `report`, `hogs` | what is said when a runtime is built; stalls, for people; functions that compute for too long |
 //!
-//! `runtime`, `phase`, `pools` and `retry` are a circle: parts of one record. Its own: the locks `surroundings`, `pools`, `levels`,
+//! `runtime`, `phase`, `pools` and `retry` are a circle: parts of one record. Its own: the locks `machine_config`, `pools`, `levels`,
 //! `siblings`, `queues`, `orphans` and that of the line for threads; the words `threads`, `leaving`, `reserved`, `stopping` and `shut`.
 
 use core::time::Duration;
@@ -28,7 +28,7 @@ use nearq_topology::{CpuSet, Topology};
 
 use crate::base::error::Error;
 use crate::base::kept::Kept;
-use crate::layout::attributes::Surroundings;
+use crate::layout::attributes::MachineConfig;
 use crate::layout::priority::Priorities;
 use crate::observe::Observation;
 use crate::pool::Pool;
@@ -83,8 +83,8 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     pub(crate) priorities: Priorities<P>,
     pub(crate) stopping: P::AtomicU32,
     pub(crate) shutdown: Shutdown<P>,
-    pub(crate) surroundings: Mutex<Arc<Surroundings>, P>,
-    /// What the surroundings say may not have reached every level and queue.
+    pub(crate) machine_config: Mutex<Arc<MachineConfig>, P>,
+    /// What the machine configuration says may not have reached every level and queue.
     pub(crate) stale: P::AtomicU32,
     pub(crate) pools: Mutex<Pools<P>, P>,
     /// Lists of siblings, replaced ones included: a worker may be reading one.
@@ -151,12 +151,12 @@ impl<P: Platform, Q: KnownQueue> Drop for Core<P, Q> {
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// What a runtime is made of, with one handle and without threads, on a machine as described.
     pub(crate) fn new(
-        surroundings: Surroundings,
+        machine_config: MachineConfig,
         beginning: Beginning,
         services: Services<P>,
         timer: Timer<P>,
     ) -> Self {
-        let may_spin = surroundings.parallelism() > 1;
+        let may_spin = machine_config.parallelism() > 1;
         Core {
             services,
             timer,
@@ -165,7 +165,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             priorities: Priorities::new(),
             stopping: P::AtomicU32::new(0),
             shutdown: Shutdown::new(),
-            surroundings: Mutex::new_in(Arc::new(surroundings)),
+            machine_config: Mutex::new_in(Arc::new(machine_config)),
             stale: P::AtomicU32::new(0),
             pools: Mutex::new_in(Pools::new()),
             siblings: Mutex::new_in(Kept::new()),
@@ -205,8 +205,8 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         unsafe { crate::base::shared::share(self) }
     }
 
-    pub(crate) fn surroundings(&self) -> Arc<Surroundings> {
-        Arc::clone(&self.surroundings.lock())
+    pub(crate) fn machine_config(&self) -> Arc<MachineConfig> {
+        Arc::clone(&self.machine_config.lock())
     }
 
     #[inline]
@@ -227,24 +227,24 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     /// Whether a mask, if there is one, can be carried out here.
     pub(crate) fn check_mask(&self, mask: Option<&CpuSet>) -> Result<(), Error> {
-        self.check_mask_within(mask, Surroundings::allowed)
+        self.check_mask_within(mask, MachineConfig::allowed)
     }
 
     pub(crate) fn check_mask_within(
         &self,
         mask: Option<&CpuSet>,
-        allowed: impl FnOnce(&Surroundings) -> CpuSet,
+        allowed: impl FnOnce(&MachineConfig) -> CpuSet,
     ) -> Result<(), Error> {
         let Some(mask) = mask else { return Ok(()) };
         if mask.is_empty() {
             return Err(Error::EmptyMask);
         }
-        let surroundings = self.surroundings();
-        let possible = surroundings.topology.possible();
+        let machine_config = self.machine_config();
+        let possible = machine_config.topology.possible();
         if let Some(cpu) = mask.difference(possible).first() {
             return Err(Error::NoSuchCpu { cpu, possible: possible.clone() });
         }
-        let allowed = allowed(&surroundings);
+        let allowed = allowed(&machine_config);
         if !mask.intersects(&allowed) {
             return Err(Error::MaskNotAllowed { mask: mask.clone(), allowed });
         }
@@ -309,33 +309,33 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     pub(crate) fn refresh(&self) {
         // What cannot be read now may be readable in a second; until then the last answer stands.
-        let Ok(mut now) = P::look_again(|| self.surroundings()) else { return };
+        let Ok(mut now) = P::look_again(|| self.machine_config()) else { return };
         now.limits.affinity = self.services.homes.unentered(now.limits.affinity);
-        let known = self.surroundings();
+        let known = self.machine_config();
         // Not only the online CPUs: a machine that was read in part before may be whole now.
         let is_known = |topology: &Topology| *topology == known.topology;
         let same = now.limits == known.limits && now.topology.as_ref().is_none_or(is_known);
         if same && self.stale.swap(0, Ordering::Relaxed) == 0 {
             return;
         }
-        self.change_surroundings(|surroundings| {
-            surroundings.limits = now.limits;
+        self.change_machine_config(|machine_config| {
+            machine_config.limits = now.limits;
             if let Some(topology) = now.topology {
-                surroundings.topology = topology;
+                machine_config.topology = topology;
             }
         });
     }
 
-    pub(crate) fn change_surroundings(&self, change: impl FnOnce(&mut Surroundings)) {
+    pub(crate) fn change_machine_config(&self, change: impl FnOnce(&mut MachineConfig)) {
         {
-            let mut current = self.surroundings.lock();
-            let mut changed = Surroundings::clone(&current);
+            let mut current = self.machine_config.lock();
+            let mut changed = MachineConfig::clone(&current);
             change(&mut changed);
             *current = Arc::new(changed);
         }
-        let surroundings = self.surroundings();
-        let parallelism = surroundings.parallelism();
-        self.services.homes.set_machine(&surroundings.topology, &surroundings.allowed());
+        let machine_config = self.machine_config();
+        let parallelism = machine_config.parallelism();
+        self.services.homes.set_machine(&machine_config.topology, &machine_config.allowed());
         self.may_spin.store(u32::from(parallelism > 1), Ordering::Relaxed);
         let levels = self.levels.lock().clone();
         for level in levels {

@@ -184,7 +184,7 @@ impl Places {
 
 /// The process-wide side of the decision: what of the attributes' words is in effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct MachineConfig {
     pub(crate) topology: Topology,
     pub(crate) limits: Limits,
     pub(crate) default_scope: Scope,
@@ -195,13 +195,13 @@ pub(crate) struct Surroundings {
     pub(crate) mask: Option<CpuSet>,
 }
 
-impl AsRef<Topology> for Surroundings {
+impl AsRef<Topology> for MachineConfig {
     fn as_ref(&self) -> &Topology {
         &self.topology
     }
 }
 
-impl AsRef<Limits> for Surroundings {
+impl AsRef<Limits> for MachineConfig {
     fn as_ref(&self) -> &Limits {
         &self.limits
     }
@@ -230,7 +230,7 @@ fn within(mask: Option<&CpuSet>, allowed: CpuSet) -> CpuSet {
     }
 }
 
-impl Surroundings {
+impl MachineConfig {
     /// The CPUs that the queues may use: what the process may, within the mask where something of that is left.
     pub(crate) fn allowed(&self) -> CpuSet {
         within(self.mask.as_ref(), self.limits.effective())
@@ -370,12 +370,12 @@ impl Priority {
 mod tests {
     use super::*;
 
-    fn surroundings(machine: &str, allowed: &str) -> Surroundings {
+    fn machine_config(machine: &str, allowed: &str) -> MachineConfig {
         let topology = Topology::from_synthetic(machine).unwrap();
         let allowed: CpuSet = allowed.parse().unwrap();
         let mut limits = Limits::unlimited(topology.online().clone());
         limits.affinity = allowed;
-        Surroundings {
+        MachineConfig {
             topology,
             limits,
             default_scope: Scope::Cache,
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_pool_for_each_pod() {
-        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
         let layout = here.layout(Kind::Unbound, &Attributes::default());
         assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6-7"]);
         assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
@@ -400,7 +400,7 @@ mod tests {
 
     #[test]
     fn a_pod_without_allowed_cpus_stands_for_all() {
-        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-4");
+        let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-4");
         let layout = here.layout(Kind::Unbound, &Attributes::default());
         assert_eq!(pods(&layout), ["0-1", "2-3", "4", "0-4"]);
         assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn a_mask_outside_what_is_allowed_stands_for_all_that_is() {
-        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-3");
+        let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-3");
         let mask = Attributes { cpumask: Some("6-7".parse().unwrap()), ..Attributes::default() };
         assert_eq!(here.layout(Kind::Unbound, &mask).effective.to_list(), "0-3");
         let part = Attributes { cpumask: Some("3-7".parse().unwrap()), ..Attributes::default() };
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_node_stands_for_the_callers_cpu_or_its_first() {
-        let here = surroundings("pack:2 numa:1 core:2 pu:1", "0-3");
+        let here = machine_config("pack:2 numa:1 core:2 pu:1", "0-3");
         let places = here.layout(Kind::Unbound, &Attributes::default()).places;
         assert_eq!(places.cpu_of_node(1, 3), Ok(3));
         assert_eq!(places.cpu_of_node(1, 0), Ok(2));
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn strict_pools_forget_the_mask_and_do_not_help() {
-        let here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
         let strict = Attributes { strict: true, ..Attributes::default() };
         for pool in here.layout(Kind::Unbound, &strict).pools {
             assert_eq!(pool.allowed, pool.pod);
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn pods_inside_a_node_are_counted_there_and_others_apart() {
-        let here = surroundings("numa:2 l3:2 core:2 pu:1", "0-6");
+        let here = machine_config("numa:2 l3:2 core:2 pu:1", "0-6");
         let layout = here.layout(Kind::Unbound, &Attributes::default());
         let node = Domain::Node;
         assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6"]);
@@ -457,14 +457,15 @@ mod tests {
         let layout = here.layout(Kind::Unbound, &left);
         assert_eq!(layout.domains, [node(0)]);
         assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [100, 8]);
-        let one = surroundings("l3:2 core:2", "0-3").layout(Kind::Unbound, &Attributes::default());
+        let one =
+            machine_config("l3:2 core:2", "0-3").layout(Kind::Unbound, &Attributes::default());
         assert_eq!(one.domains, [node(0); 2]);
         assert_eq!(one.limit(node(0), bounds), 100);
     }
 
     #[test]
     fn a_per_cpu_queue_has_a_pool_for_each_cpu_whatever_may_be_used() {
-        let mut here = surroundings("numa:2 core:2 pu:1", "1-2");
+        let mut here = machine_config("numa:2 core:2 pu:1", "1-2");
         here.affinity = false;
         let layout = here.layout(Kind::PerCpu, &Attributes { nice: 5, ..Attributes::default() });
         assert_eq!(pods(&layout), ["0", "1", "2", "3"]);
@@ -479,7 +480,7 @@ mod tests {
 
     #[test]
     fn an_ordered_queue_has_one_pool_of_all_its_cpus_whatever_the_scope() {
-        let here = surroundings("numa:2 core:2 pu:1", "0-3");
+        let here = machine_config("numa:2 core:2 pu:1", "0-3");
         let cpumask = Some("1-2".parse().unwrap());
         let strict =
             Attributes { scope: Some(Scope::Cpu), strict: true, cpumask, ..Attributes::default() };
@@ -512,7 +513,7 @@ mod tests {
 
     #[test]
     fn affinity_off_is_one_pod_whatever_the_scope() {
-        let mut here = surroundings("pack:2 l3:2 core:2 pu:1", "0-7");
+        let mut here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
         let off = Attributes { affinity: false, strict: true, ..Attributes::default() };
         assert_eq!(pods(&here.layout(Kind::Unbound, &off)), ["0-7"]);
         here.affinity = false;

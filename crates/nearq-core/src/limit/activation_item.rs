@@ -67,7 +67,7 @@ impl<P: Platform> ActivationItem<P> {
     }
 
     unsafe fn execute(item: NonNull<Item<P>>) -> Executed {
-        // SAFETY: the table belongs to kickers only, whose first field is the item; the queue waits for its kickers
+        // SAFETY: the table belongs to activation items only, whose first field is the item; the queue waits for its activation items
         // before it is freed.
         let this = unsafe { item.cast::<ActivationItem<P>>().as_ref() };
         // SAFETY: set before it was sent, to the domain that it is a part of.

@@ -194,7 +194,7 @@ impl<P: Platform> Queue<P> {
     }
 
     fn apply(&self, config: &mut Config<P>) {
-        let layout = self.inner().surroundings().layout(self.kind, &config.attributes);
+        let layout = self.inner().machine_config().layout(self.kind, &config.attributes);
         let table = self.table_for(config, &layout);
         // SAFETY: tables live as long as the queue.
         let links = unsafe { &*table }.links();

@@ -66,7 +66,7 @@ impl<P: Platform> Queue<P> {
             })
     }
 
-    /// Carries out the queue's kickers that still wait for a worker. By a thread that waits for the queue's end: all workers may be inside
+    /// Carries out the queue's activation items that still wait for a worker. By a thread that waits for the queue's end: all workers may be inside
     /// items, and no other one may be allowed.
     pub(crate) fn carry_out_kickers(&self) {
         let is_own = |item: &Item<P>| self.domains().any(|domain| domain.activation_item.is(item));

@@ -49,7 +49,7 @@ use crate::pool::context::wait_until;
 use crate::queue::sets::SETS;
 use crate::queue::{Config, Queue};
 
-/// So long the kickers of a queue that ends wait for a worker; then the thread that ends the queue carries them out.
+/// So long the activation items of a queue that ends wait for a worker; then the thread that ends the queue carries them out.
 const KICKED: Duration = Duration::from_millis(10);
 /// How long a drain may take before somebody is told; ten times longer each time after.
 const FIRST_WARNING: Duration = Duration::from_secs(10);

@@ -12,7 +12,7 @@ use nearq_topology::{CpuSet, Scope, Topology};
 use super::Queue;
 use crate::base::error::Error;
 use crate::home::Homes;
-use crate::layout::attributes::Surroundings;
+use crate::layout::attributes::MachineConfig;
 use crate::pool::alarm::Alarm;
 use crate::pool::services::Services;
 use crate::runtime::config::Beginning;
@@ -80,13 +80,13 @@ impl<P: Platform> Drop for Runtime<P> {
 
 impl<P: Platform> Runtime<P> {
     /// A runtime without threads, on a machine as described.
-    pub(crate) fn start(surroundings: Surroundings, beginning: Beginning) -> Self {
+    pub(crate) fn start(machine_config: MachineConfig, beginning: Beginning) -> Self {
         let inner = Arc::new_cyclic(|own: &Weak<Inner<P>>| {
             // What the runtime is made of asks it by these. It is not there before the closure has returned: nobody asks until then.
             let host: *const Inner<P> = own.as_ptr();
             let homes = Homes::new(
-                &surroundings.topology,
-                &surroundings.allowed(),
+                &machine_config.topology,
+                &machine_config.allowed(),
                 beginning.weights.clone(),
                 Some(Weak::<Inner<P>>::clone(own)),
             );
@@ -94,7 +94,7 @@ impl<P: Platform> Runtime<P> {
             homes.set_inherits(beginning.inherits_homes);
             let services = Services::new(host, Alarm::new(host), Arc::new(homes));
             let timer = Timer::new(Some(Weak::<Inner<P>>::clone(own)));
-            Core::new(surroundings, beginning, services, timer)
+            Core::new(machine_config, beginning, services, timer)
         });
         let inner = crate::base::shared::expose(inner);
         Runtime { inner, waits: true }
@@ -111,43 +111,43 @@ impl<P: Platform> Runtime<P> {
 
     /// The machine as this runtime sees it.
     pub fn topology(&self) -> Topology {
-        self.inner.surroundings().topology.clone()
+        self.inner.machine_config().topology.clone()
     }
 
     /// The CPUs that the runtime's queues may use: those that the process may use, as last read, within the
     /// [mask](Self::set_cpumask).
     pub fn allowed(&self) -> CpuSet {
-        self.inner.surroundings().allowed()
+        self.inner.machine_config().allowed()
     }
 
     /// How many workers of one nice value run at once at most: the CPUs allowed, or the quota rounded up.
     pub fn parallelism(&self) -> usize {
-        self.inner.surroundings().parallelism() as usize
+        self.inner.machine_config().parallelism() as usize
     }
 
     /// Switches all scopes off, or on again, for every queue; in effect for the next item.
     pub fn set_affinity(&self, on: bool) {
-        self.inner.change_surroundings(|surroundings| surroundings.affinity = on);
+        self.inner.change_machine_config(|machine_config| machine_config.affinity = on);
     }
 
     /// Whether scopes are heeded.
     pub fn affinity(&self) -> bool {
-        self.inner.surroundings().affinity
+        self.inner.machine_config().affinity
     }
 
     /// Changes the scope of every queue that names none; in effect for the next item.
     pub fn set_default_scope(&self, scope: Scope) {
-        self.inner.change_surroundings(|surroundings| surroundings.default_scope = scope);
+        self.inner.change_machine_config(|machine_config| machine_config.default_scope = scope);
     }
 
     /// The scope of queues that name none.
     pub fn default_scope(&self) -> Scope {
-        self.inner.surroundings().default_scope
+        self.inner.machine_config().default_scope
     }
 
     /// Cores of a shard of the scope `cache_shard`, on average.
     pub fn cache_shard_size(&self) -> usize {
-        self.inner.surroundings().shard_size
+        self.inner.machine_config().shard_size
     }
 
     /// Changes how long a worker looks for work before it sleeps, in looks.
@@ -203,14 +203,14 @@ impl<P: Platform> Runtime<P> {
     pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
         let cpus = cpus.into();
         self.inner
-            .check_mask_within(cpus.as_ref(), |surroundings| surroundings.limits.effective())?;
-        self.inner.change_surroundings(|surroundings| surroundings.mask = cpus);
+            .check_mask_within(cpus.as_ref(), |machine_config| machine_config.limits.effective())?;
+        self.inner.change_machine_config(|machine_config| machine_config.mask = cpus);
         Ok(())
     }
 
     /// The CPUs that queues may use, as it was set.
     pub fn cpumask(&self) -> Option<CpuSet> {
-        self.inner.surroundings().mask.clone()
+        self.inner.machine_config().mask.clone()
     }
 
     /// Looks at its inbox that a worker takes before it sleeps.

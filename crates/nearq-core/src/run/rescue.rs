@@ -24,7 +24,7 @@
 //! from it, or waits for its place. So it needs nothing that a worker asleep in an item may have taken.
 //!
 //! # Which items are its own
-//! Those on a link of its queue, wherever they are: helpers carry items of one pool in batches of another. Also the kickers of its
+//! Those on a link of its queue, wherever they are: helpers carry items of one pool in batches of another. Also the activation items of its
 //! queue's domains, without which what is held back would stay so. Nodes of other queues may be cancelled ones, whose link is gone;
 //! so links are compared as addresses and never followed. An address that was given out again may have the rescuer take a
 //! cancelled node of another queue: it throws it away, as any worker does.

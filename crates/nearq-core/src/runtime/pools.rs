@@ -138,7 +138,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     fn make_pool(&self, key: &PoolKey) -> Arc<Pool<P>> {
         let id = self.next_pool.fetch_add(1, Ordering::Relaxed);
         let cores: BTreeSet<_> = {
-            let topology = &self.surroundings().topology;
+            let topology = &self.machine_config().topology;
             key.pod.iter().filter_map(|cpu| topology.core_of(cpu)).collect()
         };
         self.serve_priority(&key.priority);
@@ -163,7 +163,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Tells every pool of a family which pools it helps, nearest first, where that changes by the pools from `known` on.
     fn name_siblings(&self, pools: &[&Arc<Pool<P>>], known: usize) {
         let new = &pools[known..];
-        let topology = &self.surroundings().topology;
+        let topology = &self.machine_config().topology;
         let mut kept = self.siblings.lock();
         for (own, pool) in pools.iter().enumerate() {
             if own < known && !new.iter().any(|new| new.may_be_helped_by(&pool.key)) {
@@ -192,7 +192,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         if let Some(level) = levels.iter().find(|level| (level.nice, level.idle) == (nice, idle)) {
             return Arc::clone(level);
         }
-        let level = Arc::new(Level::new(nice, idle, self.surroundings().parallelism()));
+        let level = Arc::new(Level::new(nice, idle, self.machine_config().parallelism()));
         levels.push(Arc::clone(&level));
         level
     }

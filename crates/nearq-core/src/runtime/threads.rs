@@ -89,7 +89,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
     /// that is the widest one.
     fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
-        let allowed = self.surroundings().limits.effective();
+        let allowed = self.machine_config().limits.effective();
         // Where a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`place`).
         let away = pool.key.bound && !pool.key.pod.intersects(&allowed);
         if away || pool.key.allowed == allowed && !pool.key.strict {
@@ -102,11 +102,11 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// All that the process may use. Where nothing but the cpuset limits that, the mask is every CPU there could be: the
     /// system cuts it to the cpuset, and lets it grow with the cpuset.
     pub(crate) fn widest_mask(&self) -> CpuSet {
-        let surroundings = self.surroundings();
-        let limits = &surroundings.limits;
+        let machine_config = self.machine_config();
+        let limits = &machine_config.limits;
         let whole = limits.cpuset.as_ref().is_none_or(|cpuset| cpuset.is_subset(&limits.affinity))
             && limits.online.is_subset(&limits.affinity);
-        if whole { surroundings.topology.possible().clone() } else { limits.effective() }
+        if whole { machine_config.topology.possible().clone() } else { limits.effective() }
     }
 
     /// Ends every thread, and waits for them unless the caller is one.

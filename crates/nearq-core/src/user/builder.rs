@@ -9,7 +9,7 @@ use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
 
 use crate::base::error::Error;
 use crate::home::HomeChoice;
-use crate::layout::attributes::Surroundings;
+use crate::layout::attributes::MachineConfig;
 use crate::monitor::stall::STALL_AFTER;
 use crate::queue::runtime::Runtime;
 use crate::runtime::config::{Beginning, WorkerInfo};
@@ -219,7 +219,7 @@ impl<P: Platform> RuntimeBuilder<P> {
             Some(period) => period,
             None => variables::stall_after::<P>().unwrap_or(STALL_AFTER),
         };
-        let surroundings = Surroundings {
+        let machine_config = MachineConfig {
             topology: machine.topology,
             limits: machine.limits,
             default_scope,
@@ -236,7 +236,7 @@ impl<P: Platform> RuntimeBuilder<P> {
         beginning.home_choice = home_choice.unwrap_or_default();
         let inherits_homes = self.inherits_homes.or_else(variables::inherits_homes::<P>);
         beginning.inherits_homes = inherits_homes.unwrap_or(true);
-        let runtime = Runtime::start(surroundings, beginning);
+        let runtime = Runtime::start(machine_config, beginning);
         fork::follow(runtime.inner());
         Ok(runtime)
     }

@@ -13,7 +13,7 @@
 //! The platform calls three hooks for each runtime (`LockPlatform::follow_forks`), in the thread that forks:
 //!
 //! * **prepare** ([`Inner::hold_for_fork`]) takes every lock under which something of more than a word is changed, in this order:
-//!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `surroundings`, those of the homes. So the child's vectors,
+//!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `machine_config`, those of the homes. So the child's vectors,
 //!   tables and lists of those are whole. No queue can go meanwhile: its end takes `queues` first.
 //! * **parent** ([`Inner::release_after_fork`]) gives them back.
 //! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure
@@ -110,7 +110,7 @@ impl<P: Platform> Inner<P> {
         hold(&self.pools);
         hold(&self.siblings);
         hold(&self.levels);
-        hold(&self.surroundings);
+        hold(&self.machine_config);
         self.services.homes.hold_for_fork();
     }
 
@@ -122,7 +122,7 @@ impl<P: Platform> Inner<P> {
         // SAFETY: `hold_for_fork` has taken all of them, as the caller says, and each is given back this once.
         unsafe {
             self.services.homes.release_after_fork();
-            give_back(&self.surroundings);
+            give_back(&self.machine_config);
             give_back(&self.levels);
             give_back(&self.siblings);
             give_back(&self.pools);

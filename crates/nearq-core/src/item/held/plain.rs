@@ -11,7 +11,7 @@ use nearq_topology::{Limits, Scope, Topology};
 
 use crate::item::tests::step;
 use crate::item::{Item, LOCKED};
-use crate::layout::attributes::{Attributes, Kind, Surroundings};
+use crate::layout::attributes::{Attributes, Kind, MachineConfig};
 use crate::layout::domain::Bounds;
 use crate::pool::worker::Worker;
 use crate::queue::Queue;
@@ -30,7 +30,7 @@ struct Bench {
 impl Bench {
     fn new(max_active: usize) -> Self {
         let topology = Topology::from_synthetic("core:2").expect("well formed");
-        let surroundings = Surroundings {
+        let machine_config = MachineConfig {
             limits: Limits::unlimited(topology.possible().clone()),
             topology,
             default_scope: Scope::Cpu,
@@ -40,7 +40,7 @@ impl Bench {
         };
         let beginning =
             Beginning { thread_limit: 4096, inherits_homes: true, ..Beginning::default() };
-        let runtime = Runtime::<Linux>::start(surroundings, beginning);
+        let runtime = Runtime::<Linux>::start(machine_config, beginning);
         let inner = runtime.inner();
         inner.services.alarm.stop();
         inner.stopping.store(1, Ordering::SeqCst);

@@ -70,9 +70,9 @@ impl Stub {
             Runtime::<Loom>::builder_in().spin(0).build().expect("the machine is constant");
         if let Some(machine) = machine {
             let topology = Topology::from_synthetic(machine).expect("well formed");
-            runtime.inner().change_surroundings(|surroundings| {
-                surroundings.limits = Limits::unlimited(topology.possible().clone());
-                surroundings.topology = topology;
+            runtime.inner().change_machine_config(|machine_config| {
+                machine_config.limits = Limits::unlimited(topology.possible().clone());
+                machine_config.topology = topology;
             });
         }
         runtime.inner().services.alarm.stop();

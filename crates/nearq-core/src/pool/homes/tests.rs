@@ -9,7 +9,7 @@ use nearq_platform::LockPlatform;
 
 use crate::item::tests::pending;
 use crate::item::{Executed, ItemVtable, Spot};
-use crate::layout::attributes::{Attributes, Kind, Surroundings};
+use crate::layout::attributes::{Attributes, Kind, MachineConfig};
 use crate::{Home, Runtime, Workqueue};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;
@@ -47,10 +47,10 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
         let _queue: Workqueue<Sim> =
             runtime.workqueue("pools").scope(crate::Scope::Numa).build_in().expect("can be done");
         let inner = runtime.inner();
-        let surroundings: std::sync::Arc<Surroundings> =
-            std::sync::Arc::clone(&inner.surroundings.lock());
+        let machine_config: std::sync::Arc<MachineConfig> =
+            std::sync::Arc::clone(&inner.machine_config.lock());
         let attributes = Attributes { scope: Some(crate::Scope::Numa), ..Attributes::default() };
-        let layout = surroundings.layout(Kind::Unbound, &attributes);
+        let layout = machine_config.layout(Kind::Unbound, &attributes);
         let [first, second] = [0, 1].map(|index| inner.pool(&layout.pools[index]));
         assert_eq!((first.node, second.node), (Some(0), Some(1)));
         for pool in [&first, &second] {
