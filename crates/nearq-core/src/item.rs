@@ -4,7 +4,7 @@
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. The thread that set it owns `account` and `spot` |
+//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. The thread that set it owns `account` and `origin` |
 //! | 1 | `RUNNING` | a worker executes the item's function |
 //! | 2 | `DEFERRED` | queued while running: whoever ends the execution pushes it |
 //! | 3..8 | | of items that run once: who waits for the result (`task`) |
@@ -73,7 +73,7 @@
 //! | `execution` | the steps of the thread that executes an item or lets one in |
 //! | `held`, `proxy` | the item's lock and what is done under it; the node of an item whose own is still on a list |
 //! | `holds` | what ends with an item, and when |
-//! | `extra`, `stamp`, `spot` | what few items need, and the word for it; when a sample was queued; by which CPU, and where it is at home |
+//! | `extra`, `stamp`, `origin` | what few items need, and the word for it; when a sample was queued; by which CPU, and where it is at home |
 //! | `account` | what an item knows of its queue, and of the timer |
 //! | `owned` | ownership of an item, as types |
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
@@ -90,10 +90,10 @@ pub(crate) mod held;
 pub(crate) mod holds;
 pub(crate) mod inbox;
 pub(crate) mod list;
+mod origin;
 pub(crate) mod owned;
 pub(crate) mod proxy;
 pub(crate) mod sight;
-mod spot;
 pub(crate) mod stamp;
 
 use core::ptr::NonNull;
@@ -104,8 +104,8 @@ use crate::base::shared::{pushed, taken};
 use crate::item::extra::Attachment;
 use crate::item::stamp::Stamp;
 use account::Account;
+pub(crate) use origin::Origin;
 use owned::{Abandoned, ItemRef, Pending, Running};
-pub(crate) use spot::Spot;
 
 pub(crate) const PENDING: u64 = 1;
 pub(crate) const RUNNING: u64 = 1 << 1;
@@ -165,7 +165,7 @@ pub(crate) struct Parts<P: Platform> {
 
 /// The header with which every queueable object begins.
 ///
-/// `account` and `spot` are written by the owner of `PENDING`.
+/// `account` and `origin` are written by the owner of `PENDING`.
 #[repr(C)]
 pub(crate) struct Item<P: Platform> {
     pub(crate) state: P::AtomicU64,
@@ -176,7 +176,7 @@ pub(crate) struct Item<P: Platform> {
     table: &'static ItemVtable<P>,
     /// The CPU that queued it, and the node where it is at home, for who wants to know. Relaxed: a hint, which the next queuer may
     /// overwrite while the worker that has started the item still reads it.
-    spot: P::AtomicU32,
+    origin: P::AtomicU32,
     /// Where the thread that waits for the result waits; belongs to `task`.
     pub(crate) join: P::AtomicU32,
     /// What few items need, or when the item was queued if that was looked at.
@@ -304,7 +304,7 @@ impl<P: Platform> Item<P> {
             next: P::AtomicPtr::new(core::ptr::null_mut()),
             account: P::AtomicPtr::new(core::ptr::null_mut()),
             table,
-            spot: P::AtomicU32::new(0),
+            origin: P::AtomicU32::new(0),
             join: P::AtomicU32::new(0),
             attachment: Attachment::none(),
         }
@@ -410,8 +410,8 @@ impl<P: Platform> Item<P> {
 
     /// Records where the item goes. The caller owns `PENDING`, and the queueing is counted at the account.
     #[inline]
-    pub(crate) fn set_target(&self, account: *const Account<P>, spot: Spot) {
-        self.set_spot(spot);
+    pub(crate) fn set_target(&self, account: *const Account<P>, origin: Origin) {
+        self.set_origin(origin);
         // Release: pairs with the acquire in `accounted`.
         self.account.store(account.cast_mut(), Ordering::Release);
     }
@@ -435,14 +435,14 @@ impl<P: Platform> Item<P> {
 
     /// The CPU that queued it, and its home; or, where it is queued again already, those of the next queueing.
     #[inline]
-    pub(crate) fn spot(&self) -> Spot {
-        Spot::from_word(self.spot.load(Ordering::Relaxed))
+    pub(crate) fn origin(&self) -> Origin {
+        Origin::from_word(self.origin.load(Ordering::Relaxed))
     }
 
     /// As [`set_target`](Self::set_target), for who starts an item from a node that stands in.
     #[inline]
-    pub(crate) fn set_spot(&self, spot: Spot) {
-        self.spot.store(spot.word(), Ordering::Relaxed);
+    pub(crate) fn set_origin(&self, origin: Origin) {
+        self.origin.store(origin.word(), Ordering::Relaxed);
     }
 
     /// What an observed queueing left there; see `observe`. The caller owns `PENDING`.

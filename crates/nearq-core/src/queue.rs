@@ -31,7 +31,7 @@ use crate::base::gate::Gate;
 use crate::base::kept::Kept;
 use crate::base::pad::Padded;
 use crate::item::owned::{ItemRef, Pending};
-use crate::item::{Epoch, Item, Spot};
+use crate::item::{Epoch, Item, Origin};
 use crate::layout::attributes::{Attributes, Kind, Layout, Places};
 use crate::layout::domain::{Bounds, DomainLimit};
 use crate::layout::priority::Priority;
@@ -278,7 +278,7 @@ impl<P: Platform> Queue<P> {
         if link.manner() & (OBSERVED | HOMED) != 0 {
             return self.send_otherwise(link, item, cpu, way);
         }
-        Self::send_to::<false>(link, item, Spot::of_cpu(cpu))
+        Self::send_to::<false>(link, item, Origin::of_cpu(cpu))
     }
 
     /// Of a queue that is observed, or whose items may have homes. By itself, with the whole way after it: a call in the middle would cost
@@ -293,27 +293,27 @@ impl<P: Platform> Queue<P> {
         way: Way,
     ) -> Result<(), Pending<P>> {
         let manner = link.manner();
-        let (link, spot) = match manner & HOMED {
-            0 => (link, Spot::of_cpu(cpu)),
+        let (link, origin) = match manner & HOMED {
+            0 => (link, Origin::of_cpu(cpu)),
             _ => self.find_home(link, &item, cpu, way),
         };
         if cfg!(feature = "observe") && manner & OBSERVED != 0 {
             link.stamp(&item, cpu as u32);
         }
-        Self::send_to::<true>(link, item, spot)
+        Self::send_to::<true>(link, item, origin)
     }
 
     #[inline(always)]
     fn send_to<const ANY: bool>(
         link: &Link<P>,
         item: Pending<P>,
-        spot: Spot,
+        origin: Origin,
     ) -> Result<(), Pending<P>> {
         if !link.credits.take() {
-            return Self::send_without_credit(link, item, spot);
+            return Self::send_without_credit(link, item, origin);
         }
         // Accounted from here on: it may be cancelled.
-        item.set_target(link.account(), spot);
+        item.set_target(link.account(), origin);
         if let Some(item) = item.publish() {
             if ANY {
                 link.push_any(item);
@@ -328,19 +328,19 @@ impl<P: Platform> Queue<P> {
     fn send_without_credit(
         mut link: &Link<P>,
         mut item: Pending<P>,
-        spot: Spot,
+        origin: Origin,
     ) -> Result<(), Pending<P>> {
         loop {
             let admission = link.admission();
             match admission.refill(link) {
                 Entry::LetIn => {
-                    item.set_target(link.account(), spot);
+                    item.set_target(link.account(), origin);
                     if let Some(item) = item.publish() {
                         link.push_any(item);
                     }
                     return Ok(());
                 }
-                Entry::HeldBack => match admission.hold_back(link, item, spot, false) {
+                Entry::HeldBack => match admission.hold_back(link, item, origin, false) {
                     Ok(()) => return Ok(()),
                     Err((back, Entry::Refused)) => return Err(back),
                     Err((back, _)) => item = back,
@@ -349,7 +349,7 @@ impl<P: Platform> Queue<P> {
                 Entry::Elsewhere => {}
             }
             // The table that the caller has read is an old one.
-            link = link.queue().link_for(spot.cpu());
+            link = link.queue().link_for(origin.cpu());
         }
     }
 
@@ -359,7 +359,7 @@ impl<P: Platform> Queue<P> {
         let Err(mut item) = self.send_by(item, cpu, Way::Again) else { return Ok(()) };
         loop {
             let link = self.link_for(cpu);
-            match link.admission().hold_back(link, item, Spot::of_cpu(cpu), true) {
+            match link.admission().hold_back(link, item, Origin::of_cpu(cpu), true) {
                 Ok(()) => return Ok(()),
                 Err((back, Entry::Elsewhere)) => item = back,
                 Err((back, _)) => return Err(back),

@@ -391,7 +391,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         let manner = served.manner();
         let stamp = item.stamp();
         if manner & LOCALIZE != 0 {
-            self.place.localize::<P>(item.spot().cpu());
+            self.place.localize::<P>(item.origin().cpu());
         }
         let execute = |item: Running<P>| {
             if manner & INTENSIVE == 0 {

@@ -277,7 +277,7 @@ impl<P: Platform> Held<'_, P> {
         self.count_dropped();
         // SAFETY: the queueing was counted there, and the queue waits for it to be retired.
         let account = unsafe { AccountRef::new(account) }?;
-        let homed = word & PROXIED == 0 && self.item.spot().home().is_some();
+        let homed = word & PROXIED == 0 && self.item.origin().home().is_some();
         let (told, leftover) = account.owner().retire(account, held_back, homed);
         self.told.set(Some(told));
         self.leftover.set(leftover);

@@ -200,7 +200,7 @@ pub(crate) fn arrive<P: Platform>(node: Pending<P>) -> Arrived<P> {
 /// Starts the target of a node that has arrived, or leaves the node to the execution that runs.
 fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> {
     let target = held.item();
-    let (account, spot, stamp) = (node.account(), node.spot(), node.stamp());
+    let (account, origin, stamp) = (node.account(), node.origin(), node.stamp());
     loop {
         let word = held.word();
         debug_assert_eq!(word & (PENDING | PROXIED | LOCKED), PENDING | PROXIED | LOCKED);
@@ -212,7 +212,7 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> 
             }
         } else {
             // While PENDING is ours.
-            target.set_spot(spot);
+            target.set_origin(origin);
             target.set_stamp(stamp);
             let to = word & !(PENDING | PROXIED | LOCKED) | RUNNING;
             // No mark can be there: our node is the only one that could arrive, and nothing runs.

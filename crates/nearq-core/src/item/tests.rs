@@ -110,7 +110,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
             }
         },
     };
-    let _spot = item.spot();
+    let _origin = item.origin();
     let context = Context::new(pool, worker);
     context.account.set(account);
     context.executing.item.set(item.as_raw().as_ptr().cast());
@@ -168,7 +168,7 @@ impl Place {
 
     fn queue(&self, work: &Work<Loom>) -> bool {
         let Some(item) = Item::claim(work.item(), Epoch::now::<Loom>()) else { return false };
-        item.set_target(core::ptr::null(), crate::item::Spot::of_cpu(0));
+        item.set_target(core::ptr::null(), crate::item::Origin::of_cpu(0));
         if let Some(item) = item.publish() {
             self.push(item);
         }
@@ -430,10 +430,10 @@ fn the_word_goes_through_the_states_of_the_table() {
     let node = claim(&item).expect("nobody has it");
     assert!(claim(&item).is_none(), "a second claim joins the first");
     assert!(item.is_pending());
-    node.set_target(core::ptr::null(), crate::item::Spot::of_cpu(3));
-    assert_eq!((item.spot().cpu(), item.spot().home()), (3, None));
-    item.set_spot(crate::item::Spot::new(8191, Some(1023)));
-    assert_eq!((item.spot().cpu(), item.spot().home()), (8191, Some(1023)));
+    node.set_target(core::ptr::null(), crate::item::Origin::of_cpu(3));
+    assert_eq!((item.origin().cpu(), item.origin().home()), (3, None));
+    item.set_origin(crate::item::Origin::new(8191, Some(1023)));
+    assert_eq!((item.origin().cpu(), item.origin().home()), (8191, Some(1023)));
     let node = node.publish();
     assert!(node.is_some(), "not running: the queuer pushes");
     let running = start(node);

@@ -60,7 +60,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::forked;
 use crate::base::pad::Padded;
-use crate::item::Spot;
+use crate::item::Origin;
 use crate::item::owned::Pending;
 use crate::item::sight::Sight;
 use crate::layout::domain::Domain;
@@ -406,7 +406,7 @@ impl<P: Platform> Admission<P> {
         &self,
         link: &Link<P>,
         item: Pending<P>,
-        spot: Spot,
+        origin: Origin,
         own: bool,
     ) -> Result<(), (Pending<P>, Entry)> {
         item.set_inactive();
@@ -421,7 +421,7 @@ impl<P: Platform> Admission<P> {
             return Err((item, if refused { Entry::Refused } else { Entry::Elsewhere }));
         }
         // Accounted from here on: it may be cancelled.
-        item.set_target(link.account(), spot);
+        item.set_target(link.account(), origin);
         self.line().unwrap_or(link).inactive.push(item);
         self.close();
         if self.admitted.load(Ordering::SeqCst) < self.allowed() {

@@ -451,7 +451,7 @@ impl<P: Platform> Link<P> {
     /// As [`push`](Self::push), of an item that may have a home.
     #[inline]
     pub(crate) fn push_any(&self, item: Pending<P>) {
-        match item.spot().home() {
+        match item.origin().home() {
             None => self.pool.push(item),
             Some(_) => self.pool.push_homed(item),
         }

@@ -140,7 +140,7 @@ impl<P: Platform> Pool<P> {
             return 0;
         }
         let wanted = |item: &Item<P>| {
-            let is = match item.spot().home() {
+            let is = match item.origin().home() {
                 None => Belongs::Nowhere,
                 home if home == helper => Belongs::Here,
                 Some(_) => Belongs::Elsewhere,

@@ -17,7 +17,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{LinkTable, Queue};
 use crate::base::error::Error;
 use crate::home::{Home, Inside, QueueMemory};
-use crate::item::{Item, PROXIED, Spot};
+use crate::item::{Item, Origin, PROXIED};
 use crate::layout::attributes::Kind;
 use crate::limit::link::{HOMED, Link};
 
@@ -138,17 +138,17 @@ impl<P: Platform> Queue<P> {
         node: &Item<P>,
         cpu: usize,
         way: Way,
-    ) -> (&'a Link<P>, Spot) {
+    ) -> (&'a Link<P>, Origin) {
         debug_assert!(link.manner() & HOMED != 0);
-        let Some(home) = self.home_for(node, way) else { return (link, Spot::new(cpu, None)) };
-        let spot = Spot::new(cpu, Some(home));
+        let Some(home) = self.home_for(node, way) else { return (link, Origin::new(cpu, None)) };
+        let origin = Origin::new(cpu, Some(home));
         let there = self.inner().services.homes.map.node_of(cpu) == Some(home);
         if there || way == Way::Named {
-            return (link, spot);
+            return (link, origin);
         }
         // SAFETY: links live as long as the queue.
         let at_home = self.current_table().at_home(home).map(|link| unsafe { &*link });
-        (at_home.unwrap_or(link), spot)
+        (at_home.unwrap_or(link), origin)
     }
 
     /// The number of the node where an item is at home that is about to be sent.

@@ -20,7 +20,7 @@ impl<P: Platform> Runner<'_, P> {
     ) -> Ended<P> {
         let homes = &self.inner.services.homes;
         let queue = served.queue();
-        let node = item.spot().home();
+        let node = item.origin().home();
         if node.is_some() {
             served.pool.homed_left();
         }

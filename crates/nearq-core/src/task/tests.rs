@@ -90,7 +90,7 @@ impl<P: Platform> Desk<P> {
     pub(crate) fn count(&self, item: Pending<P>) -> Sent<P> {
         let link = self.queue.links().next().expect("a pod");
         assert!(link.credits.take() || link.admission().refill(link) == Entry::LetIn);
-        item.set_target(link.account(), crate::item::Spot::of_cpu(0));
+        item.set_target(link.account(), crate::item::Origin::of_cpu(0));
         Sent(item)
     }
 

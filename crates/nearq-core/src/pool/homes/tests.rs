@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use nearq_platform::LockPlatform;
 
 use crate::item::tests::pending;
-use crate::item::{Executed, ItemVtable, Spot};
+use crate::item::{Executed, ItemVtable, Origin};
 use crate::layout::attributes::{Attributes, Kind, MachineConfig};
 use crate::{Home, Runtime, Workqueue};
 use nearq_sim::{Sim, Simulation};
@@ -32,7 +32,7 @@ static TABLE: ItemVtable<Sim> = ItemVtable {
 fn items(homes: &[Option<u32>]) -> Vec<Item<Sim>> {
     let made = homes.iter().map(|home| {
         let item = Item::new_pending(&TABLE);
-        item.set_spot(Spot::new(0, *home));
+        item.set_origin(Origin::new(0, *home));
         item
     });
     made.collect()
@@ -65,7 +65,7 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
 /// The homes of what a worker has taken out of the pool, in order, as if it ran them.
 fn taken(pool: &Pool<Sim>, worker: &Worker<Sim>) -> Vec<Option<u32>> {
     let homes: Vec<_> =
-        core::iter::from_fn(|| worker.next()).map(|item| item.spot().home()).collect();
+        core::iter::from_fn(|| worker.next()).map(|item| item.origin().home()).collect();
     homes.iter().flatten().for_each(|_| pool.homed_left());
     homes
 }
@@ -74,7 +74,7 @@ fn taken(pool: &Pool<Sim>, worker: &Worker<Sim>) -> Vec<Option<u32>> {
 fn put(pool: &Pool<Sim>, items: &[Item<Sim>]) {
     for item in items {
         pool.arrivals.inbox.push(pending(item));
-        if item.spot().home().is_some() {
+        if item.origin().home().is_some() {
             pool.homed.count.fetch_add(1, Ordering::SeqCst);
         }
     }

@@ -39,7 +39,7 @@ impl<P: Platform> Place<P> {
     }
 
     fn send_now(&self, item: Pending<P>) {
-        item.set_target(Self::account(), crate::item::Spot::of_cpu(0));
+        item.set_target(Self::account(), crate::item::Origin::of_cpu(0));
         self.counted.fetch_add(1, Ordering::Relaxed);
         if let Some(item) = item.publish() {
             self.inbox.push(item);

@@ -3,15 +3,15 @@
 /// Where an item comes from and where it belongs: the CPU that queued it in the lower bits, one more than the number of its home node
 /// above. Linux has at most 8192 CPUs and 1024 nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot(u32);
+pub(crate) struct Origin(u32);
 
-impl Spot {
+impl Origin {
     const CPU_BITS: u32 = 20;
 
     /// As an item has it.
     #[inline(always)]
     pub(super) fn from_word(word: u32) -> Self {
-        Spot(word)
+        Origin(word)
     }
 
     /// The word in which an item has it.
@@ -23,12 +23,12 @@ impl Spot {
     /// Of an item without a home.
     #[inline(always)]
     pub(crate) fn of_cpu(cpu: usize) -> Self {
-        Spot(cpu as u32)
+        Origin(cpu as u32)
     }
 
     pub(crate) fn new(cpu: usize, home: Option<u32>) -> Self {
         let cpu = cpu as u32 & ((1 << Self::CPU_BITS) - 1);
-        Spot(cpu | home.map_or(0, |home| (home + 1) << Self::CPU_BITS))
+        Origin(cpu | home.map_or(0, |home| (home + 1) << Self::CPU_BITS))
     }
 
     /// The CPU that queued it.
