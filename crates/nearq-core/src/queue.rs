@@ -92,7 +92,7 @@ pub(crate) struct Config<P: Platform> {
 
 /// What is said of a queue when it is made, and stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Nature {
+pub(crate) struct QueueFlags {
     /// It takes part in `Runtime::freeze`.
     pub(crate) freezable: bool,
     /// Its items do not count as running, if it is a per-CPU queue.
@@ -107,7 +107,7 @@ pub(crate) struct Queue<P: Platform> {
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) kind: Kind,
-    pub(crate) nature: Nature,
+    pub(crate) flags: QueueFlags,
     runtime: Runtime<P>,
     table: P::AtomicPtr<LinkTable<P>>,
     /// Which process it is in. Written in the child of a fork only, while no other thread is there.
@@ -142,7 +142,7 @@ impl<P: Platform> Queue<P> {
         runtime: &Runtime<P>,
         name: String,
         kind: Kind,
-        nature: Nature,
+        flags: QueueFlags,
         attributes: Attributes,
         bounds: Bounds,
     ) -> Arc<Self> {
@@ -150,7 +150,7 @@ impl<P: Platform> Queue<P> {
             id: runtime.inner().number_queue(),
             name,
             kind,
-            nature,
+            flags,
             runtime: runtime.tie(),
             table: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: P::Cell::new(Epoch::now::<P>()),
@@ -163,7 +163,7 @@ impl<P: Platform> Queue<P> {
             flushing: Flushing::new(),
             observed: Observed::new(),
             home: QueueHome::new(),
-            rescuer: nature.rescuer.then(|| Arc::new(Rescuer::new())),
+            rescuer: flags.rescuer.then(|| Arc::new(Rescuer::new())),
             config: Mutex::new_in(Config {
                 attributes,
                 bounds,

@@ -158,7 +158,7 @@ impl<P: Platform> Queue<P> {
 
     pub(super) fn limit_of(&self, config: &Config<P>, layout: &Layout, domain: Domain) -> usize {
         // Read with the configuration locked: who freezes or thaws changes it first and then every queue.
-        if self.nature.freezable && self.inner().freezer.is_frozen() {
+        if self.flags.freezable && self.inner().freezer.is_frozen() {
             return 0;
         }
         layout.limit(domain, config.bounds)
@@ -169,7 +169,7 @@ impl<P: Platform> Queue<P> {
     where
         P: 'a,
     {
-        let intensive = self.nature.cpu_intensive && self.kind == Kind::PerCpu;
+        let intensive = self.flags.cpu_intensive && self.kind == Kind::PerCpu;
         let is_observed = in_use.any(|link| link.manner() & OBSERVED != 0);
         let observed = self.observed.follow(&self.inner().observation, self.id, is_observed);
         (u32::from(config.attributes.localize) * LOCALIZE)

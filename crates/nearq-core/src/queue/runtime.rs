@@ -234,7 +234,7 @@ impl<P: Platform> KnownQueue for Queue<P> {
     }
 
     fn is_freezable(&self) -> bool {
-        self.nature.freezable
+        self.flags.freezable
     }
 
     fn mark_orphaned(&self) {

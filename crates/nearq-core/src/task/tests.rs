@@ -70,7 +70,7 @@ impl<P: Platform> Desk<P> {
             &runtime,
             "desk".into(),
             Kind::Unbound,
-            crate::queue::Nature::default(),
+            crate::queue::QueueFlags::default(),
             attributes,
             bounds,
         );

@@ -82,7 +82,7 @@ impl<P: Platform> Runtime<P> {
             // SAFETY: null, or the link that this worker serves, which its item keeps alive.
             let link = unsafe { Link::of(context.account.get()).as_ref() };
             core::ptr::eq(context.services, &raw const self.inner().services)
-                && link.is_some_and(|link| link.queue().nature.freezable)
+                && link.is_some_and(|link| link.queue().flags.freezable)
         })
         .unwrap_or(false)
     }

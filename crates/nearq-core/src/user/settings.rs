@@ -12,7 +12,7 @@ use crate::layout::domain::Bounds;
 use crate::layout::priority::{MOST_FAVOURED, Priority};
 use crate::limit::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::queue::runtime::Runtime;
-use crate::queue::{Nature, Queue};
+use crate::queue::{Queue, QueueFlags};
 use crate::user::workqueue::Workqueue;
 
 /// Settings of a workqueue that is to be made.
@@ -23,7 +23,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
     runtime: Option<Runtime<P>>,
     per_cpu: bool,
     ordered: bool,
-    nature: Nature,
+    flags: QueueFlags,
     attributes: Attributes,
     max_active: Option<usize>,
     min_active: Option<usize>,
@@ -59,7 +59,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
             runtime,
             per_cpu: false,
             ordered: false,
-            nature: Nature::default(),
+            flags: QueueFlags::default(),
             attributes: Attributes::default(),
             max_active: None,
             min_active: None,
@@ -119,7 +119,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
 
     /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Goes with every kind of queue.
     pub fn freezable(mut self, freezable: bool) -> Self {
-        self.nature.freezable = freezable;
+        self.flags.freezable = freezable;
         self
     }
 
@@ -128,7 +128,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// that computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is found out. No effect on other
     /// queues, where more than one worker runs anyway.
     pub fn cpu_intensive(mut self, cpu_intensive: bool) -> Self {
-        self.nature.cpu_intensive = cpu_intensive;
+        self.flags.cpu_intensive = cpu_intensive;
         self
     }
 
@@ -159,7 +159,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn rescuer(mut self, rescuer: bool) -> Self {
-        self.nature.rescuer = rescuer;
+        self.flags.rescuer = rescuer;
         self
     }
 
@@ -330,7 +330,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
         if let Some(asked) = self.min_active {
             allowed_min_active(kind, bounds, asked)?;
         }
-        let queue = Queue::new(runtime, self.name, kind, self.nature, self.attributes, bounds);
+        let queue = Queue::new(runtime, self.name, kind, self.flags, self.attributes, bounds);
         queue.set_memory(self.memory)?;
         queue.set_home(self.home.as_ref())?;
         inner.add_queue(&queue);

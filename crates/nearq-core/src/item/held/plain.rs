@@ -51,7 +51,7 @@ impl Bench {
             &runtime,
             "bench".into(),
             Kind::Unbound,
-            crate::queue::Nature { freezable: true, ..Default::default() },
+            crate::queue::QueueFlags { freezable: true, ..Default::default() },
             attributes,
             bounds,
         );

@@ -81,7 +81,7 @@ impl Stub {
             &runtime,
             "modelled".into(),
             kind,
-            crate::queue::Nature { freezable: true, ..Default::default() },
+            crate::queue::QueueFlags { freezable: true, ..Default::default() },
             attributes,
             bounds,
         );

@@ -147,7 +147,7 @@ mod modelled {
     use crate::layout::attributes::Kind;
     use crate::layout::domain::Bounds;
     use crate::monitor::rescue::call;
-    use crate::queue::{Nature, Queue};
+    use crate::queue::{Queue, QueueFlags};
     use crate::run::Ran;
     use crate::user::workqueue::Workqueue;
 
@@ -169,9 +169,8 @@ mod modelled {
             inner.services.alarm.stop();
             let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
             let bounds = Bounds::new(4, None);
-            let nature = Nature { rescuer: true, ..Nature::default() };
-            let inside =
-                Queue::new(&runtime, "m".into(), Kind::Unbound, nature, attributes, bounds);
+            let flags = QueueFlags { rescuer: true, ..QueueFlags::default() };
+            let inside = Queue::new(&runtime, "m".into(), Kind::Unbound, flags, attributes, bounds);
             inner.add_queue(&inside);
             let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
             let pool = Arc::as_ptr(&inside.links().next().expect("one").pool);

@@ -39,7 +39,7 @@ impl<P: Platform> QueueHandle<P> {
 
     /// Whether [`Runtime::freeze`] holds its items back.
     pub fn is_freezable(&self) -> bool {
-        self.queue.nature.freezable
+        self.queue.flags.freezable
     }
 
     /// Whether it has a [rescuer](crate::WorkqueueBuilder::rescuer).
