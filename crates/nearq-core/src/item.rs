@@ -77,7 +77,7 @@
 //! | `account` | what an item knows of its queue, and of the timer |
 //! | `owned` | ownership of an item, as types |
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
-//! | `sight` | what was seen of a list while its lock was held |
+//! | `wait_snapshot` | what was seen of a list while its lock was held |
 //!
 //! `held`, `proxy`, `extra`, `account` and `owned` are a circle with the state word: the slow steps of the word end where the lock is
 //! given back, which makes other steps; and a proxy is an item.
@@ -93,8 +93,8 @@ pub(crate) mod list;
 mod origin;
 pub(crate) mod owned;
 pub(crate) mod proxy;
-pub(crate) mod sight;
 pub(crate) mod stamp;
+pub(crate) mod wait_snapshot;
 
 use core::ptr::NonNull;
 

@@ -70,7 +70,7 @@ use crate::item::batch::CAPACITY;
 use crate::item::inbox::Inbox;
 use crate::item::list::List;
 use crate::item::owned::Pending;
-use crate::item::sight::Sight;
+use crate::item::wait_snapshot::WaitSnapshot;
 use crate::item::{Item, Started};
 use crate::layout::attributes::PoolKey;
 use crate::pool::idle::Idle;
@@ -440,10 +440,10 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Notes what waits; see `look`.
-    pub(crate) fn see_waiting(&self, sight: &mut Sight<P>) {
+    pub(crate) fn see_waiting(&self, snapshot: &mut WaitSnapshot<P>) {
         let ready = self.listed.ready.lock();
         // SAFETY: the lists keep their items alive; only the thread that has the lock takes some, and this one has it.
-        unsafe { sight.note(ready.nodes().chain(self.arrivals.inbox.nodes())) };
+        unsafe { snapshot.note(ready.nodes().chain(self.arrivals.inbox.nodes())) };
     }
 
     /// Whether a worker may have more in its batch than the item that it runs. One that is asleep in an item may have been relieved

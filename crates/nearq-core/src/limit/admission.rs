@@ -62,7 +62,7 @@ use crate::base::forked;
 use crate::base::pad::Padded;
 use crate::item::Origin;
 use crate::item::owned::Pending;
-use crate::item::sight::Sight;
+use crate::item::wait_snapshot::WaitSnapshot;
 use crate::layout::domain::Domain;
 use crate::limit::activation_item::ActivationItem;
 use crate::limit::link::Link;
@@ -205,16 +205,16 @@ impl<P: Platform> Admission<P> {
     }
 
     /// Notes what is held back; see `look`.
-    pub(crate) fn see_inactive(&self, sight: &mut Sight<P>) {
+    pub(crate) fn see_inactive(&self, snapshot: &mut WaitSnapshot<P>) {
         if self.inactive.load(Ordering::Relaxed) == 0 {
             return;
         }
         let turn = self.turn.lock();
         // SAFETY: the list keeps its items alive; a thread that takes some off has `turn`, which is ours.
-        unsafe { sight.note(turn.nodes()) };
+        unsafe { snapshot.note(turn.nodes()) };
         for link in self.links().chain(self.line().filter(|line| line.is_gone())) {
             // SAFETY: the link's inbox keeps its items alive; a thread that takes some off has `turn`, which is ours.
-            unsafe { sight.note(link.inactive.nodes()) };
+            unsafe { snapshot.note(link.inactive.nodes()) };
         }
     }
 

@@ -6,7 +6,7 @@
 //! *What waits* is on lists that are taken under a lock only: a pool's inbox and list under `ready`, what is held back under the domain's
 //! `turn`. Who has the lock may walk the lists: a node that is on one is alive (by `PENDING` or `STALE`), and stays there. Pushers
 //! go on meanwhile, in front of what is walked. These locks are workers'; to have one is to stop the pool's workers from
-//! taking more, so no more than [`MOST`](crate::item::sight::MOST) nodes are looked at, nothing is allocated, and names are made afterwards. What is in workers'
+//! taking more, so no more than [`MOST`](crate::item::wait_snapshot::MOST) nodes are looked at, nothing is allocated, and names are made afterwards. What is in workers'
 //! batches is left out: it may be gone at any time.
 
 use core::time::Duration;
@@ -14,7 +14,7 @@ use core::time::Duration;
 use nearq_platform::{Instant, Platform};
 
 use crate::item::account::Account;
-use crate::item::sight::Sight;
+use crate::item::wait_snapshot::WaitSnapshot;
 use crate::limit::link::Link;
 use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
@@ -74,7 +74,7 @@ fn owner_of<P: Platform>(
 
 /// Folds what was seen in one place by queue and function.
 fn fold<P: Platform>(
-    sight: &Sight<P>,
+    snapshot: &WaitSnapshot<P>,
     queues: &[Arc<Queue<P>>],
     inactive: bool,
     pool: Option<u32>,
@@ -84,7 +84,7 @@ fn fold<P: Platform>(
     let first = into.len();
     // Neighbours are mostly of one queue.
     let mut last: Option<(&Queue<P>, &Link<P>)> = None;
-    for seen in &sight.seen {
+    for seen in &snapshot.seen {
         let known = last.filter(|(_, link)| core::ptr::eq(link.account(), seen.account));
         let found = known.or_else(|| owner_of(queues, seen.account));
         let Some((queue, link)) = found else { continue };
@@ -171,17 +171,17 @@ impl<P: Platform> Inner<P> {
         let now = P::now();
         let (mut rows, mut more) = (Vec::new(), false);
         for pool in self.pools_in_service() {
-            let mut sight = Sight::new();
-            pool.see_waiting(&mut sight);
-            more |= sight.is_full();
-            fold(&sight, &queues, false, Some(pool.id), now, &mut rows);
+            let mut snapshot = WaitSnapshot::new();
+            pool.see_waiting(&mut snapshot);
+            more |= snapshot.is_full();
+            fold(&snapshot, &queues, false, Some(pool.id), now, &mut rows);
         }
         for queue in &queues {
             for domain in queue.domains() {
-                let mut sight = Sight::new();
-                domain.see_inactive(&mut sight);
-                more |= sight.is_full();
-                fold(&sight, &queues, true, None, now, &mut rows);
+                let mut snapshot = WaitSnapshot::new();
+                domain.see_inactive(&mut snapshot);
+                more |= snapshot.is_full();
+                fold(&snapshot, &queues, true, None, now, &mut rows);
             }
         }
         (rows, more)

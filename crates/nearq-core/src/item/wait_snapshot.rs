@@ -18,15 +18,15 @@ pub(crate) struct Seen<P: Platform> {
 }
 
 /// Nodes that were seen in one place, without allocating.
-pub(crate) struct Sight<P: Platform> {
+pub(crate) struct WaitSnapshot<P: Platform> {
     pub(crate) seen: Vec<Seen<P>>,
     /// Whether there were more.
     more: bool,
 }
 
-impl<P: Platform> Sight<P> {
+impl<P: Platform> WaitSnapshot<P> {
     pub(crate) fn new() -> Self {
-        Sight { seen: Vec::with_capacity(MOST), more: false }
+        WaitSnapshot { seen: Vec::with_capacity(MOST), more: false }
     }
 
     /// Notes the nodes.
