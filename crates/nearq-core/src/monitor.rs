@@ -54,14 +54,14 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
                 alarm.thread.sleep(until_retry::<P>(None));
                 (quiet, still, pace) = (0, 0, Pace::Begins);
                 // What the clocks show now is what the first look compares with.
-                watcher.look(&inner.services.table);
+                watcher.look(&inner.services.workers);
                 continue;
             }
             Task::Look => {}
         }
         alarm.thread.sleep(Some(P::now() + pace.interval()));
         P::retry_now();
-        let moved = watcher.look(&inner.services.table);
+        let moved = watcher.look(&inner.services.workers);
         still = if moved { 0 } else { still + 1 };
         pace = if still < STILL { Pace::Looks } else { Pace::Waits };
         let now = P::now();

@@ -31,12 +31,12 @@
 //! |---|---|
 //! | `calling`, `siblings`, `homes` | which worker a pusher wakes; pools that help; helpers where items have homes |
 //! | `threads`, `members`, `hooks`, `spawn_failure` | a pool's threads and entries; start hooks; what to do where none can be started |
-//! | `worker`, `table`, `context`, `place` | a worker as others see it; all of them; as it sees itself; where it may run |
+//! | `worker`, `worker_slab`, `context`, `place` | a worker as others see it; all of them; as it sees itself; where it may run |
 //! | `idle`, `level` | which workers sleep, and which is woken; how many run at once |
 //! | `service`, `services`, `alarm` | whether the monitor looks here; what all pools share; what wakes the monitor |
 //! | `homed` | how many items with homes wait |
 //!
-//! `pool`, `worker`, `table`, `idle`, `level` and `services` are a circle, because each of them takes part in which workers are awake. Its own: the lock of
+//! `pool`, `worker`, `worker_slab`, `idle`, `level` and `services` are a circle, because each of them takes part in which workers are awake. Its own: the lock of
 //! the list (`ready`), those of a level and of a worker's entry; the words `awake`, `hands`, `brisk` and `queued_at_level`, the stack of
 //! idle workers, a worker's status, and `armed`.
 
@@ -54,9 +54,9 @@ mod service;
 pub(crate) mod services;
 mod siblings;
 pub(crate) mod spawn_failure;
-pub(crate) mod table;
 mod threads;
 pub(crate) mod worker;
+pub(crate) mod worker_slab;
 
 use std::sync::Arc;
 

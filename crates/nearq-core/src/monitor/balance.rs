@@ -218,7 +218,7 @@ impl<P: Platform> Balance<P> {
             (of.counts, of.waiting, of.unknown, of.given) = Default::default();
         }
         let limit = inner.cpu_intensive_after();
-        for worker in inner.services.table.iter() {
+        for worker in inner.services.workers.iter() {
             let pool = worker.pool();
             let Some(index) = place_of(pools, pool) else { continue };
             let Some(seen) = watcher.seen_mut(worker) else { continue };

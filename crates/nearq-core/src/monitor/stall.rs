@@ -119,7 +119,7 @@ fn describe<P: Platform>(
     lasts: Duration,
     now: Instant,
 ) -> Stall {
-    let of_pool = inner.services.table.iter().filter(|worker| {
+    let of_pool = inner.services.workers.iter().filter(|worker| {
         // The queue's rescuer as well, while it is there.
         worker.is_alive() && core::ptr::eq(worker.pool(), Arc::as_ptr(pool))
     });

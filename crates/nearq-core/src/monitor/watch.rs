@@ -25,7 +25,7 @@ use core::time::Duration;
 use nearq_platform::{Instant, Platform, RunState};
 
 use crate::pool::Pool;
-use crate::pool::worker::{Table, Worker};
+use crate::pool::worker::{Worker, WorkerSlab};
 
 /// Clocks read in one look at most, which bounds its cost to 15 to 50 us. Where there are more workers they take turns.
 const CLOCKS: usize = 64;
@@ -113,11 +113,11 @@ impl<P: Platform> Watcher<P> {
     }
 
     /// Looks at the workers. Whether any has run since the last look.
-    pub(crate) fn look(&mut self, table: &Table<P>) -> bool {
+    pub(crate) fn look(&mut self, slab: &WorkerSlab<P>) -> bool {
         self.looks = self.looks.wrapping_add(1);
         // In the order of their numbers. An entry may be missing that is about to be written.
         let mut due = Vec::new();
-        for worker in table.iter() {
+        for worker in slab.iter() {
             let index = worker.index as usize;
             if index >= self.workers.len() {
                 self.workers.resize_with(index + 1, || None);

@@ -65,7 +65,7 @@ impl<P: Platform> Pool<P> {
     /// Pops a worker to be woken, if none is searching and one more may be awake.
     #[inline]
     pub(super) fn pop_to_wake(&self) -> Wakeup<'_, P> {
-        self.idle.pop_to_wake(&self.services().table, || self.is_full())
+        self.idle.pop_to_wake(&self.services().workers, || self.is_full())
     }
 
     /// Every worker is busy, or there is none.
@@ -115,7 +115,7 @@ impl<P: Platform> Pool<P> {
 
     /// Wakes one more worker although others may be searching; true if one was there.
     pub(crate) fn wake_another(&self) -> bool {
-        match self.idle.pop_another(&self.services().table, false) {
+        match self.idle.pop_another(&self.services().workers, false) {
             Wakeup::Worker(worker) => {
                 worker.parker.unpark();
                 true
@@ -129,7 +129,7 @@ impl<P: Platform> Pool<P> {
         if !self.has_waiting() || self.is_full() {
             return false;
         }
-        match self.idle.pop_another(&self.services().table, true) {
+        match self.idle.pop_another(&self.services().workers, true) {
             Wakeup::Worker(worker) => {
                 worker.parker.unpark();
                 true

@@ -26,7 +26,7 @@
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::pool::worker::{Table, Worker};
+use crate::pool::worker::{Worker, WorkerSlab};
 
 const TOP: u64 = 0xff_ffff;
 const NOBODY: u64 = TOP;
@@ -59,7 +59,7 @@ impl<P: Platform> Idle<P> {
     #[inline]
     pub(crate) fn pop_to_wake<'a>(
         &self,
-        table: &'a Table<P>,
+        slab: &'a WorkerSlab<P>,
         full: impl FnOnce() -> bool,
     ) -> Wakeup<'a, P> {
         P::model_fence();
@@ -70,18 +70,27 @@ impl<P: Platform> Idle<P> {
         if word & TOP == NOBODY || full() {
             return Wakeup::Nobody;
         }
-        self.pop_slow(table, false, false)
+        self.pop_slow(slab, false, false)
     }
 
     /// Pops a worker to be woken, although others may be searching; maybe with a place of its level.
-    pub(crate) fn pop_another<'a>(&self, table: &'a Table<P>, with_place: bool) -> Wakeup<'a, P> {
-        self.pop_slow(table, true, with_place)
+    pub(crate) fn pop_another<'a>(
+        &self,
+        slab: &'a WorkerSlab<P>,
+        with_place: bool,
+    ) -> Wakeup<'a, P> {
+        self.pop_slow(slab, true, with_place)
     }
 
     // Kept out of line: what follows the look at the word costs a system call, and the pusher's path shall stay short.
     #[cold]
     #[inline(never)]
-    fn pop_slow<'a>(&self, table: &'a Table<P>, another: bool, with_place: bool) -> Wakeup<'a, P> {
+    fn pop_slow<'a>(
+        &self,
+        slab: &'a WorkerSlab<P>,
+        another: bool,
+        with_place: bool,
+    ) -> Wakeup<'a, P> {
         let mut word = self.word.load(Ordering::SeqCst);
         loop {
             if !another && word & SEARCHING != 0 {
@@ -90,7 +99,7 @@ impl<P: Platform> Idle<P> {
             if word & TOP == NOBODY {
                 return Wakeup::Nobody;
             }
-            let worker = table.get((word & TOP) as u32);
+            let worker = slab.get((word & TOP) as u32);
             let below = u64::from(worker.next_idle.load(Ordering::Relaxed));
             let popped = (word & !TOP).wrapping_add(ONE_TAG).wrapping_add(ONE_SEARCHING) | below;
             match self.word.compare_exchange_weak(word, popped, Ordering::SeqCst, Ordering::SeqCst)
@@ -110,13 +119,13 @@ impl<P: Platform> Idle<P> {
     /// Takes the dead off the stack, for a pool whose workers have all ended and that nobody pushes to. If one sleeps there after all, it is
     /// returned: it counts as searching, and the caller unparks it.
     #[cold]
-    pub(crate) fn bury_all<'a>(&self, table: &'a Table<P>) -> Option<&'a Worker<P>> {
+    pub(crate) fn bury_all<'a>(&self, slab: &'a WorkerSlab<P>) -> Option<&'a Worker<P>> {
         let mut word = self.word.load(Ordering::SeqCst);
         loop {
             if word & TOP == NOBODY {
                 return None;
             }
-            let worker = table.get((word & TOP) as u32);
+            let worker = slab.get((word & TOP) as u32);
             let below = u64::from(worker.next_idle.load(Ordering::Relaxed));
             // Not counted as searching before it is known that there is one: somebody may push this very moment.
             let popped = (word & !TOP).wrapping_add(ONE_TAG) | below;

@@ -11,13 +11,13 @@ use super::alarm::Alarm;
 use super::spawn_failure::Denied;
 use crate::base::event::Event;
 use crate::home::Homes;
-use crate::pool::table::Table;
 use crate::pool::worker::Worker;
+use crate::pool::worker_slab::WorkerSlab;
 
 /// What all pools of a runtime share.
 pub(crate) struct Services<P: Platform> {
     /// The entries of all workers.
-    pub(crate) table: Table<P>,
+    pub(crate) workers: WorkerSlab<P>,
     /// Wakes the monitor.
     pub(crate) alarm: Alarm<P>,
     pub(crate) homes: Arc<Homes<P>>,
@@ -57,7 +57,7 @@ impl<P: Platform> Services<P> {
     /// Services of that runtime, which they are a part of.
     pub(crate) fn new(host: *const dyn Host<P>, alarm: Alarm<P>, homes: Arc<Homes<P>>) -> Self {
         Services {
-            table: Table::new(),
+            workers: WorkerSlab::new(),
             alarm,
             homes,
             has_unused: P::AtomicU32::new(0),

@@ -10,7 +10,7 @@
 //! permit, and looks again. The parker makes what was written before the permit visible to the worker that takes it.
 //!
 //! # Entries
-//! A worker's entry in the runtime's table is the pool's as long as the worker has a thread, and until another pool takes it afterwards. A
+//! A worker's entry in the runtime's slab is the pool's as long as the worker has a thread, and until another pool takes it afterwards. A
 //! pool takes the free entries of its own first, then those of pools that no queue uses, and makes a new one last. So there are as many
 //! entries as there were threads at one time, however many pools there have been.
 //!
@@ -155,7 +155,7 @@ impl<P: Platform> Pool<P> {
         // Relaxed: where the last queue and the last worker go at once, both may overlook that, and the entries stay the pool's own.
         if self.workers.load(Ordering::Relaxed) == 0
             && !self.is_used()
-            && let Some(worker) = self.idle.bury_all(&self.services().table)
+            && let Some(worker) = self.idle.bury_all(&self.services().workers)
         {
             worker.parker.unpark();
         }
@@ -177,13 +177,13 @@ impl<P: Platform> Pool<P> {
         // Relaxed: an entry that is overlooked is found the next time.
         let worker = match services.has_unused.load(Ordering::Relaxed) {
             0 => None,
-            _ => services.table.iter().find(|worker| {
+            _ => services.workers.iter().find(|worker| {
                 !worker.rescues() && !worker.pool().is_used() && worker.claim_free()
             }),
         };
         let worker = match worker {
             Some(worker) => worker,
-            None => services.table.add(|index| Worker::new(index, self))?,
+            None => services.workers.add(|index| Worker::new(index, self))?,
         };
         worker.set_pool(self);
         self.members.add(worker);

@@ -28,7 +28,7 @@ use crate::item::list::List;
 use crate::item::owned::Pending;
 use crate::pool::Pool;
 
-pub(crate) use crate::pool::table::Table;
+pub(crate) use crate::pool::worker_slab::WorkerSlab;
 
 const FREE: u32 = 0;
 const AWAKE: u32 = 1;
@@ -54,7 +54,7 @@ pub(crate) enum Counted {
 /// and it writes that itself.
 #[repr(align(128))]
 pub(crate) struct Worker<P: Platform> {
-    /// Its number in the runtime's table.
+    /// Its number in the runtime's slab.
     pub(crate) index: u32,
     status: P::AtomicU32,
     /// The worker below on the idle stack.
@@ -132,7 +132,7 @@ impl<P: Platform> Worker<P> {
     /// The pool it belongs to; of a rescuer, the one that it was at last.
     pub(crate) fn pool(&self) -> &Pool<P> {
         // Acquire: pairs with the release in `set_pool`.
-        // SAFETY: pools live as long as the runtime, and so does the table that holds the worker.
+        // SAFETY: pools live as long as the runtime, and so does the slab that holds the worker.
         unsafe { &*self.pool.load(Ordering::Acquire) }
     }
 

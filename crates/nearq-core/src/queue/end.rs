@@ -59,7 +59,7 @@ impl<P: Platform> Queue<P> {
         P::fence(Ordering::SeqCst);
         self.is_empty()
             && !self.domains().any(|domain| domain.activation_item.is_active())
-            && !self.inner().services.table.iter().any(|worker| {
+            && !self.inner().services.workers.iter().any(|worker| {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be another queue's.
                 self.links().any(|own| core::ptr::eq(own.account(), account))

@@ -19,7 +19,7 @@
 //! One at a time: what it has not started stays where workers find it, should there be any again. After [`BATCH`] items another
 //! pool that has called comes first.
 //!
-//! It is a worker in all that items can see: it has an entry in the runtime's table and a `Context`, and runs items by `Runner`. It
+//! It is a worker in all that items can see: it has an entry in the runtime's slab and a `Context`, and runs items by `Runner`. It
 //! is none in how workers are counted: it takes no place of a level, and belongs to no pool, so nobody wakes it for work, steals
 //! from it, or waits for its place. So it needs nothing that a worker asleep in an item may have taken.
 //!
@@ -50,7 +50,7 @@
 //! (`Core::reserved`: counted before it is started, then `stopping` is read; who stops writes `stopping`, then reads the count;
 //! all `SeqCst`).
 //!
-//! Handles of threads are in the entries of the table. An entry is used again after its thread has ended; so who ends a thread
+//! Handles of threads are in the entries of the slab. An entry is used again after its thread has ended; so who ends a thread
 //! takes the handle first, and then says so to the thread. `turn` has starting and ending come one after the other.
 //!
 //! # Forks
@@ -113,9 +113,9 @@ impl<P: Platform> Rescuer<P> {
     ) -> Result<(), Refused> {
         let first = queue.links().next().expect("a queue has a link");
         let worker =
-            inner.services.table.iter().find(|worker| worker.rescues() && worker.claim_free());
+            inner.services.workers.iter().find(|worker| worker.rescues() && worker.claim_free());
         let new = |index| Worker::rescuer(index, Arc::as_ptr(&first.pool));
-        let Some(worker) = worker.or_else(|| inner.services.table.add(new)) else {
+        let Some(worker) = worker.or_else(|| inner.services.workers.add(new)) else {
             let remedy =
                 "the runtime has had as many threads as it can; build fewer queues with a rescuer";
             return Err(Refused::new("find a number for another rescuer", 0, remedy));

@@ -31,7 +31,7 @@ impl<P: Platform, Q: KnownQueue> home::Host for Core<P, Q> {
 
     fn strangers(&self, nodes: usize) -> Vec<u32> {
         let mut counts = vec![0; nodes];
-        for worker in self.services.table.iter().filter(|worker| worker.is_placed()) {
+        for worker in self.services.workers.iter().filter(|worker| worker.is_placed()) {
             let Some(node) = worker.pool().node else { continue };
             if worker.function().is_some() && worker.home() != Some(node) {
                 counts[node as usize] += 1000;

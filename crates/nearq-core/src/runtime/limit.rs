@@ -203,7 +203,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// longest ago.
     fn longest_asleep(&self, line: &VecDeque<Arc<Pool<P>>>) -> Option<&Worker<P>> {
         let mut pools: Vec<Sleepers<'_, P>> = Vec::new();
-        for worker in self.services.table.iter().filter(|worker| !worker.rescues()) {
+        for worker in self.services.workers.iter().filter(|worker| !worker.rescues()) {
             let pool = worker.pool();
             // SeqCst: `has_idle` reads the word that SETTLE wrote; the worker's status was written before that.
             if !pool.idle().has_idle() || !worker.is_idle() {

@@ -51,7 +51,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     /// The idle worker with the lowest number.
     fn first_idle(&self) -> Option<&Worker<P>> {
-        self.services.table.iter().find(|worker| worker.is_idle() && !worker.rescues())
+        self.services.workers.iter().find(|worker| worker.is_idle() && !worker.rescues())
     }
 
     /// Whether an idle worker must not end, because an attempt is left and it may be the last that would make it.

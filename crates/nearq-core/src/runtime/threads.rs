@@ -20,7 +20,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             return;
         }
         // Rescuers tell wherever they go.
-        for worker in self.services.table.iter().filter(|worker| !worker.rescues()) {
+        for worker in self.services.workers.iter().filter(|worker| !worker.rescues()) {
             let Some(node) = worker.pool().near_node() else { continue };
             // Locked until it is told: the thread takes itself out before it ends.
             let thread = worker.thread.lock();
@@ -147,14 +147,14 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         P::model_fence();
         self.services.alarm.stop();
         self.timer.stop();
-        for worker in self.services.table.iter() {
+        for worker in self.services.workers.iter() {
             worker.parker.unpark();
         }
     }
 
     /// Waits until the threads have ended that were told to stop. Not by one of them.
     pub(crate) fn join_threads(&self) {
-        for worker in self.services.table.iter() {
+        for worker in self.services.workers.iter() {
             let handle = worker.handle.lock().take();
             if let Some((_, handle)) = handle {
                 P::join(handle);

@@ -147,7 +147,7 @@ impl<P: Platform> Inner<P> {
         // SAFETY: as the caller promises. There is no other thread, so the locks are free from here on.
         unsafe { self.release_after_fork() };
         self.leave_worker();
-        self.services.table.iter().for_each(Worker::after_fork_in_child);
+        self.services.workers.iter().for_each(Worker::after_fork_in_child);
         self.pools.lock().iter().for_each(|pool| pool.after_fork_in_child());
         self.levels.lock().iter().for_each(|level| level.after_fork_in_child());
         let mut has_rescuers = false;

@@ -102,7 +102,7 @@ impl<P: Platform> Runtime<P> {
         let workers = self
             .inner()
             .services
-            .table
+            .workers
             .iter()
             .filter(|worker| worker.is_alive() && !(worker.rescues() && worker.is_idle()));
         workers.map(WorkerState::of).collect()

@@ -138,7 +138,7 @@ impl<P: Platform> Runtime<P> {
         let queues = inner.live_queues();
         let now = P::now();
         let busy =
-            inner.services.table.iter().filter(|worker| worker.is_alive() && worker.is_in_item());
+            inner.services.workers.iter().filter(|worker| worker.is_alive() && worker.is_in_item());
         busy.filter_map(|worker| {
             let began = worker.began();
             let account = worker.account();

@@ -153,7 +153,7 @@ impl<P: Platform> Inner<P> {
         };
         for queue in &queues {
             let mut waiting = queue.left() as usize;
-            for worker in self.services.table.iter().filter(|worker| worker.is_alive()) {
+            for worker in self.services.workers.iter().filter(|worker| worker.is_alive()) {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be that of a queue that is gone.
                 let serves = queue.links().any(|own| core::ptr::eq(own.account(), account));

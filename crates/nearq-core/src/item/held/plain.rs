@@ -61,7 +61,7 @@ impl Bench {
             assert!(link.pool.mark_queued_at_level());
         }
         let pool = Arc::as_ptr(&queue.links().next().expect("two").pool);
-        inner.services.table.add(|index| Worker::new(index, pool)).expect("there is room");
+        inner.services.workers.add(|index| Worker::new(index, pool)).expect("there is room");
         Bench { queue, runtime }
     }
 
@@ -78,7 +78,7 @@ impl Bench {
         let inner = self.runtime.inner();
         let mut links = self.queue.links();
         let link = links.find(|link| link.pool.key.pod.contains(cpu)).expect("one a CPU");
-        step(&link.pool, inner.services.table.get(0))
+        step(&link.pool, inner.services.workers.get(0))
     }
 
     fn run_out(&self) {

@@ -93,7 +93,7 @@ impl Stub {
         }
         for _ in 0..workers {
             let pool = Arc::as_ptr(&pools[0]);
-            let added = runtime.inner().services.table.add(|index| Worker::new(index, pool));
+            let added = runtime.inner().services.workers.add(|index| Worker::new(index, pool));
             added.expect("there is room");
         }
         Arc::new(Stub { queue, pools, runtime })
@@ -131,7 +131,7 @@ impl Stub {
     /// As [`work`](Self::work), with what is on one pool.
     pub(crate) fn work_at(&self, pool: &Pool<Loom>, worker: u32) -> bool {
         let inner = self.runtime.inner();
-        step(pool, inner.services.table.get(worker))
+        step(pool, inner.services.workers.get(worker))
     }
 
     /// Works, or lets others run, as long as `goes_on`.
@@ -330,7 +330,7 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
         Loom::join(issuer);
         // Whoever of the two came second: the second item may start before the first has ended.
         let mut started = 0;
-        let worker = stub.runtime.inner().services.table.get(0);
+        let worker = stub.runtime.inner().services.workers.get(0);
         while stub.pools[0].take(worker, 1) != 0 {
             let item = worker.batch.pop().expect("just taken");
             if item.account().is_null() {

@@ -11,14 +11,14 @@ use super::{Idle, NOBODY, SEARCHING, TOP, Wakeup};
 use crate::item::Item;
 use crate::item::inbox::Inbox;
 use crate::item::tests::{blank, pending};
-use crate::pool::worker::{Table, Worker};
+use crate::pool::worker::{Worker, WorkerSlab};
 
 /// What a pool consists of, as far as sleeping and waking go.
 struct Stub<P: Platform> {
     items: Vec<Item<P>>,
     inbox: Inbox<P>,
     idle: Idle<P>,
-    table: Table<P>,
+    slab: WorkerSlab<P>,
     /// Items that workers took.
     taken: P::AtomicU32,
     /// Times that a pusher found nobody; a pool would start a thread.
@@ -36,12 +36,12 @@ impl<P: Platform> Stub<P> {
             items: (0..items).map(|_| blank()).collect(),
             inbox: Inbox::new(),
             idle: Idle::new(),
-            table: Table::new(),
+            slab: WorkerSlab::new(),
             taken: P::AtomicU32::new(0),
             nobody: P::AtomicU32::new(0),
         };
         for _ in 0..workers {
-            stub.table.add(|index| Worker::new(index, core::ptr::null())).expect("there is room");
+            stub.slab.add(|index| Worker::new(index, core::ptr::null())).expect("there is room");
             stub.idle.begin_search();
         }
         Arc::new(stub)
@@ -53,7 +53,7 @@ impl<P: Platform> Stub<P> {
     }
 
     fn call(&self) {
-        match self.idle.pop_to_wake(&self.table, || false) {
+        match self.idle.pop_to_wake(&self.slab, || false) {
             Wakeup::Worker(worker) => worker.parker.unpark(),
             Wakeup::Unneeded => {}
             Wakeup::Nobody => {
@@ -89,7 +89,7 @@ impl<P: Platform> Stub<P> {
 
     /// A worker that looks until it has had `quota` items.
     fn serve(&self, number: u32, quota: u32) {
-        let worker = self.table.get(number);
+        let worker = self.slab.get(number);
         let mut had = 0;
         loop {
             had += self.look();
@@ -114,24 +114,24 @@ fn last_in_first_out_and_one_at_a_time() {
     let stub = Stub::<Linux>::new(0, 3);
     assert!(stub.idle.has_searching() && !stub.idle.has_idle());
     for number in [0, 2, 1] {
-        stub.table.get(number).set_idle();
-        stub.idle.settle(stub.table.get(number));
+        stub.slab.get(number).set_idle();
+        stub.idle.settle(stub.slab.get(number));
     }
     assert!(!stub.idle.has_searching() && stub.idle.has_idle());
-    let pop = || match stub.idle.pop_to_wake(&stub.table, || false) {
+    let pop = || match stub.idle.pop_to_wake(&stub.slab, || false) {
         Wakeup::Worker(worker) => Some(worker.index),
         _ => None,
     };
     assert_eq!(pop(), Some(1));
     assert_eq!(pop(), None, "one is on its way");
     assert!(
-        matches!(stub.idle.pop_another(&stub.table, false), Wakeup::Worker(worker) if worker.index == 2)
+        matches!(stub.idle.pop_another(&stub.slab, false), Wakeup::Worker(worker) if worker.index == 2)
     );
     assert!(!stub.idle.end_search(), "one still searches");
     assert!(stub.idle.end_search());
     assert_eq!(pop(), Some(0));
     stub.idle.end_search();
-    assert!(matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody));
+    assert!(matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Nobody));
     assert_eq!(stub.word() & TOP, NOBODY);
 }
 
@@ -139,27 +139,27 @@ fn last_in_first_out_and_one_at_a_time() {
 fn the_dead_are_buried_by_who_pops_them() {
     let stub = Stub::<Linux>::new(0, 3);
     for number in 0..3 {
-        stub.table.get(number).set_idle();
-        stub.idle.settle(stub.table.get(number));
+        stub.slab.get(number).set_idle();
+        stub.idle.settle(stub.slab.get(number));
     }
-    assert!(stub.table.get(2).die() && stub.table.get(1).die());
-    assert!(!stub.table.get(2).claim_free(), "not before it is off the stack");
+    assert!(stub.slab.get(2).die() && stub.slab.get(1).die());
+    assert!(!stub.slab.get(2).claim_free(), "not before it is off the stack");
     assert!(
-        matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Worker(worker) if worker.index == 0)
+        matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Worker(worker) if worker.index == 0)
     );
-    assert!(stub.table.get(1).claim_free() && stub.table.get(2).claim_free());
+    assert!(stub.slab.get(1).claim_free() && stub.slab.get(2).claim_free());
     assert_eq!(stub.word() & SEARCHING, super::ONE_SEARCHING);
-    assert!(!stub.table.get(0).die(), "it was woken");
+    assert!(!stub.slab.get(0).die(), "it was woken");
 }
 
 #[test]
 fn a_place_comes_along() {
     let stub = Stub::<Linux>::new(0, 1);
-    let worker = stub.table.get(0);
+    let worker = stub.slab.get(0);
     worker.set_idle();
     stub.idle.settle(worker);
     assert!(!worker.take_grant());
-    assert!(matches!(stub.idle.pop_another(&stub.table, true), Wakeup::Worker(_)));
+    assert!(matches!(stub.idle.pop_another(&stub.slab, true), Wakeup::Worker(_)));
     assert!(!worker.is_idle() && worker.is_alive());
     assert!(worker.take_grant());
     assert!(!worker.take_grant(), "once");
@@ -192,7 +192,7 @@ mod modelled {
         for first in [0, 1] {
             model(3, move || {
                 let stub = Stub::<Loom>::new(2, 2);
-                let asleep = stub.table.get(1 - first);
+                let asleep = stub.slab.get(1 - first);
                 asleep.set_idle();
                 stub.idle.settle(asleep);
                 let pusher = {
@@ -200,7 +200,7 @@ mod modelled {
                     spawn(move || stub.push(0))
                 };
                 // Looks once, settles, and is either woken or may go on sleeping because the other was woken.
-                let worker = stub.table.get(first);
+                let worker = stub.slab.get(first);
                 stub.look();
                 stub.settle(worker);
                 Loom::join(pusher);
@@ -220,7 +220,7 @@ mod modelled {
                 let stub = Arc::clone(&stub);
                 spawn(move || {
                     stub.look();
-                    stub.settle(stub.table.get(1));
+                    stub.settle(stub.slab.get(1));
                 })
             };
             let pusher = {
@@ -228,10 +228,10 @@ mod modelled {
                 spawn(move || stub.push(0))
             };
             stub.look();
-            stub.settle(stub.table.get(0));
+            stub.settle(stub.slab.get(0));
             Loom::join(other);
             Loom::join(pusher);
-            let woken = (0..2).filter(|number| !stub.table.get(*number).is_idle()).count();
+            let woken = (0..2).filter(|number| !stub.slab.get(*number).is_idle()).count();
             assert!(stub.inbox.is_empty() || woken != 0, "nobody comes for the item");
             let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
             assert_eq!(searching as usize, woken, "the woken ones count as searching");
@@ -246,7 +246,7 @@ mod modelled {
                 let stub = Arc::clone(&stub);
                 spawn(move || stub.push(number))
             });
-            let worker = stub.table.get(0);
+            let worker = stub.slab.get(0);
             // It is out of patience each time it would sleep.
             stub.settle(worker);
             while !worker.die() {
@@ -263,7 +263,7 @@ mod modelled {
                 "{taken} taken: a pusher knows that it must start a thread"
             );
             assert_eq!(stub.word() & SEARCHING, 0);
-            assert!(matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody));
+            assert!(matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Nobody));
             assert!(worker.claim_free(), "the entry can be used again");
         });
     }
@@ -274,18 +274,18 @@ mod modelled {
         model(3, || {
             let stub = Stub::<Loom>::new(0, 2);
             for number in [1, 0] {
-                stub.table.get(number).set_idle();
-                stub.idle.settle(stub.table.get(number));
+                stub.slab.get(number).set_idle();
+                stub.idle.settle(stub.slab.get(number));
             }
             let popper = {
                 let stub = Arc::clone(&stub);
                 spawn(move || {
-                    stub.idle.pop_another(&stub.table, false);
+                    stub.idle.pop_another(&stub.slab, false);
                 })
             };
             let mut working = 0;
-            if let Wakeup::Worker(first) = stub.idle.pop_another(&stub.table, false) {
-                if let Wakeup::Worker(_) = stub.idle.pop_another(&stub.table, false) {
+            if let Wakeup::Worker(first) = stub.idle.pop_another(&stub.slab, false) {
+                if let Wakeup::Worker(_) = stub.idle.pop_another(&stub.slab, false) {
                     // It has found an item, so that the number of those who search is as it was, too.
                     stub.idle.end_search();
                     working = 1;
@@ -294,9 +294,9 @@ mod modelled {
                 stub.idle.settle(first);
             }
             Loom::join(popper);
-            while let Wakeup::Worker(_) = stub.idle.pop_another(&stub.table, false) {}
+            while let Wakeup::Worker(_) = stub.idle.pop_another(&stub.slab, false) {}
             assert!(
-                (0..2).all(|number| stub.table.get(number).is_alive()),
+                (0..2).all(|number| stub.slab.get(number).is_alive()),
                 "nobody was taken for dead"
             );
             let searching = (stub.word() & SEARCHING) / super::super::ONE_SEARCHING;
@@ -308,7 +308,7 @@ mod modelled {
     fn a_worker_is_retired_while_it_is_woken() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 1);
-            let worker = stub.table.get(0);
+            let worker = stub.slab.get(0);
             stub.settle(worker);
             let pusher = {
                 let stub = Arc::clone(&stub);
@@ -317,7 +317,7 @@ mod modelled {
             let other = {
                 let stub = Arc::clone(&stub);
                 spawn(move || {
-                    let worker = stub.table.get(0);
+                    let worker = stub.slab.get(0);
                     if worker.retire() {
                         worker.parker.unpark();
                     }
@@ -335,9 +335,7 @@ mod modelled {
             let nobody = stub.nobody.load(Ordering::Relaxed);
             assert_eq!(left, nobody == 1, "the pusher knows whether it must start a thread");
             // What the next pusher does with a stack on which it still lies.
-            assert!(
-                !left || matches!(stub.idle.pop_to_wake(&stub.table, || false), Wakeup::Nobody)
-            );
+            assert!(!left || matches!(stub.idle.pop_to_wake(&stub.slab, || false), Wakeup::Nobody));
             assert_eq!(worker.claim_free(), left, "the entry can be used again, once");
         });
     }
@@ -347,14 +345,14 @@ mod modelled {
     fn the_dead_are_taken_off_while_one_pushes() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 1);
-            let worker = stub.table.get(0);
+            let worker = stub.slab.get(0);
             stub.settle(worker);
             assert!(worker.die());
             let pusher = {
                 let stub = Arc::clone(&stub);
                 spawn(move || stub.push(0))
             };
-            assert!(stub.idle.bury_all(&stub.table).is_none(), "nobody is alive");
+            assert!(stub.idle.bury_all(&stub.slab).is_none(), "nobody is alive");
             Loom::join(pusher);
             assert_eq!(stub.nobody.load(Ordering::Relaxed), 1, "the pusher starts a thread");
             assert_eq!(stub.word() & SEARCHING, 0);
@@ -367,20 +365,20 @@ mod modelled {
     fn the_dead_are_taken_off_while_one_settles() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 2);
-            let dead = stub.table.get(1);
+            let dead = stub.slab.get(1);
             stub.settle(dead);
             assert!(dead.die());
             let other = {
                 let stub = Arc::clone(&stub);
                 spawn(move || {
-                    if let Some(worker) = stub.idle.bury_all(&stub.table) {
+                    if let Some(worker) = stub.idle.bury_all(&stub.slab) {
                         worker.parker.unpark();
                         // The dead one may be below it.
-                        assert!(stub.idle.bury_all(&stub.table).is_none());
+                        assert!(stub.idle.bury_all(&stub.slab).is_none());
                     }
                 })
             };
-            let worker = stub.table.get(0);
+            let worker = stub.slab.get(0);
             worker.set_idle();
             stub.idle.settle(worker);
             Loom::join(other);
@@ -394,7 +392,7 @@ mod modelled {
     fn a_worker_goes_into_its_hook_while_another_one_sleeps_and_one_pushes() {
         model(3, || {
             let stub = Stub::<Loom>::new(1, 2);
-            let asleep = stub.table.get(1);
+            let asleep = stub.slab.get(1);
             stub.settle(asleep);
             let pusher = {
                 let stub = Arc::clone(&stub);
@@ -425,7 +423,7 @@ mod modelled {
             };
             stub.idle.begin_search();
             stub.look();
-            let worker = stub.table.get(0);
+            let worker = stub.slab.get(0);
             stub.settle(worker);
             Loom::join(pusher);
             let taken = stub.taken.load(Ordering::Relaxed) == 1;

@@ -121,7 +121,7 @@ mod modelled {
     /// A worker of `pool` that searches, and an item that waits there.
     fn worker_with_work(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>) -> u32 {
         let worker =
-            runtime.inner().services.table.add(|index| Worker::new(index, Arc::as_ptr(pool)));
+            runtime.inner().services.workers.add(|index| Worker::new(index, Arc::as_ptr(pool)));
         // It is the only one that the pool wants.
         pool.count_worker();
         pool.idle().begin_search();
@@ -132,7 +132,7 @@ mod modelled {
 
     /// What a worker does to get a place: `take_place` and `rest` of the module `run`.
     fn get_place(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>, worker: u32) {
-        let worker = runtime.inner().services.table.get(worker);
+        let worker = runtime.inner().services.workers.get(worker);
         while !(worker.take_grant() || pool.level.acquire(pool)) {
             worker.set_idle();
             pool.idle().settle(worker);

@@ -288,7 +288,7 @@ mod models {
             );
             // Before the runtime ends.
             let inner = stub.queue.inner();
-            assert!(crate::item::tests::step(&pool, inner.services.table.get(0)));
+            assert!(crate::item::tests::step(&pool, inner.services.workers.get(0)));
         });
     }
 }

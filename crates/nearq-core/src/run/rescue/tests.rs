@@ -175,13 +175,13 @@ mod modelled {
             let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
             let pool = Arc::as_ptr(&inside.links().next().expect("one").pool);
             let worker =
-                inner.services.table.add(|index| Worker::rescuer(index, pool)).expect("room");
+                inner.services.workers.add(|index| Worker::rescuer(index, pool)).expect("room");
             rescuer.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);
             let (own, weak, index) = (Arc::clone(&rescuer), Arc::downgrade(&inside), worker.index);
             let handle = runtime.clone();
             let thread = spawn(move || {
                 let inner = handle.inner();
-                assert_eq!(live(inner, &own, &weak, inner.services.table.get(index)), Ran::Here);
+                assert_eq!(live(inner, &own, &weak, inner.services.workers.get(index)), Ran::Here);
             });
             Stub { queue: Workqueue::of(Arc::clone(&inside)), inside, rescuer, thread, runtime }
         }

@@ -15,21 +15,21 @@ pub(crate) const MAX_WORKERS: usize = CHUNK * CHUNKS;
 
 type Chunk<P> = [<P as LockPlatform>::AtomicPtr<Worker<P>>; CHUNK];
 
-/// The table of workers.
-pub(crate) struct Table<P: Platform> {
+/// The slab of workers.
+pub(crate) struct WorkerSlab<P: Platform> {
     chunks: [P::AtomicPtr<Chunk<P>>; CHUNKS],
     len: P::AtomicU32,
 }
 
-impl<P: Platform> Table<P> {
+impl<P: Platform> WorkerSlab<P> {
     pub(crate) fn new() -> Self {
-        Table {
+        WorkerSlab {
             chunks: core::array::from_fn(|_| P::AtomicPtr::new(core::ptr::null_mut())),
             len: P::AtomicU32::new(0),
         }
     }
 
-    /// Adds the worker that `make` builds for the number it is given; `None` if the table is full.
+    /// Adds the worker that `make` builds for the number it is given; `None` if the slab is full.
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> Worker<P>) -> Option<&Worker<P>> {
         let index = self.len.fetch_add(1, Ordering::Relaxed);
         if index as usize >= MAX_WORKERS {
@@ -39,7 +39,7 @@ impl<P: Platform> Table<P> {
         let worker = Box::into_raw(Box::new(make(index)));
         // Release: pairs with the acquire in `entry`.
         self.chunk(index as usize / CHUNK)[index as usize % CHUNK].store(worker, Ordering::Release);
-        // SAFETY: just made, and freed only when the table is dropped.
+        // SAFETY: just made, and freed only when the slab is dropped.
         Some(unsafe { &*worker })
     }
 
@@ -64,15 +64,15 @@ impl<P: Platform> Table<P> {
                 }
             }
         }
-        // SAFETY: chunks are freed only when the table is dropped, and shared from the moment they are stored.
+        // SAFETY: chunks are freed only when the slab is dropped, and shared from the moment they are stored.
         unsafe { &*chunk }
     }
 
     fn entry(&self, index: usize) -> Option<&Worker<P>> {
         let chunk = self.chunks[index / CHUNK].load(Ordering::Acquire);
-        // SAFETY: null, or a chunk that lives as long as the table.
+        // SAFETY: null, or a chunk that lives as long as the slab.
         let chunk = unsafe { chunk.as_ref() }?;
-        // SAFETY: null, or a worker that lives as long as the table.
+        // SAFETY: null, or a worker that lives as long as the slab.
         unsafe { chunk[index % CHUNK].load(Ordering::Acquire).as_ref() }
     }
 
@@ -88,19 +88,19 @@ impl<P: Platform> Table<P> {
     }
 }
 
-impl<P: Platform> Drop for Table<P> {
+impl<P: Platform> Drop for WorkerSlab<P> {
     fn drop(&mut self) {
         for chunk in &self.chunks {
             let chunk = chunk.load(Ordering::Acquire);
             if chunk.is_null() {
                 continue;
             }
-            // SAFETY: nobody else has the table, so nobody else has its chunks.
+            // SAFETY: nobody else has the slab, so nobody else has its chunks.
             let chunk = unsafe { Box::from_raw(chunk) };
             for worker in chunk.iter() {
                 let worker = worker.load(Ordering::Acquire);
                 if !worker.is_null() {
-                    // SAFETY: each worker was made as a box and is in one place of one chunk; nobody else has the table, so nobody
+                    // SAFETY: each worker was made as a box and is in one place of one chunk; nobody else has the slab, so nobody
                     // borrows the worker.
                     drop(unsafe { Box::from_raw(worker) });
                 }
