@@ -10,7 +10,7 @@
 //! | 3..8 | | of items that run once: who waits for the result (`task`) |
 //! | 3 | `SYNCED` | of others: one of `disabled` is that of the `cancel_sync`s that are under way, however many; a fork leaves it behind |
 //! | 4 | `EMPTY` | of others: the value is gone (`holds`) |
-//! | 8 | `LOCKED` | somebody changes more of the item than the word (`held`) |
+//! | 8 | `LOCKED` | somebody changes more of the item than the word (`guard`) |
 //! | 9 | `WAITED` | somebody waits for an execution to end |
 //! | 10 | `STALE` | a queueing was cancelled whose node (`next`) is still on a list: who takes it off throws it away |
 //! | 11 | `PROXIED` | the queueing goes by another node, because ours is stale (`proxy`) |
@@ -71,7 +71,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `execution` | the steps of the thread that executes an item or lets one in |
-//! | `held`, `proxy` | the item's lock and what is done under it; the node of an item whose own is still on a list |
+//! | `guard`, `proxy` | the item's lock and what is done under it; the node of an item whose own is still on a list |
 //! | `holds` | what ends with an item, and when |
 //! | `extra`, `stamp`, `origin` | what few items need, and the word for it; when a sample was queued; by which CPU, and where it is at home |
 //! | `account` | what an item knows of its queue, and of the timer |
@@ -79,14 +79,14 @@
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
 //! | `wait_snapshot` | what was seen of a list while its lock was held |
 //!
-//! `held`, `proxy`, `extra`, `account` and `owned` are a circle with the state word: the slow steps of the word end where the lock is
+//! `guard`, `proxy`, `extra`, `account` and `owned` are a circle with the state word: the slow steps of the word end where the lock is
 //! given back, which makes other steps; and a proxy is an item.
 
 pub(crate) mod account;
 pub(crate) mod batch;
 pub(crate) mod execution;
 pub(crate) mod extra;
-pub(crate) mod held;
+pub(crate) mod guard;
 pub(crate) mod holds;
 pub(crate) mod inbox;
 pub(crate) mod list;
@@ -392,7 +392,7 @@ impl<P: Platform> Item<P> {
                 Ok(_) => {
                     self.forget_account();
                     self.forget_extra(word);
-                    self.held().unlock();
+                    self.guard().unlock();
                     return idle;
                 }
                 Err(found) if is_of_this_process::<P>(found) => return found,

@@ -22,7 +22,7 @@ use nearq_platform::Platform;
 use super::Item;
 use super::owned::{ItemRef, Pending};
 use crate::base::event::Notification;
-use crate::item::held::Held;
+use crate::item::guard::ItemGuard;
 use crate::timer::TimerNode;
 
 /// Where queueings are counted: that with which a link begins.
@@ -178,9 +178,10 @@ pub(crate) struct Later<P: Platform> {
 /// What is asked of an item's record. `this` is the item's, and the caller has the item's lock; or it is about to free the item.
 pub(crate) struct LaterTable<P: Platform> {
     /// Takes an item off the timer that is on one.
-    pub(crate) cancel: unsafe fn(this: *const Later<P>, held: &Held<'_, P>),
+    pub(crate) cancel: unsafe fn(this: *const Later<P>, guard: &ItemGuard<'_, P>),
     /// The timer found the item locked: what it came for, to be done when the lock has been given back.
-    pub(crate) take_over: unsafe fn(this: *const Later<P>, held: &Held<'_, P>) -> Option<Launch<P>>,
+    pub(crate) take_over:
+        unsafe fn(this: *const Later<P>, guard: &ItemGuard<'_, P>) -> Option<Launch<P>>,
     /// Gives the item's reference of the record back.
     pub(crate) abandon: unsafe fn(this: *const Later<P>),
 }
@@ -191,17 +192,17 @@ impl<P: Platform> Later<P> {
     }
 
     /// See [`LaterTable::cancel`]. Under the lock of an item that is on a timer.
-    pub(crate) fn cancel(held: &Held<'_, P>) {
-        let this = held.later();
+    pub(crate) fn cancel(guard: &ItemGuard<'_, P>) {
+        let this = guard.later();
         // SAFETY: an item that is on a timer has a record, as long as we have the lock.
-        unsafe { ((*this).table.cancel)(this, held) };
+        unsafe { ((*this).table.cancel)(this, guard) };
     }
 
     /// See [`LaterTable::take_over`]. Under the lock of an item that is on a timer.
-    pub(crate) fn take_over(held: &Held<'_, P>) -> Option<Launch<P>> {
-        let this = held.later();
-        // SAFETY: an item that is on a timer has a record, which is replaced and freed under the item's lock only: `held` is that.
-        unsafe { ((*this).table.take_over)(this, held) }
+    pub(crate) fn take_over(guard: &ItemGuard<'_, P>) -> Option<Launch<P>> {
+        let this = guard.later();
+        // SAFETY: an item that is on a timer has a record, which is replaced and freed under the item's lock only: `guard` is that.
+        unsafe { ((*this).table.take_over)(this, guard) }
     }
 
     /// Lets go of an item's record, if it has one. By the thread that frees the item or replaces the record.

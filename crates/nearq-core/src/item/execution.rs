@@ -79,7 +79,7 @@ impl<P: Platform> Item<P> {
                 }
             } else if word & WAITED != 0 {
                 if self.change(word, word | LOCKED | ENDED) {
-                    return self.held().unlock_by_worker();
+                    return self.guard().unlock_by_worker();
                 }
             } else if word & DEFERRED != 0 {
                 return Finished::Deferred;
@@ -112,7 +112,7 @@ impl<P: Platform> Item<P> {
                     return Finished::Done;
                 }
             } else if self.change(word, word | LOCKED | ENDED) {
-                return self.held().unlock_by_worker();
+                return self.guard().unlock_by_worker();
             }
         }
     }
@@ -131,7 +131,7 @@ impl<P: Platform> Item<P> {
                     return Finished::Done;
                 }
             } else if self.change(word, word | LOCKED | ARRIVED) {
-                return self.held().unlock_by_worker();
+                return self.guard().unlock_by_worker();
             }
         }
     }

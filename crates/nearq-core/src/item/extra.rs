@@ -216,7 +216,7 @@ impl<P: Platform> Attachment<P> {
 
 /// See the fields.
 pub(crate) struct Extra<P: Platform> {
-    /// What has ended while somebody waited (`held`). Written under the item's lock.
+    /// What has ended while somebody waited (`guard`). Written under the item's lock.
     pub(crate) ended: P::AtomicU64,
     /// Queueings that were cancelled, while somebody waited, behind the execution that runs: they count when that has ended. Under the
     /// item's lock.

@@ -23,7 +23,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::item::account::Account;
 use crate::item::extra::Extra;
-use crate::item::held::Held;
+use crate::item::guard::ItemGuard;
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
     ARRIVED, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemVtable, LOCKED, PENDING,
@@ -105,9 +105,9 @@ pub(crate) unsafe fn free<P: Platform>(node: Pending<P>) {
 pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
     let extra = target.extra();
     let made = make(target);
-    let held = target.lock();
+    let guard = target.lock();
     let node = loop {
-        let word = held.word();
+        let word = guard.word();
         if word & STALE == 0 || word & (PENDING | DISABLED) != 0 {
             // SAFETY: made above, and on no list.
             unsafe { free(made) };
@@ -118,15 +118,15 @@ pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
             break Some(made);
         }
     };
-    held.unlock();
+    guard.unlock();
     node
 }
 
 /// Takes `TIMED` from a pending item, under its lock: the node by which it goes on.
-pub(crate) fn take_off_timer<P: Platform>(held: &Held<'_, P>) -> Pending<P> {
-    let target = held.item();
+pub(crate) fn take_off_timer<P: Platform>(guard: &ItemGuard<'_, P>) -> Pending<P> {
+    let target = guard.item();
     loop {
-        let word = held.word();
+        let word = guard.word();
         debug_assert_eq!(word & (PENDING | TIMED | PROXIED), PENDING | TIMED);
         if word & STALE == 0 {
             if target.change(word, word & !(TIMED | ARRIVED)) {
@@ -185,12 +185,12 @@ pub(crate) fn arrive<P: Platform>(node: Pending<P>) -> Arrived<P> {
     // Cancelled, and nobody has the target any more: its lock is nobody's.
     let is_over = is_abandoned(target.state.load(Ordering::Acquire));
     if !is_over {
-        let Some(held) = target.try_lock() else { return Arrived::Again(node) };
+        let Some(guard) = target.try_lock() else { return Arrived::Again(node) };
         if node.state.load(Ordering::Acquire) & STALE == 0 {
-            return start_target(held, node);
+            return start_target(guard, node);
         }
         // SAFETY: it is said so; the node's hold keeps the memory.
-        unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
+        unsafe { Item::free_if_over(guard.unlock_by_worker(), item) };
     }
     // SAFETY: it is on no list, and cancelled: nobody else has it. Its hold keeps the target until here.
     unsafe { release(node.into_raw()) };
@@ -198,16 +198,16 @@ pub(crate) fn arrive<P: Platform>(node: Pending<P>) -> Arrived<P> {
 }
 
 /// Starts the target of a node that has arrived, or leaves the node to the execution that runs.
-fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> {
-    let target = held.item();
+fn start_target<P: Platform>(guard: ItemGuard<'_, P>, node: Pending<P>) -> Arrived<P> {
+    let target = guard.item();
     let (account, origin, stamp) = (node.account(), node.origin(), node.stamp());
     loop {
-        let word = held.word();
+        let word = guard.word();
         debug_assert_eq!(word & (PENDING | PROXIED | LOCKED), PENDING | PROXIED | LOCKED);
         if word & RUNNING != 0 {
             if target.change(word, word | DEFERRED) {
                 // The execution or the node keeps the target, and the execution has the node.
-                held.unlock();
+                guard.unlock();
                 return Arrived::Gone;
             }
         } else {
@@ -229,15 +229,15 @@ fn start_target<P: Platform>(held: Held<'_, P>, node: Pending<P>) -> Arrived<P> 
 
 /// Takes back the queueing of an item that is `PROXIED`: where it is accounted, and whether it is held back there. Nothing if it is not
 /// accounted yet.
-pub(crate) fn cancel<P: Platform>(held: &Held<'_, P>) -> Option<(*const Account<P>, bool)> {
-    let target = held.item();
+pub(crate) fn cancel<P: Platform>(guard: &ItemGuard<'_, P>) -> Option<(*const Account<P>, bool)> {
+    let target = guard.item();
     // SAFETY: the target is away, and we have its lock.
     let node = unsafe { of(target.extra()) };
     let account = node.accounted();
     if account.is_null() {
         return None;
     }
-    let before = held.clear(PENDING | PROXIED | DEFERRED);
+    let before = guard.clear(PENDING | PROXIED | DEFERRED);
     if before & DEFERRED != 0 {
         // SAFETY: on no list, and the execution will not push it any more. We have a handle, or the target's RUNNING is set.
         unsafe { free(Pending::from_raw(node.as_raw())) };

@@ -35,13 +35,13 @@ impl<P: Platform> Item<P> {
         }
         let mut attempt = 0;
         loop {
-            let held = self.lock();
-            let domain = held.held_back_at().map(|account| {
+            let guard = self.lock();
+            let domain = guard.held_back_at().map(|account| {
                 // SAFETY: each account is the beginning of a link; the item is counted there as long as we have its lock.
                 let link = account.map(|account| unsafe { &*Link::of(account.as_raw()) });
                 link.map(|link| core::ptr::from_ref(link.admission()))
             });
-            held.unlock();
+            guard.unlock();
             if let Some(domain) = domain {
                 return domain.filter(|domain| serves_domain(*domain));
             }

@@ -29,7 +29,7 @@ use std::sync::{Arc, Weak};
 use nearq_platform::{Atomic, Instant, Ordering, Platform, PlatformCell};
 
 use crate::item::account::{Later, LaterTable, Launch};
-use crate::item::held::Held;
+use crate::item::guard::ItemGuard;
 use crate::item::{ARRIVED, DISABLED, Epoch, Finished, Item, PENDING, TIMED};
 use crate::queue::Queue;
 use crate::timer::{Foreign, Hold, TimerNode, TimerTable};
@@ -75,23 +75,23 @@ impl<P: Platform> Delay<P> {
     const LATER: LaterTable<P> =
         LaterTable { cancel: Self::cancel, take_over: Self::take_over, abandon: Self::abandon };
 
-    unsafe fn cancel(_: *const Later<P>, held: &Held<'_, P>) {
-        disarm(held);
-        forget(held);
+    unsafe fn cancel(_: *const Later<P>, guard: &ItemGuard<'_, P>) {
+        disarm(guard);
+        forget(guard);
     }
 
     /// Nothing where the item was armed anew since, for a later time: the timer comes once more for that. The item gets a reference, for the
     /// caller to give back.
     ///
     /// The timer is not told to come again: while we have the lock, it would do so at once, and again, for ever.
-    unsafe fn take_over(this: *const Later<P>, held: &Held<'_, P>) -> Option<Launch<P>> {
+    unsafe fn take_over(this: *const Later<P>, guard: &ItemGuard<'_, P>) -> Option<Launch<P>> {
         // SAFETY: the table belongs to records with which a delay begins (repr C); the caller's lock keeps it.
         let this = unsafe { &*this.cast::<Self>() };
-        if !this.is_due(held) {
+        if !this.is_due(guard) {
             return None;
         }
-        let launch = take_off(held, this)?;
-        held.item().add_reference();
+        let launch = take_off(guard, this)?;
+        guard.item().add_reference();
         Some(launch)
     }
 
@@ -105,16 +105,16 @@ impl<P: Platform> Delay<P> {
         let delay = unsafe { node.cast::<Self>().as_ref() };
         // SAFETY: the hold keeps the item's memory.
         let header = unsafe { delay.item.as_ref() };
-        let held = loop {
-            if let Some(held) = header.try_lock() {
-                break held;
+        let guard = loop {
+            if let Some(guard) = header.try_lock() {
+                break guard;
             }
             if header.leave_to_holder() {
                 return None;
             }
         };
-        let launch = if delay.is_due(&held) { take_off(&held, delay) } else { None };
-        delay.unlock(held, launch)
+        let launch = if delay.is_due(&guard) { take_off(&guard, delay) } else { None };
+        delay.unlock(guard, launch)
     }
 
     unsafe fn end_if_over(
@@ -124,26 +124,26 @@ impl<P: Platform> Delay<P> {
         // SAFETY: the table belongs to nodes with which a delay begins (repr C); the timer holds this one.
         let delay = unsafe { node.cast::<Self>().as_ref() };
         // SAFETY: the timer's hold is also one of the item's memory.
-        let held = unsafe { delay.item.as_ref() }.lock_unless_abandoned()?;
-        if held.word() & TIMED != 0 && core::ptr::eq(current(&held), delay) {
+        let guard = unsafe { delay.item.as_ref() }.lock_unless_abandoned()?;
+        if guard.word() & TIMED != 0 && core::ptr::eq(current(&guard), delay) {
             let queue = delay.queue();
             if queue.as_ref().is_none_or(|queue| queue.gate.is_closed()) {
                 disarm();
-                forget(&held);
+                forget(&guard);
             }
             if let Some(queue) = queue {
-                held.keep(queue);
+                guard.keep(queue);
             }
         }
-        delay.unlock(held, None)
+        delay.unlock(guard, None)
     }
 
     /// Gives the item's lock back, and sends what is to be sent. What is returned may be the end of the item: what the function captured may
     /// take long to drop, may wait for other deadlines, and may be the last handle of the queue. By the timer's thread.
-    fn unlock(&self, held: Held<'_, P>, launch: Option<Launch<P>>) -> Option<Foreign> {
+    fn unlock(&self, guard: ItemGuard<'_, P>, launch: Option<Launch<P>>) -> Option<Foreign> {
         // Given back when the lock and the queue's gate are behind us.
-        held.item().add_reference();
-        let left = held.unlock_by_worker();
+        guard.item().add_reference();
+        let left = guard.unlock_by_worker();
         debug_assert_eq!(left, Finished::Done, "we have a reference");
         if let Some(launch) = launch {
             launch.go();
@@ -155,9 +155,9 @@ impl<P: Platform> Delay<P> {
     }
 
     /// Whether the item waits for just this delay, and its time has come.
-    fn is_due(&self, held: &Held<'_, P>) -> bool {
-        held.word() & TIMED != 0
-            && core::ptr::eq(current(held), self)
+    fn is_due(&self, guard: &ItemGuard<'_, P>) -> bool {
+        guard.word() & TIMED != 0
+            && core::ptr::eq(current(guard), self)
             && P::now().as_nanos() >= self.deadline.load(Ordering::Relaxed)
     }
 
@@ -168,21 +168,21 @@ impl<P: Platform> Delay<P> {
         // SAFETY: the hold keeps the item's memory too; it is given back below.
         let header = unsafe { delay.item.as_ref() };
         // The runtime ends, and with it the queue.
-        if dropped && let Some(held) = header.lock_unless_abandoned() {
-            if core::ptr::eq(current(&held), &raw const *delay) {
-                forget(&held);
+        if dropped && let Some(guard) = header.lock_unless_abandoned() {
+            if core::ptr::eq(current(&guard), &raw const *delay) {
+                forget(&guard);
             }
             // SAFETY: it is said so; our hold keeps the memory.
-            unsafe { Item::free_if_over(held.unlock_by_worker(), delay.item) };
+            unsafe { Item::free_if_over(guard.unlock_by_worker(), delay.item) };
         }
         // SAFETY: the hold, which is given back.
         unsafe { Item::release(delay.item) };
     }
 
     /// The item's delay for the timer of the queue's runtime; made if it has none.
-    fn of(held: &Held<'_, P>, queue: &Queue<P>) -> *const Self {
+    fn of(guard: &ItemGuard<'_, P>, queue: &Queue<P>) -> *const Self {
         let runtime = core::ptr::from_ref(queue.inner()).cast();
-        let known = current(held);
+        let known = current(guard);
         // SAFETY: null, or the item's, as long as we have the lock.
         if let Some(delay) = unsafe { known.as_ref() }
             && core::ptr::eq(delay.runtime, runtime)
@@ -193,13 +193,13 @@ impl<P: Platform> Delay<P> {
         }
         let made = Arc::into_raw(Arc::new(Delay {
             later: Later::new(TimerNode::new(&Self::TABLE), &Self::LATER),
-            item: held.item().whole().as_raw(),
+            item: guard.item().whole().as_raw(),
             runtime,
             epoch: queue.epoch(),
             deadline: P::AtomicU64::new(0),
             target: P::Cell::new(Target { queue: Weak::new(), cpu: 0 }),
         }));
-        let place = &held.item().extra().delay;
+        let place = &guard.item().extra().delay;
         let before = place.swap(made.cast_mut().cast(), Ordering::AcqRel);
         // SAFETY: the item does not have it any more.
         unsafe { Later::abandon(before) };
@@ -214,21 +214,21 @@ impl<P: Platform> Delay<P> {
 }
 
 /// The item's delay; null if it never had one.
-fn current<P: Platform>(held: &Held<'_, P>) -> *const Delay<P> {
+fn current<P: Platform>(guard: &ItemGuard<'_, P>) -> *const Delay<P> {
     // All records are delays.
-    held.later().cast()
+    guard.later().cast()
 }
 
 /// Puts an item that is not pending on the timer; false if it is pending or disabled, or the runtime ends.
 pub(crate) fn arm<P: Platform>(
-    held: &Held<'_, P>,
+    guard: &ItemGuard<'_, P>,
     queue: &Arc<Queue<P>>,
     cpu: usize,
     deadline: Instant,
 ) -> bool {
-    let item = held.item();
+    let item = guard.item();
     loop {
-        let word = held.word();
+        let word = guard.word();
         if word & (PENDING | DISABLED) != 0 {
             return false;
         }
@@ -236,7 +236,7 @@ pub(crate) fn arm<P: Platform>(
             break;
         }
     }
-    let delay = Delay::of(held, queue);
+    let delay = Delay::of(guard, queue);
     // SAFETY: the item's, and we have its lock.
     let this = unsafe { &*delay };
     this.deadline.store(deadline.as_nanos(), Ordering::Relaxed);
@@ -253,17 +253,17 @@ pub(crate) fn arm<P: Platform>(
     if let Some(priority) = queue.priority() {
         timer.serve(&queue.inner().priorities.absolute(priority));
     }
-    tell(held, delay, deadline, timer)
+    tell(guard, delay, deadline, timer)
 }
 
 /// Tells the timer; false if it is there no more: then the item is not pending.
 fn tell<P: Platform>(
-    held: &Held<'_, P>,
+    guard: &ItemGuard<'_, P>,
     delay: *const Delay<P>,
     deadline: Instant,
     timer: &crate::timer::Timer<P>,
 ) -> bool {
-    let item = held.item();
+    let item = guard.item();
     // For the hold that the timer may take, and may let go before it answers.
     item.hold();
     // SAFETY: the item's delay is in an Arc, as long as we have the lock.
@@ -277,27 +277,27 @@ fn tell<P: Platform>(
         item.unhold();
     }
     if hold == Hold::Refused {
-        forget(held);
+        forget(guard);
     }
     hold != Hold::Refused
 }
 
 /// The item is not on a timer any more, nor pending.
-fn forget<P: Platform>(held: &Held<'_, P>) {
-    if held.word() & TIMED == 0 {
+fn forget<P: Platform>(guard: &ItemGuard<'_, P>) {
+    if guard.word() & TIMED == 0 {
         return;
     }
     // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
-    if let Some(queue) = unsafe { &*current(held) }.queue() {
+    if let Some(queue) = unsafe { &*current(guard) }.queue() {
         queue.end_delay();
-        held.keep(queue);
+        guard.keep(queue);
     }
-    held.clear(PENDING | TIMED | ARRIVED);
+    guard.clear(PENDING | TIMED | ARRIVED);
 }
 
 /// Tells the timer that the item's time is of no interest any more; the item's delay.
-fn disarm<'a, P: Platform>(held: &'a Held<'_, P>) -> &'a Delay<P> {
-    let delay = current(held);
+fn disarm<'a, P: Platform>(guard: &'a ItemGuard<'_, P>) -> &'a Delay<P> {
+    let delay = current(guard);
     // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
     let this = unsafe { &*delay };
     // Where the queue is gone, the timer finds out by itself.
@@ -305,20 +305,20 @@ fn disarm<'a, P: Platform>(held: &'a Held<'_, P>) -> &'a Delay<P> {
         let node = NonNull::new(delay.cast_mut()).expect("not null").cast();
         // SAFETY: the item's delay, by the pointer that it was made with; armed and disarmed under the item's lock.
         unsafe { queue.inner().timer.disarm(node) };
-        held.keep(queue);
+        guard.keep(queue);
     }
     this
 }
 
 /// Takes an item off the timer, to be sent when the lock is given back. Nothing if its queue is gone; then it is not
 /// pending any more.
-fn take_off<P: Platform>(held: &Held<'_, P>, delay: &Delay<P>) -> Option<Launch<P>> {
+fn take_off<P: Platform>(guard: &ItemGuard<'_, P>, delay: &Delay<P>) -> Option<Launch<P>> {
     let Some(queue) = delay.queue() else {
-        forget(held);
+        forget(guard);
         return None;
     };
     queue.end_delay();
-    let node = crate::item::proxy::take_off_timer(held);
+    let node = crate::item::proxy::take_off_timer(guard);
     // SAFETY: the cell belongs to the holder of the item's lock.
     let cpu = delay.target.with(|target| unsafe { &*target }.cpu);
     Some(Launch { queue, item: delay.item, node, cpu })
@@ -329,13 +329,13 @@ pub(crate) fn expedite<P: Platform>(item: &Item<P>) -> bool {
     if item.current() & TIMED == 0 {
         return false;
     }
-    let held = item.lock();
-    let timed = held.word() & TIMED != 0;
+    let guard = item.lock();
+    let timed = guard.word() & TIMED != 0;
     let mut launch = None;
     if timed {
-        launch = take_off(&held, disarm(&held));
+        launch = take_off(&guard, disarm(&guard));
     }
-    held.unlock();
+    guard.unlock();
     if let Some(launch) = launch {
         launch.go();
     }

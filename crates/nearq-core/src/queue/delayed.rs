@@ -49,9 +49,9 @@ impl<P: Platform> Queue<P> {
         // The timer is about to drop what it has.
         let shut = self.inner().is_shut();
         let deadline = P::now() + delay;
-        let held = item.lock();
-        let armed = !shut && crate::queue::delay::arm(&held, self, cpu, deadline);
-        held.unlock();
+        let guard = item.lock();
+        let armed = !shut && crate::queue::delay::arm(&guard, self, cpu, deadline);
+        guard.unlock();
         if armed {
             self.inner().timer.see_to_the_thread();
             return Ok(true);
@@ -87,18 +87,18 @@ impl<P: Platform> Queue<P> {
         let mut attempt = 0;
         let mut pending = false;
         loop {
-            let held = item.lock();
-            let Some(cancelled) = held.cancel() else {
-                held.unlock();
+            let guard = item.lock();
+            let Some(cancelled) = guard.cancel() else {
+                guard.unlock();
                 crate::base::pause::for_holder::<P>(&mut attempt);
                 continue;
             };
             let armed = !delay.is_zero()
                 && !self.inner().is_shut()
-                && crate::queue::delay::arm(&held, self, cpu, deadline);
+                && crate::queue::delay::arm(&guard, self, cpu, deadline);
             // Else it is pending again, or disabled, or the runtime ends.
-            let is_pending = held.word() & PENDING != 0;
-            held.unlock();
+            let is_pending = guard.word() & PENDING != 0;
+            guard.unlock();
             if armed {
                 self.inner().timer.see_to_the_thread();
             } else if !delay.is_zero() && self.inner().is_shut() {

@@ -1,6 +1,6 @@
 //! Waiting for one item: [`Work::flush`], [`Work::cancel_sync`], and [`Flushed`], the same as a future.
 //!
-//! `held` describes how an item counts what has ended; here are those who wait for the count.
+//! `guard` describes how an item counts what has ended; here are those who wait for the count.
 
 use core::future::Future;
 use core::pin::Pin;

@@ -42,9 +42,9 @@ impl Subject {
     }
 
     fn arm(&self, deadline: Instant) {
-        let held = self.work.header().lock();
-        assert!(arm(&held, &self.stub.queue, 0, deadline));
-        held.unlock();
+        let guard = self.work.header().lock();
+        assert!(arm(&guard, &self.stub.queue, 0, deadline));
+        guard.unlock();
     }
 
     /// What the timer calls when it finds the item due. The timer has a hold of it.

@@ -270,10 +270,10 @@ fn left_to_the_locks_holder() {
     let bench = Bench::new(8);
     let (work, count) = counting();
     assert!(bench.queue(&work, 0));
-    let held = work.header().lock();
+    let guard = work.header().lock();
     assert!(bench.step(0), "the worker leaves it");
     assert_eq!(runs(&count), 0);
-    held.unlock();
+    guard.unlock();
     assert!(bench.step(0));
     assert_eq!(runs(&count), 1);
     drop(work);
@@ -306,11 +306,11 @@ fn the_last_handle_goes_while_a_worker_has_the_lock() {
     }
     let item = work.item().as_raw();
     // SAFETY: its cancelled nodes keep it.
-    let held = unsafe { item.as_ref() }.lock();
+    let guard = unsafe { item.as_ref() }.lock();
     drop(work);
     assert_eq!(runs(&count), 0);
     // SAFETY: what it says is done.
-    unsafe { Item::free_if_over(held.unlock_by_worker(), item) };
+    unsafe { Item::free_if_over(guard.unlock_by_worker(), item) };
     assert_eq!(runs(&count), 1);
     bench.end();
 }

@@ -44,7 +44,7 @@ use crate::item::{
 const MOST_DISABLED: u64 = DISABLED - DISABLED_ONCE;
 
 /// The lock, held.
-pub(crate) struct Held<'a, P: Platform> {
+pub(crate) struct ItemGuard<'a, P: Platform> {
     item: &'a Item<P>,
     /// Something has ended for which somebody waits.
     notify: Cell<bool>,
@@ -58,40 +58,40 @@ pub(crate) struct Held<'a, P: Platform> {
 
 impl<P: Platform> Item<P> {
     /// Takes the lock. Not for workers on their own account.
-    pub(crate) fn lock(&self) -> Held<'_, P> {
+    pub(crate) fn lock(&self) -> ItemGuard<'_, P> {
         let mut attempt = 0;
         loop {
-            if let Some(held) = self.try_lock() {
-                return held;
+            if let Some(guard) = self.try_lock() {
+                return guard;
             }
             crate::base::pause::for_holder::<P>(&mut attempt);
         }
     }
 
     /// Takes the lock if it is free, and the item is not abandoned.
-    pub(crate) fn try_lock(&self) -> Option<Held<'_, P>> {
+    pub(crate) fn try_lock(&self) -> Option<ItemGuard<'_, P>> {
         let word = self.current();
         let free = word & LOCKED == 0 && !is_abandoned(word);
-        (free && self.change(word, word | LOCKED)).then(|| self.held())
+        (free && self.change(word, word | LOCKED)).then(|| self.guard())
     }
 
     /// Takes the lock; nothing if the item is abandoned. For who has nothing but a hold of the memory.
-    pub(crate) fn lock_unless_abandoned(&self) -> Option<Held<'_, P>> {
+    pub(crate) fn lock_unless_abandoned(&self) -> Option<ItemGuard<'_, P>> {
         let mut attempt = 0;
         loop {
             if is_abandoned(self.current()) {
                 return None;
             }
-            if let Some(held) = self.try_lock() {
-                return Some(held);
+            if let Some(guard) = self.try_lock() {
+                return Some(guard);
             }
             crate::base::pause::for_holder::<P>(&mut attempt);
         }
     }
 
     /// The lock, which the caller has set.
-    pub(crate) fn held(&self) -> Held<'_, P> {
-        Held {
+    pub(crate) fn guard(&self) -> ItemGuard<'_, P> {
+        ItemGuard {
             item: self,
             notify: Cell::new(false),
             kept: Cell::new(None),
@@ -107,9 +107,9 @@ impl<P: Platform> Item<P> {
             if self.current() & PENDING == 0 {
                 return false;
             }
-            let held = self.lock();
-            let cancelled = held.cancel();
-            held.unlock();
+            let guard = self.lock();
+            let cancelled = guard.cancel();
+            guard.unlock();
             if let Some(cancelled) = cancelled {
                 return cancelled;
             }
@@ -154,7 +154,7 @@ impl<P: Platform> Item<P> {
     /// item, which no `enable` of somebody else takes back.
     pub(crate) fn disable_for_now(&self) {
         let extra = self.extra();
-        let held = self.lock();
+        let guard = self.lock();
         // Relaxed, here and below: under the lock.
         let syncs = extra.syncs.load(Ordering::Relaxed);
         extra.syncs.store(syncs + 1, Ordering::Relaxed);
@@ -162,12 +162,12 @@ impl<P: Platform> Item<P> {
             // `disable` leaves room for one more. AcqRel: every step hands the item on.
             self.state.fetch_add(DISABLED_ONCE + SYNCED, Ordering::AcqRel);
         }
-        held.unlock();
+        guard.unlock();
     }
 
     /// Undoes [`disable_for_now`](Self::disable_for_now).
     pub(crate) fn enable_after(&self) {
-        let held = self.lock();
+        let guard = self.lock();
         let syncs = &self.known_extra().syncs;
         match syncs.load(Ordering::Relaxed) {
             // A fork has left it behind.
@@ -178,7 +178,7 @@ impl<P: Platform> Item<P> {
             }
             more => syncs.store(more - 1, Ordering::Relaxed),
         }
-        held.unlock();
+        guard.unlock();
     }
 
     /// What few items need; made now if there is none.
@@ -197,7 +197,7 @@ impl<P: Platform> Item<P> {
     /// [`end_wait`](Self::end_wait).
     pub(crate) fn begin_wait(&self, queued: bool) -> Option<u64> {
         let extra = self.extra();
-        let held = self.lock();
+        let guard = self.lock();
         let word = self.state.load(Ordering::Acquire);
         let queued = queued && word & (PENDING | TIMED) == PENDING;
         let count = u64::from(word & RUNNING != 0) + u64::from(queued);
@@ -207,7 +207,7 @@ impl<P: Platform> Item<P> {
             // What is kept apart comes right after what runs.
             extra.ended.load(Ordering::Relaxed) + extra.later.load(Ordering::Relaxed) + count
         });
-        held.unlock();
+        guard.unlock();
         target
     }
 
@@ -219,32 +219,32 @@ impl<P: Platform> Item<P> {
 
     /// Waits no longer.
     pub(crate) fn end_wait(&self) {
-        let held = self.lock();
+        let guard = self.lock();
         let extra = self.known_extra();
         if extra.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.state.fetch_and(!WAITED, Ordering::Relaxed);
             // Nobody counts any more, nor compares.
             extra.later.store(0, Ordering::Relaxed);
         }
-        held.unlock();
+        guard.unlock();
     }
 
     /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim of `item` gave.
     #[cold]
     pub(crate) fn unclaim(item: ItemRef<'_, P>, node: Pending<P>) {
-        let held = item.lock();
-        held.clear(PENDING | PROXIED);
-        held.count_dropped();
+        let guard = item.lock();
+        guard.clear(PENDING | PROXIED);
+        guard.count_dropped();
         if node.as_raw() != item.as_raw() {
             // SAFETY: it stands in for the item, and was not sent.
             unsafe { crate::item::proxy::free(node) };
         }
         // SAFETY: it is said so; the caller does without its handle or hold then.
-        unsafe { Item::free_if_over(held.unlock_by_worker(), item.as_raw()) };
+        unsafe { Item::free_if_over(guard.unlock_by_worker(), item.as_raw()) };
     }
 }
 
-impl<P: Platform> Held<'_, P> {
+impl<P: Platform> ItemGuard<'_, P> {
     /// The word, as of now.
     pub(crate) fn word(&self) -> u64 {
         self.item.state.load(Ordering::Acquire)
