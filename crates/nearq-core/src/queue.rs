@@ -25,10 +25,10 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
 
+use crate::base::arena::Arena;
 use crate::base::error::Error;
 use crate::base::forked;
 use crate::base::gate::Gate;
-use crate::base::kept::Kept;
 use crate::base::pad::Padded;
 use crate::item::owned::{ItemRef, Pending};
 use crate::item::{Epoch, Item, Origin};
@@ -83,9 +83,9 @@ pub(crate) struct Config<P: Platform> {
     /// Nobody has a handle, nothing is queued, and nobody touches it: whoever still has it from the runtime's list leaves it
     /// alone, too. Else it could send an activation item that nobody waits for.
     closed: bool,
-    tables: Kept<LinkTable<P>>,
-    links: Kept<Link<P>>,
-    domains: Kept<Admission<P>>,
+    tables: Arena<LinkTable<P>>,
+    links: Arena<Link<P>>,
+    domains: Arena<Admission<P>>,
     known: change::Known<P>,
     many: retired::Many,
 }
@@ -170,9 +170,9 @@ impl<P: Platform> Queue<P> {
                 sets: Sets::new(),
                 home: HomeConfig::new(),
                 closed: false,
-                tables: Kept::new(),
-                links: Kept::new(),
-                domains: Kept::new(),
+                tables: Arena::new(),
+                links: Arena::new(),
+                domains: Arena::new(),
                 known: change::Known::new(),
                 many: retired::Many::new(),
             }),

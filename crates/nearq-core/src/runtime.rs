@@ -26,8 +26,8 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 use nearq_topology::{CpuSet, Topology};
 
+use crate::base::arena::Arena;
 use crate::base::error::Error;
-use crate::base::kept::Kept;
 use crate::layout::attributes::MachineConfig;
 use crate::layout::priority::Priorities;
 use crate::observe::Observation;
@@ -88,7 +88,7 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     pub(crate) stale: P::AtomicU32,
     pub(crate) pools: Mutex<Pools<P>, P>,
     /// Lists of siblings, replaced ones included: a worker may be reading one.
-    pub(crate) siblings: Mutex<Kept<Vec<*const Pool<P>>>, P>,
+    pub(crate) siblings: Mutex<Arena<Vec<*const Pool<P>>>, P>,
     pub(crate) levels: Mutex<Vec<Arc<Level<P>>>, P>,
     /// Every queue whose end has not begun; a queue takes itself off.
     pub(crate) queues: Mutex<Vec<std::sync::Weak<Q>>, P>,
@@ -168,7 +168,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             machine_config: Mutex::new_in(Arc::new(machine_config)),
             stale: P::AtomicU32::new(0),
             pools: Mutex::new_in(Pools::new()),
-            siblings: Mutex::new_in(Kept::new()),
+            siblings: Mutex::new_in(Arena::new()),
             levels: Mutex::new_in(Vec::new()),
             queues: Mutex::new_in(Vec::new()),
             orphans: Mutex::new_in(Vec::new()),

@@ -8,11 +8,11 @@ use nearq_platform::Platform;
 use crate::base::near::Near;
 
 /// Owns values that are shared through raw pointers until it is dropped; whoever drops it says that nobody reads them any more.
-pub(crate) struct Kept<T>(Vec<Near<T>>);
+pub(crate) struct Arena<T>(Vec<Near<T>>);
 
-impl<T> Kept<T> {
+impl<T> Arena<T> {
     pub(crate) const fn new() -> Self {
-        Kept(Vec::new())
+        Arena(Vec::new())
     }
 
     /// Keeps `value`; the pointer is good, for shared use, until this is dropped.
