@@ -5,7 +5,7 @@
 //! | `event`, `gate` | threads and wakers that wait; threads that touch what they have no handle of |
 //! | `service_thread` | a thread of the runtime's own: started, refused, tried again, ended |
 //! | `executing`, `ending`, `outcome` | what the current thread executes; ends that are put off; panics |
-//! | `arena`, `near`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, taken up again by its address |
+//! | `arena`, `numa_box`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, taken up again by its address |
 //! | `forked`, `pause`, `error` | single words in the child of a fork; waiting for the holder of a word; errors |
 //!
 //! Its own: the words of an event and of a gate, and the list of what is put off, which is on a thread's stack.
@@ -18,7 +18,7 @@ pub(crate) mod executing;
 pub(crate) mod forked;
 pub(crate) mod gate;
 
-pub(crate) mod near;
+pub(crate) mod numa_box;
 pub(crate) mod outcome;
 pub(crate) mod pad;
 pub(crate) mod pause;

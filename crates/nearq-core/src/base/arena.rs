@@ -5,10 +5,10 @@
 
 use nearq_platform::Platform;
 
-use crate::base::near::Near;
+use crate::base::numa_box::NumaBox;
 
 /// Owns values that are shared through raw pointers until it is dropped; whoever drops it says that nobody reads them any more.
-pub(crate) struct Arena<T>(Vec<Near<T>>);
+pub(crate) struct Arena<T>(Vec<NumaBox<T>>);
 
 impl<T> Arena<T> {
     pub(crate) const fn new() -> Self {
@@ -23,7 +23,7 @@ impl<T> Arena<T> {
     /// As [`add`](Self::add), on that node.
     pub(crate) fn add_near<P: Platform>(&mut self, node: Option<u32>, value: T) -> *mut T {
         let mut value = Some(value);
-        let kept = Near::new::<P>(node, 1, || value.take().expect("one is made"));
+        let kept = NumaBox::new::<P>(node, 1, || value.take().expect("one is made"));
         let pointer = kept.as_ptr();
         self.0.push(kept);
         pointer

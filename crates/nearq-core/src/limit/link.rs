@@ -19,7 +19,7 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::event::Notification;
-use crate::base::near::Near;
+use crate::base::numa_box::NumaBox;
 use crate::base::pad::Padded;
 use crate::item::account::{Account, AccountRef, Owner};
 use crate::item::inbox::Inbox;
@@ -94,7 +94,7 @@ pub(crate) struct Link<P: Platform> {
     pub(crate) inactive: Padded<Inbox<P>>,
     /// How many those are, or are about to be.
     held: Padded<P::AtomicU64>,
-    stripes: Near<Padded<Stripe<P>>>,
+    stripes: NumaBox<Padded<Stripe<P>>>,
     /// Items that were let in, and cancelled before they ran.
     cancelled: P::AtomicU64,
     /// Calls of the queue's rescuer to the pool, and what it has run on account of the link.
@@ -134,7 +134,7 @@ impl<P: Platform> Link<P> {
                 away: P::AtomicU64::new(0),
             })
         };
-        let stripes = Near::new::<P>(pool.near_node(), stripes, stripe);
+        let stripes = NumaBox::new::<P>(pool.near_node(), stripes, stripe);
         Link {
             account: Account::new(queue),
             admission,

@@ -10,18 +10,18 @@ use std::alloc::{self, Layout};
 use nearq_platform::{MemoryPolicy, Platform};
 
 /// Some values side by side, which never move.
-pub(crate) struct Near<T> {
+pub(crate) struct NumaBox<T> {
     start: NonNull<T>,
     len: usize,
     layout: Layout,
 }
 
 // SAFETY: it owns its values, and hands out shared references only.
-unsafe impl<T: Send> Send for Near<T> {}
-// SAFETY: a shared `Near` gives out `&T` alone, and nobody writes its own fields.
-unsafe impl<T: Sync> Sync for Near<T> {}
+unsafe impl<T: Send> Send for NumaBox<T> {}
+// SAFETY: a shared `NumaBox` gives out `&T` alone, and nobody writes its own fields.
+unsafe impl<T: Sync> Sync for NumaBox<T> {}
 
-impl<T> Near<T> {
+impl<T> NumaBox<T> {
     /// `len` values, at least one.
     ///
     /// # Panics
@@ -50,7 +50,7 @@ impl<T> Near<T> {
             // Allocating may have touched it. Refused: see above.
             let _ = P::bind_memory(all, &MemoryPolicy::Preferred(node as usize), true);
         }
-        let mut near = Near { start: start.cast(), len: 0, layout };
+        let mut near = NumaBox { start: start.cast(), len: 0, layout };
         while near.len < len {
             // SAFETY: within the allocation, which has room for so many, aligned, and not written yet.
             unsafe { near.start.add(near.len).write(make()) };
@@ -65,7 +65,7 @@ impl<T> Near<T> {
     }
 }
 
-impl<T> Deref for Near<T> {
+impl<T> Deref for NumaBox<T> {
     type Target = [T];
 
     #[inline(always)]
@@ -75,7 +75,7 @@ impl<T> Deref for Near<T> {
     }
 }
 
-impl<T> Drop for Near<T> {
+impl<T> Drop for NumaBox<T> {
     fn drop(&mut self) {
         for index in 0..self.len {
             // SAFETY: written by `new`, and dropped once.
@@ -101,7 +101,7 @@ mod tests {
                 next += 1;
                 (next, Rc::clone(&counted))
             };
-            let near = Near::new::<Linux>(node, 3, make);
+            let near = NumaBox::new::<Linux>(node, 3, make);
             let numbers: Vec<_> = near.iter().map(|(number, _)| *number).collect();
             assert_eq!((numbers, Rc::strong_count(&counted)), (vec![1, 2, 3], 4));
             assert!(core::ptr::eq(near.as_ptr(), &raw const near[0]));
@@ -117,7 +117,7 @@ mod tests {
         use nearq_topology::Topology;
         let machine = Topology::from_synthetic("numa:2 core:2").expect("well formed");
         let outcome = Simulation::new(machine, 1).run(|| {
-            let near = Near::new::<Sim>(Some(1), 1, || [0_u8; 100]);
+            let near = NumaBox::new::<Sim>(Some(1), 1, || [0_u8; 100]);
             let start = near.as_ptr().cast::<u8>();
             assert_eq!(start.addr() % Sim::page_size(), 0);
             // SAFETY: the value's own bytes; nobody else has a reference.
