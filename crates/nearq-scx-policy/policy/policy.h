@@ -915,8 +915,9 @@ NQ_LARGE_FN void nq_advance(struct nq *q, u32 llc, u64 first, u64 now)
 NQ_FN void nq_rebase(struct nq *q, struct nq_task *t, u32 llc, bool woken)
 {
 	s64 lag = (s64)(t->vtime - nq_read(NQ_ON_LLC(q, t->clock)->vnow));
-	s64 owed = (s64)q->weights.credit;
-	s64 owes = owed + (s64)(2 * q->weights.busy_slice * NQ_WEIGHT / (t->weight ? t->weight : 1));
+	/* Whatever the weights are: no sum of them overflows. */
+	s64 owed = (s64)(q->weights.credit & (~0ull >> 2));
+	s64 owes = owed + (s64)((2 * q->weights.busy_slice * NQ_WEIGHT / (t->weight ? t->weight : 1)) & (~0ull >> 2));
 
 	if (lag < -owed && (woken || t->clock != llc))
 		lag = -owed;

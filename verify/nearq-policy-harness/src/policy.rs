@@ -1,8 +1,8 @@
 //! The policy as the C compiler made it, for user space: each function of the header with its arguments as Rust has them.
 //!
-//! The header's functions stay within what they are given whatever numbers they get: indices are masked, loops have bounds that
-//! are structures' sizes. So they are safe to call with any number, and what is wrong then is the answer alone. In the kernel all
-//! CPUs call at once; here `&mut self` says that one does.
+//! The header's functions stay within what they are given whatever numbers they get: indices are masked, and loops end at structures'
+//! sizes or at numbers that [`describe`] has written. A wrong number gives a wrong answer and nothing worse. In the kernel all CPUs call at
+//! once; here `&mut self` says that one does.
 
 use nearq_scx_policy::layout::{
     self, HomeReason, NONE, Nq, Process, TakeWhich, Task, Weights, header,

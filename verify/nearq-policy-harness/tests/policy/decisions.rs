@@ -670,3 +670,25 @@ fn a_node_that_goes_leaves_nobody_behind() {
     model.run(500 * MS);
     assert!(model.cpus.iter().all(|cpu| cpu.current.is_some()));
 }
+
+/// Numbers that nobody would set: the harness ends the test where a sum overflows.
+#[test]
+fn no_weight_makes_a_sum_overflow() {
+    let all = cpus("0-3");
+    for huge in [u64::MAX, u64::MAX / 2, u64::MAX / 2 + 1, 1 << 62] {
+        let mut policy = policy("numa:2 core:2", "0-3");
+        let weights = policy.weights_mut();
+        (weights.slice, weights.busy_slice, weights.credit) = (huge, huge, huge);
+        (weights.preempt, weights.steal_delay, weights.stay) = (huge, huge, huge);
+        (weights.relief_interval, weights.rescue, weights.period) = (huge, huge, huge);
+        let mut waiting = waits(&mut policy, &all, 0, 0, huge);
+        let mut running = runs(&mut policy, &all, 0, 0, huge);
+        for now in [huge, 0, 1, huge] {
+            policy.enqueue(&mut waiting, 1, true, now);
+            policy.tick(&mut running, 0, now);
+            policy.stopping(&mut running, 0, now);
+            policy.running(&mut running, 0, now);
+            policy.preempts(&mut waiting, 0, now);
+        }
+    }
+}
