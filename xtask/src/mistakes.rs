@@ -5,8 +5,8 @@
 //! compile: then the list is to be brought up to date. Without the mistake the same tests must pass in that copy, or their failure says
 //! nothing.
 //!
-//! `.ci/variants` has mistakes of another kind: all are planted at once, each behind a question whether the program is that variant, and a
-//! test asks the fault soak to find them one by one.
+//! `.ci/variants` has mistakes of another kind: all are planted at once, each is active only in a program whose `NEARQ_VARIANT` names it,
+//! and a test has the fault soak find them one by one.
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::metadata::cargo;

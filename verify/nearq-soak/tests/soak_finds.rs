@@ -16,8 +16,26 @@ const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not 
 /// ends with the first seed that fails.
 const MOST_SEEDS: u64 = 10_000;
 
+/// The variants that a test here looks for.
+const NAMED: [&str; 6] =
+    ["lost-wake-up", "double-run", "admission-leak", "cancel-leak", "early-timer", "strict-leak"];
+
+/// What is planted is looked for. A variant that takes several files has a block for each, named after the first one; `none` says which
+/// variant a program is.
+#[test]
+fn every_variant_is_looked_for() {
+    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.ci/variants");
+    let list = std::fs::read_to_string(list).expect("the copy has it");
+    let names = list.lines().filter_map(|line| line.strip_prefix("== ")?.split(':').next());
+    let unknown: Vec<&str> = names
+        .filter(|name| *name != "none" && !NAMED.iter().any(|known| name.starts_with(known)))
+        .collect();
+    assert!(unknown.is_empty(), "no test looks for {unknown:?}");
+}
+
 /// A variant fails within [`MOST_SEEDS`], by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
 fn is_found(variant: &str, texts: &[&str]) {
+    assert!(NAMED.contains(&variant), "{variant} is not in the list above");
     let options = ManyOptions {
         seeds: MOST_SEEDS,
         from: 0,
