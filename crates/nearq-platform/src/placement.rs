@@ -57,8 +57,8 @@ pub trait Placement: Threads {
     /// not for each item: where somebody listens it takes some microseconds. The thread is the caller, or does not end meanwhile.
     fn tell_home(_thread: Self::Thread, _node: Option<usize>) {}
 
-    /// Who hears [`tell_home`](Self::tell_home): another number is another one, who has heard nothing yet; 0 where nobody listens. For
-    /// now and then: it takes a microsecond or two.
+    /// Identifies the scheduler that hears [`tell_home`](Self::tell_home). A new number is a new scheduler, which has been told nothing; 0 if
+    /// there is none. For now and then: it takes a microsecond or two.
     fn hears_homes() -> u64 {
         0
     }

@@ -14,7 +14,8 @@ use crate::{Atomic, Attempt, Instant, LockPlatform, Ordering, PlatformCell, Refu
 ///
 /// **Blocking.** [`wait_for_work`](Self::wait_for_work) and [`join`](Self::join) give up the CPU too.
 ///
-/// **What is believed**, for memory safety, beyond [what a lock believes](LockPlatform): fences order,
+/// **What is believed**, for memory safety, beyond [what a lock believes](LockPlatform): fences order, a [cell](PlatformCell) gives the
+/// address of the value in it,
 /// [`current_thread`](Self::current_thread) names the caller and nobody else, [`slot`](Self::slot) and [`ending`](Self::ending) hold what
 /// the calling thread itself put there.
 pub trait Threads: LockPlatform {

@@ -1,7 +1,7 @@
-//! Something that happens again and again, and who waits until it has led to what they want: threads and futures.
+//! An event: threads and futures wait on it until a condition of their own holds.
 //!
-//! An event does not say what happened. Each waiter brings a condition over other memory; who may have made a condition
-//! true notifies afterwards.
+//! An event does not say what happened. Each waiter brings a condition over other memory; a thread that may have made a condition true
+//! notifies afterwards.
 //!
 //! # The word
 //! | bits | name | meaning |
@@ -38,8 +38,8 @@
 //!
 //! # In the child of a fork
 //! Marks and registrations of the parent's do no harm: a thread that the child does not have is woken in vain, a waker of the parent's is
-//! forgotten, and a future that the child has a copy of registers anew when it is polled. So an event that no list leads to
-//! needs nothing done; where the runtime comes by, [`Event::after_fork_in_child`] saves the next notification the work.
+//! forgotten, neither called nor dropped, and a future that the child has a copy of registers anew when it is polled. So an event that the
+//! runtime has no list of needs no work after a fork. For the others, [`Event::after_fork_in_child`] saves the next notification work.
 
 use core::task::Waker;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(crate) struct Event<P: Platform> {
     word: P::AtomicU32,
     /// Registrations, newest first.
     stack: P::AtomicPtr<Registration<P>>,
-    /// How many were pushed since the stack was last taken; one or the other too many or too few where threads race.
+    /// How many were pushed since the stack was last taken; off by a few where threads race.
     pushed: P::AtomicU32,
     limit: P::AtomicU32,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Event<P: Platform> {
 /// A waker on an event's stack.
 struct Registration<P: Platform> {
     state: P::AtomicU32,
-    /// Belongs to who takes `state` away from `ARMED`.
+    /// Belongs to the thread that changes `state` from `ARMED`.
     waker: P::Cell<Option<Waker>>,
     /// Belongs to who pushes it, then to who takes the stack.
     next: P::AtomicPtr<Registration<P>>,
@@ -81,8 +81,19 @@ struct Registration<P: Platform> {
 
 /// A future's side of an event. Dropping it takes the waker back.
 pub(crate) struct Listener<P: Platform> {
-    /// The registration, and the waker in it once more, to compare with.
-    registered: Option<(Arc<Registration<P>>, Waker)>,
+    /// The registration, and what tells its waker from others.
+    registered: Option<(Arc<Registration<P>>, Identity)>,
+}
+
+/// What tells a waker from all others that are alive: the addresses of what it leads to and of its functions. No second clone of the waker,
+/// because that would keep its task alive after the first has been called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity(usize, usize);
+
+impl Identity {
+    fn of(waker: &Waker) -> Self {
+        Identity(waker.data().addr(), core::ptr::from_ref(waker.vtable()).addr())
+    }
 }
 
 /// Those who are to be woken; the event is not needed any more.
@@ -230,8 +241,7 @@ impl<P: Platform> Drop for Event<P> {
         // Futures may still have theirs; nobody will call their wakers, and nobody has anything to say.
         let mut next = self.take_stack();
         while let Some(registration) = take_first(&mut next) {
-            let waker = registration.leave(TAKEN);
-            contain(|| drop(waker));
+            registration.end(TAKEN);
         }
     }
 }
@@ -246,7 +256,18 @@ fn take_first<P: Platform>(list: &mut *mut Registration<P>) -> Option<Arc<Regist
 }
 
 impl<P: Platform> Registration<P> {
-    /// Ends it; the waker, where nobody did before.
+    /// Ends it, and drops the waker where nobody has taken it before.
+    fn end(&self, how: u32) {
+        let waker = self.leave(how);
+        if self.epoch == P::fork_epoch() {
+            contain(|| drop(waker));
+        } else {
+            // In the child of a fork: what a waker of the parent's leads to may be half changed, and its locks may be held for good.
+            core::mem::forget(waker);
+        }
+    }
+
+    /// Ends it; the waker, where nobody has taken it before.
     fn leave(&self, how: u32) -> Option<Waker> {
         // AcqRel: whoever comes second sees that the waker is gone, and what was done before.
         let armed = self.state.swap(how, Ordering::AcqRel) == ARMED;
@@ -307,19 +328,21 @@ impl<P: Platform> Listener<P> {
             self.leave();
             return true;
         }
-        let armed = self.registered.as_ref().is_some_and(|(registration, own)| {
-            // Acquire: pairs with `leave`. Where it is taken right after, the waker is called.
+        let own = Identity::of(waker);
+        let armed = self.registered.as_ref().is_some_and(|(registration, registered)| {
+            // Acquire: pairs with `leave`. While it is armed, its waker is alive, so no other one has the same identity. Where it is taken right
+            // after, the waker is called.
             registration.state.load(Ordering::Acquire) == ARMED
-                && own.will_wake(waker)
+                && *registered == own
                 && registration.epoch == P::fork_epoch()
         });
         if !armed {
             // Foreign code, which may panic: before anything is changed.
-            let (own, registered) = (waker.clone(), waker.clone());
+            let waker = waker.clone();
             self.leave();
             let registration = Arc::new(Registration {
                 state: P::AtomicU32::new(ARMED),
-                waker: P::Cell::new(Some(registered)),
+                waker: P::Cell::new(Some(waker)),
                 next: P::AtomicPtr::new(core::ptr::null_mut()),
                 epoch: P::fork_epoch(),
             });
@@ -334,11 +357,10 @@ impl<P: Platform> Listener<P> {
         holds
     }
 
-    fn leave(&mut self) {
-        if let Some((registration, own)) = self.registered.take() {
-            let waker = registration.leave(LEFT);
-            contain(|| drop(waker));
-            contain(|| drop(own));
+    /// Takes the waker back, and drops it.
+    pub(crate) fn leave(&mut self) {
+        if let Some((registration, _)) = self.registered.take() {
+            registration.end(LEFT);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A thread of the runtime's own that is started on first use: the monitor's and the timer's. How it is started, refused, tried again,
-//! ended, and forgotten in the child of a fork; what it does is its owner's.
+//! A thread of the runtime's own that is started on first use: the monitor's and the timer's. This file starts it, tries again where the
+//! system refuses it, ends it, and resets it in the child of a fork. Its owner supplies what it does.
 //!
 //! # The words
 //! | `state` | meaning | who takes it away |
@@ -10,7 +10,7 @@
 //! | `ENDED` | there is none, and there will be none | nobody |
 //!
 //! * **The end.** The thread that ends the runtime writes `stopped`, then reads `alive` and `state` ([`stop`](ServiceThread::stop)). A thread
-//!   that starts it writes `alive`, then reads `stopped`; and where it has failed, `state`, then `stopped`. All `SeqCst`: one of the two sees the
+//!   that starts it writes `alive`, then reads `stopped`; if the start has failed, it writes `state`, then reads `stopped`. All `SeqCst`: one of the two sees the
 //!   other. So either the thread is started and ends by itself, or exactly one of the two takes `state` to `ENDED`, and is told to do what the
 //!   thread would have done at its end.
 //! * **A need that comes while a start fails.** The thread that has it writes it down, then reads `state`; a start that has failed writes
@@ -84,7 +84,7 @@ impl<P: Platform> ServiceThread<P> {
         self.state.load(Ordering::Relaxed) == NOT_STARTED
     }
 
-    /// Has it started by `spawn`, if nobody has. May wait, for the system and for locks.
+    /// Starts the thread with `spawn`, unless another thread has. May wait, for the system and for locks.
     #[cold]
     pub(crate) fn start(&self, mut spawn: impl FnMut() -> Result<P::JoinHandle, Refused>) -> Start {
         P::model_fence();
@@ -128,8 +128,7 @@ impl<P: Platform> ServiceThread<P> {
         }
     }
 
-    /// Has it started now, for a caller that will need it where none can be. What the system refuses is the caller's error, and nobody else
-    /// is told of it.
+    /// Starts it now, for a caller that will need it when no thread can be started. Waits for a start by another thread to come out.
     pub(crate) fn reserve(
         &self,
         mut spawn: impl FnMut() -> Result<P::JoinHandle, Refused>,
@@ -150,7 +149,7 @@ impl<P: Platform> ServiceThread<P> {
         self.refused.store(1, Ordering::Relaxed);
     }
 
-    /// Notes that the system refuses it. True the first time since it was there, or since the fork: the user is told.
+    /// Notes that the system refuses it. True unless that was known: the user is to be told.
     pub(crate) fn is_refused_anew(&self) -> bool {
         self.refused.swap(1, Ordering::Relaxed) == 0
     }
@@ -191,7 +190,7 @@ impl<P: Platform> ServiceThread<P> {
 
     // ---- the end -------------------------------------------------------------------------------------------
 
-    /// Has it end. [`Start::Ended`]: there was none and will be none, so the caller does what it would have done.
+    /// Tells the thread to end. [`Start::Ended`]: there was none and will be none, so the caller does what it would have done.
     pub(crate) fn stop(&self) -> Start {
         self.stopped.store(1, Ordering::SeqCst);
         P::model_fence();

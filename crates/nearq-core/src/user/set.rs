@@ -113,7 +113,7 @@ impl<P: Platform> Owner<P> for InSet<P> {
 /// The members, and who has ended; knows no queue.
 struct Members<T, P: Platform> {
     ring: Arc<Ring<P>>,
-    /// Dropped with the set, and its waker with it: the last member goes where no foreign code may run.
+    /// Goes with the set, so that the last member, which is freed where no foreign code may run, has no waker to drop.
     listener: Listener<P>,
     handles: Vec<Option<JoinHandle<T, P>>>,
     free: Vec<u32>,
@@ -276,11 +276,10 @@ impl<T: Send, P: Platform> Members<T, P> {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         loop {
-            if let Some(result) = self.take() {
-                return Poll::Ready(Some(result));
-            }
-            if self.len() == 0 {
-                return Poll::Ready(None);
+            let result = self.take();
+            if result.is_some() || self.len() == 0 {
+                self.listener.leave();
+                return Poll::Ready(result);
             }
             let ring = &self.ring;
             if !self.listener.poll_until(&ring.event, context.waker(), || ring.has_ended()) {

@@ -26,7 +26,7 @@
 //! *A queue that is built meanwhile*: its builder puts it on the list, then looks at `shut`; step 1 sets `shut`, then reads the list. The
 //! list's lock orders the two.
 //! *A thread that is started meanwhile*: its starter counts it, then looks at `stopping`; step 3 sets `stopping`, then waits for
-//! the count. The same for the monitor, with `armed` and `alive`, and for the timer, with `stopped` and `alive`.
+//! the count. The same for the threads of the monitor and of the timer, with `stopped` and `alive` (`base/service_thread`).
 //!
 //! How long an item has been running is not in the report: to know it, every item would have to read a clock when it starts.
 

@@ -3,9 +3,9 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -249,6 +249,19 @@ fn beside_threads_that_lock_items() {
 
 struct Counted(AtomicU32);
 
+/// A waker whose drop takes a lock, as that of another executor may.
+struct Locking(Arc<Mutex<u32>>);
+
+impl Wake for Locking {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap() += 1;
+    }
+}
+
 impl Wake for Counted {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
@@ -374,6 +387,40 @@ fn handles_and_futures_of_the_parents() {
     waker.wake();
     // `child` has had the handles; what they stand for goes on all the same.
     eventually("the parent's future goes on", || polls.load(Ordering::SeqCst) == 2);
+}
+
+/// The lock that the parent's waker takes when it is dropped may be held for good in the child.
+#[test]
+fn a_waker_of_the_parents_is_not_dropped() {
+    let (_alone, runtime, _watchdog) = alone_with_runtime();
+    let queue = narrow(&runtime);
+    let barrier = Barrier::default();
+    let last = barrier.hold(&queue);
+    let mut set = queue.join_set();
+    set.spawn(|| ());
+    let work = Work::new(|_: &Work| ());
+    assert!(queue.queue(&work));
+    let mut flushed = Box::pin(work.flushed());
+    let drops = Arc::new(Mutex::new(0));
+    let waker = Waker::from(Arc::new(Locking(Arc::clone(&drops))));
+    let context = &mut Context::from_waker(&waker);
+    assert!(set.poll_joined(context).is_pending());
+    assert!(flushed.as_mut().poll(context).is_pending());
+    let held = drops.lock().unwrap();
+    child(|| {
+        // SAFETY: the child ends without running any destructor of what is outside its part.
+        let mut copy = unsafe { core::ptr::read(&raw const flushed) };
+        let noop = &mut Context::from_waker(Waker::noop());
+        let _ = copy.as_mut().poll(noop);
+        assert!(set.join_next().unwrap().unwrap_err().is_cancelled());
+        set.spawn_future(std::future::pending());
+        set.poll_joined(noop).is_pending()
+    });
+    drop(held);
+    barrier.open();
+    last.join().unwrap();
+    set.join_next().unwrap().unwrap();
+    block_on(flushed).unwrap();
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Sets of spawned closures and futures, cancelled closures, and scopes within items of the same queue.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
 use nearq_core::{CpuSet, JoinSet, Runtime, Scope, Work, Workqueue};
@@ -330,4 +332,87 @@ fn a_panic_in_a_scope_within_an_item_is_counted_and_passed_on() {
     eventually("the closure and the item are counted", || {
         queue.statistics().iter().map(|link| link.panicked).sum::<u64>() == 2
     });
+}
+
+struct Counted(AtomicU32);
+
+impl Wake for Counted {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_set_that_has_given_out_everything_has_no_waker() {
+    let runtime = runtime();
+    let (queue, open) = blocked(&runtime);
+    let mut set = queue.join_set();
+    set.spawn(|| ());
+    let counted = Arc::new(Counted(AtomicU32::new(0)));
+    let waker = Waker::from(Arc::clone(&counted));
+    assert!(set.poll_joined(&mut Context::from_waker(&waker)).is_pending());
+    drop(open);
+    eventually("it is woken", || counted.0.load(Ordering::SeqCst) == 1);
+    for left in [true, false] {
+        match set.poll_joined(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => assert_eq!(result.is_some(), left),
+            Poll::Pending => panic!("it has ended"),
+        }
+    }
+    drop(waker);
+    assert_eq!(Arc::strong_count(&counted), 1);
+}
+
+/// What nobody can wake, join or cancel any more is dropped, also where it has a set.
+#[test]
+fn a_future_that_nobody_can_wake_is_dropped_with_its_set() {
+    struct Told(mpsc::Sender<()>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.0.send(());
+        }
+    }
+    let runtime = runtime();
+    let queue: &'static Workqueue =
+        Box::leak(Box::new(runtime.workqueue("leaked").build_in().unwrap()));
+    let (dropped, is_dropped) = mpsc::channel();
+    let told = Told(dropped);
+    drop(queue.spawn_future(async move {
+        let _told = told;
+        let mut set = queue.join_set();
+        set.spawn(|| std::thread::sleep(Duration::from_millis(20)));
+        set.next_joined().await.unwrap().unwrap();
+        std::future::pending::<()>().await;
+        drop(set);
+    }));
+    is_dropped.recv_timeout(PATIENCE).expect("it is dropped");
+}
+
+/// A waker is cloned once each time it is registered, so nothing is dropped while a clone panics.
+#[test]
+fn a_clone_that_panics_beside_a_drop_that_does() {
+    thread_local! {
+        static CLONES: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+    static TABLE: RawWakerVTable = RawWakerVTable::new(
+        |_| {
+            CLONES.set(CLONES.get() + 1);
+            assert!(CLONES.get() != 2, "the second clone");
+            RawWaker::new(std::ptr::null(), &TABLE)
+        },
+        |_| {},
+        |_| {},
+        |_| panic!("a drop"),
+    );
+    let runtime = runtime();
+    let queue = runtime.workqueue("clones").build_in().unwrap();
+    let mut set = queue.join_set();
+    set.spawn_future(std::future::pending::<()>());
+    // SAFETY: its functions touch no data.
+    let waker = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) };
+    let waker = std::mem::ManuallyDrop::new(waker);
+    for _ in 0..3 {
+        let poll = || set.poll_joined(&mut Context::from_waker(&waker)).is_pending();
+        let _ = catch_unwind(AssertUnwindSafe(poll));
+    }
 }

@@ -306,13 +306,13 @@ fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
     }
     let [mut first, second, third] = listeners;
     assert!(!stage.poll(&mut first, &other, 1));
-    assert_eq!(DROPPED.load(Ordering::Relaxed), 2, "the registered one, and one to compare with");
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
     drop(second);
-    assert_eq!(DROPPED.load(Ordering::Relaxed), 4);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
     drop(stage);
-    assert_eq!(DROPPED.load(Ordering::Relaxed), 5);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
     drop(third);
-    assert_eq!(DROPPED.load(Ordering::Relaxed), 6);
+    assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
 }
 
 #[test]

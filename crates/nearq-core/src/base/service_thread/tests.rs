@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Refused, ThreadSpec, Threads};
 
-use super::{ServiceThread, Start};
+use super::{STARTED, ServiceThread, Start};
 use crate::item::tests::{model, spawn};
 
 type Word = <Loom as LockPlatform>::AtomicU32;
@@ -47,15 +47,21 @@ impl Service {
             };
             if refused { refuse() } else { Loom::spawn(ThreadSpec::default(), main) }
         });
+        self.settle(&start);
+    }
+
+    fn start_refused(&self) {
+        self.settle(&self.thread.start(refuse));
+    }
+
+    fn settle(&self, start: &Start) {
         if matches!(start, Start::Ended) {
             self.end();
         }
     }
 
     fn stop(&self) {
-        if matches!(self.thread.stop(), Start::Ended) {
-            self.end();
-        }
+        self.settle(&self.thread.stop());
     }
 }
 
@@ -140,4 +146,50 @@ fn a_need_that_comes_while_a_start_fails_is_seen() {
         Loom::join(other);
         assert!(seen.iter().all(|seen| seen.load(Ordering::SeqCst) > 0), "a need is forgotten");
     });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn what_is_reserved_is_there() {
+    model(3, || {
+        let thread = Arc::new(ServiceThread::<Loom>::new());
+        thread.try_once();
+        let other = {
+            let thread = Arc::clone(&thread);
+            spawn(move || {
+                let _ = thread.start(refuse);
+            })
+        };
+        let start = thread.reserve(|| {
+            let thread = Arc::clone(&thread);
+            Loom::spawn(ThreadSpec::default(), move || {
+                thread.begun();
+                thread.ended();
+            })
+        });
+        assert!(matches!(start, Start::Done));
+        assert_eq!(thread.state.load(Ordering::SeqCst), STARTED);
+        Loom::join(other);
+        thread.join();
+    });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn its_end_comes_once_while_two_start_it() {
+    for refused in [false, true] {
+        model(2, move || {
+            let service = Service::new();
+            let others =
+                [Service::stop as fn(&Service), |service| service.start_refused()].map(|part| {
+                    let service = Arc::clone(&service);
+                    spawn(move || part(&service))
+                });
+            service.start(refused);
+            others.into_iter().for_each(Loom::join);
+            service.thread.join();
+            assert_eq!(service.ends.load(Ordering::SeqCst), 1);
+            assert!(!service.thread.is_alive());
+        });
+    }
 }
