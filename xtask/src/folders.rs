@@ -1,5 +1,5 @@
 //! The plan of nearq-core's folders: which may import which. Imports point down only; files that import each other lie in one folder, and are
-//! few. The plan is also in ARCHITECTURE.md, with what each folder is for.
+//! few. ARCHITECTURE.md says what each folder is for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
