@@ -32,7 +32,7 @@ enum Command {
         #[command(subcommand)]
         experiment: bench::Experiment,
     },
-    /// Question the simulated machine, and what was found on it
+    /// Test the runtime on the simulated machine, and how results depend on its costs
     Sim {
         #[command(subcommand)]
         question: sim::Question,

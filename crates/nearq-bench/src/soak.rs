@@ -17,7 +17,7 @@ Examples:
   nearq sim soak --seeds 100000 --from 5000
   nearq sim soak --seed 4711 --trace | less
 
-Exit status: 0; 1 if a seed failed; 2 for input that cannot be used.";
+Exit status: 0; 1 if a seed failed; 2 for invalid input.";
 
 /// What `nearq sim soak` can be told.
 #[derive(Args, Debug)]

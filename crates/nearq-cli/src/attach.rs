@@ -24,7 +24,7 @@ pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
     })
 }
 
-/// The processes that can be looked into.
+/// The processes that can be inspected.
 pub(crate) fn processes() -> Result<Vec<Found>, Failure> {
     find::processes().map_err(|error| {
         Failure::run(format!(

@@ -81,7 +81,7 @@ pub(crate) struct Options {
     #[arg(long)]
     locks: bool,
 
-    /// Also the functions of items that wait. Workers may have to wait for some microseconds meanwhile
+    /// Also the functions of items that wait. This may delay workers for some microseconds
     #[arg(long)]
     items: bool,
 

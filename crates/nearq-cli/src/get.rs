@@ -14,8 +14,8 @@ use crate::output::{self, Failure};
 const LEGEND: &str = "\
 Columns:
   KEY         what `nearq set` calls it; `nearq knobs` says what it does
-  MODE        rw; or r where it cannot be set, for that kind of queue
-  CONFIGURED  what was asked for, as `nearq set` takes it; - where nothing was
+  MODE        rw, or r if it cannot be set for that kind of queue
+  CONFIGURED  the value that was set, as `nearq set` takes it; - if none was
   EFFECTIVE   what is in effect; `default (cache_shard)` is inherited; CPUs as a
               list and as the kernel's mask
 

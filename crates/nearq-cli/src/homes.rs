@@ -59,7 +59,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// Print an object with `nodes` and `processes`; with --watch one each time
+    /// Print an object with `nodes` and `processes`; with --watch one for each repetition
     #[arg(long)]
     json: bool,
 
@@ -71,7 +71,7 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "json")]
     pages: bool,
 
-    /// Again and again, every two seconds
+    /// Repeat every two seconds
     #[arg(long)]
     watch: bool,
 }

@@ -1,6 +1,6 @@
 //! The command `nearq`: what there is to be told, and where it goes.
 //!
-//! Exit status (but for `run`, which says in its help): 0, or 2 for input that cannot be used, or 1 for a run that failed. Every refusal is one line on
+//! Exit status (but for `run`, which says in its help): 0, or 2 for invalid input, or 1 for a run that failed. Every refusal is one line on
 //! standard error that names the value and what is allowed.
 
 mod attach;
@@ -25,7 +25,7 @@ use output::Failure;
 use std::env;
 use std::process::ExitCode;
 
-/// Work queues that run work near its data: look at a machine and into programs, tune them, and measure.
+/// Work queues that run work near its data: inspect machines and running programs, tune them, run experiments.
 #[derive(Debug, Parser)]
 #[command(name = "nearq", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
@@ -42,14 +42,14 @@ Examples:
   nearq run gzip -9 ::: *.log  a command for each of many inputs, each job at home on a node
   nearq run --tree -- make -j  each program that is executed chooses its home node
   nearq homes                  which processes are at home on which node
-  nearq ps                     the processes that can be looked into
+  nearq ps                     the processes that can be inspected
   nearq dump PID               scopes, pools, queues and what runs there
   nearq set PID QUEUE affinity_scope=cache
   nearq trace PID              each item as it is queued, starts and ends
   nearq tune PID QUEUE         which scope is best for a queue
-  nearq topo --help            all that `topo` can be told, with examples
+  nearq topo --help            all options of `topo`, with examples
 
-Exit status: 0; 1 on failure; 2 for arguments or input that cannot be used. `nearq run` has more: see its help.";
+Exit status: 0; 1 on failure; 2 for invalid arguments or input. `nearq run` has more: see its help.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -57,29 +57,29 @@ enum Command {
     Topo(topo::Options),
     /// Run a command for each of many inputs, several at a time, each at home on the NUMA node with the least load
     Run(run::Options),
-    /// Show which processes are at home on which NUMA node: first the load and memory of each node, then the processes
+    /// Show the load and memory of each NUMA node, and the home node and memory of each process
     Homes(homes::Options),
-    /// List the processes that can be looked into
+    /// List the processes that can be inspected
     Ps(ps::Options),
-    /// Show the whole state of a process, once: scopes, pools, queues, and what runs
+    /// Print the state of a process once: scopes, pools, queues, and what runs
     Dump(dump::Options),
     /// Watch the queues of a running process, and change their settings
     Top(top::Options),
-    /// Show what is set for a process and its queues, and what is in effect
+    /// Show the settings of a process and its queues
     Get(get::Options),
     /// Change settings of a queue or a process while it runs
     Set(set::Options),
-    /// Show what happens to the items of a process as it happens, or write it into a file that Perfetto opens
+    /// Show the items of a process as they are queued, start and end, or write a file for Perfetto
     Trace(trace::Options),
-    /// Try the scopes on a queue of a process while it works, and say which is best
+    /// Find the best scope for a queue by trying each on the running process
     Tune(tune::Options),
-    /// Print a process's counts for a system that stores metrics
+    /// Print a process's metrics, for Prometheus
     Metrics(metrics::Options),
-    /// List all that can be set, with its names in the kernel, the environment and the API
+    /// List all settings, with their names in the kernel, the environment and the API
     Knobs(knobs::Options),
     /// Run an experiment and print its table
     Bench(experiments::Options),
-    /// Question the simulated machine, and what was found on it
+    /// Test the runtime on the simulated machine, and how results depend on its costs
     Sim(experiments::Options),
 }
 

@@ -20,9 +20,9 @@ const PAGE: usize = 64 * 1024;
 const LONGEST: u64 = 3600;
 
 const LEGEND: &str = "\
-Counters are exact; a queue's counts begin when it is made. How long items waited and
-ran is there only while items are timed: with --time, or while `nearq top` or
-`nearq tune` look on. Everything has the labels `pid` and `command` (the
+Counters are exact; a queue's counts begin when it is made. Waiting and running
+times are included only while items are timed: with --time, or while `nearq top`
+or `nearq tune` runs. Everything has the labels `pid` and `command` (the
 program's name), so that several processes can be stored together.
 docs/metrics.md lists the names, and has the recipe for node exporter's folder.
 

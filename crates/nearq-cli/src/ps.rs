@@ -1,4 +1,4 @@
-//! `nearq ps`: the processes that can be looked into.
+//! `nearq ps`: the processes that can be inspected.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -22,15 +22,14 @@ const LEGEND: &str = "\
 Columns:
   PID      the process, for the other commands
   USER     its owner; this column and other users' processes are for root only
-  ACCESS   what it allows its user, by NEARQ_CONTROL: read (to look) or full (to
-           look and change); root may always do both
-  QUEUES   workqueues; - where there are mutexes only
+  ACCESS   what it allows its user, by NEARQ_CONTROL: read (inspect) or full (inspect and change); root may always do both
+  QUEUES   workqueues; - if it has mutexes only
   WORKERS  worker threads
   COMMAND  its command line; or, in parentheses, why it does not answer
 
-Under libnearq_preload.so a process can be looked into once it has created a
-thread, with NEARQ_CONTROL=read or full; any other once it has a worker, unless it runs with
-NEARQ_CONTROL=off.
+A process under libnearq_preload.so can be inspected once it has created a thread, if
+NEARQ_CONTROL is read or full. Any other process can be inspected once it has a worker, unless
+NEARQ_CONTROL is off.
 
 Examples:
   nearq ps
@@ -87,7 +86,7 @@ fn user(user: u32) -> String {
 
 fn text(rows: &[Row], with_users: bool) -> String {
     if rows.is_empty() {
-        return "no process that can be looked into: none uses nearq now, or they run with NEARQ_CONTROL=off\n".into();
+        return "no process can be inspected: none uses nearq now, or they run with NEARQ_CONTROL=off\n".into();
     }
     let head = ["PID", "USER", "ACCESS", "QUEUES", "WORKERS", "COMMAND"].map(String::from);
     let mut cells = vec![head.to_vec()];

@@ -216,7 +216,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     joblog: Option<PathBuf>,
 
-    /// Write all that is known of the jobs at the end; with - on standard output, and jobs print on standard error
+    /// Write everything known about the jobs at the end; with - on standard output, and jobs print on standard error
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
 

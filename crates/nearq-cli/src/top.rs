@@ -64,7 +64,7 @@ use terminal::{Happened, Screen};
 #[derive(Args, Debug)]
 #[command(after_help = after_help())]
 pub(crate) struct Options {
-    /// The process; without it the only one that can be looked into, or a list to choose from
+    /// The process; if not given, the only one that can be inspected, or a list to choose from
     #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: Option<u32>,
 
@@ -76,11 +76,11 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Seconds between two looks, 0.1 to 3600
+    /// Seconds between two updates, 0.1 to 3600
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval, allow_negative_numbers = true)]
     interval: Duration,
 
-    /// Time no items: P50 to RUN99 stay empty, unless somebody else has items timed
+    /// Time no items: P50 to RUN99 stay empty, unless another program has items timed
     #[arg(long)]
     no_timing: bool,
 
@@ -88,7 +88,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "COLUMN", default_value = "items", value_parser = column)]
     sort: Column,
 
-    /// Sort the other way round: numbers from the smallest on, text from Z
+    /// Reverse the order: smallest numbers first, text from Z
     #[arg(long)]
     reverse: bool,
 
@@ -223,7 +223,7 @@ fn connect(pid: u32) -> Result<(Client, Process), Failure> {
 fn only_one() -> Result<Option<u32>, Failure> {
     match attach::processes()?.as_slice() {
         [] => Err(Failure::run(
-            "there is no process that can be looked into: none of yours uses nearq, or NEARQ_CONTROL=off",
+            "there is no process that can be inspected: none of yours uses nearq, or NEARQ_CONTROL=off",
         )),
         [process] => Ok(Some(process.pid)),
         _ => Ok(None),

@@ -66,7 +66,7 @@ Examples:
   nearq trace 4711 --seconds 5 --output trace.json
   nearq trace 4711 --json | jq 'select(.wait_ns > 1000000)'
 
-Exit status: 0; 1 if the process ended the trace; 2 for input that cannot be used.";
+Exit status: 0; 1 if the process ended the trace; 2 for invalid input.";
 
 /// What `nearq trace` can be told.
 #[derive(Args, Debug)]

@@ -56,7 +56,8 @@ Columns:
 One is recommended if it is better beyond luck (exact test of Mann and Whitney, one-sided, at 5 %, divided among those that were
 tried), and by at least 2 % of throughput or 10 % of latency. Otherwise the report says that none is better, or why it cannot tell.
 
-Whatever ends the command, what was set before is set again: the process itself takes changes back when the connection closes. With
+However the command ends, the previous settings are restored: the process itself undoes the
+changes when the connection closes. With
 --apply the recommended one stays. The process must allow changes (NEARQ_CONTROL=full), unless you are root.
 
 Examples:
@@ -65,7 +66,7 @@ Examples:
   nearq tune 4711 crypt --seconds 5 --apply
   nearq tune 4711 crypt --json | jq .parameters.verdict
 
-Exit status: 0; 1 if it could not be carried out to the end; 2 for input that cannot be used.";
+Exit status: 0; 1 if it could not be completed; 2 for invalid input.";
 
 /// What `nearq tune` can be told.
 #[derive(Args, Debug)]
@@ -91,11 +92,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "R", default_value_t = 5, value_parser = rounds, allow_negative_numbers = true)]
     rounds: usize,
 
-    /// What is to be better: the items in a second, or the 99th percentile of the time from queueing to start
+    /// What to improve: items per second, or the 99th percentile of the time from queueing to start
     #[arg(long, value_enum, default_value_t = Goal::Throughput)]
     goal: Goal,
 
-    /// Set the recommended one, and leave it so
+    /// Apply the recommended scope
     #[arg(long)]
     apply: bool,
 
@@ -103,7 +104,7 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// The order in which they are tried: the same number, the same order
+    /// A seed for the order in which they are tried
     #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
     seed: Option<u64>,
 }
@@ -213,7 +214,7 @@ fn may_change(client: &mut Client) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::run(
-        "the process may be looked into, but not changed: start it with NEARQ_CONTROL=full, or ask as root",
+        "the process can be inspected, but not changed: start it with NEARQ_CONTROL=full, or run this command as root",
     ))
 }
 

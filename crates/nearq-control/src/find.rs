@@ -85,14 +85,11 @@ impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ConnectError::NoSuchProcess { pid } => {
-                write!(
-                    f,
-                    "there is no process {pid}; `nearq ps` lists those that can be looked into"
-                )
+                write!(f, "there is no process {pid}; `nearq ps` lists those that can be inspected")
             }
             ConnectError::NotYours { pid, user } => write!(
                 f,
-                "process {pid} belongs to user {user}; only that user and root may look into it"
+                "process {pid} belongs to user {user}; only that user and root may inspect it"
             ),
             ConnectError::NoDescriptors { pid, error } => {
                 write!(

@@ -157,7 +157,7 @@ impl Default for LocksOnly {
 /// Whoever asks for a queue, or for what queues have.
 fn not_here() -> Refusal {
     Refusal::NotHere {
-        why: "this process has no runtime of nearq, and so no workqueues: its mutexes are all there is to look into \
+        why: "this process has no runtime of nearq, and so no workqueues: its mutexes are all there is to inspect \
               (nearq dump PID --locks), and to set (lock_mode and the other keys with lock_)"
             .to_owned(),
     }

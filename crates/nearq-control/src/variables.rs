@@ -210,7 +210,7 @@ mod tests {
     fn every_variable_of_the_project_is_in_one_table() {
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let mut files = Vec::new();
-        for folder in ["crates", "xtask", ".ci"] {
+        for folder in ["crates", "verify", "xtask", ".ci"] {
             sources(&root.join(folder), &mut files);
         }
         let knobs = knobs::all().map(|knob| knob.environment).filter(|name| !name.is_empty());

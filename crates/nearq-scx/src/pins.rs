@@ -225,7 +225,7 @@ pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
                 "the scheduler is not loaded; `nearq-scx start`, as root, loads it and stays",
             ),
             libbpf_rs::ErrorKind::PermissionDenied if !is_open() => Failure::input(format!(
-                "{path}: only root may look into {MOUNT}; use root, or let others: chmod 0755 {MOUNT}"
+                "{path}: only root may enter {MOUNT}; use root, or let others: chmod 0755 {MOUNT}"
             )),
             libbpf_rs::ErrorKind::PermissionDenied => Failure::input(format!(
                 "{path}: this user may not; use root, or see `--tellers` in `nearq-scx start --help`"

@@ -137,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     }
     if tellers != Tellers::Root && !pins::is_open() {
         tell(
-            "only root may look into /sys/fs/bpf, so others cannot tell homes; chmod 0755 /sys/fs/bpf lets them",
+            "only root may enter /sys/fs/bpf, so others cannot tell homes; chmod 0755 /sys/fs/bpf lets them",
         );
     }
 

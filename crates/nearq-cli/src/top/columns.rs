@@ -78,7 +78,7 @@ pub(super) const COLUMNS: [Column; 20] = [
         "name",
         "WORKQUEUE",
         [NARROWEST_NAME as u8, 0],
-        "The queue's name; the end of it where it is long",
+        "The queue's name; of a long name, the end",
     )),
     number(Field::Items, "items", "ITEMS/S", [7, 1], "Executions that ended, per second"),
     number(

@@ -372,7 +372,7 @@ fn another_users_process_is_called_so() {
     };
     let line = errors(&output);
     let expected = format!(
-        "nearq: process 1 belongs to user {whose}; only that user and root may look into it\n"
+        "nearq: process 1 belongs to user {whose}; only that user and root may inspect it\n"
     );
     assert_eq!((output.status.code(), line), (Some(2), expected));
 }

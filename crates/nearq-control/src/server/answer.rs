@@ -184,7 +184,7 @@ impl Host {
 
     fn set(&mut self, session: &mut Session, wanted: &Set) -> Result<SettingsReply, Refusal> {
         if session.allowed < Access::Full {
-            let why = "this process may be looked into, but not changed: start it with NEARQ_CONTROL=full, \
+            let why = "this process may be inspected, but not changed: start it with NEARQ_CONTROL=full, \
                        or ask as root";
             return Err(Refusal::NotPermitted { why: why.to_owned() });
         }

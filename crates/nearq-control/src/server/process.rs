@@ -264,7 +264,7 @@ extern "C" fn at_exit() {
 /// use nearq::control::{Status, status};
 ///
 /// if let Status::Listening { path, .. } = status() {
-///     println!("look into this process at {}", path.display());
+///     println!("inspect this process at {}", path.display());
 /// }
 /// ```
 pub fn status() -> Status {
