@@ -1,5 +1,5 @@
-//! Loaded while a program runs, the library would replace the mutexes of some of its parts only, in the middle of their use; and its
-//! thread-local values would have no fixed place (`cancel.rs`). So the loader refuses that.
+//! If the library were loaded while a program runs, it would replace the mutexes of only some of its parts, in the middle of their use; and
+//! its thread-local values would have no fixed place (`cancel.rs`). So the loader refuses that.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

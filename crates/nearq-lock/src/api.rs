@@ -1,4 +1,4 @@
-//! The raw mutex under the names that the crate `lock_api` gave such things, for those who write against them.
+//! The raw mutex under the names of the crate `lock_api`, for code that is written against that crate.
 //!
 //! ```
 //! type Mutex<T> = lock_api::Mutex<nearq_lock::RawMutex, T>;
@@ -44,7 +44,7 @@ unsafe impl<P: ConstPlatform> lock_api::RawMutex for RawMutex<P> {
     }
 }
 
-// SAFETY: also after a fair hand-over or a bump, one thread at a time has the lock (invariant 1 in `raw.rs`).
+// SAFETY: even after a fair hand-over or a bump, one thread at a time has the lock (invariant 1 in `raw.rs`).
 unsafe impl<P: ConstPlatform> lock_api::RawMutexFair for RawMutex<P> {
     unsafe fn unlock_fair(&self, _guard: GuardNoSend) {
         // SAFETY: as the caller promises.

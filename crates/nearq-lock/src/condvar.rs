@@ -1,4 +1,4 @@
-//! The condition variable for guards: waiting until a value is as one wants it.
+//! The condition variable for guards: waiting until a value meets a condition.
 
 use core::fmt;
 use core::time::Duration;
@@ -7,17 +7,16 @@ use nearq_platform::{ConstPlatform, Instant, Linux, LockPlatform};
 
 use crate::{MutexGuard, RawCondvar};
 
-/// Has threads wait, without their [`Mutex`](crate::Mutex), until another one says that the value has changed.
+/// Makes threads wait, without their [`Mutex`](crate::Mutex), until another thread reports that the value has changed.
 ///
-/// Four bytes, no memory beside, nothing to be made before use. What may be relied on:
+/// Four bytes, no other memory, no initialisation before use. Guarantees:
 /// - Threads of real-time classes are notified first, the highest priority before the others; among ordinary threads, the one that has
 ///   waited longest. A notification reaches a thread that waits at that moment, and none that comes later.
-/// - Threads that are notified do not fight for the mutex: each sleeps until it is its turn. Threads of real-time classes wake up instead,
-///   and get the mutex in the kernel's order.
-/// - Nothing is waited for twice: there are no wake-ups without a notification, unless 65535 threads wait for mutexes and
-///   conditions at once. Another thread may have changed the value before a notified one has the mutex, though: use
-///   [`wait_while`](Self::wait_while), or look again.
-/// - It may be dropped as soon as all who wait have been notified, although they may not have returned from waiting.
+/// - Threads that are notified do not compete for the mutex: each sleeps until it has the turn. Threads of real-time classes wake up
+///   instead, and get the mutex in the kernel's order.
+/// - There are no wake-ups without a notification, unless 65535 threads wait for mutexes and conditions at once. But another thread may
+///   have changed the value before a notified one has the mutex: use [`wait_while`](Self::wait_while), or check again.
+/// - It may be dropped as soon as all waiting threads have been notified, although they may not have returned from waiting.
 ///
 /// Threads may wait with different mutexes at the same time.
 ///
@@ -44,31 +43,31 @@ pub struct Condvar<P: LockPlatform = Linux> {
 }
 
 impl Condvar<Linux> {
-    /// For which nobody waits, on Linux.
+    /// A condition variable that no thread waits for, on Linux.
     pub const fn new() -> Self {
         Self::const_new_in()
     }
 }
 
 impl<P: ConstPlatform> Condvar<P> {
-    /// For which nobody waits, in a constant.
+    /// A condition variable that no thread waits for, in a constant.
     pub const fn const_new_in() -> Self {
         Condvar { raw: RawCondvar::const_new_in() }
     }
 }
 
 impl<P: LockPlatform> Condvar<P> {
-    /// For which nobody waits, on any platform.
+    /// A condition variable that no thread waits for, on any platform.
     pub fn new_in() -> Self {
         Condvar { raw: RawCondvar::new_in() }
     }
 
-    /// Gives the mutex up, sleeps until notified, and takes the mutex again.
+    /// Releases the mutex, sleeps until notified, and takes the mutex again.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>) {
         self.wait_at_most(guard, None);
     }
 
-    /// As [`wait`](Self::wait), but sleeps at most until `deadline`. False if it came first.
+    /// As [`wait`](Self::wait), but sleeps at most until `deadline`. False if the deadline came first.
     pub fn wait_until<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T, P>,
@@ -77,12 +76,12 @@ impl<P: LockPlatform> Condvar<P> {
         self.wait_at_most(guard, Some(deadline))
     }
 
-    /// As [`wait`](Self::wait), but sleeps at most for `time`. False if it was over first.
+    /// As [`wait`](Self::wait), but sleeps at most for `time`. False if the time was over first.
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>, time: Duration) -> bool {
         self.wait_until(guard, P::now() + time)
     }
 
-    /// Waits as long as `condition` holds of the value; not at all if it does not now.
+    /// Waits while `condition` holds for the value; not at all if it does not hold now.
     ///
     /// ```
     /// use nearq_lock::{Condvar, Mutex};
@@ -143,8 +142,8 @@ impl<P: LockPlatform> Condvar<P> {
         guard: &mut MutexGuard<'_, T, P>,
         deadline: Option<Instant>,
     ) -> bool {
-        // SAFETY: a guard is made only after taking the lock, which it holds again afterwards. Borrowed exclusively, so nobody
-        // has a reference to the value meanwhile.
+        // SAFETY: a guard is made only after taking the lock, which it holds again afterwards. It is borrowed exclusively, so there is no
+        // reference to the value during the wait.
         unsafe { self.raw.wait(MutexGuard::raw(guard), deadline) }
     }
 
@@ -168,14 +167,14 @@ impl<P: LockPlatform> Condvar<P> {
 
     /// Notifies the most urgent thread; among threads of the same urgency, the one that has waited longest. True if one waited.
     ///
-    /// The caller may hold the mutex or not. If it holds it, the one notified has it when its turn comes after that.
+    /// The caller may hold the mutex or not. If it holds it, the notified thread gets the mutex when its turn comes after that.
     pub fn notify_one(&self) -> bool {
         self.raw.notify_one()
     }
 
-    /// Notifies all threads that wait. How many they were.
+    /// Notifies all waiting threads, and returns how many there were.
     ///
-    /// They do not all wake up now: each does when it is its turn to have the mutex.
+    /// They do not all wake up now: each does when it has the turn to take the mutex.
     pub fn notify_all(&self) -> usize {
         self.raw.notify_all()
     }

@@ -1,6 +1,6 @@
-//! Memory for who waits, where there may be none: what is not made then is done without.
+//! Allocation that may fail, for threads that wait: they do without what cannot be allocated.
 //!
-//! The library's own boxes and vectors end the process if they get no memory. A thread that waits for a mutex of four bytes must not.
+//! The standard library's boxes and vectors end the process if they get no memory. A thread that waits for a mutex of four bytes must not.
 
 use std::alloc::{self, Layout};
 
@@ -12,18 +12,18 @@ pub(crate) fn boxed<T>(value: T) -> Option<Box<T>> {
     if place.is_null() {
         return None;
     }
-    // SAFETY: validity: allocated for it. Aliasing and thread: nobody else knows of it.
+    // SAFETY: validity: allocated for it. Aliasing and thread: no other thread knows of it.
     unsafe { place.write(value) };
     // SAFETY: allocated as a box is, and written.
     Some(unsafe { Box::from_raw(place) })
 }
 
-/// As many things as the iterator says that it has; none if there is no memory.
+/// As many things as the iterator reports; none if there is no memory.
 pub(crate) fn slice<T>(things: impl ExactSizeIterator<Item = T>) -> Option<Box<[T]>> {
     let mut all = Vec::new();
     let count = things.len();
     all.try_reserve_exact(count).ok()?;
-    // No more than there is room for, and then exactly that much: nothing is moved, for which there might be no memory.
+    // No more than fits, and then exactly that much: nothing is reallocated, for which there might be no memory.
     all.extend(things.take(count));
     Some(all.into_boxed_slice())
 }

@@ -1,8 +1,8 @@
 //! The runtime's mutex: four bytes, generic over the platform, never poisoned.
 //!
-//! [`Mutex`] protects a value, [`RawMutex`] is the lock alone, for those who embed it. Both are written against
-//! [`LockPlatform`](nearq_platform::LockPlatform) alone, so the same code runs on Linux, on a simulated machine and under a
-//! model checker. The protocol, with its states, orderings and races, is described in `raw.rs`.
+//! [`Mutex`] protects a value; [`RawMutex`] is the lock alone, for code that embeds it. Both are written only against
+//! [`LockPlatform`](nearq_platform::LockPlatform), so the same code runs on Linux, on a simulated machine and under a model checker.
+//! `raw.rs` describes the protocol, with its states, orderings and races.
 //!
 //! ```
 //! use nearq_lock::Mutex;
@@ -13,24 +13,23 @@
 //! assert_eq!(*COUNT.lock(), 1);
 //! ```
 //!
-//! A free mutex is a word of zero, and one that nobody waits for costs two compare-exchanges. Where threads wait, one word
-//! still decides who holds it; queues decide who looks at the word and who is woken next: one queue, or, while hand-overs
-//! cross last-level caches often, one for each cache, between which the mutex moves in batches ([`Mode`], [`Settings`];
-//! `waiting.rs` has the protocol).
+//! A free mutex is a word of zero, and a mutex that no thread waits for costs two compare-exchanges. If threads wait, one word still
+//! decides which thread holds it. Queues decide which thread reads the word and which is woken next: one queue, or, while hand-overs often
+//! cross last-level caches, one for each cache, between which the mutex moves in batches ([`Mode`], [`Settings`]; `waiting.rs` has the
+//! protocol).
 //!
-//! [`Condvar`] has threads wait until something that a mutex protects is as they want it; [`RawCondvar`] is the same for
-//! [`RawMutex`]. Who is notified is queued up for the mutex asleep, and wakes when it is its turn (`raw_condvar.rs`). A thread that
-//! waits may be called away by [`Summons`], and may leave by a jump out of a signal handler ([`Stay`]).
+//! [`Condvar`] makes threads wait until something that a mutex protects meets a condition; [`RawCondvar`] is the same for [`RawMutex`]. A
+//! thread that is notified is queued up for the mutex while asleep, and wakes when it has the turn (`raw_condvar.rs`). A thread that waits
+//! may be called away by [`Summons`], and may leave by a jump out of a signal handler ([`Stay`]).
 //!
-//! Whoever wants to see from outside how it goes has [`Statistics`] (while [`Settings::count`] says so) and [`Snapshot`]; and sets by name
-//! what can be set by [`Mode`]'s and [`Threshold`]'s names.
+//! To observe the mutexes from outside, use [`Statistics`] (while [`Settings::count`] is set) and [`Snapshot`]; to change settings by name,
+//! use the names of [`Mode`] and [`Threshold`].
 //!
-//! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter on a line of its own.
+//! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter spinning on a line of its own.
 //!
-//! In debug builds it is a panic to give a mutex back that the thread does not hold, and to wait for one that it holds already
-//! (`misuse.rs`).
+//! In debug builds it is a panic to release a mutex that the thread does not hold, and to wait for one that it already holds (`misuse.rs`).
 //!
-//! It knows nothing of work queues.
+//! This crate knows nothing of work queues.
 
 #[cfg(feature = "lock_api")]
 mod api;
@@ -66,7 +65,7 @@ mod word;
 
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
-/// The platform that locks are on: `Linux`, and what their signatures name.
+/// The platform that locks use: `Linux`, and what their signatures name.
 #[doc(no_inline)]
 pub use nearq_platform as platform;
 pub use osq::{OsqGuard, OsqLock};

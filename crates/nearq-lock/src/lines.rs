@@ -1,12 +1,11 @@
-//! The lines of memory at which the threads of a domain queue up, on the node whose threads do.
+//! The lines of memory at which the threads of a domain queue up, on those threads' node.
 //!
-//! Slots are made many at a time (`room.rs`), and their lines with them, on one *sheet*: an area for each domain, in which the lines
-//! of all the slots of the sheet lie side by side. Where domains are on several nodes, areas are whole pages, and each is asked
-//! for from its domain's node. A slot has a *row*: its line in each area, all at the same place there, so that finding one is a
-//! multiplication and an addition.
+//! Slots are made many at a time (`room.rs`), and their lines with them, on one *sheet*: an area for each domain, in which the lines of all
+//! the slots of the sheet lie side by side. If domains are on several nodes, areas are whole pages, and each is requested from its domain's
+//! node. A slot has a *row*: its line in each area, at the same place in each, so that finding one is a multiplication and an addition.
 //!
-//! To be refused a node is no error: containers forbid it, and cpusets leave nodes out. The memory is then where the thread runs that
-//! made the sheet; it works there, only not as fast.
+//! If the system refuses a node, that is not an error: containers forbid it, and cpusets leave nodes out. The memory is then on the node of
+//! the thread that made the sheet; it works there, but is slower.
 
 use core::ops::Index;
 use core::ptr::NonNull;
@@ -16,14 +15,14 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, MemoryPolicy, Ordering};
 
 use crate::fallible;
 
-/// A domain's queue in one slot; what is in it is told in `slot.rs`. The other domains touch it when the turn goes there.
+/// A domain's queue in one slot; `slot.rs` describes its contents. Other domains touch it only when the turn goes there.
 #[repr(align(64))]
 pub(crate) struct Line<P: LockPlatform> {
-    /// The number of the record that came last, and the generation.
+    /// The number of the last record, and the generation.
     pub(crate) tail: P::AtomicU64,
     /// The number of the record that stands up.
     pub(crate) front: P::AtomicU32,
-    /// Since when.
+    /// Since when it has stood up.
     pub(crate) since: P::AtomicU64,
 }
 
@@ -41,19 +40,19 @@ impl<P: LockPlatform> Line<P> {
 struct Sheet<P: LockPlatform> {
     start: NonNull<Line<P>>,
     layout: Layout,
-    /// Bytes from an area to the next one.
+    /// Bytes from one area to the next.
     stride: usize,
     slots: usize,
     domains: usize,
 }
 
-// SAFETY: it is memory of its own, of which shared references are given out and nothing else.
+// SAFETY: it is memory of its own, and only shared references to it are given out.
 unsafe impl<P: LockPlatform> Send for Sheet<P> {}
 // SAFETY: lines are atomics.
 unsafe impl<P: LockPlatform> Sync for Sheet<P> {}
 
 impl<P: LockPlatform> Sheet<P> {
-    /// Lines for so many slots, at least one; for each domain, on the node that `nodes` has for it. None if there is no memory.
+    /// Lines for this many slots, at least one; for each domain, on the node that `nodes` has for it. None if there is no memory.
     fn new(slots: usize, nodes: &[Option<usize>]) -> Option<Self> {
         let one_node = nodes.iter().all(|node| *node == nodes[0]);
         let unit = if one_node { align_of::<Line<P>>() } else { P::page_size() };
@@ -67,24 +66,24 @@ impl<P: LockPlatform> Sheet<P> {
                 && !one_node
             {
                 let area = start.as_ptr().wrapping_add(domain * stride).cast_const();
-                // SAFETY: validity: within the allocation, zeroed. Aliasing and thread: nobody else knows of it, and nothing is
-                // written while the slice is used.
+                // SAFETY: validity: within the allocation, zeroed. Aliasing and thread: no other thread knows of it, and nothing is written
+                // while the slice is used.
                 let area = unsafe { core::slice::from_raw_parts(area, stride) };
-                // Allocating may have touched it. Refused: see above.
+                // Allocating may have touched it. If refused: see above.
                 let _ = P::bind_memory(area, &MemoryPolicy::Preferred(*node), true);
             }
             for slot in 0..slots {
-                // SAFETY: validity: a line's place within the allocation, aligned. Aliasing and thread: nobody else knows of the sheet.
+                // SAFETY: validity: a line's place within the allocation, aligned. Aliasing and thread: no other thread knows of the sheet.
                 unsafe { sheet.place(slot, domain).write(Line::new()) };
             }
         }
         Some(sheet)
     }
 
-    /// Where a slot's line of a domain is.
+    /// The place of a slot's line of a domain.
     fn place(&self, slot: usize, domain: usize) -> NonNull<Line<P>> {
         debug_assert!(slot < self.slots && domain < self.domains);
-        // SAFETY: within the allocation: `stride` is room for the lines of all slots, and there are as many areas as domains.
+        // SAFETY: within the allocation: `stride` has space for the lines of all slots, and there are as many areas as domains.
         unsafe { self.start.byte_add(domain * self.stride).add(slot) }
     }
 }
@@ -93,7 +92,7 @@ impl<P: LockPlatform> Drop for Sheet<P> {
     fn drop(&mut self) {
         for domain in 0..self.domains {
             for slot in 0..self.slots {
-                // SAFETY: each was written by `new`, and there is no row any more by which it could be reached.
+                // SAFETY: each was written by `new`, and no row exists any more by which it could be reached.
                 unsafe { self.place(slot, domain).drop_in_place() };
             }
         }
@@ -102,7 +101,7 @@ impl<P: LockPlatform> Drop for Sheet<P> {
     }
 }
 
-/// A share of a sheet, as the library's `Arc`, of which one cannot be made where there may be no memory.
+/// A share of a sheet. It works like the standard library's `Arc`, which cannot be used because there may be no memory.
 struct Share<P: LockPlatform>(NonNull<Shared<P>>);
 
 struct Shared<P: LockPlatform> {
@@ -137,7 +136,7 @@ impl<P: LockPlatform> Clone for Share<P> {
 
 impl<P: LockPlatform> Drop for Share<P> {
     fn drop(&mut self) {
-        // Release and acquire: what is done by way of the other shares is over.
+        // Release and acquire: what is done through the other shares is over.
         if self.shared().count.fetch_sub(1, Ordering::AcqRel) == 1 {
             // SAFETY: leaked by `of`, and this was the last share.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -149,20 +148,20 @@ impl<P: LockPlatform> Drop for Share<P> {
 pub(crate) struct Row<P: LockPlatform> {
     /// The line of the first domain.
     first: NonNull<Line<P>>,
-    /// Those of the sheet, so that one look finds all that is needed.
+    /// The stride of the sheet, so that one access finds all that is needed.
     stride: usize,
     domains: usize,
     _sheet: Share<P>,
 }
 
-// SAFETY: the lines are those of the sheet, which the row's share keeps, whichever thread has the row.
+// SAFETY: the lines belong to the sheet, which the row's share keeps alive, whichever thread has the row.
 unsafe impl<P: LockPlatform> Send for Row<P> {}
 // SAFETY: a shared row gives out `&Line`, and lines are atomics.
 unsafe impl<P: LockPlatform> Sync for Row<P> {}
 
 impl<P: LockPlatform> Row<P> {
-    /// The rows of a new sheet for so many slots, at least one; `nodes` has the system's number of the node of each domain. None if
-    /// there is no memory.
+    /// The rows of a new sheet for this many slots, at least one; `nodes` has the system's number of the node of each domain. None if there
+    /// is no memory.
     pub(crate) fn sheet(
         slots: usize,
         nodes: &[Option<usize>],
@@ -176,7 +175,7 @@ impl<P: LockPlatform> Row<P> {
         }))
     }
 
-    /// How many domains there are.
+    /// The number of domains.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.domains
@@ -194,7 +193,7 @@ impl<P: LockPlatform> Index<usize> for Row<P> {
     #[inline]
     fn index(&self, domain: usize) -> &Line<P> {
         assert!(domain < self.domains, "there is no such domain");
-        // SAFETY: validity: the slot's line of that domain (`Sheet::place`), written when the sheet was made, which lives as long as
+        // SAFETY: validity: the slot's line of that domain (`Sheet::place`), written when the sheet was made; the sheet lives as long as
         // the row. Aliasing and thread: lines are only shared.
         unsafe { self.first.byte_add(domain * self.stride).as_ref() }
     }

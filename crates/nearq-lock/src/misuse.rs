@@ -1,23 +1,23 @@
-//! Mutexes that are used wrongly panic in debug builds: given back by who does not hold them, taken again by who does.
+//! In debug builds, wrong uses of a mutex panic: releasing it without holding it, and taking it again while holding it.
 //!
-//! Each thread has a list of what it holds (`nearq_platform::Held`); a mutex is known by the address of its word. Whoever takes
-//! one notes it *after* the step that took it, and strikes it out *before* the step that gives it back. Only the thread itself ever
-//! looks into its list. In release builds nothing here does anything.
+//! Each thread has a list of what it holds (`nearq_platform::Held`); a mutex is known by the address of its word. A thread that takes one
+//! notes it *after* the step that took it, and removes it from the list *before* the step that releases it. Only the thread itself ever
+//! reads its list. In release builds nothing here does anything.
 //!
-//! # What is said, and when
-//! - *Not in the list* of who gives a mutex back: it panics, and the mutex stays as it is.
-//! - *In the list* of who is about to wait for it without a deadline: it would wait for ever, and panics. The list alone does not
-//!   prove that: a mutex may have been leaked while it was held, and its memory be another's by now. Three things together do: the
-//!   word is locked, the mutex is in the list, and nobody has noted since that it took one at that address. Who takes one that lies where
-//!   a leaked one was is between its step and its note for a few instructions, unless it is preempted there; so we look again
-//!   for a while before we say anything. Who really holds it has time.
+//! # What is reported, and when
+//! - A thread releases a mutex that is *not in its list*: it panics, and the mutex stays as it is.
+//! - A thread is about to wait without a deadline for a mutex that is *in its list*: it would wait for ever, and panics. The list alone
+//!   does not prove that: a mutex may have been leaked while it was held, and its memory may belong to another mutex by now. Three facts
+//!   together prove it: the word is locked, the mutex is in the list, and no thread has since noted that it took one at that address. A
+//!   thread that takes a mutex at the address of a leaked one needs a few instructions between its step and its note, unless it is
+//!   preempted there; so we check again for a while before we report anything. A thread that really holds the mutex has time.
 //!
-//! # Who holds what in the end
-//! - *Forks*: the child's thread has a copy of the list of the thread that forked, and so holds what that one held. What other
-//!   threads held is in nobody's list there, and is made anew (`RawMutex::renew`).
-//! - *Condition variables* give the mutex back and take it again; the thread that was moved into the queue notes it itself.
-//! - *A thread that ends* takes its list along. What it has not given back stays held, by nobody.
-//! - *Somebody else* may give a mutex back after the one who took it has disowned it (`RawMutex::disown`, `RawMutex::adopt`).
+//! # Which thread holds what in the end
+//! - *Forks*: the child's thread has a copy of the list of the thread that forked, and so holds what that thread held. What other threads
+//!   held is in no list there, and is made new (`RawMutex::renew`).
+//! - *Condition variables* release the mutex and take it again; the thread that was moved into the queue notes it itself.
+//! - *A thread that ends* loses its list. What it has not released stays held, by no thread.
+//! - *Another thread* may release a mutex after the thread that took it has disowned it (`RawMutex::disown`, `RawMutex::adopt`).
 
 use core::time::Duration;
 
@@ -25,12 +25,12 @@ use nearq_platform::{Atomic, Held, LockPlatform, Ordering};
 
 use crate::word::LOCKED;
 
-/// So often who seems to hold what it waits for looks again before it panics.
+/// How many times a thread that seems to hold what it waits for checks again before it panics.
 const LOOKS: u32 = 10;
-/// And so long it sleeps in between.
+/// How long it sleeps between two checks.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Asks the caller's list about the lock with that word; nothing in release builds, and where there is no list.
+/// Queries the caller's list about the lock with that word; does nothing in release builds, and where there is no list.
 #[inline(always)]
 fn ask<P: LockPlatform, R>(word: &P::AtomicU32, what: impl FnOnce(&Held, usize) -> R) -> Option<R> {
     if cfg!(debug_assertions) {
@@ -46,19 +46,19 @@ pub(crate) fn took<P: LockPlatform>(word: &P::AtomicU32) {
     ask::<P, _>(word, Held::add);
 }
 
-/// The caller does not hold the lock any more, if it did.
+/// The caller no longer holds the lock, if it did.
 #[inline(always)]
 pub(crate) fn lost<P: LockPlatform>(word: &P::AtomicU32) {
     ask::<P, _>(word, Held::forget);
 }
 
-/// The caller holds the lock, but not in its own name from now on.
+/// The caller still holds the lock, but not in its own name from now on.
 #[inline(always)]
 pub(crate) fn disowns<P: LockPlatform>(word: &P::AtomicU32) {
     ask::<P, _>(word, Held::remove);
 }
 
-/// The caller is about to give the lock back.
+/// The caller is about to release the lock.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
@@ -67,7 +67,7 @@ pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
     }
 }
 
-/// The caller uses the lock as one who holds it does.
+/// The caller uses the lock as a thread does that holds it.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn expect_held<P: LockPlatform>(word: &P::AtomicU32) {
@@ -99,7 +99,7 @@ pub(crate) fn waits<P: LockPlatform>(word: &P::AtomicU32) {
     }
 }
 
-/// Whether the caller holds the mutex, as far as can be known at one look.
+/// Whether the caller holds the mutex, as far as one check can tell.
 fn seems_held<P: LockPlatform>(word: &P::AtomicU32) -> bool {
     ask::<P, _>(word, Held::surely_has) == Some(true)
         // Relaxed: see the head of the file.

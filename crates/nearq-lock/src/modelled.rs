@@ -1,8 +1,8 @@
-//! Models of this crate under the model checker: all runs of one are looked at, and what happened in them is counted, lest nothing be
-//! looked at.
+//! Models of this crate under the model checker. All runs of a model are explored, and what happened in them is counted, so that a model
+//! cannot pass without exploring what it is about.
 //!
-//! A model that is made smaller, by fewer preemptions say, may still pass, and not reach what it is about any more. So it names
-//! what must happen, and fails if that does not. `cargo test -p nearq-lock --lib model -- --nocapture` says how often it did.
+//! A model that is made smaller, for example with fewer preemptions, may still pass, and no longer reach what it is about. So it names what
+//! must happen, and fails if that does not. `cargo test -p nearq-lock --lib model -- --nocapture` prints how often it did.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use nearq_platform::{Linux, LockPlatform, Ordering};
 
 use crate::statistics::{Event, seen};
 
-/// Counts through all runs of a model, and is no step of any.
+/// Counts through all runs of a model, and is not a step of any of them.
 pub(crate) type Count = <Linux as LockPlatform>::AtomicU32;
 
-/// Looks at all runs of a model in which threads are preempted so often at most; `reaches` happens in some.
+/// Explores all runs of a model with at most the given number of preemptions; what `reaches` names must happen in some of them.
 pub(crate) fn check(
     preemptions: usize,
     reaches: &[Event],
@@ -22,7 +22,7 @@ pub(crate) fn check(
     check_first(None, preemptions, reaches, model);
 }
 
-/// As [`check`]. For a model that is too large for the quick check, looks only at the first `runs` runs, if that is given.
+/// As [`check`]. For a model that is too large for the quick check: explores only the first `runs` runs, if that is given.
 pub(crate) fn check_first(
     runs: Option<usize>,
     preemptions: usize,
@@ -32,7 +32,7 @@ pub(crate) fn check_first(
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_permutations = runs;
-    // loom looks at the limit only at these intervals.
+    // loom checks the limit only at these intervals.
     builder.checkpoint_interval = runs.unwrap_or(builder.checkpoint_interval);
     let runs = Arc::new(Count::new(0));
     let counted = Arc::clone(&runs);

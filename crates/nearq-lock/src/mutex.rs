@@ -1,4 +1,4 @@
-//! A value behind the lock, and the guard that gives it back.
+//! A value behind the lock, and the guard that releases it.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -13,8 +13,7 @@ use crate::RawMutex;
 
 /// A value that one thread at a time may use.
 ///
-/// Never poisoned: a panic while the lock is held gives it back, and the next holder finds the value as it was
-/// left. Not reentrant.
+/// Never poisoned: a panic while the lock is held releases it, and the next holder finds the value as it was left. Not reentrant.
 ///
 /// [`Mutex::new`] makes one for Linux; code that is generic over the platform uses [`Mutex::new_in`].
 pub struct Mutex<T: ?Sized, P: LockPlatform = Linux> {
@@ -24,9 +23,9 @@ pub struct Mutex<T: ?Sized, P: LockPlatform = Linux> {
 
 // SAFETY: moving the mutex moves the value; the lock itself is an atomic and may go anywhere.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Send for Mutex<T, P> {}
-// SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw.rs`), and the acquire
-// of each holder pairs with the release of the one before. So the value goes from thread to thread, which `Send`
-// allows; it is never used by two at once, so `Sync` is not needed.
+// SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw.rs`), and the acquire of each holder pairs with
+// the release of the previous one. So the value goes from thread to thread, which `Send` allows; it is never used by two at once, so `Sync`
+// is not needed.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Sync for Mutex<T, P> {}
 
 impl<T> Mutex<T> {
@@ -49,14 +48,14 @@ impl<T, P: LockPlatform> Mutex<T, P> {
         Mutex { raw: RawMutex::new_in(), value: UnsafeCell::new(value) }
     }
 
-    /// Makes the mutex anew in the child of a fork: free, and with `value`. The old value, which a thread that does not
-    /// exist any more may have left half changed, is forgotten and not dropped.
+    /// Resets the mutex in the child of a fork: free, and with `value`. The old value, which a thread that no longer exists may have left
+    /// half changed, is forgotten and not dropped.
     ///
     /// # Safety
     /// No other thread uses the mutex, and the caller has no guard of it.
     pub unsafe fn renew(&self, value: T) {
-        // SAFETY: nobody else uses the mutex, so nobody has a reference to the value; it is overwritten without a look at
-        // it, so it does not matter what it is.
+        // SAFETY: no other thread uses the mutex, so there is no reference to the value; it is overwritten without being read, so it does
+        // not matter what it is.
         unsafe { self.value.get().write(value) };
         // SAFETY: as the caller promises.
         unsafe { self.raw.renew() };
@@ -69,12 +68,12 @@ impl<T, P: LockPlatform> Mutex<T, P> {
 }
 
 impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
-    /// Takes the lock, and sleeps while another thread holds it; the guard gives it back.
+    /// Takes the lock, and sleeps while another thread holds it; the guard releases it.
     ///
-    /// A thread that holds the lock already waits for ever.
+    /// A thread that already holds the lock waits for ever.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds the lock already.
+    /// In debug builds, if the thread already holds the lock.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, T, P> {
@@ -90,7 +89,7 @@ impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
 
     /// Takes the lock if that is possible within `time`.
     ///
-    /// One that waits in vain leaves its place in the queue at once, wherever that is.
+    /// A thread that waits without success leaves its place in the queue at once, wherever that is.
     #[inline]
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T, P>> {
         self.raw.try_lock_for(time).then(|| MutexGuard { mutex: self, not_send: PhantomData })
@@ -107,22 +106,22 @@ impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
         &self.raw
     }
 
-    /// The value, without locking: nobody else can have the mutex.
+    /// The value, without locking: no other thread can have the mutex.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value, for who has forgotten the guard and still has the lock.
+    /// The value, for code that has forgotten the guard and still has the lock.
     ///
     /// # Safety
-    /// This thread, or the one that it is a copy of after a fork, took the lock, has forgotten the guard, and keeps the lock as
-    /// long as the reference lives.
+    /// This thread, or the one that it is a copy of after a fork, took the lock, has forgotten the guard, and keeps the lock while the
+    /// reference lives.
     pub unsafe fn value_while_held(&self) -> &T {
-        // SAFETY: the caller has the lock, so nobody has an exclusive reference; shared ones of its own do not disturb.
+        // SAFETY: the caller has the lock, so there is no exclusive reference; its own shared ones do no harm.
         unsafe { &*self.value.get() }
     }
 
-    /// Gives the lock back in place of a guard that was forgotten (`core::mem::forget`).
+    /// Releases the lock in place of a guard that was forgotten (`core::mem::forget`).
     ///
     /// # Safety
     /// This thread, or the one that it is a copy of after a fork, took the lock and has forgotten the guard.
@@ -131,11 +130,11 @@ impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
     /// In debug builds, if the thread does not hold the lock.
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn force_unlock(&self) {
-        // SAFETY: as the caller promises; the guard does not give it back any more.
+        // SAFETY: as the caller promises; the guard no longer releases it.
         unsafe { self.raw.unlock() };
     }
 
-    /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
+    /// Whether a thread holds the lock; that may have changed by the time the caller uses the answer.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
@@ -164,7 +163,7 @@ impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for Mutex<T, P> {
     }
 }
 
-/// The right to use the value of a [`Mutex`]; gives the lock back when dropped.
+/// The right to use the value of a [`Mutex`]; releases the lock when dropped.
 ///
 /// Stays in the thread that took the lock. Forgetting it leaves the mutex locked.
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
@@ -175,12 +174,12 @@ pub struct MutexGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
 }
 
 impl<T: ?Sized, P: LockPlatform> MutexGuard<'_, T, P> {
-    /// Gives the lock to the one who is next in line, if somebody waits; a drop lets anybody have it who comes first.
+    /// Hands the lock to the thread that is next in line, if one waits; after a drop, any thread that comes first may take it.
     ///
-    /// Slower for all together than a drop. A mutex sees to it by itself that nobody waits for long.
+    /// Slower for all threads together than a drop. A mutex ensures by itself that no thread waits for long.
     pub fn unlock_fair(guard: Self) {
         let guard = ManuallyDrop::new(guard);
-        // SAFETY: a guard is made only after taking the lock; this one is not dropped any more.
+        // SAFETY: a guard is made only after taking the lock; this one is no longer dropped.
         unsafe { guard.mutex.raw.unlock_fair() }
     }
 
@@ -189,10 +188,9 @@ impl<T: ?Sized, P: LockPlatform> MutexGuard<'_, T, P> {
         &guard.mutex.raw
     }
 
-    /// Lets the one who is next in line have the lock, if somebody waits, and takes it again. The value may have changed
-    /// afterwards.
+    /// Lets the thread that is next in line have the lock, if one waits, and takes it again. The value may have changed afterwards.
     pub fn bump(guard: &mut Self) {
-        // SAFETY: a guard is made only after taking the lock. Borrowed exclusively, so nobody has a reference to the value.
+        // SAFETY: a guard is made only after taking the lock. It is borrowed exclusively, so there is no reference to the value.
         unsafe { guard.mutex.raw.bump() }
     }
 }
@@ -275,8 +273,8 @@ mod tests {
         let mutex = Mutex::new(vec![1]);
         core::mem::forget(mutex.lock());
         assert!(mutex.try_lock().is_none());
-        // SAFETY: the lock was taken above and the guard is forgotten, so nobody has a reference; this one is gone at the end of the
-        // line.
+        // SAFETY: the lock was taken above and the guard is forgotten, so there is no exclusive reference; this one is gone at the end of
+        // the line.
         assert_eq!(unsafe { mutex.value_while_held() }, &[1]);
         // SAFETY: we took it, and have forgotten the guard.
         unsafe { mutex.force_unlock() };
@@ -284,7 +282,7 @@ mod tests {
         let mut lost = core::mem::take(&mut *mutex.lock());
         core::mem::forget(mutex.lock());
         lost.push(3);
-        // SAFETY: nobody else has the mutex, and the guard was forgotten.
+        // SAFETY: no other thread has the mutex, and the guard was forgotten.
         unsafe { mutex.renew(lost) };
         assert_eq!(*mutex.lock(), [1, 2, 3]);
     }

@@ -1,12 +1,12 @@
 //! Things that are named by small numbers and made as they are needed: waiters' records, slots.
 //!
-//! They are in chunks that double in size, made when they are first needed and never moved or given back: a number can be
-//! followed at any time by anybody. With `CHUNKS` chunks, the first of `FIRST` things, the numbers are 1 to
-//! `(FIRST << (CHUNKS - 1)) - 1`. Who takes one has the chunk made that it needs ([`Numbered::take`]); where that must not be, chunks
-//! are made beforehand ([`Numbered::make_more`]), and only what is there is taken ([`Numbered::take_made`]).
+//! They are in chunks that double in size. A chunk is made when it is first needed and is never moved or freed, so any thread can follow a
+//! number at any time. With `CHUNKS` chunks, the first of `FIRST` things, the numbers are 1 to `(FIRST << (CHUNKS - 1)) - 1`.
+//! [`Numbered::take`] makes the chunk that it needs. Callers that must not allocate have chunks made beforehand ([`Numbered::make_more`]),
+//! and take only what is there ([`Numbered::take_made`]).
 //!
-//! Each chunk has a bit for each thing: set while somebody *has* it. Whoever sets the bit has it (acquire), whoever has it
-//! clears the bit (release): what the one before did with it is over and seen.
+//! Each chunk has a bit for each thing: set while a thread *has* it. The thread that sets the bit has the thing (acquire), and clears the
+//! bit to give it back (release): so what the previous owner did with it is over and visible.
 
 use core::ptr;
 
@@ -15,7 +15,7 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
 use crate::fallible;
 
 struct Chunk<P: LockPlatform, T> {
-    /// A bit for each thing that somebody has.
+    /// A bit for each thing: set while a thread has it.
     had: Box<[P::AtomicU64]>,
     things: Box<[T]>,
 }
@@ -57,19 +57,19 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         // Acquire: pairs with the release in `make`.
         let found = self.chunks[chunk].load(Ordering::Acquire);
         debug_assert!(!found.is_null(), "a number comes from a chunk");
-        // SAFETY: not null, as a number of this chunk was given out after it was made, and who knows the number learnt it
-        // from there. Chunks are freed with the whole only.
+        // SAFETY: not null: a number of this chunk was given out only after the chunk was made, and the caller's number comes from there.
+        // Chunks are freed only with the whole.
         unsafe { &*found }
     }
 
-    /// The thing of that number, which somebody was given once.
+    /// The thing of that number, which was given out before.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> &T {
         let (chunk, at) = Self::find(number);
         &self.chunk(chunk).things[at]
     }
 
-    /// The thing of that number, which may be any; none if it has not been made.
+    /// The thing of that number, which may be arbitrary; none if it has not been made.
     pub(crate) fn get_if_made(&self, number: u32) -> Option<&T> {
         if number == 0 {
             return None;
@@ -82,12 +82,12 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
     /// The chunk, if it has been made.
     fn made(&self, chunk: usize) -> Option<&Chunk<P, T>> {
         // Acquire: pairs with the release in `make`.
-        // SAFETY: null, or made by `make`, and freed with the whole only.
+        // SAFETY: null, or made by `make`, and freed only with the whole.
         unsafe { self.chunks[chunk].load(Ordering::Acquire).as_ref() }
     }
 
-    /// Takes a thing that nobody has, made by `make` if need be; none if all are had, or there is no memory for more. The caller has it
-    /// until it calls [`free`](Self::free).
+    /// Takes a free thing, made by `make` if need be; none if all are taken, or there is no memory for more. The caller has it until it
+    /// calls [`free`](Self::free).
     pub(crate) fn take(&self, make: impl Fn() -> T) -> Option<u32> {
         for chunk in 0..CHUNKS {
             let there = match self.made(chunk) {
@@ -104,12 +104,12 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         None
     }
 
-    /// As [`take`](Self::take), of those that are made already.
+    /// As [`take`](Self::take), but only among those that are already made.
     pub(crate) fn take_made(&self) -> Option<u32> {
         (0..CHUNKS).find_map(|chunk| Self::take_from(chunk, self.made(chunk)?))
     }
 
-    /// Whether there is one that is made and that nobody has. It may be gone by the time the caller looks at the answer.
+    /// Whether one is made and free. That may have changed by the time the caller uses the answer.
     pub(crate) fn is_one_free(&self) -> bool {
         (0..CHUNKS).filter_map(|chunk| self.made(chunk)).any(|there| {
             // Relaxed: a hint.
@@ -117,7 +117,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         })
     }
 
-    /// Whether the chunk has been made: all things of those before were had then.
+    /// Whether the chunk has been made. If so, all things of the chunks before it were taken at that time.
     pub(crate) fn is_made(&self, chunk: usize) -> bool {
         self.made(chunk).is_some()
     }
@@ -127,7 +127,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         self.made(CHUNKS - 1).is_none()
     }
 
-    /// Makes the next chunk, by a function that makes so many things. False if all are made, or it makes none.
+    /// Makes the next chunk, by a function that makes the given number of things. False if all are made, or the function makes none.
     pub(crate) fn make_more(&self, make: impl FnOnce(usize) -> Option<Box<[T]>>) -> bool {
         let Some(chunk) = (0..CHUNKS).find(|chunk| self.made(*chunk).is_none()) else {
             return false;
@@ -152,18 +152,19 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         None
     }
 
-    /// Puts a chunk of things where it belongs, unless another one is there by then; the one that is there. None if there is no memory.
+    /// Publishes a chunk of things in its place, unless another thread has done so first; returns the chunk that is there. None if there is
+    /// no memory.
     #[cold]
     fn make(&self, chunk: usize, things: Box<[T]>) -> Option<&Chunk<P, T>> {
         let size = things.len();
         let had = (0..size.div_ceil(64)).map(|word| {
-            // What is beyond the chunk's end, and the thing whose number would not fit, are had by nobody for ever.
+            // The bits beyond the chunk's end, and the thing whose number would not fit, stay taken for ever.
             let last = usize::from(chunk == CHUNKS - 1 && (word + 1) * 64 >= size);
             let there = (size - word * 64).min(64) - last;
             P::AtomicU64::new(if there == 64 { 0 } else { u64::MAX << there })
         });
         let made = Box::into_raw(fallible::boxed(Chunk { had: fallible::slice(had)?, things })?);
-        // Release: pairs with the acquire of whoever finds it. Acquire on failure: we use another's.
+        // Release: pairs with the acquire of the threads that find it. Acquire on failure: we use another thread's chunk.
         let there = self.chunks[chunk].compare_exchange(
             ptr::null_mut(),
             made,
@@ -174,7 +175,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
             // SAFETY: in the table from now on, and freed with it.
             Ok(_) => Some(unsafe { &*made }),
             Err(there) => {
-                // SAFETY: made by us above, and told to nobody.
+                // SAFETY: made by us above, and never shared.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: in the table, hence made by another thread, and freed with the table, which is borrowed.
                 Some(unsafe { &*there })
@@ -182,7 +183,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         }
     }
 
-    /// Nobody has the thing any more.
+    /// Gives the thing back.
     pub(crate) fn free(&self, number: u32) {
         let (chunk, at) = Self::find(number);
         // Release: pairs with the acquire in `take_from`.
@@ -194,7 +195,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         self.there().for_each(|(_, there)| there.things.iter().for_each(&each));
     }
 
-    /// Calls `each` with all that somebody has, and their numbers. They may have changed hands by then.
+    /// Calls `each` with all things that a thread has, and their numbers. They may have changed hands by then.
     pub(crate) fn each_had(&self, mut each: impl FnMut(u32, &T)) {
         for (chunk, there) in self.there() {
             for (at, thing) in there.things.iter().enumerate().take(Self::takeable(chunk)) {
@@ -206,7 +207,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         }
     }
 
-    /// How many have been made, whether somebody has them or not.
+    /// How many have been made, taken or free.
     pub(crate) fn made_count(&self) -> usize {
         self.there().map(|(chunk, _)| Self::takeable(chunk)).sum()
     }
@@ -216,12 +217,12 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
         (0..CHUNKS).filter_map(|chunk| Some((chunk, self.made(chunk)?)))
     }
 
-    /// How many things of a chunk can be taken: all but the one whose number would not fit.
+    /// How many things of a chunk can be taken: all except the one whose number would not fit.
     fn takeable(chunk: usize) -> usize {
         Self::size(chunk) - usize::from(chunk == CHUNKS - 1)
     }
 
-    /// How many things somebody has.
+    /// How many things are taken.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         let mut count = 0;
@@ -237,7 +238,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Drop
         for chunk in &self.chunks {
             let chunk = chunk.load(Ordering::Acquire);
             if !chunk.is_null() {
-                // SAFETY: made as a box, and in one table only, which nobody uses any more.
+                // SAFETY: made as a box, and in one table only, which no thread uses any more.
                 drop(unsafe { Box::from_raw(chunk) });
             }
         }

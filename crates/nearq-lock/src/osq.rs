@@ -1,26 +1,26 @@
-//! The optimistic spin queue as a lock of its own right: strictly first come, first served; each waiter looks at a line
-//! of its own; whoever waits may leave.
+//! The optimistic spin queue as a lock in its own right: strictly first come, first served; each waiter spins on a line of its own; a
+//! thread that waits may leave.
 //!
 //! # Protocol
-//! The lock is a queue (`queue.rs`) whose tail is its word, two bytes: the number of the record that came
-//! last, 0 when the lock is free. **Who is in front holds the lock**; giving it back is to leave the front. So the holder's
-//! record stays in the queue as long as it holds the lock, and the guard knows its number.
+//! The lock is a queue (`queue.rs`) whose tail is its word, two bytes: the number of the last record, 0 when the lock is free. **The thread
+//! in front holds the lock**; releasing it means leaving the front. So the holder's record stays in the queue while it holds the lock, and
+//! the guard knows its number.
 //!
-//! Invariants, beside those of the queue:
+//! Invariants, in addition to those of the queue:
 //! 1. One record is in front, so one thread holds the lock.
-//! 2. Who is in front stays there until its guard is dropped, whatever becomes of its thread: a record whose guard was forgotten is never
-//!    another thread's (`Table::ended`).
-//! 3. An unlock does not touch the lock after the step that lets another one have it: either it clears the tail, or it
-//!    tells the next one, and the steps between are on records.
+//! 2. A record in front stays there until its guard is dropped, whatever becomes of its thread: a record whose guard was forgotten never
+//!    becomes another thread's (`Table::ended`).
+//! 3. An unlock does not touch the lock after the step that lets another thread have it: it either clears the tail or tells the next
+//!    thread, and the steps between are on records.
 //!
-//! Orderings: the tail's compare-exchange is acquire and pairs with the release that cleared it; otherwise the message
-//! orders (`queue.rs`). What one holder wrote, the next one sees.
+//! Orderings: the tail's compare-exchange is acquire and pairs with the release that cleared it; otherwise the message orders (`queue.rs`).
+//! The next holder sees what the previous one wrote.
 //!
 //! # Threads and CPUs
-//! A lock that is handed to the one who is next, whether that one runs or not, is slow where there are more threads than CPUs:
-//! each hand-over waits until the next one has been given a CPU. Waiters here sleep after they have spun for a while, so it
-//! does not collapse as queue locks that only spin do; but a lock that may be overtaken ([`Mutex`](crate::Mutex)) is
-//! faster then. This one is what the mutex is built of, to be used where strict order matters, and to be measured.
+//! A lock that is handed to the next thread whether that thread runs or not is slow if there are more threads than CPUs: each hand-over
+//! waits until the next thread has been given a CPU. Waiters here sleep after they have spun for a while, so the lock does not collapse as
+//! queue locks that only spin do; but a lock that may be overtaken ([`Mutex`](crate::Mutex)) is faster then. This lock is what the mutex is
+//! built from; use it if strict order matters, or to measure it.
 
 use core::cell::UnsafeCell;
 use core::fmt;
@@ -33,14 +33,13 @@ use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPla
 use crate::queue::{Heard, TURN, Tail, Waking};
 use crate::room::Room;
 
-/// For how many microseconds a waiter looks before it sleeps: it takes several hand-overs until it is its turn.
+/// For how many microseconds a waiter spins before it sleeps: it takes several hand-overs until it has the turn.
 const SPIN: u32 = 50;
 
 /// A value that one thread at a time may use, in the order in which they asked for it.
 ///
-/// Not reentrant. A thread may hold several; each takes one of the process's 65535 waiters' records while it is held or
-/// waited for. A guard that is forgotten (`core::mem::forget`) keeps the lock held and the record taken for ever, also after its thread
-/// has ended.
+/// Not reentrant. A thread may hold several; each takes one of the process's 65535 waiters' records while it is held or waited for. A guard
+/// that is forgotten (`core::mem::forget`) keeps the lock held and the record taken for ever, even after its thread has ended.
 ///
 /// ```
 /// use nearq_lock::OsqLock;
@@ -52,15 +51,15 @@ const SPIN: u32 = 50;
 /// assert!(COUNT.lock_spinning(100).is_some());
 /// ```
 pub struct OsqLock<T: ?Sized, P: LockPlatform = Linux> {
-    /// The number of the record that came last; 0 if nobody has the lock.
+    /// The number of the last record; 0 if no thread has the lock.
     tail: P::AtomicU16,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: moving the lock moves the value; the tail is an atomic and may go anywhere.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Send for OsqLock<T, P> {}
-// SAFETY: a shared lock hands out the value to one thread at a time (invariant 1), and each hand-over orders what the
-// holder before did before what the next one does. So the value goes from thread to thread, which `Send` allows.
+// SAFETY: a shared lock hands out the value to one thread at a time (invariant 1), and each hand-over orders what the previous holder did
+// before what the next one does. So the value goes from thread to thread, which `Send` allows.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Sync for OsqLock<T, P> {}
 
 const _: () = assert!(size_of::<OsqLock<(), Linux>>() == 2, "it is embedded by the thousand");
@@ -75,13 +74,14 @@ struct Last<'a, P: LockPlatform>(&'a P::AtomicU16);
 impl<P: LockPlatform> Tail for Last<'_, P> {
     #[inline]
     fn clear(&self, number: u32) -> bool {
-        // Release: pairs with the acquire of who takes the free lock. Acquire on failure: with the release of the one that came behind.
+        // Release: pairs with the acquire of the thread that takes the free lock. Acquire on failure: with the release of the thread that
+        // joined behind us.
         self.0.compare_exchange(in_tail(number), 0, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
     fn replace(&self, number: u32, with: u32) -> bool {
-        // Acquire and release: the thread that takes the place of the last one hands on what that one has released. Relaxed: nothing
-        // is looked at on failure.
+        // Acquire and release: the thread that takes the place of the last one passes on what that one has released. Relaxed: nothing is
+        // read on failure.
         let (from, to) = (in_tail(number), in_tail(with));
         self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -114,15 +114,15 @@ impl<T, P: LockPlatform> OsqLock<T, P> {
 }
 
 impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
-    /// Takes the lock when it is the caller's turn; sleeps if that takes long.
+    /// Takes the lock when the caller has the turn; sleeps if that takes long.
     ///
-    /// A thread that holds it already waits for ever. While 65535 threads wait or hold already, the caller waits
-    /// until one of them is done, and has no place in the queue before.
+    /// A thread that already holds it waits for ever. While 65535 threads already wait for or hold such locks, the caller waits until one
+    /// of them is done, and until then has no place in the queue.
     pub fn lock(&self) -> OsqGuard<'_, T, P> {
         self.wait(0, true, None).expect("without a deadline it waits until it is told")
     }
 
-    /// Takes the lock if it is free and nobody waits.
+    /// Takes the lock if it is free and no thread waits.
     pub fn try_lock(&self) -> Option<OsqGuard<'_, T, P>> {
         // Relaxed: decided by the step below.
         if self.is_locked() {
@@ -141,17 +141,17 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         }
     }
 
-    /// Queues up and looks about `looks` times whether it is the caller's turn; leaves the queue if it is not. Never sleeps.
+    /// Queues up and checks about `looks` times whether the caller has the turn; leaves the queue if it does not. Never sleeps.
     pub fn lock_spinning(&self, looks: u32) -> Option<OsqGuard<'_, T, P>> {
         self.wait(looks, false, None)
     }
 
-    /// Takes the lock if it is the caller's turn before `deadline`; leaves the queue otherwise.
+    /// Takes the lock if the caller has the turn before `deadline`; leaves the queue otherwise.
     pub fn try_lock_until(&self, deadline: Instant) -> Option<OsqGuard<'_, T, P>> {
         self.wait(0, true, Some(deadline))
     }
 
-    /// Takes the lock if it is the caller's turn within `time`; leaves the queue otherwise.
+    /// Takes the lock if the caller has the turn within `time`; leaves the queue otherwise.
     pub fn try_lock_for(&self, time: Duration) -> Option<OsqGuard<'_, T, P>> {
         self.try_lock_until(P::now() + time)
     }
@@ -205,14 +205,14 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         OsqGuard { lock: self, room, number, not_send: PhantomData }
     }
 
-    /// The value, without locking: nobody else can have the lock.
+    /// The value, without locking: no other thread can have the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
+    /// Whether a thread holds the lock; that may have changed by the time the caller uses the answer.
     pub fn is_locked(&self) -> bool {
-        // Relaxed: a hint, nothing may be concluded from it.
+        // Relaxed: a hint; conclude nothing from it.
         self.tail.load(Ordering::Relaxed) != 0
     }
 }
@@ -228,9 +228,9 @@ impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for OsqLock<T, P> {
     }
 }
 
-/// The right to use the value of an [`OsqLock`]; hands the lock to the next in line when dropped.
+/// The right to use the value of an [`OsqLock`]; hands the lock to the next thread in line when dropped.
 ///
-/// Stays in the thread that took the lock: its record in the queue is the thread's. Forgotten, it keeps the lock for ever.
+/// Stays in the thread that took the lock: the record in the queue is that thread's. If forgotten, it keeps the lock for ever.
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
 pub struct OsqGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
     lock: &'a OsqLock<T, P>,
@@ -262,7 +262,7 @@ impl<T: ?Sized, P: LockPlatform> DerefMut for OsqGuard<'_, T, P> {
 
 impl<T: ?Sized, P: LockPlatform> Drop for OsqGuard<'_, T, P> {
     fn drop(&mut self) {
-        // Our record is in front: this is the one guard of the one who holds the lock.
+        // Our record is in front: this is the only guard of the thread that holds the lock.
         let tail = Last::<P>(&self.lock.tail);
         self.room.table.leave_front(self.number, &tail, TURN, (0, 0), Waking::Now);
     }

@@ -1,139 +1,137 @@
-//! Threads in a row, each waiting on a line of memory of its own, until the one before tells it something.
+//! Threads in a row, each waiting on its own line of memory until the thread before it tells it something.
 //!
-//! The queue itself is a *tail*: the number of the record that came last, 0 if nobody waits. Where it is kept is the
-//! user's affair ([`Tail`]): a lock's word, a domain of a slot. Who is first in a queue is *in front*; what that means is
-//! the user's affair too.
+//! The queue itself is a *tail*: the number of the last record, 0 if no thread waits. The user decides where it is kept ([`Tail`]): in a
+//! lock's word, or in a domain of a slot. The first record in a queue, and its owner, is *in front*; the user decides what that means too.
 //!
 //! # Protocol
 //! A record's `state` (its owner waits on it):
 //!
-//! | value | meaning | who may change it, to what |
+//! | value | meaning | changed by, to what |
 //! |---|---|---|
 //! | `WAITING` | in a queue, its owner is awake | its owner to `ASLEEP` or `LEFT`; the one before it to a message |
 //! | `ASLEEP` | in a queue, its owner sleeps or is about to | the one before it to a message, and then, or a little later ([`Waking`]), it wakes the owner; or to `WAITING`, likewise; its owner to `LEFT` |
-//! | `LEFT` | in a queue, nobody waits by it | the one before it to a message, and then it has the record; the one behind it to a claim |
-//! | a claim | as `LEFT`, for all but the one behind it, which takes it over (`withdraw.rs`) | the one before it as `LEFT`; the one behind it to `WAITING`, and then waits by it, or back to `LEFT` |
-//! | `HOLDING` | in front for a while, by its owner's wish | its owner |
-//! | a message | its owner has been told, and is in front | its owner, at its next waiting |
+//! | `LEFT` | in a queue, no thread waits by it | the one before it to a message, and then it has the record; the one behind it to a claim |
+//! | a claim | as `LEFT`, for all except the one behind it, which takes it over (`withdraw.rs`) | the one before it as `LEFT`; the one behind it to `WAITING`, and then waits by it, or back to `LEFT` |
+//! | `HOLDING` | in front for a while, because its owner wants that | its owner |
+//! | a message | its owner has been told, and is in front | its owner, when it next waits |
 //! | others | not in a queue: `ring.rs` | |
 //!
-//! A record's `next`: 0, the number of the one behind it, or `GONE` with a message. The `before` of one that may give up is the one
-//! ahead of it, as a hint.
+//! A record's `next`: 0, the number of the one behind it, or `GONE` with a message. If the owner may give up, the record's `before` is the
+//! one ahead of it, as a hint.
 //!
-//! - *join*: prepare the record (`WAITING`, no next), swap its number into the tail. Was there nobody: in front.
-//!   Otherwise swap the number into the `next` of the one before (*link*). Was there 0: wait. Was there `GONE`: the one
-//!   before left in the meantime and could not wait for us: its message is ours, and its record is ours to free.
-//! - *leave the front* with a message for the one behind: if `next` names somebody, it is told. Otherwise clear the tail
-//!   if it still names us: then nobody is behind. If it does not, somebody has joined and has not linked: swap `GONE`
-//!   with the message into `next`; if it has linked in between, it is told; otherwise it will find the message, and our
-//!   record stays behind for it.
-//! - *tell*: swap the message into `state`. `ASLEEP` before: wake it. `LEFT` before: nobody waits there; go on as if
-//!   that record were the one that leaves the front, with the same message.
-//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it; where
-//!   others have been left right ahead of it, one of them stays and the rest is taken out (`withdraw.rs`). The same first step is
-//!   done when a thread ends in the middle of its waiting (`Table::ended`). One that ends while it is `HOLDING` changes nothing: what
-//!   is a queue's front stays its front, and nobody behind is ever told. One that ends with a message takes the message along.
+//! - *join*: prepare the record (`WAITING`, no next), swap its number into the tail. If there was none: in front. Otherwise swap the number
+//!   into the `next` of the one before (*link*). If there was 0: wait. If there was `GONE`: the one before left in the meantime and could
+//!   not wait for us. Its message is ours, and its record is ours to free.
+//! - *leave the front* with a message for the one behind: if `next` names a record, tell it. Otherwise clear the tail if it still names us:
+//!   then no record is behind. If it does not, another record has joined and has not linked: swap `GONE` with the message into `next`. If
+//!   the other one has linked in between, it is told; otherwise it will find the message, and our record stays behind for it.
+//! - *tell*: swap the message into `state`. `ASLEEP` before: wake the owner. `LEFT` before: no thread waits there; go on as if that record
+//!   were the one that leaves the front, with the same message.
+//! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it. If the records
+//!   right ahead of it have been left too, one of them stays and the rest are taken out (`withdraw.rs`). A thread that ends in the middle
+//!   of its wait does the same first step (`Table::ended`). A thread that ends while its record is `HOLDING` changes nothing: the front of
+//!   the queue stays as it is, and no thread behind it is ever told. A thread that ends with a message takes the message with it.
 //!
-//! A thread that sleeps by its record for another reason can be put into a queue by whoever may end that sleep (`ring.rs`): the
+//! A thread that sleeps by its record for another reason can be put into a queue by the thread that may end that sleep (`ring.rs`): the
 //! record goes to `ASLEEP` and joins, while its owner sleeps on. It is as if the owner had joined and fallen asleep.
 //!
 //! Invariants:
-//! 1. **No step waits for another thread's step.** A thread may be preempted between any two, and delays those behind it
-//!    by not telling them, never by a half-made list.
-//! 2. **Each record in a queue is told exactly once**: by the one before it, or by itself when it found nobody or `GONE`.
-//! 3. **A record is used again only when nobody can reach it.** It is reached through the tail, or through the `next` of the
-//!    one before. Who is told is not in the tail's past any more: the one before has taken the number out of its `next`, and
-//!    a tail that names a record is overwritten by the one who joins or by the one who leaves. A joiner that has read the
-//!    number from the tail will still write to `next`: such a record stays behind (`GONE`) until it has.
-//!    One that its thread takes out as it gives up is named in the tail and in the `next` of the one ahead, both of which it changes before.
-//! 4. **First come, first told.** Who gives up a place makes nobody's worse.
+//! 1. **No step waits for another thread's step.** A thread may be preempted between any two. It delays the threads behind it because it
+//!    does not tell them, never because a list is half made.
+//! 2. **Each record in a queue is told exactly once**: by the one before it, or by itself if it found no record or `GONE`.
+//! 3. **A record is used again only when no thread can reach it.** It is reached through the tail, or through the `next` of the one before.
+//!    Neither leads to a record that is being told: the one before has taken the number out of its `next`, and a tail that names a record
+//!    is overwritten by the thread that joins or by the one that leaves. A joiner that has read the number from the tail has still to write
+//!    to `next`: such a record stays behind (`GONE`) until that is done. A record that its thread takes out as it gives up is named in the
+//!    tail and in the `next` of the one ahead, both of which the thread changes first.
+//! 4. **First come, first told.** A thread that gives up its place makes no other thread's place worse.
 //!
 //! # Forks
-//! In the child of a fork, a queue may hold records of threads that there are not. They are told by their epoch: who joins
-//! behind such a record is in front (`FRONT`), unless the record is `HOLDING`: then it may be the one of the thread that forked,
-//! and if it is not, what it holds stays held. Who tells one takes it for one that has left. If a thread was lost between
-//! joining and linking, those before it cannot know of it: the turn ends there, and the next one that joins is in front.
+//! In the child of a fork, a queue may hold records of threads that do not exist there. Their epoch shows that. A thread that joins behind
+//! such a record is in front (`FRONT`), unless the record is `HOLDING`: then it may belong to the thread that forked, and if it does not,
+//! what it holds stays held. A thread that tells such a record treats it as one that has been left. If a thread was lost between joining
+//! and linking, those before it cannot know of it: the turn ends there, and the next thread that joins is in front.
 //!
-//! Orderings: the swap of the tail and of `next` are release, and pair with the acquire of who reads them: a record is
-//! prepared before it is found. A message is a release, and pairs with the acquire of who is told: what the one before
-//! did, and wrote into `passed` and `since`, is seen.
+//! Orderings: the swaps of the tail and of `next` are release, and pair with the acquire of the threads that read them: a record is
+//! prepared before it is found. A message is a release, and pairs with the acquire of the thread that is told: it sees what the one before
+//! did, and wrote into `passed` and `since`.
 
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
 use crate::stay::Stay;
 use crate::table::Table;
 
-/// In a queue, awake. Zero is what a new record has.
+/// In a queue, awake. A new record has this value, zero.
 pub(crate) const WAITING: u32 = 0;
 /// In a queue, asleep.
 pub(crate) const ASLEEP: u32 = 1;
-/// In a queue, and nobody waits.
+/// In a queue, and no thread waits by it.
 pub(crate) const LEFT: u32 = 2;
-/// In front, and its owner knows it: who holds a lock that is a queue.
+/// In front, and its owner knows it: the owner holds a lock that is a queue.
 const HOLDING: u32 = 6;
-/// The message: it is your turn.
+/// The message: you have the turn.
 pub(crate) const TURN: u32 = 3;
-/// The message: begin anew, this queue is none any more.
+/// The message: start over, this is no longer a queue.
 pub(crate) const ANEW: u32 = 4;
-/// The message: you are in front, and nobody has said so where it must be said.
+/// The message: you are in front, but that is not noted yet where it must be noted.
 pub(crate) const FRONT: u32 = 5;
 
 /// The message to a thread that is in no queue: wait for the mutex without a queue.
 pub(crate) const ALONE: u32 = 10;
 
-/// In a state that is a claim; the lower bits name the record whose owner makes it (`withdraw.rs`).
+/// In a state that is a claim; the lower bits name the record whose owner makes the claim (`withdraw.rs`).
 pub(crate) const CLAIMED: u32 = 1 << 30;
 
 /// In `next`: the record has left the front; the message is in the lower bits.
 const GONE: u32 = 1 << 31;
 
-/// Where a queue keeps the number of who came last.
+/// Where a queue keeps the number of the last record.
 pub(crate) trait Tail {
-    /// Replaces `number` by nobody, if it is there. Acquire where it is not; release where it is.
+    /// Replaces `number` by 0, if it is there. Acquire if it is not; release if it is.
     fn clear(&self, number: u32) -> bool;
 
-    /// Replaces `number` by another record's, if it is there. Release where it is.
+    /// Replaces `number` by another record's, if it is there. Release if it is.
     fn replace(&self, number: u32, with: u32) -> bool;
 }
 
-/// When one that sleeps is woken that has been told something.
+/// When to wake a sleeping thread that has been told something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waking {
     /// At once.
     Now,
-    /// When the caller gives back the mutex that it holds ([`Table::wake_whom_we_told`]), for which the other one waits. Not
-    /// to have to wake anybody while one holds a mutex matters: it takes longer than most critical sections.
+    /// When the caller releases the mutex that it holds ([`Table::wake_whom_we_told`]) and the other thread waits for. Waking a thread
+    /// takes longer than most critical sections, so it is better not to do it while holding a mutex.
     Later,
 }
 
 impl Waking {
-    /// For one who hands a turn on, and holds the mutex or not.
+    /// For a thread that hands a turn on, whether it holds the mutex or not.
     pub(crate) fn of(holds: bool) -> Self {
         if holds { Waking::Later } else { Waking::Now }
     }
 }
 
-/// Who got the message of one that left the front.
+/// Where the message of a record that left the front went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Nobody is in the queue.
+    /// No record is in the queue.
     Nobody,
     /// The record of that number.
     Record(u32),
-    /// One that has joined and will find the message.
+    /// A record that has joined; its owner will find the message.
     Joiner,
 }
 
-/// What one that waits was told.
+/// What a waiting thread was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// A message.
     Message(u32),
-    /// Nothing, and it has given up: its record stays behind.
+    /// Nothing, and the thread has given up: its record stays behind.
     Nothing,
 }
 
-/// Where to hand over from.
+/// The record from which to hand over.
 enum Behind {
     Nobody,
     Record(u32),
@@ -151,26 +149,26 @@ impl<P: LockPlatform> Table<P> {
     #[inline]
     pub(crate) fn prepare(&self, number: u32, place: usize) {
         let record = self.record(number);
-        // Relaxed: nobody can reach it; published by the swap of the tail, or by the lock of a ring.
+        // Relaxed: no thread can reach it; published by the swap of the tail, or by the lock of a ring.
         record.state.store(WAITING, Ordering::Relaxed);
         record.next.store(0, Ordering::Relaxed);
         record.place.store(place as u32, Ordering::Relaxed);
         record.epoch.store(Self::epoch(), Ordering::Relaxed);
     }
 
-    /// Links a record that has been put into a tail to the one that was there before. The message if that one has
-    /// left; `passed` and `since` are copied then.
+    /// Links a record that has been put into a tail to the one that was there before. Returns the message if the latter has left; `passed`
+    /// and `since` are copied then.
     #[inline]
     pub(crate) fn link(&self, number: u32, before: u32) -> Option<u32> {
         let ahead = self.record(before);
-        // Release: who finds the number finds the record prepared. Acquire: pairs with the swap of `GONE`.
+        // Release: a thread that finds the number finds the record prepared. Acquire: pairs with the swap of `GONE`.
         let found = ahead.next.swap(number, Ordering::AcqRel);
         let mine = self.record(number);
         // Relaxed: written before the record was put into the tail, in which we found it.
         if ahead.epoch.load(Ordering::Relaxed) != Self::epoch()
             && ahead.state.load(Ordering::Relaxed) != HOLDING
         {
-            // Nobody is there, nor before it.
+            // No thread is there, or before it.
             mine.passed.store(0, Ordering::Relaxed);
             mine.since.store(0, Ordering::Relaxed);
             return Some(FRONT);
@@ -181,13 +179,12 @@ impl<P: LockPlatform> Table<P> {
         // Relaxed: ordered by the swap; both records are ours.
         mine.passed.store(ahead.passed.load(Ordering::Relaxed), Ordering::Relaxed);
         mine.since.store(ahead.since.load(Ordering::Relaxed), Ordering::Relaxed);
-        // Nobody can reach it: it was in front, and we were the one behind.
+        // No thread can reach it: it was in front, and we were the one behind it.
         self.free(before);
         Some(found & !GONE)
     }
 
-    /// Whether the thread whose record is the last of a queue is there. In the child of a fork it may not be: then nobody in that queue
-    /// is.
+    /// Whether the thread whose record is the last of a queue exists. In the child of a fork it may not: then no thread of that queue does.
     pub(crate) fn is_here(&self, last: u32) -> bool {
         // Relaxed: written before the record was put into the tail. If it has left since, the caller's step on the tail fails.
         self.record(last).epoch.load(Ordering::Relaxed) == Self::epoch()
@@ -195,11 +192,11 @@ impl<P: LockPlatform> Table<P> {
 
     /// The caller's record is in front, and stays there until it leaves.
     pub(crate) fn hold(&self, number: u32) {
-        // Relaxed: read by those who join in the child of a fork.
+        // Relaxed: read by threads that join in the child of a fork.
         self.record(number).state.store(HOLDING, Ordering::Relaxed);
     }
 
-    /// Who is behind a record that is in front, if it has linked.
+    /// The record behind one that is in front, if it has linked.
     #[inline]
     pub(crate) fn behind(&self, number: u32) -> Option<u32> {
         // Acquire: pairs with the release in `link`.
@@ -209,8 +206,8 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// The caller's record, which is in front, leaves the queue; the one behind is told `message`, and is handed `passed`
-    /// and `since`. The record is given back.
+    /// The caller's record, which is in front, leaves the queue; the one behind is told `message`, and gets `passed` and `since`. The
+    /// record is given back.
     pub(crate) fn leave_front(
         &self,
         number: u32,
@@ -235,8 +232,8 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// The caller's record, which is in front, leaves the queue; the one behind is not told, but named: it is in front now. One
-    /// that has joined and is not linked yet finds the message. The record is given back.
+    /// The caller's record, which is in front, leaves the queue. The one behind is not told, but returned: it is in front now. One that has
+    /// joined and is not linked yet finds the message. The record is given back.
     pub(crate) fn leave_front_quietly(
         &self,
         number: u32,
@@ -259,7 +256,7 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Tells the record that is in front; where nobody waits by it any more, the first one behind by which somebody does.
+    /// Tells the record that is in front, or, if no thread waits by it any more, the first one behind it by which a thread waits.
     pub(crate) fn tell_first(
         &self,
         first: u32,
@@ -279,7 +276,7 @@ impl<P: LockPlatform> Table<P> {
                     self.free(first);
                     return Told::Nobody;
                 }
-                // It stays behind, for the one that has joined.
+                // It stays behind, for the record that has joined.
                 Behind::Joiner => return Told::Joiner,
                 Behind::Record(next) => {
                     self.free(first);
@@ -289,7 +286,7 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Takes a record that is in front out of its queue, and says who is behind. A joiner has its message then.
+    /// Takes a record that is in front out of its queue, and returns which one is behind. If that is a joiner, it has its message then.
     fn step_out(
         &self,
         number: u32,
@@ -308,7 +305,7 @@ impl<P: LockPlatform> Table<P> {
         // Relaxed: published by the swap.
         record.passed.store(passed, Ordering::Relaxed);
         record.since.store(since, Ordering::Relaxed);
-        // Release: the joiner sees what we did. Acquire: pairs with its link.
+        // Release: the joiner sees what we did. Acquire: pairs with the swap in `link`.
         match record.next.swap(GONE | message, Ordering::AcqRel) {
             0 => {
                 #[cfg(test)]
@@ -319,7 +316,7 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Tells a record; false if nobody waits by it, and it is the caller's now.
+    /// Tells a record; false if no thread waits by it, and it is the caller's now.
     #[inline]
     pub(crate) fn tell(
         &self,
@@ -332,7 +329,7 @@ impl<P: LockPlatform> Table<P> {
         // Relaxed: published by the swap.
         record.passed.store(passed, Ordering::Relaxed);
         record.since.store(since, Ordering::Relaxed);
-        // Relaxed: written before it was put into the tail. Read before it is told, as its owner may use it again then.
+        // Relaxed: written before it was put into the tail. Read before it is told, because its owner may use it again after that.
         let epoch = record.epoch.load(Ordering::Relaxed);
         // Release: pairs with the acquire in `wait`. Acquire: the record may be ours now.
         let before = record.state.swap(message, Ordering::AcqRel);
@@ -343,26 +340,26 @@ impl<P: LockPlatform> Table<P> {
         if before == LEFT {
             crate::statistics::seen::note(crate::statistics::Event::ToldLeft);
         }
-        // A thread that is gone with a fork waits no more than one that has left.
+        // A thread that a fork has removed no longer waits, just like one that has left.
         before != LEFT && before & CLAIMED == 0 && epoch == Self::epoch()
     }
 
-    /// Tells the owner of a record that says `ASLEEP` and is in no queue to wait for the mutex without a queue, and wakes it. The record is
-    /// the owner's then.
+    /// Tells the owner of a record that says `ASLEEP` and is in no queue to wait for the mutex without a queue, and wakes it. From then on
+    /// the record is the owner's.
     pub(crate) fn let_go(&self, number: u32) {
         if !self.tell(number, ALONE, (0, 0), Waking::Now) {
-            // It has left.
+            // The owner has left.
             self.free(number);
         }
     }
 
-    /// Notes that the caller has to wake who sleeps by a record, which was told so; false if it cannot be noted. The caller holds
-    /// a mutex that the other one waits for: while that is so, the mutex's word is more than `LOCKED`, and the unlock takes its
-    /// longer way.
+    /// Notes that the caller must wake the thread that sleeps by a record that was told; false if it cannot be noted. The caller holds a
+    /// mutex that the other thread waits for. While that is so, the mutex's word is more than `LOCKED`, and the unlock takes its longer
+    /// path.
     fn wake_later(&self, number: u32) -> bool {
         let Some(own) = Self::unused() else { return false };
         let own = self.record(own);
-        // Relaxed, both: the caller's alone.
+        // Relaxed for both: the caller's alone.
         let free = own.wakes.load(Ordering::Relaxed) == 0;
         if free {
             own.wakes.store(number, Ordering::Relaxed);
@@ -370,8 +367,8 @@ impl<P: LockPlatform> Table<P> {
         free
     }
 
-    /// Wakes whom the caller has told something [for later](Waking::Later). It may be awake already, or wait for something else
-    /// by now: who is woken looks why.
+    /// Wakes the thread that the caller has told something [for later](Waking::Later). It may be awake already, or wait for something else
+    /// by now: a thread that is woken checks why.
     #[inline]
     pub(crate) fn wake_whom_we_told(&self) {
         if let Some(own) = Self::unused() {
@@ -379,11 +376,11 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// The same, for the owner of a record, who is the caller.
+    /// The same, for the owner of a record, which is the caller.
     #[inline]
     pub(crate) fn wake_whom_it_told(&self, own: u32) {
         let own = self.record(own);
-        // Relaxed, both: the caller's alone.
+        // Relaxed for both: the caller's alone.
         let number = own.wakes.load(Ordering::Relaxed);
         if number != 0 {
             own.wakes.store(0, Ordering::Relaxed);
@@ -391,7 +388,7 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Wakes who sleeps by a record, without a message: its turn is near, it should be awake.
+    /// Wakes the thread that sleeps by a record, without a message: it will soon have the turn, and should be awake.
     pub(crate) fn rouse(&self, number: u32) {
         let record = self.record(number);
         // Relaxed: a hint; nothing is published by it.
@@ -405,9 +402,8 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Waits until the record is told something: looks `budget` times, and sleeps then, at most until `deadline`. Looks
-    /// again whenever it was roused. With `sleep` false it gives up instead of sleeping. If it was told something, that is by the record
-    /// that `number` names then.
+    /// Waits until the record is told something: reads it `budget` times, then sleeps, at most until `deadline`. Spins again whenever it
+    /// was roused. If `sleep` is false, it gives up instead of sleeping. If it was told something, `number` names the record that was told.
     pub(crate) fn wait(
         &self,
         number: &mut u32,
@@ -432,7 +428,7 @@ impl<P: LockPlatform> Table<P> {
             match self.sleep(*number, deadline) {
                 None => {}
                 Some(Heard::Nothing) => {
-                    // Before the step after which the record may be another thread's.
+                    // Done before the step after which the record may be another thread's.
                     if let Some(stay) = stay {
                         stay.goes_on();
                     }
@@ -443,11 +439,12 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// The owner of a record that is in use has ended, and does not wait any more if it did.
+    /// The owner of a record that is in use has ended, and if it was waiting, it no longer does.
     pub(crate) fn stop_waiting(&self, number: u32) {
         let state = &self.record(number).state;
         for waiting in [WAITING, ASLEEP, WAITING] {
-            // Release: who finds `LEFT` has the record. Relaxed on failure: nobody is there to go on. In the second round it was roused.
+            // Release: a thread that finds `LEFT` has the record. Relaxed on failure: no thread is there to go on. `WAITING` is tried twice
+            // because the record may be roused in between.
             if state.compare_exchange(waiting, LEFT, Ordering::Release, Ordering::Relaxed).is_ok() {
                 return;
             }
@@ -455,7 +452,7 @@ impl<P: LockPlatform> Table<P> {
     }
 
     /// The caller stops waiting by its record, at whatever point of the wait it is. It leaves the record behind, unless it was told
-    /// something: then it keeps the record, and has to pass on what it was told.
+    /// something: then it keeps the record, and must pass on what it was told.
     pub(crate) fn give_up(&self, number: u32) -> Heard {
         let state = &self.record(number).state;
         // Relaxed: decided by the step below.
@@ -465,8 +462,7 @@ impl<P: LockPlatform> Table<P> {
                 // Acquire: pairs with the release in `tell`.
                 return Heard::Message(state.load(Ordering::Acquire));
             }
-            // Release: pairs with the acquire in `tell`, whose caller has the record then. Relaxed on failure: decided by the next
-            // step.
+            // Release: pairs with the acquire in `tell`, whose caller has the record then. Relaxed on failure: decided by the next step.
             match state.compare_exchange(found, LEFT, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => {
                     self.leave_behind(number);
@@ -477,8 +473,8 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Goes on with the waiting of a record that another thread has put into a queue, as [`wait`](Self::wait) without a deadline:
-    /// its owner is asleep as far as others know, or was roused, or told something.
+    /// Continues to wait by a record that another thread has put into a queue, as [`wait`](Self::wait) without a deadline: as far as other
+    /// threads know, its owner is asleep, or was roused, or told something.
     pub(crate) fn wait_on(&self, number: u32, mut look: impl FnMut(&P::AtomicU32)) -> Heard {
         let state: &P::AtomicU32 = &self.record(number).state;
         // Acquire: pairs with the release in `tell`.
@@ -505,8 +501,8 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Sleeps by a record that says so, at most until `deadline`: what its owner was told, or nothing at the deadline. None if it was
-    /// roused.
+    /// Sleeps by a record that says so, at most until `deadline`. Returns what its owner was told, or that it was told nothing by the
+    /// deadline. None if it was roused.
     fn sleep(&self, number: u32, deadline: Option<Instant>) -> Option<Heard> {
         let state = &self.record(number).state;
         loop {

@@ -1,38 +1,38 @@
-//! The mutex without a value: the word, and the ways through it that do not wait.
+//! The mutex without a value: the word, and the paths through it that do not wait.
 //!
 //! # Protocol
-//! One 32-bit word; zero when the mutex is free and nobody waits.
+//! One 32-bit word; zero when the mutex is free and no thread waits.
 //!
-//! | bits | name | meaning | who may change it |
+//! | bits | name | meaning | changed by |
 //! |---|---|---|---|
-//! | 0 | `LOCKED` | somebody holds the mutex | anybody from 0 to 1, unless it is `RESERVED` for another one; who waits without a queue even then; the holder to 0 |
-//! | 1 | `ASLEEP` | somebody sleeps on the word, or is about to | who is about to sleep, while `LOCKED`, to 1; the holder to 0, together with `LOCKED`, and then it wakes |
-//! | 2 | `RESERVED` | only the one whose turn it is may take it, and those who wait without a queue | that one to 1, when it has waited too long, and to 0 when it takes the mutex, gives up or sleeps where CPUs are few; a fair unlock to 1; who is overtaken while it queues up to 1; `try_lock`, if it is nobody's turn, to 0 |
-//! | 3 | `NUMA` | waiters queue up in the slot | the holder, who has the turn |
+//! | 0 | `LOCKED` | a thread holds the mutex | any thread from 0 to 1, unless it is `RESERVED` for another one; a thread that waits without a queue even then; the holder to 0 |
+//! | 1 | `ASLEEP` | a thread sleeps on the word, or is about to | a thread that is about to sleep, while `LOCKED`, to 1; the holder to 0, together with `LOCKED`, and then it wakes |
+//! | 2 | `RESERVED` | only the thread that has the turn may take it, and those that wait without a queue | the thread that has the turn to 1, when it has waited too long, and to 0 when it takes the mutex, gives up or sleeps while CPUs are few; a fair unlock to 1; a thread that is overtaken while it queues up to 1; `try_lock`, if no thread has the turn, to 0 |
+//! | 3 | `NUMA` | waiters queue up in the slot | the holder, if it has the turn |
 //! | 4-15 | `SLOT` | the slot's number; 0 without `NUMA` | the holder, by the same step as `NUMA` |
-//! | 16-31 | `TAIL` | the last record in the plain queue | who joins it; who leaves its front |
+//! | 16-31 | `TAIL` | the last record in the plain queue | a thread that joins the queue; a thread that leaves its front |
 //!
 //! Each change is a compare-exchange of the whole word.
 //!
 //! - *lock, fast*: 0 to `LOCKED`.
-//! - *lock otherwise*: `waiting.rs`. Whoever finds the word not `LOCKED` and not `RESERVED` may take it, waiters or not. Who waits
-//!   without a queue takes it when it is not `LOCKED`.
-//! - *unlock*: take `LOCKED` and `ASLEEP` away; where `ASLEEP` was there, wake.
+//! - *lock otherwise*: `waiting.rs`. A thread that finds the word not `LOCKED` and not `RESERVED` may take it, even if others wait. A
+//!   thread that waits without a queue takes it when it is not `LOCKED`.
+//! - *unlock*: remove `LOCKED` and `ASLEEP`; if `ASLEEP` was there, wake.
 //!
 //! Invariants:
-//! 1. **Who turns `LOCKED` from 0 to 1 holds the mutex.** Nothing else does: queues only say who may look at the word and who
-//!    is woken. So whatever happens to the queues, two threads never hold it.
-//! 2. **An unlock does not touch the mutex after the compare-exchange that succeeds**: one read-modify-write where nobody
-//!    waits; the wake-up afterwards uses the address alone. The next holder may free the mutex at once.
-//! 3. **A thread that sleeps on the word is woken by the unlock that comes next**: it sleeps only while `LOCKED` and `ASLEEP`
-//!    are both there, and only an unlock takes either away. Usually it is one thread, the one whose turn it is. The others
-//!    that sleep sleep by their records (`queue.rs`).
-//! 4. **Who is handed the turn asleep is woken by the thread that handed it on, when it unlocks** (`Waking::Later`). Until that
-//!    one wakes up there is somebody in a queue, so the word is more than `LOCKED`, and the unlock takes the longer way, which
-//!    sees to it.
+//! 1. **The thread that changes `LOCKED` from 0 to 1 holds the mutex.** Nothing else gives it the mutex: queues only say which threads may
+//!    read the word and which are woken. So whatever happens to the queues, two threads never hold it.
+//! 2. **An unlock does not touch the mutex after the compare-exchange that succeeds**: one read-modify-write if no thread waits; the
+//!    wake-up afterwards uses only the address. The next holder may free the mutex at once.
+//! 3. **A thread that sleeps on the word is woken by the unlock that comes next**: it sleeps only while `LOCKED` and `ASLEEP` are both set,
+//!    and only an unlock clears either. Usually it is one thread, the one that has the turn. All other sleepers sleep by their records
+//!    (`queue.rs`).
+//! 4. **A thread that is handed the turn asleep is woken by the thread that handed it on, when that one unlocks** (`Waking::Later`). Until
+//!    the sleeper wakes up there is a record in a queue, so the word is more than `LOCKED`, and the unlock takes the longer path, which
+//!    wakes it.
 //!
-//! Orderings: every step from not `LOCKED` to `LOCKED` is acquire, every step back is release; what one holder wrote the next
-//! one sees. Steps of others in between are read-modify-writes, which keep the release visible through them.
+//! Orderings: every step from not `LOCKED` to `LOCKED` is acquire, every step back is release: the next holder sees what the previous one
+//! wrote. Other threads' steps in between are read-modify-writes, which keep the release visible through them.
 
 use core::time::Duration;
 
@@ -73,22 +73,22 @@ impl<P: LockPlatform> RawMutex<P> {
         RawMutex { word: P::AtomicU32::new(0) }
     }
 
-    /// Takes the lock; sleeps while another thread holds it. A thread that holds it already waits for ever.
+    /// Takes the lock; sleeps while another thread holds it. A thread that already holds it waits for ever.
     ///
     /// # Panics
-    /// In debug builds, if the thread holds it already.
+    /// In debug builds, if the thread already holds it.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) {
         self.lock_as(None);
     }
 
-    /// As [`lock`](Self::lock); if there is a stay, the caller notes there where it waits.
+    /// As [`lock`](Self::lock); if there is a stay, the caller notes in it where it waits.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn lock_as(&self, stay: Option<&Stay<P>>) {
-        // Relaxed: a look, so that a thread that comes late does not take the line away from those who fight for the mutex. With 16
-        // writers on two sockets all are a quarter faster for it.
+        // Relaxed: only a read, so that a thread that comes late does not take the line away from the threads that compete for the mutex.
+        // With 16 writers on two sockets, all of them are a quarter faster because of it.
         if self.word.load(Ordering::Relaxed) != 0
             // Acquire: pairs with the release in `unlock`.
             || self
@@ -115,7 +115,7 @@ impl<P: LockPlatform> RawMutex<P> {
         debug_assert!(locked, "without a deadline it waits until it has the lock");
     }
 
-    /// Takes the lock if it is free, and not kept for somebody who has waited too long. True if we hold it now.
+    /// Takes the lock if it is free, and not reserved for a thread that has waited too long. True if we hold it now.
     #[inline]
     pub fn try_lock(&self) -> bool {
         // Acquire: pairs with the release in `unlock`.
@@ -128,8 +128,8 @@ impl<P: LockPlatform> RawMutex<P> {
         }
     }
 
-    /// Takes the lock if it is free and nobody waits for it, in nobody's name: as [`try_lock`](Self::try_lock) and then
-    /// [`disown`](Self::disown), in one step. True if it is held now, and for the caller to give back.
+    /// Takes the lock if it is free and no thread waits for it, in no thread's name: as [`try_lock`](Self::try_lock) and then
+    /// [`disown`](Self::disown), in one step. True if it is held now; then it is the caller's to release.
     ///
     /// ```
     /// let lock = nearq_lock::RawMutex::new();
@@ -144,7 +144,7 @@ impl<P: LockPlatform> RawMutex<P> {
         self.word.compare_exchange(0, LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// As [`take_free`](Self::take_free); but if the lock is free and somebody may wait for it, the answer is that of `otherwise`.
+    /// As [`take_free`](Self::take_free); but if the lock is free and a thread may wait for it, returns the result of `otherwise`.
     ///
     /// ```
     /// let lock = nearq_lock::RawMutex::new();
@@ -160,8 +160,8 @@ impl<P: LockPlatform> RawMutex<P> {
         }
     }
 
-    /// Gives the lock back if nobody waits for it, in nobody's name: as [`adopt`](Self::adopt) and then [`unlock`](Self::unlock), in
-    /// one step. False if somebody may wait: then nothing has happened, and the caller still has to give it back.
+    /// Releases the lock if no thread waits for it, in no thread's name: as [`adopt`](Self::adopt) and then [`unlock`](Self::unlock), in
+    /// one step. False if a thread may wait: then nothing has happened, and the caller still has to release it.
     ///
     /// ```
     /// let lock = nearq_lock::RawMutex::new();
@@ -171,12 +171,12 @@ impl<P: LockPlatform> RawMutex<P> {
     /// ```
     ///
     /// # Safety
-    /// The lock is held, [disowned](Self::disown), and the caller's to give back.
+    /// The lock is held, [disowned](Self::disown), and the caller's to release.
     #[inline]
     pub unsafe fn give_back_unwaited(&self) -> bool {
         // Relaxed: a guess, which the step below compares.
         self.word.load(Ordering::Relaxed) == LOCKED
-            // Release: pairs with the acquire of whoever takes the lock next. `*self` may be gone once it has succeeded.
+            // Release: pairs with the acquire of the thread that takes the lock next. `*self` may be gone once this has succeeded.
             && self.word.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -222,7 +222,7 @@ impl<P: LockPlatform> RawMutex<P> {
     /// ```
     ///
     /// # Panics
-    /// In debug builds, if the thread holds it already and there is no deadline.
+    /// In debug builds, if the thread already holds it and there is no deadline.
     #[cold]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock_staying(&self, deadline: Option<Instant>, stay: &Stay<P>) -> bool {
@@ -238,8 +238,8 @@ impl<P: LockPlatform> RawMutex<P> {
 
     /// Takes the lock without a place in any queue, if that is possible before `deadline`. True if we hold it now.
     ///
-    /// For those who may have to wait before [`start`](crate::start) was called, and where it cannot be: in a program's
-    /// allocator, say. It never allocates and reads no files, and is as fair as the system's wake-ups.
+    /// For threads that may have to wait before [`start`](crate::start) was called, and where it cannot be: for example in a program's
+    /// allocator. It never allocates and reads no files, and is as fair as the system's wake-ups.
     ///
     /// ```
     /// let lock = nearq_lock::RawMutex::new();
@@ -248,7 +248,7 @@ impl<P: LockPlatform> RawMutex<P> {
     /// ```
     ///
     /// # Panics
-    /// In debug builds, if the thread holds it already and there is no deadline.
+    /// In debug builds, if the thread already holds it and there is no deadline.
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock_unqueued(&self, deadline: Option<Instant>) -> bool {
         if self.try_lock() {
@@ -265,11 +265,11 @@ impl<P: LockPlatform> RawMutex<P> {
     }
 
     /// As [`lock_unqueued`](Self::lock_unqueued), for a thread that may vanish while it sleeps, by unwinding or a jump: it has left nothing
-    /// behind that others would wait for. It sleeps by `sleep`, while the word has the value, and does not get the lock if that says
-    /// that the time is over. Where the thread vanishes after it was woken, another one that waits without a queue may sleep on: a `sleep`
-    /// that unwinds wakes one on the word first ([`LockPlatform::wake`]).
+    /// behind that others would wait for. It sleeps by calling `sleep`, while the word has the given value, and does not get the lock if
+    /// `sleep` reports that the time is over. If the thread vanishes after it was woken, another one that waits without a queue may sleep
+    /// on: a `sleep` that unwinds wakes one thread on the word first ([`LockPlatform::wake`]).
     ///
-    /// `sleep` gets the address of the word, to sleep there. The word names queues and records, so no safe code may change it.
+    /// `sleep` gets the address of the word, to sleep there. The word names queues and records, so safe code must not be able to change it.
     ///
     /// ```
     /// use nearq_lock::platform::Wait;
@@ -300,10 +300,10 @@ impl<P: LockPlatform> RawMutex<P> {
         locked
     }
 
-    /// Gives the lock back, and wakes who sleeps for it.
+    /// Releases the lock, and wakes a thread that sleeps for it.
     ///
     /// # Safety
-    /// The caller holds the lock: it took it, and has not given it back.
+    /// The caller holds the lock: it took it, and has not released it.
     ///
     /// # Panics
     /// In debug builds, if the thread does not hold it. The lock stays as it is.
@@ -312,10 +312,10 @@ impl<P: LockPlatform> RawMutex<P> {
     pub unsafe fn unlock(&self) {
         misuse::gives_back::<P>(&self.word);
         let word = &raw const self.word;
-        // Relaxed: a guess, which the step below compares. It spares those who look at the word a step that fails.
+        // Relaxed: a guess, which the step below compares. It spares the threads that spin on the word a step that fails.
         let mut found = self.word.load(Ordering::Relaxed);
         if found == LOCKED {
-            // Release: pairs with the acquire of whoever takes the lock next. `*self` may be gone once it has succeeded.
+            // Release: pairs with the acquire of the thread that takes the lock next. `*self` may be gone once this has succeeded.
             match self.word.compare_exchange(LOCKED, 0, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(other) => found = other,
@@ -325,7 +325,7 @@ impl<P: LockPlatform> RawMutex<P> {
         unsafe { Self::unlock_slow(word, found, 0) };
     }
 
-    /// Gives the lock back; if somebody waits for it, the one whose turn it is has it next, and nobody else.
+    /// Releases the lock; if threads wait for it, the one that has the turn gets it next, and no other.
     ///
     /// # Safety
     /// As for [`unlock`](Self::unlock).
@@ -335,9 +335,9 @@ impl<P: LockPlatform> RawMutex<P> {
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn unlock_fair(&self) {
         misuse::gives_back::<P>(&self.word);
-        // Relaxed: a hint; who joins later is not waiting yet.
+        // Relaxed: a hint; a thread that joins later is not waiting yet.
         let found = self.word.load(Ordering::Relaxed);
-        // A slot is the mutex's as long as we hold it.
+        // A slot is the mutex's while we hold it.
         let waited_for = found & TAIL != 0
             || found & NUMA != 0 && !Room::<P>::get().slots.get(slot(found)).is_quiet();
         let keep = if waited_for { RESERVED } else { 0 };
@@ -345,7 +345,7 @@ impl<P: LockPlatform> RawMutex<P> {
         unsafe { Self::unlock_slow(&raw const self.word, found, keep) };
     }
 
-    /// Lets somebody who waits have the lock, and takes it again. Nothing if nobody waits.
+    /// Lets a waiting thread have the lock, and takes it again. Does nothing if no thread waits.
     ///
     /// # Safety
     /// As for [`unlock`](Self::unlock). Afterwards the caller holds the lock again.
@@ -363,16 +363,16 @@ impl<P: LockPlatform> RawMutex<P> {
         }
     }
 
-    /// Takes `LOCKED` away from a word that is more than that.
+    /// Removes `LOCKED` from a word in which more is set.
     ///
     /// # Safety
-    /// The caller holds the lock, of which `word` is the word.
+    /// The caller holds the lock, and `word` is the lock's word.
     #[cold]
     unsafe fn unlock_slow(word: *const P::AtomicU32, found: u32, keep: u32) {
         let mut found = found;
         loop {
             let free = found & !(LOCKED | ASLEEP) | keep;
-            // SAFETY: the caller holds the lock, and does so until the step succeeds; nobody may free it before.
+            // SAFETY: the caller holds the lock, and does so until the step succeeds; no thread may free it before.
             let step = unsafe { &*word }.compare_exchange(
                 found,
                 free,
@@ -385,8 +385,8 @@ impl<P: LockPlatform> RawMutex<P> {
             }
         }
         if found & ASLEEP != 0 {
-            // Without a queue those that sleep here have no order, and each that is woken says that there may be more. With one,
-            // the one whose turn it is sleeps here, and must not miss this.
+            // Without a queue, the threads that sleep here have no order, and each that is woken sets `ASLEEP`, as there may be more. With
+            // one, the thread that has the turn sleeps here, and must not miss this.
             let count = if found & (TAIL | NUMA) == 0 { 1 } else { usize::MAX };
             P::wake(word, count);
         }
@@ -395,10 +395,10 @@ impl<P: LockPlatform> RawMutex<P> {
         }
     }
 
-    /// From now on the lock, which stays held, is not this thread's: any thread may [adopt](Self::adopt) it and give it back. For who
-    /// hands a mutex that is held to another thread, moves it, or does not know who will give it back. A mutex that is given back by
-    /// another thread without this may leave one that waits asleep for ever; debug builds check that who gives a mutex back has taken
-    /// it.
+    /// From now on the lock, which stays held, is not this thread's: any thread may [adopt](Self::adopt) it and release it. For code that
+    /// hands a held mutex to another thread, moves it, or does not know which thread will release it. Without this call, a mutex that
+    /// another thread releases may leave a waiting thread asleep for ever; debug builds check that the thread that releases a mutex has
+    /// taken it.
     ///
     /// ```
     /// use nearq_lock::RawMutex;
@@ -409,7 +409,7 @@ impl<P: LockPlatform> RawMutex<P> {
     /// MUTEX.disown();
     /// let thread = Linux::spawn(ThreadSpec::default(), || {
     ///     MUTEX.adopt();
-    ///     // SAFETY: the one who took it has handed it to us.
+    ///     // SAFETY: the thread that took it has handed it to us.
     ///     unsafe { MUTEX.unlock() };
     /// });
     /// # Linux::join(thread.unwrap());
@@ -417,9 +417,9 @@ impl<P: LockPlatform> RawMutex<P> {
     /// ```
     #[inline]
     pub fn disown(&self) {
-        // Relaxed: we hold it; those of whom we know that they wait are in a queue since before.
+        // Relaxed: we hold it; the threads that we know to be waiting have been in a queue since before.
         if self.word.load(Ordering::Relaxed) & (TAIL | NUMA) != 0 {
-            // Who gives it back does not know whom we have told.
+            // The thread that releases it does not know which threads we have told.
             Room::<P>::get().table.wake_whom_we_told();
         }
         misuse::disowns::<P>(&self.word);
@@ -431,29 +431,29 @@ impl<P: LockPlatform> RawMutex<P> {
         misuse::took::<P>(&self.word);
     }
 
-    /// Makes the lock free, whatever threads of the parent had it or slept on it.
+    /// Makes the lock free, whichever threads of the parent had it or slept on it.
     ///
     /// # Safety
-    /// No other thread uses the lock: those that held it or slept on it are not copied into the child of a fork.
+    /// No other thread uses the lock: threads that held it or slept on it are not copied into the child of a fork.
     pub unsafe fn renew(&self) {
         misuse::lost::<P>(&self.word);
         self.leave_slot();
-        // Relaxed: there is nobody to see it but the caller, and threads that it starts.
+        // Relaxed: only the caller, and threads that it starts, can see it.
         self.word.store(0, Ordering::Relaxed);
     }
 
-    /// The word; it may have changed by the time the caller looks at the answer.
+    /// The word; it may have changed by the time the caller uses the answer.
     #[cfg(test)]
     pub(crate) fn word_now(&self) -> u32 {
-        // Acquire: what the one who put the slot there did before is seen.
+        // Acquire: sees what the thread that put the slot there did before.
         self.word.load(Ordering::Acquire)
     }
 
-    /// Changes the word by a step that neither takes nor gives the mutex.
+    /// Changes the word by a step that neither takes nor releases the mutex.
     #[cfg(test)]
     pub(crate) fn change_word(&self, change: impl Fn(u32) -> u32) {
         let mut word = self.word_now();
-        // Release: what the step names is ready. Acquire: sees what the one who put the slot there did before.
+        // Release: what the step names is ready. Acquire: sees what the thread that put the slot there did before.
         while let Err(found) =
             self.word.compare_exchange(word, change(word), Ordering::AcqRel, Ordering::Acquire)
         {
@@ -461,7 +461,7 @@ impl<P: LockPlatform> RawMutex<P> {
         }
     }
 
-    /// Binds a slot to a mutex that nobody waits for, as the change to queues by domain would. Whether there was one.
+    /// Binds a slot to a mutex that no thread waits for, as the change to queues by domain would. Returns whether there was one.
     #[cfg(test)]
     pub(crate) fn bind_for_test(&self) -> bool {
         self.lock();
@@ -471,21 +471,21 @@ impl<P: LockPlatform> RawMutex<P> {
         bound
     }
 
-    /// Likewise, where the caller holds the mutex, and others may queue up.
+    /// Likewise, if the caller holds the mutex, and others may queue up.
     #[cfg(test)]
     pub(crate) fn bind_for_test_while_held(&self) -> bool {
         Waiting::<P>::new(&self.word).bind_in_front()
     }
 
-    /// Gives the slot back, if there is one. Nobody else uses the mutex.
+    /// Gives the slot back, if there is one. No other thread uses the mutex.
     fn leave_slot(&self) {
-        // Relaxed: nobody else uses it.
+        // Relaxed: no other thread uses it.
         let word = self.word.load(Ordering::Relaxed);
         if word & SLOT != 0 {
             Self::leave_slot_of(word);
         }
         if word & LOCKED != 0 {
-            // It was leaked; its address may be another's soon.
+            // It was leaked; its address may soon be another mutex's.
             misuse::lost::<P>(&self.word);
         }
     }
@@ -498,14 +498,14 @@ impl<P: LockPlatform> RawMutex<P> {
         }
     }
 
-    /// The word, for who waits for the mutex in another way than by [`lock`](Self::lock).
+    /// The word, for code that waits for the mutex in another way than by [`lock`](Self::lock).
     pub(crate) fn word(&self) -> &P::AtomicU32 {
         &self.word
     }
 
-    /// Whether somebody holds the lock; it may have changed by the time the caller looks at the answer.
+    /// Whether a thread holds the lock; that may have changed by the time the caller uses the answer.
     pub fn is_locked(&self) -> bool {
-        // Relaxed: a hint, nothing may be concluded from it.
+        // Relaxed: a hint; conclude nothing from it.
         self.word.load(Ordering::Relaxed) & (LOCKED | RESERVED) != 0
     }
 }

@@ -1,44 +1,45 @@
-//! The condition variable without a guard: who waits, who is notified, and how those come to have the mutex again.
+//! The condition variable without a guard: which threads wait, which are notified, and how those get the mutex again.
 //!
 //! # Protocol
-//! One 32-bit word, which is a ring of the records of those who wait (`ring.rs`); zero when nobody does.
+//! One 32-bit word, which is a ring of the waiting threads' records (`ring.rs`); zero when no thread waits.
 //!
-//! - *wait*: put the thread's record into the ring, give the mutex up, sleep by the record. Notified: *go on* with waiting for
-//!   the mutex, in whose queue the record is by now or soon. Deadline, or called away: take the record out of the ring, take the mutex
-//!   as usual. A wait that may be [called away](Summons) says so after its record is in the ring and before it sleeps.
-//! - *notify*: take the first, or all, out of the ring; then put one after the other at the end of the queue of the mutex that it
-//!   wants (`turn/moved.rs`), where it sleeps on until it is its turn. Nobody is woken to queue up.
+//! - *wait*: put the thread's record into the ring, release the mutex, sleep by the record. If notified: *go on* and wait for the mutex;
+//!   the record is in its queue by then, or soon will be. If the deadline came or the thread was called away: take the record out of the
+//!   ring, take the mutex as usual. A wait that may be [called away](Summons) announces that after its record is in the ring and before it
+//!   sleeps.
+//! - *notify*: take the first record, or all, out of the ring; then put each at the end of the queue of the mutex that its owner wants
+//!   (`turn/moved.rs`), where the owner sleeps on until it has the turn. No thread is woken just to queue up.
 //! - *notify an urgent thread*: a thread of a real-time class has no place in a queue (`waiting.rs`). It is woken, and waits for the mutex
 //!   as such threads do: the kernel decides among them.
 //!
 //! Invariants:
-//! 1. **No notification is lost**: a record is in the ring before its mutex is given up. Whoever has taken the mutex after that, or
-//!    has heard of it in another way that orders, finds it there.
+//! 1. **No notification is lost**: a record is in the ring before its owner releases the mutex. A thread that has taken the mutex after
+//!    that, or that is ordered after it in another way, finds the record there.
 //! 2. **A thread that was not there is not notified**: a notifier claims records in the ring, in their order (`ring.rs`), and nothing of
 //!    its call is kept for later.
-//! 3. **A waiter does not touch the condition variable after it has been notified**, and a notifier does not after the step that
-//!    lets a waiter know. So it may be destroyed as soon as everybody has been notified; also while some leave at a deadline, for
-//!    which who notifies all waits (`ring.rs`). Who cannot know whether all have been notified or have left asks for it
-//!    ([`RawCondvar::wait_until_left`]); that takes no mutex, and waits for none.
-//! 4. **One runs at a time**: of the ordinary threads that were notified, the one in front of the mutex's queue is awake, and the one
-//!    behind it when that saves time; the others sleep by their records, like the threads that came for the mutex by themselves.
+//! 3. **A waiter does not touch the condition variable after it has been notified**, and a notifier does not touch it after the step that
+//!    lets a waiter know. So it may be destroyed as soon as all threads have been notified, even while some leave at a deadline: a thread
+//!    that notifies all waits for those (`ring.rs`). A thread that cannot know whether all have been notified or have left waits for that
+//!    ([`RawCondvar::wait_until_left`]); this takes no mutex, and waits for none.
+//! 4. **One thread runs at a time**: of the ordinary threads that were notified, the one in front of the mutex's queue is awake, and the
+//!    one behind it if that saves time. The others sleep by their records, like the threads that came for the mutex by themselves.
 //!
 //! # How urgent a thread is
-//! A thread asks for its own urgency at each wait, before its record is in the ring: so a notifier that takes the mutex afterwards finds
-//! the record in the right place. Asking is a system call, made while the mutex is held; so no thread asks in a process in which no thread
-//! of a real-time class was ever seen (`Room::urgency`). Such a thread is seen when it waits for a condition for the first time, when it
-//! finds a mutex held, and when the program says so ([`expect_urgent`](crate::expect_urgent)).
+//! A thread queries its own urgency at each wait, before its record is in the ring: so a notifier that takes the mutex afterwards finds the
+//! record in the right place. The query is a system call, made while the mutex is held; so no thread makes it in a process in which no
+//! thread of a real-time class was ever seen (`Room::urgency`). Such a thread is seen when it waits for a condition for the first time,
+//! when it finds a mutex held, and when the program says so ([`expect_urgent`](crate::expect_urgent)).
 //!
 //! # Why not the system's requeue
-//! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. Sleepers on a mutex's word are the exception here: its waiters
-//! sleep by their records, in an order, by cache where that pays. Sleepers that are put on the word would be outside of all of
-//! that, and would all have to be woken at each unlock, as the word does not say which of them is next (`raw.rs`). Moving a
-//! record into the queue is what an own waiter does, costs no system call, and works on every platform as it is; the mutex's
-//! three kinds of waiting, its bounds on overtaking and its changes of mode stay as they are.
+//! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. But here sleepers on a mutex's word are the exception: its waiters sleep by
+//! their records, in an order, and by cache if that pays. Sleepers that were moved to the word would be outside of all of that, and would
+//! all have to be woken at each unlock, as the word does not say which of them is next (`raw.rs`). Moving a record into the queue is what a
+//! waiter does itself. It costs no system call, and works on every platform as it is; the mutex's three kinds of waiting, its bounds on
+//! overtaking and its changes of mode stay as they are.
 //!
 //! # What is not in this order
-//! A thread without a record (65535 others wait) is not in the ring. It gives up the mutex for a moment and looks again by itself:
-//! the only wake-ups without a reason, but for those that [`Summons`] may lead to.
+//! A thread without a record (65535 others wait) is not in the ring. It releases the mutex for a moment and checks again by itself. These
+//! are the only wake-ups without a reason, except for those that [`Summons`] may cause.
 
 use core::ptr;
 use core::time::Duration;
@@ -54,12 +55,12 @@ use crate::summons::Summons;
 use crate::turn::Turns;
 use crate::waiting::Waiting;
 
-/// How long one that has no record waits before it looks again.
+/// How long a thread without a record waits before it checks again.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A condition variable for [`RawMutex`]. Four bytes on Linux.
 ///
-/// [`Condvar`](crate::Condvar) is the one for guards, and says what may be relied on.
+/// [`Condvar`](crate::Condvar) is the one for guards; its documentation says what it guarantees.
 ///
 /// ```
 /// use nearq_lock::{RawCondvar, RawMutex};
@@ -90,7 +91,7 @@ const _: () = assert!(size_of::<RawCondvar<Linux>>() == 4, "it is embedded as th
 /// How a wait for a condition ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The thread was notified; or for no reason, where 65535 threads wait already.
+    /// The thread was notified; or woke for no reason, if 65535 threads already wait.
     Notified,
     /// The deadline came first.
     TimedOut,
@@ -99,31 +100,31 @@ pub enum Ended {
 }
 
 impl RawCondvar<Linux> {
-    /// For which nobody waits, on Linux.
+    /// A condition variable that no thread waits for, on Linux.
     pub const fn new() -> Self {
         Self::const_new_in()
     }
 }
 
 impl<P: ConstPlatform> RawCondvar<P> {
-    /// For which nobody waits, in a constant.
+    /// A condition variable that no thread waits for, in a constant.
     pub const fn const_new_in() -> Self {
         RawCondvar { ring: <P::AtomicU32 as ConstAtomic>::ZERO }
     }
 }
 
 impl<P: LockPlatform> RawCondvar<P> {
-    /// For which nobody waits, on any platform.
+    /// A condition variable that no thread waits for, on any platform.
     pub fn new_in() -> Self {
         RawCondvar { ring: P::AtomicU32::new(0) }
     }
 
-    /// Gives the mutex up, sleeps until notified or until `deadline`, and takes the mutex again, however long that takes. False
-    /// if the deadline came first.
+    /// Releases the mutex, sleeps until notified or until `deadline`, and takes the mutex again, however long that takes. False if the
+    /// deadline came first.
     ///
-    /// True does not say that what the caller waits for is there: another thread may have had the mutex in between, and where
-    /// 65535 threads wait already it is true without a notification. Different callers may use different mutexes; each is
-    /// given back its own.
+    /// True does not mean that what the caller waits for has happened: another thread may have had the mutex in between, and if 65535
+    /// threads already wait, the result is true without a notification. Different callers may use different mutexes; each gets back its
+    /// own.
     ///
     /// # Safety
     /// The caller holds `mutex`. It holds it again on return.
@@ -136,8 +137,8 @@ impl<P: LockPlatform> RawCondvar<P> {
         unsafe { self.wait_as(mutex, deadline, None, None) != Ended::TimedOut }
     }
 
-    /// As [`wait`](Self::wait), but another thread may end the wait by `summons`, which is the caller's. If it has been sent already, the
-    /// wait ends within a millisecond.
+    /// As [`wait`](Self::wait), but another thread may end the wait by `summons`, which is the caller's. If the summons has already been
+    /// sent, the wait ends within a millisecond.
     ///
     /// # Safety
     /// As for [`wait`](Self::wait).
@@ -177,7 +178,8 @@ impl<P: LockPlatform> RawCondvar<P> {
         unsafe { self.wait_with(Some(mutex), deadline, summons, stay) }
     }
 
-    /// As [`wait_as`](Self::wait_as), without a mutex: for who keeps the one that it holds, and is notified by others who do not need it.
+    /// As [`wait_as`](Self::wait_as), without a mutex: for a caller that keeps the one it holds, and is notified by threads that do not
+    /// need it.
     ///
     /// ```
     /// use core::time::Duration;
@@ -228,11 +230,11 @@ impl<P: LockPlatform> RawCondvar<P> {
             unsafe { mutex.unlock() };
         }
         let answered = summons.map(|summons| summons.wait_by(number));
-        // Sent before: who sent it does not know of the record.
+        // The summons was sent before: its sender does not know of the record.
         let called = answered.is_some_and(|answered| answered.was_sent);
         let until = if called { Some(Self::soon(deadline)) } else { deadline };
         let slept = room.table.sleep_in_ring(number, until);
-        // Before the record may be another thread's.
+        // Done before the record may be another thread's.
         if let (Some(summons), Some(answered)) = (summons, answered) {
             summons.wait_no_more(answered);
         }
@@ -263,14 +265,14 @@ impl<P: LockPlatform> RawCondvar<P> {
         if called || slept == Slept::Called { Ended::Called } else { Ended::TimedOut }
     }
 
-    /// For a thread that waits for the first time: this is when the system is asked for its class.
+    /// For a thread that waits for the first time: its class is queried from the system here.
     #[cold]
     fn take_another_record(room: &Room<P>) -> Option<u32> {
         room.sees_urgent();
         room.table.take()
     }
 
-    /// In a moment, or at `deadline` if that comes first.
+    /// A moment from now, or `deadline` if that comes first.
     fn soon(deadline: Option<Instant>) -> Instant {
         let soon = P::now() + PAUSE;
         deadline.map_or(soon, |deadline| deadline.min(soon))
@@ -294,8 +296,9 @@ impl<P: LockPlatform> RawCondvar<P> {
         if deadline.is_some_and(P::has_come) { Ended::TimedOut } else { Ended::Notified }
     }
 
-    /// Waits until no thread touches the condition variable any more: until each that was blocked there has been notified, has come to
-    /// its deadline or was called away. For who is about to give its memory back, and may hold the mutexes that those want to have.
+    /// Waits until no thread touches the condition variable any more: until each thread that was blocked there has been notified, has
+    /// reached its deadline or was called away. For a caller that is about to free its memory, and may hold the mutexes that those threads
+    /// want.
     ///
     /// ```
     /// let condvar = nearq_lock::RawCondvar::new();
@@ -307,7 +310,7 @@ impl<P: LockPlatform> RawCondvar<P> {
         }
     }
 
-    /// Whether a notification would find a thread that waits; as [`notify_one`](Self::notify_one) answers, but nobody is notified.
+    /// Whether a notification would find a waiting thread: the same answer as [`notify_one`](Self::notify_one), but no thread is notified.
     ///
     /// ```
     /// assert!(!nearq_lock::RawCondvar::new().is_waited_for());
@@ -324,8 +327,8 @@ impl<P: LockPlatform> RawCondvar<P> {
         self.notify_one_after(|| {})
     }
 
-    /// As [`notify_one`](Self::notify_one). `then` is called when the condition variable has been touched for the last time, and before a
-    /// thread that is notified here can know it. For a caller that notifies other threads besides, any of which may destroy the condition
+    /// As [`notify_one`](Self::notify_one). `then` is called after the condition variable has been touched for the last time, and before a
+    /// thread that is notified here can know it. For a caller that also notifies other threads, any of which may destroy the condition
     /// variable once it is notified.
     ///
     /// # Panics
@@ -338,7 +341,7 @@ impl<P: LockPlatform> RawCondvar<P> {
         self.notify_first(found, then)
     }
 
-    /// Apart from the look that finds nobody, which most notifications are: so that only this one saves registers.
+    /// Separate from the check that finds no waiter, which is the result of most notifications, so that only this function saves registers.
     #[inline(never)]
     fn notify_first(&self, found: u32, then: impl FnOnce()) -> bool {
         let room = Room::<P>::get();
@@ -351,9 +354,9 @@ impl<P: LockPlatform> RawCondvar<P> {
         claimed.is_some()
     }
 
-    /// Notifies all threads that wait. How many they were.
+    /// Notifies all waiting threads, and returns how many there were.
     ///
-    /// The caller may hold the mutex or not. They do not all wake up now: each does when the mutex is to be had.
+    /// The caller may hold the mutex or not. The threads do not all wake up now: each does when it can have the mutex.
     pub fn notify_all(&self) -> usize {
         self.notify_all_after(|| {})
     }
@@ -380,14 +383,14 @@ impl<P: LockPlatform> RawCondvar<P> {
         count
     }
 
-    /// Queues a thread that was notified for the mutex that it gave up. An urgent thread has no place in the queue: it is woken, and takes
-    /// the mutex as such threads do. So is one that gave up none.
+    /// Queues a thread that was notified for the mutex that it released. An urgent thread has no place in the queue: it is woken, and takes
+    /// the mutex as such threads do. A thread that released no mutex is woken too.
     ///
     /// # Safety
     /// The caller has claimed the record.
     unsafe fn move_to_mutex(room: &Room<P>, number: u32) {
         let record = room.table.record(number);
-        // Relaxed, here and below: written before it was put into the ring, in which the caller found it.
+        // Relaxed, here and below: written before the record was put into the ring, in which the caller found it.
         let word = record.word.load(Ordering::Relaxed).cast_const();
         if record.slot.load(Ordering::Relaxed) != 0 || word.is_null() {
             room.table.let_go(number);
@@ -398,7 +401,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     }
 }
 
-/// Records that the caller has claimed. They are queued up when this is dropped, also by unwinding.
+/// Records that the caller has claimed. They are queued up when this is dropped, including when it is dropped by unwinding.
 struct Notified<'a, P: LockPlatform, I: Iterator<Item = u32>> {
     room: &'a Room<P>,
     claimed: I,

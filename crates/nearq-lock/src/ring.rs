@@ -2,56 +2,57 @@
 //!
 //! # Order
 //! More urgent threads come before less urgent ones; threads of the same urgency are in the order of arrival. Threads of ordinary classes
-//! have the urgency 0. The urgency of a thread of a real-time class is its priority when it came (`LockPlatform::urgency`). A thread that
+//! have the urgency 0. The urgency of a thread of a real-time class is its priority at its arrival (`LockPlatform::urgency`). A thread that
 //! adds an urgent record searches for its place in the ring; a record that is not urgent is added at the end without a search. A notifier
 //! takes the first record.
 //!
 //! # Words
-//! The ring's word, zero when nobody waits:
+//! The ring's word, zero when no thread waits:
 //!
-//! | bits | name | meaning | who may change it |
+//! | bits | name | meaning | changed by |
 //! |---|---|---|---|
-//! | 0 | `LOCKED` | somebody reads or changes the ring | anybody from 0 to 1; who holds the lock to 0 |
-//! | 1 | `ASLEEP` | somebody sleeps until the ring is free, or is about to | who is about to sleep, while `LOCKED`, to 1; who holds the lock to 0, together with `LOCKED`, and then wakes one, who takes the lock with `ASLEEP`, as it cannot know of others |
-//! | 2 | `AWAITED` | a thread sleeps until the ring is empty | that thread, while it holds the lock, to 1; who empties the ring to 0, and then wakes all |
-//! | 3-15 | `EPOCH` | the process that all of this is of (`LockPlatform::fork_epoch`) | who takes the lock |
-//! | 16-31 | `LAST` | the record that is last in order, or 0 | who holds the lock, as it gives it back |
+//! | 0 | `LOCKED` | a thread reads or changes the ring | any thread from 0 to 1; the thread that holds the lock to 0 |
+//! | 1 | `ASLEEP` | a thread sleeps until the ring is free, or is about to | a thread that is about to sleep, while `LOCKED`, to 1; the thread that holds the lock to 0, together with `LOCKED`, and then wakes one, which takes the lock with `ASLEEP`, as it cannot know of others |
+//! | 2 | `AWAITED` | a thread sleeps until the ring is empty | that thread, while it holds the lock, to 1; the thread that empties the ring to 0, and then wakes all |
+//! | 3-15 | `EPOCH` | the process that all of this belongs to (`LockPlatform::fork_epoch`) | the thread that takes the lock |
+//! | 16-31 | `LAST` | the record that is last in order, or 0 | the thread that holds the lock, when it releases it |
 //!
-//! A record's `next` is the one behind it in order, its `before` the one before it; the last's `next` is the first. Both belong to
-//! the thread that holds the lock. A record's `slot` says how urgent its owner is; it is written before the record is added.
+//! A record's `next` is the one behind it in order, its `before` the one before it; the last record's `next` is the first. Only the thread
+//! that holds the lock may use either. A record's `slot` says how urgent its owner is; it is written before the record is added.
 //!
 //! A record's `state`, while its owner waits for a condition:
 //!
-//! | value | meaning | who may change it, to what |
+//! | value | meaning | changed by, to what |
 //! |---|---|---|
 //! | `LISTED` | in the ring; its owner sleeps or is about to | a notifier that holds the lock to `queue::ASLEEP` (*claim*); its owner to `LEAVING`; a thread that calls the owner away (`summons.rs`) to `LEAVING`, and then wakes the owner |
-//! | `LEAVING` | in the ring; its owner's deadline has come, or it was called away, and it wants the lock to take the record out | a notifier that holds the lock to `EXPECTED`; its owner, once it holds the lock, as it likes |
-//! | `EXPECTED` | a notifier has taken it out, and waits until the owner does not touch the ring any more | its owner, once it has given the lock back, as it likes |
+//! | `LEAVING` | in the ring; its owner's deadline has come, or it was called away, and it needs the lock to take the record out | a notifier that holds the lock to `EXPECTED`; its owner, once it holds the lock, to any value |
+//! | `EXPECTED` | a notifier has taken it out, and waits until the owner no longer touches the ring | its owner, once it has released the lock, to any value |
 //!
-//! # Who is told of what
-//! A notifier, a deadline and a call that come at the same time all change `LISTED` by compare-exchange; one of them succeeds, and
-//! the record's owner was notified or was not. A call that comes late may find the record listed again: that wait ends for no reason.
+//! # Which thread wins
+//! A notifier, a deadline and a call that come at the same time all change `LISTED` by compare-exchange. One of them succeeds, so the
+//! record's owner either was notified or was not. A call that comes late may find the record listed again: then that wait ends for no
+//! reason.
 //!
-//! # The ring may be gone as soon as everybody has been notified
-//! A claimed record is out of the ring before its owner can know, and its owner does not look at the ring. One that leaves at its
-//! deadline has to take its record out by itself, or records would pile up in rings that nobody ever notifies; but once
-//! nobody else is left in the ring, its memory may be given back. So who notifies all takes those out, too, and waits until they
-//! have come past the lock (`EXPECTED`). They hold it for some instructions, and never while they wait for anything else.
+//! # The ring may be freed as soon as all threads have been notified
+//! A claimed record is out of the ring before its owner can know, and its owner does not touch the ring. A thread that leaves at its
+//! deadline must take out its record itself, or records would pile up in rings that are never notified. But once no other thread is left in
+//! the ring, its memory may be freed. So a thread that notifies all takes the leaving records out too, and waits until their owners have
+//! passed the lock (`EXPECTED`). They hold the lock for a few instructions, and never while they wait for anything else.
 //!
-//! Who notifies one leaves those in the ring that leave by themselves. A thread that is about to give the memory back and did not notify
-//! all waits until the ring is empty ([`until_empty`]): then nobody is blocked there, and nobody will lock the ring again. Those who
-//! were notified and have only their mutex left to take are not in the ring, and are not waited for.
+//! A thread that notifies one leaves those records in the ring whose owners are leaving by themselves. A thread that is about to free the
+//! memory and did not notify all waits until the ring is empty ([`until_empty`]): then no thread is blocked there, and no thread will lock
+//! the ring again. Threads that were notified and only have to take their mutex are not in the ring, and are not waited for.
 //!
 //! # Forks
-//! In the child of a fork those who wait are threads that there are not, and the lock may be theirs. The first use there
-//! starts with an empty ring, whatever the word says; the records in it are lost to the child.
+//! In the child of a fork, the waiting threads do not exist, and one of them may have held the lock. The first use in the child starts with
+//! an empty ring, whatever the word says; the records in it are lost to the child.
 //!
-//! The thread that forks may be in a wait itself, if it does so in a signal handler, and goes on with it in the child, in whose ring it is
-//! not. So there its wait ends for no reason (`Stay::forked`, [`Table::sleep_in_ring`]), and it does not take its record out of any ring.
-//! If it has the lock meanwhile, it gives it back as one of the parent's.
+//! The thread that forks may itself be in a wait, if it forks in a signal handler. In the child it continues that wait, but it is not in
+//! the child's ring. So there its wait ends for no reason (`Stay::forked`, [`Table::sleep_in_ring`]), and it does not take its record out
+//! of any ring. If it holds the lock at that time, it releases it as one of the parent's.
 //!
-//! Orderings: taking the lock is acquire, giving it back release; what is done with the ring and the records in it is ordered by
-//! that, and relaxed otherwise. The claim is acquire and release: it hands the record to the queue of a mutex.
+//! Orderings: taking the lock is acquire, releasing it is release. That orders all accesses to the ring and the records in it, which are
+//! otherwise relaxed. The claim is acquire and release: it hands the record to the queue of a mutex.
 
 use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, Wait};
 
@@ -67,29 +68,29 @@ const LAST_SHIFT: u32 = 16;
 
 /// In a record's state: in a ring (`queue.rs` has the values below).
 const LISTED: u32 = 7;
-/// In a ring, but its owner does not wait any more.
+/// In a ring, but its owner no longer waits.
 const LEAVING: u32 = 8;
-/// As `LEAVING`, not in the ring any more, and a notifier waits for the owner.
+/// As `LEAVING`, but no longer in the ring, and a notifier waits for the owner.
 const EXPECTED: u32 = 9;
 
-/// How many looks at a ring that is locked before sleeping. It is locked for tens of instructions.
+/// How many times to read a locked ring's word before sleeping. The ring is locked for tens of instructions.
 const LOOKS: u32 = 100;
 
-/// The ring's word if somebody is in the ring, as far as the caller can know.
+/// The ring's word if a thread is in the ring, as far as the caller can know.
 #[inline]
 pub(crate) fn look<P: LockPlatform>(word: &P::AtomicU32) -> Option<u32> {
-    // Relaxed: who came in before the caller did something that it ordered after is seen; of others nothing is said.
+    // Relaxed: sees the threads that came in before something that the caller has ordered before this; says nothing of others.
     let found = word.load(Ordering::Relaxed);
     (found >> LAST_SHIFT != 0).then_some(found)
 }
 
-/// A ring that the caller has locked, until it [gives it back](Self::unlock).
+/// A ring that the caller has locked, until it [releases it](Self::unlock).
 #[must_use = "the ring stays locked"]
 pub(crate) struct Ring<'a, P: LockPlatform> {
     word: *const P::AtomicU32,
     table: &'a Table<P>,
     last: u32,
-    /// `AWAITED`, or nothing.
+    /// `AWAITED`, or 0.
     awaited: u32,
     /// The process in which the lock was taken, as in the word.
     epoch: u32,
@@ -112,10 +113,10 @@ fn epoch<P: LockPlatform>() -> u32 {
 }
 
 impl<'a, P: LockPlatform> Ring<'a, P> {
-    /// Takes the lock. The word is probably as it was `found`; 0 if the caller does not know.
+    /// Takes the lock. `found` is the word's likely value; 0 if the caller does not know.
     pub(crate) fn lock(word: &P::AtomicU32, found: u32, table: &'a Table<P>) -> Self {
         let ours = epoch::<P>();
-        // Who has not slept has not been told of others.
+        // A thread that has not slept need not restore `ASLEEP` for other sleepers.
         let mut take = LOCKED;
         let mut looked = false;
         let mut found = found;
@@ -142,7 +143,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
                 continue;
             }
             if found & ASLEEP == 0 {
-                // Relaxed: nothing is published by it; sleeping compares the word.
+                // Relaxed: nothing is published by it; the sleep compares the word.
                 let asleep = found | ASLEEP;
                 if let Err(other) =
                     word.compare_exchange(found, asleep, Ordering::Relaxed, Ordering::Relaxed)
@@ -158,32 +159,32 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
         }
     }
 
-    /// Gives the lock back. The word is not touched after the swap, and may be gone then, if nobody is in the ring.
+    /// Releases the lock. The word is not touched after the swap, and may be gone then if no thread is in the ring.
     pub(crate) fn unlock(self) {
         self.unlock_to();
     }
 
-    /// Likewise; the word as it is then.
+    /// As `unlock`; returns the word as it is then.
     fn unlock_to(self) -> u32 {
         let new = match self.last {
             0 => 0,
             last => last << LAST_SHIFT | self.awaited | self.epoch,
         };
-        // SAFETY: who has locked the ring was in it, or was asked by who may use it, so it is there until the swap.
+        // SAFETY: the thread that has locked the ring was in it, or acts for a caller that may use it, so it exists until the swap.
         // Release: pairs with the acquire in `lock`.
         let before = unsafe { &*self.word }.swap(new, Ordering::Release);
         if before & ASLEEP != 0 || self.awaited != 0 && new == 0 {
-            // One that waits for an empty ring sleeps on the same word as those who want the lock, of whom none may be left out.
+            // A thread that waits for an empty ring sleeps on the same word as the threads that want the lock; none of them may be missed.
             P::wake(self.word, if self.awaited == 0 { 1 } else { usize::MAX });
         }
         new
     }
 
-    /// Puts a record in, at the place that its owner's urgency gives it.
+    /// Adds a record, at the place that its owner's urgency gives it.
     #[inline(always)]
     pub(crate) fn add(&mut self, number: u32, urgency: u32) {
         let record = self.table.record(number);
-        // Relaxed, here and in what follows: under the lock.
+        // Relaxed, here and below: under the lock.
         if self.last == 0 {
             record.next.store(number, Ordering::Relaxed);
             record.before.store(number, Ordering::Relaxed);
@@ -203,13 +204,13 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
         }
     }
 
-    /// The first record, of those from `first` on, whose owner is less urgent.
+    /// The first record, from `first` on, whose owner is less urgent.
     #[cold]
     fn first_less_urgent(&self, first: u32, urgency: u32) -> Option<u32> {
         let mut at = first;
         loop {
             let record = self.table.record(at);
-            // Relaxed, both: under the lock.
+            // Relaxed for both: under the lock.
             if record.slot.load(Ordering::Relaxed) < urgency {
                 return Some(at);
             }
@@ -252,7 +253,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
         }
     }
 
-    /// Takes a record out and makes it one that sleeps in a mutex's queue, if its owner still waits.
+    /// Takes a record out and turns it into one that sleeps in a mutex's queue, if its owner still waits.
     fn claim(&mut self, number: u32) -> bool {
         let state = &self.table.record(number).state;
         // Acquire and release: hands the record to the queue of a mutex. Relaxed on failure: it is left alone.
@@ -264,7 +265,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
         claim.is_ok()
     }
 
-    /// Claims the first of those that still wait.
+    /// Claims the first record whose owner still waits.
     pub(crate) fn claim_first(&mut self) -> Option<u32> {
         let mut claimed = None;
         self.each(|ring, number| {
@@ -274,8 +275,8 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
         claimed
     }
 
-    /// Claims all who still wait, and takes all others out. Who has to be waited for meets the caller at `gate`, which nobody
-    /// else uses yet: see [`past_the_gate`].
+    /// Claims all records whose owners still wait, and takes all others out. The owners that must be waited for meet the caller at `gate`,
+    /// which no other thread uses yet: see [`past_the_gate`].
     pub(crate) fn claim_all(&mut self, gate: &P::AtomicU32) -> Claimed<'a, P> {
         let mut claimed = Claimed { table: self.table, first: 0, count: 0 };
         let (mut last, mut expected) = (0, 0);
@@ -291,20 +292,20 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
             } else {
                 ring.remove(number);
                 let record = ring.table.record(number);
-                // Relaxed: its owner looks once it holds the lock.
+                // Relaxed: its owner reads it once it holds the lock.
                 record.word.store(core::ptr::from_ref(gate).cast_mut(), Ordering::Relaxed);
                 record.state.store(EXPECTED, Ordering::Relaxed);
                 expected += 1;
             }
             true
         });
-        // Relaxed: those who count it down hold the lock before.
+        // Relaxed: the threads that count it down take the lock first.
         gate.store(expected, Ordering::Relaxed);
         claimed
     }
 }
 
-/// Waits until nobody is in the ring: for who is about to give its memory back.
+/// Waits until no thread is in the ring: for a caller that is about to free its memory.
 pub(crate) fn until_empty<P: LockPlatform>(word: &P::AtomicU32, table: &Table<P>) {
     loop {
         let mut ring = Ring::lock(word, 0, table);
@@ -317,7 +318,7 @@ pub(crate) fn until_empty<P: LockPlatform>(word: &P::AtomicU32, table: &Table<P>
     }
 }
 
-/// Waits until all who have to be waited for have come past the lock.
+/// Waits until all owners that must be waited for have passed the lock.
 pub(crate) fn past_the_gate<P: LockPlatform>(gate: &P::AtomicU32) {
     loop {
         // Acquire: pairs with the release in `leave`.
@@ -350,7 +351,8 @@ impl<P: LockPlatform> Iterator for Claimed<'_, P> {
 }
 
 impl<P: LockPlatform> Table<P> {
-    /// Makes a record ready to be put into a ring. Its owner has that urgency, and will want the mutex with that word, or none (null).
+    /// Makes a record ready to be put into a ring. Its owner has the given urgency, and will want the mutex with the given word, or none
+    /// (null).
     pub(crate) fn prepare_for_ring(
         &self,
         number: u32,
@@ -360,14 +362,14 @@ impl<P: LockPlatform> Table<P> {
     ) {
         self.prepare(number, place);
         let record = self.record(number);
-        // Relaxed, all of them: published by the ring's lock.
+        // Relaxed for all: published by the ring's lock.
         record.slot.store(urgency, Ordering::Relaxed);
         record.word.store(word.cast_mut(), Ordering::Relaxed);
         record.state.store(LISTED, Ordering::Relaxed);
     }
 
-    /// Sleeps by a record in a ring. Unless a notifier has claimed it, the caller [leaves](Self::leave) the ring, which is there at
-    /// least until then.
+    /// Sleeps by a record in a ring. Unless a notifier has claimed it, the caller [leaves](Self::leave) the ring, which exists at least
+    /// until then.
     pub(crate) fn sleep_in_ring(&self, number: u32, deadline: Option<Instant>) -> Slept {
         let state = &self.record(number).state;
         loop {
@@ -375,10 +377,10 @@ impl<P: LockPlatform> Table<P> {
                 return Slept::Called;
             }
             let outcome = self.sleep_while(number, LISTED, deadline);
-            // Relaxed: who was claimed waits for a message, and orders by that; others go on under the ring's lock.
+            // Relaxed: an owner that was claimed waits for a message, which orders; the others continue under the ring's lock.
             let mut now = state.load(Ordering::Relaxed);
             if now == LISTED && outcome == Wait::TimedOut {
-                // Relaxed: one that leaves goes on under the ring's lock, and one that was claimed waits for a message.
+                // Relaxed: a thread that leaves continues under the ring's lock, and one that was claimed waits for a message.
                 match state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed)
                 {
                     Ok(_) => return Slept::TimedOut,
@@ -397,24 +399,24 @@ impl<P: LockPlatform> Table<P> {
     /// ring.
     pub(crate) fn leaves_ring(&self, number: u32) -> bool {
         let state = &self.record(number).state;
-        // Relaxed, both: who was claimed waits for a message, and orders by that; others go on under the ring's lock.
+        // Relaxed for both: an owner that was claimed waits for a message, which orders; the others continue under the ring's lock.
         match state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => true,
             Err(found) => matches!(found, LEAVING | EXPECTED),
         }
     }
 
-    /// Has the owner of a record leave the ring that it is in, if it is in one and was not notified. The number may be any.
+    /// Makes the owner of a record leave the ring that it is in, if it is in one and was not notified. The number may be arbitrary.
     pub(crate) fn call_away(&self, number: u32) {
         let Some(record) = self.record_if_made(number) else { return };
         let state = &record.state;
-        // Relaxed: what the owner does next is under the ring's lock, and what it is called for is ordered by who calls.
+        // Relaxed: what the owner does next is under the ring's lock, and the caller orders what the owner is called for.
         if state.compare_exchange(LISTED, LEAVING, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             P::wake(state, 1);
         }
     }
 
-    /// Takes the record of one that was not notified out of the ring, and gives it back.
+    /// Takes the record of a thread that was not notified out of the ring, and gives it back.
     pub(crate) fn leave(&self, number: u32, ring: &P::AtomicU32) {
         if !self.is_here(number) {
             // In the child of a fork, in no ring.
@@ -423,14 +425,14 @@ impl<P: LockPlatform> Table<P> {
         }
         let record = self.record(number);
         let mut ring = Ring::lock(ring, 0, self);
-        // Relaxed, both: set under the lock.
+        // Relaxed for both: set under the lock.
         if record.state.load(Ordering::Relaxed) == LEAVING {
             ring.remove(number);
             ring.unlock();
         } else {
             let gate = record.word.load(Ordering::Relaxed).cast_const();
             ring.unlock();
-            // SAFETY: the notifier keeps the gate until it has been counted down for each that it expects, of which we are one.
+            // SAFETY: the notifier keeps the gate until it has been counted down for each owner that it expects, of which we are one.
             // Release: pairs with the acquire in `past_the_gate`; the ring is not touched any more.
             if unsafe { &*gate }.fetch_sub(1, Ordering::Release) == 1 {
                 P::wake(gate, 1);

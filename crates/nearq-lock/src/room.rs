@@ -1,32 +1,32 @@
-//! What the locks of a process share: the table of waiters, the slots, which CPUs are near each other, how many may spin,
-//! and the settings.
+//! What the locks of a process share: the table of waiters, the slots, which CPUs are near each other, how many threads may spin, and the
+//! settings.
 //!
-//! Made by the first thread that has to wait for a lock, and kept by the platform: a lock of four bytes has no room for a
-//! pointer to it. Nothing in it is ever moved or freed while the process lives.
+//! Made by the first thread that has to wait for a lock, and kept by the platform, because a lock of four bytes has no space for a pointer
+//! to it. Nothing in it is ever moved or freed while the process lives.
 //!
 //! # Forks
-//! The child of a fork has a copy. Who waits there is gone: the first use in the child empties the slots' queues and forgets the
-//! spinners, and what was counted, which happened in the parent; queues in mutexes' words are dealt with where they are met (`queue.rs`). Forks are known if somebody follows
-//! them: a runtime does, and so does [`start`](crate::start).
+//! The child of a fork has a copy. The threads that wait in it do not exist. The first use in the child empties the slots' queues and
+//! forgets the spinners and the counts, which belong to the parent; queues in mutexes' words are handled when a thread meets them
+//! (`queue.rs`). Forks are noticed if something follows them: a runtime does, and so does [`start`](crate::start).
 //!
 //! # Slots
-//! Slots take memory, which a mutex's holder shall not wait for. So they are made by those who wait for the first time, before they
-//! queue up, where waiters may come to queue up by domain: many at once (`lines.rs` says where). Who binds a slot takes one that is
-//! there, or leaves the mutex as it is. Who takes the last one, or finds none, forgets its record (`table.rs`), so that when it waits
-//! next it is as if for the first time, and more are made. That costs those who do not bind slots nothing.
+//! Slots need memory, and a thread that holds a mutex must not wait for memory. So they are made by threads that wait for the first time,
+//! before they queue up, if waiters may come to queue up by domain: many at once (`lines.rs` says where). A thread that binds a slot takes
+//! one that is there, or leaves the mutex as it is. A thread that takes the last one, or finds none, forgets its record (`table.rs`), so
+//! that its next wait is like its first, and more are made. That costs threads that do not bind slots nothing.
 //!
-//! A mutex may be gone without having been dropped, as C++'s is, which has no destructor that says so; and a mutex that is not used any more
-//! keeps its slot. A slot does not know its mutex, so no other thread can take it back. Programs hardly need 1024 slots at once. When
-//! more have been needed, the last thread that leaves a slot's queues gives the slot back, in every mode: from then on a mutex has a slot only
-//! while a thread waits for it, and a program frees a mutex only when none does. What stays lost is what had been taken before, and the
-//! slots of mutexes whose last waiter gave up at a deadline and which no thread has taken since.
+//! A mutex may be gone without having been dropped, like C++'s, which has no destructor that reports it; and a mutex that is no longer used
+//! keeps its slot. A slot does not know its mutex, so no other thread can take it back. Programs hardly need 1024 slots at once. When more
+//! have been needed, the last thread that leaves a slot's queues gives the slot back, in every mode. From then on a mutex has a slot only
+//! while a thread waits for it, and a program frees a mutex only when none does. The slots that were taken before stay lost, and so do
+//! those of mutexes whose last waiter gave up at a deadline and which no thread has taken since.
 //!
-//! # Who may spin
-//! To spin makes sense while another CPU does what is waited for. So no more threads spin in this process than it has
-//! CPUs, less one: then there is a CPU left for the one that everybody waits for. It is counted by domain (last-level
-//! cache), each of which may have as many spinners as CPUs, so that the counting stays within the cache; the first domain has
-//! one less. Where a process may use one CPU, nobody spins. Threads of other programs are not counted: the cap keeps our own
-//! from harming each other, and the budget of each spin bounds what is left.
+//! # Which threads may spin
+//! Spinning makes sense while another CPU does what is waited for. So no more threads spin in this process than it has CPUs, less one: then
+//! a CPU is left for the thread that all others wait for. They are counted by domain (last-level cache), each of which may have as many
+//! spinners as CPUs, so that the counting stays within the cache; the first domain has one less. If a process may use only one CPU, no
+//! thread spins. Threads of other programs are not counted: the cap keeps our own from harming each other, and the budget of each spin
+//! bounds the rest.
 
 use core::time::Duration;
 
@@ -41,24 +41,24 @@ use crate::statistics::Counts;
 use crate::stay::Stay;
 use crate::table::Table;
 
-/// How long one sleeps that waits for some steps of another thread.
+/// How long a thread sleeps that waits for some steps of another thread.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// The most domains that are told apart. More caches than that share domains, neighbours first.
+/// The maximum number of domains. If there are more caches, neighbouring ones share domains.
 pub(crate) const MOST_DOMAINS: usize = 32;
 
 /// How many slots are made at first; then as many again, and then twice as many each time. Their lines of one domain fill a page.
 const FIRST_SLOTS: usize = if cfg!(test) { 1 } else { 64 };
-/// So that there are 4095.
+/// Chosen so that there are 4095 slots.
 const SLOT_CHUNKS: usize = if cfg!(test) { 13 } else { 7 };
 
-/// Once this chunk is made, which is the last but one, slots are few: 1024 were had at once.
+/// Once this chunk is made, which is the last but one, slots are few: 1024 were taken at once.
 const SHORT: usize = SLOT_CHUNKS - 2;
 
-/// In `complained`: it was said that there are no more slots.
+/// In `complained`: there was a warning that there are no more slots.
 const EXHAUSTED: u32 = 1 << 31;
 
-/// The slots of a process, by number. Few at first under test, so that tests get to see how more are made.
+/// The slots of a process, by number. Few at first under test, so that tests cover how more are made.
 type Slots<P> = Numbered<P, Slot<P>, FIRST_SLOTS, SLOT_CHUNKS>;
 
 /// The CPUs under one last-level cache.
@@ -66,7 +66,7 @@ type Slots<P> = Numbered<P, Slot<P>, FIRST_SLOTS, SLOT_CHUNKS>;
 pub(crate) struct Domain<P: LockPlatform> {
     /// How many threads spin here.
     spinners: P::AtomicU32,
-    /// How many may.
+    /// How many may spin here.
     cap: u32,
     /// The node that it is on.
     pub(crate) node: usize,
@@ -81,9 +81,9 @@ pub(crate) struct Room<P: LockPlatform> {
     pub(crate) domains: Box<[Domain<P>]>,
     /// How many domains have CPUs that the process may use.
     pub(crate) used_domains: usize,
-    /// How many looks take about a microsecond.
+    /// How many reads of a word take about a microsecond.
     looks: u32,
-    /// The process that it is of (`LockPlatform::fork_epoch`), times two; odd while it is made fit for that process.
+    /// The process that it belongs to (`LockPlatform::fork_epoch`), times two; odd while it is made fit for that process.
     epoch: P::AtomicU64,
     pub(crate) slots: Slots<P>,
     /// 1 while a thread makes slots.
@@ -92,11 +92,11 @@ pub(crate) struct Room<P: LockPlatform> {
     urgent: P::AtomicU32,
     /// 1 if forks are followed on behalf of the room.
     followed: P::AtomicU32,
-    /// What is counted, by domain.
+    /// Counts, by domain.
     pub(crate) counts: Box<[Counts<P>]>,
     /// The settings, packed.
     pub(crate) settings: P::AtomicU64,
-    /// What was complained about: a bit for each of the settings (`Settings::within_bounds`), and [`EXHAUSTED`].
+    /// Which warnings were printed: a bit for each of the settings (`Settings::within_bounds`), and [`EXHAUSTED`].
     pub(crate) complained: P::AtomicU32,
 }
 
@@ -106,7 +106,7 @@ fn make<P: LockPlatform>() -> *const () {
     unsafe { P::share(Room::<P>::make, Room::<P>::end) }
 }
 
-/// How many looks at a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
+/// How many reads of a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
 fn looks<P: LockPlatform>() -> u32 {
     const SAMPLE: u32 = 64;
     let word = P::AtomicU32::new(0);
@@ -121,28 +121,28 @@ fn looks<P: LockPlatform>() -> u32 {
     (SAMPLE * 1000 / nanos.max(1)).clamp(5, 500)
 }
 
-/// Makes what the mutexes of this process share, which otherwise the first thread does that has to wait: so that waiting needs
-/// no memory and reads no files, and so that a child of a fork knows that it is one.
+/// Makes what the mutexes of this process share, which otherwise the first thread does that has to wait: so waiting needs no memory and
+/// reads no files, and a child of a fork knows that it is one.
 ///
-/// For libraries that are loaded into programs of others. Whoever has a runtime needs it not. Calling it again does nothing. Not
-/// to be called by what runs around a fork.
+/// For libraries that are loaded into other programs. A program with a runtime does not need it. Calling it again does nothing. Must not be
+/// called by functions that run around a fork.
 pub fn start<P: LockPlatform>() {
     unsafe fn nothing(_room: *const ()) {}
     static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: nothing };
     let room = Room::<P>::get();
-    // So that what the platform needs to note the ends of threads is there early, where it may still allocate.
+    // Early, so that the platform can note the ends of threads: that may need memory, which it may still allocate here.
     P::set_number(P::number(), thread_ended::<P>);
     if room.may_bind(room.settings().mode) {
         room.stock();
     }
-    // Relaxed: whoever changes it does what follows, once.
+    // Relaxed: the thread that changes it does what follows, once.
     if room.followed.swap(1, Ordering::Relaxed) == 0 {
-        // SAFETY: the hooks do nothing, with whatever.
+        // SAFETY: the hooks do nothing, with any argument.
         unsafe { P::follow_forks(core::ptr::from_ref(room).cast(), &HOOKS) };
     }
 }
 
-/// Says that the process may have threads of real-time classes from now on: from then on, each wait for a condition asks the system how
+/// Announces that the process may have threads of real-time classes. From now on, each wait for a condition queries from the system how
 /// urgent the thread is.
 ///
 /// There is no need to call it for threads that are of such a class when they first wait for a condition or when they find a mutex held:
@@ -157,46 +157,46 @@ fn thread_ended<P: LockPlatform>(number: u32) {
 }
 
 impl<P: LockPlatform> Room<P> {
-    /// The room of the caller's process. Made if it is not there; may read the machine then, which takes a while.
+    /// The room of the caller's process. Made if it does not exist; that may read the machine's description, which takes a while.
     #[inline]
     pub(crate) fn get<'a>() -> &'a Self {
         let there = P::shared();
         let there = if there.is_null() { make::<P>() } else { there };
-        // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and
-        // lives as long as the platform's process, which the caller is a part of.
+        // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and lives as
+        // long as the platform's process, which the caller is a part of.
         let room = unsafe { &*there.cast::<Self>() };
-        // Acquire: pairs with the release of the one that renewed it.
+        // Acquire: pairs with the release of the thread that renewed it.
         if room.epoch.load(Ordering::Acquire) != P::fork_epoch() << 1 {
             room.renew();
         }
         room
     }
 
-    /// The room of the caller's process, if there is one, for who only looks; and whether what is in it is this process's, or still
-    /// the parent's.
+    /// The room of the caller's process, if there is one, for a caller that only observes; and whether its contents are this process's, or
+    /// still the parent's.
     pub(crate) fn as_it_is<'a>() -> Option<(&'a Self, bool)> {
         // SAFETY: null, or made by `make` for this platform; it lives as long as the platform's process, which the caller is a part of.
         let room = unsafe { P::shared().cast::<Self>().as_ref() }?;
-        // Acquire: pairs with the release of the one that renewed it.
+        // Acquire: pairs with the release of the thread that renewed it.
         Some((room, room.epoch.load(Ordering::Acquire) == P::fork_epoch() << 1))
     }
 
-    /// The first use in the child of a fork: those who waited in slots and those who were spinning are gone.
+    /// The first use in the child of a fork: the threads that waited in slots and those that were spinning do not exist.
     #[cold]
     fn renew(&self) {
         let now = P::fork_epoch() << 1;
         loop {
-            // Acquire: pairs with the release of the one that renewed it.
+            // Acquire: pairs with the release of the thread that renewed it.
             let epoch = self.epoch.load(Ordering::Acquire);
             if epoch == now {
                 return;
             }
             if epoch == now | 1 {
-                // Another thread is at it, which may be less urgent than the caller and need its CPU.
+                // Another thread is doing it, which may be less urgent than the caller and need its CPU.
                 P::sleep(MOMENT);
                 continue;
             }
-            // Relaxed: decides who does it; the others wait for the release below.
+            // Relaxed: decides which thread does it; the others wait for the release below.
             let mine =
                 self.epoch.compare_exchange(epoch, now | 1, Ordering::Relaxed, Ordering::Relaxed);
             if mine.is_ok() {
@@ -248,15 +248,15 @@ impl<P: LockPlatform> Room<P> {
     }
 
     unsafe fn end(room: *const ()) {
-        // SAFETY: made by `make`, and nobody uses it any more, as `LockPlatform::share` promises.
+        // SAFETY: made by `make`, and no thread uses it any more, as `LockPlatform::share` promises.
         let room = unsafe { Box::from_raw(room.cast_mut().cast::<Self>()) };
-        // Relaxed: nobody else uses it.
+        // Relaxed: no other thread uses it.
         if room.followed.load(Ordering::Relaxed) == 1 {
             P::unfollow_forks(core::ptr::from_ref(&*room).cast());
         }
     }
 
-    /// How mutexes behave.
+    /// The settings of the mutexes.
     #[inline]
     pub(crate) fn settings(&self) -> Settings {
         // Relaxed: a number; nothing is published with it.
@@ -288,7 +288,7 @@ impl<P: LockPlatform> Room<P> {
 
     /// Threads of real-time classes may wait from now on.
     pub(crate) fn expect_urgent(&self) {
-        // Relaxed: a hint; nothing is published with it. First a read, so that the cache line stays shared by all that read it.
+        // Relaxed: a hint; nothing is published with it. It is read first, so that the cache line stays shared by all that read it.
         if self.urgent.load(Ordering::Relaxed) == 0 {
             self.urgent.store(1, Ordering::Relaxed);
         }
@@ -303,21 +303,21 @@ impl<P: LockPlatform> Room<P> {
         }
     }
 
-    /// Sees to it that a slot is free, if there may be one more: makes some, which takes memory. Not for a thread that holds a mutex for
-    /// which others may be waiting. False if another thread is making some.
+    /// Ensures that a slot is free, if there may be one more: makes some, which takes memory. Not for a thread that holds a mutex for which
+    /// others may be waiting. False if another thread is making some.
     #[cold]
     pub(crate) fn stock(&self) -> bool {
         if self.slots.is_one_free() {
             return true;
         }
-        // Acquire: what the one before has made is seen.
+        // Acquire: sees what the previous thread has made.
         if self.stocking.swap(1, Ordering::Acquire) != 0 {
             return false;
         }
         let ready = self.slots.is_one_free() || self.make_slots();
         // Release: pairs with the acquire above.
         self.stocking.store(0, Ordering::Release);
-        // Relaxed: the thread that sets the bit says it.
+        // Relaxed: the thread that sets the bit prints the warning.
         if !ready
             && !self.slots.are_more()
             && self.complained.fetch_or(EXHAUSTED, Ordering::Relaxed) & EXHAUSTED == 0
@@ -338,13 +338,13 @@ impl<P: LockPlatform> Room<P> {
         self.slots.make_more(|count| fallible::slice(Row::sheet(count, nodes)?.map(Slot::new)))
     }
 
-    /// Takes a slot that is there and makes it ready to be bound; its turn is taken. None if all are bound, or the one that is
-    /// free is not ready.
+    /// Takes a slot that is there and makes it ready to be bound, with its turn taken. None if all are bound, or the one that is free is
+    /// not ready.
     pub(crate) fn take_slot(&self) -> Option<u32> {
         let number = self.slots.take_made();
         let complain = || self.complained.load(Ordering::Relaxed) & EXHAUSTED == 0;
         if !self.slots.is_one_free() && (self.slots.are_more() || complain()) {
-            // So that the caller comes to make some, or to say that there are no more.
+            // So that the caller makes more at its next wait, or warns that there are no more.
             self.table.forget_own();
         }
         let number = number?;
@@ -355,12 +355,12 @@ impl<P: LockPlatform> Room<P> {
         None
     }
 
-    /// Whether so many slots are had that none is left to a mutex that nobody waits for.
+    /// Whether so many slots are taken that none is left for a mutex that no thread waits for.
     pub(crate) fn is_short_of_slots(&self) -> bool {
         self.slots.is_made(SHORT)
     }
 
-    /// Gives a slot back whose mutex is gone. Nobody waits there.
+    /// Gives back a slot whose mutex is gone. No thread waits there.
     pub(crate) fn give_slot_back(&self, number: u32) {
         let slot = self.slots.get(number);
         slot.unbind(self);
@@ -377,13 +377,13 @@ impl<P: LockPlatform> Room<P> {
         cache * self.domains.len() / self.places.caches().len()
     }
 
-    /// How many looks take about so many microseconds.
+    /// How many reads take about this many microseconds.
     pub(crate) fn looks(&self, micros: u32) -> u32 {
         self.looks * micros
     }
 
-    /// Looks at a word until it changes, for about so many microseconds; not at all if enough threads spin in the domain, of
-    /// which `spare` places are left to others. Whether it changed.
+    /// Reads a word until it changes, for about this many microseconds; not at all if enough threads spin in the domain, of which `spare`
+    /// places are left to others. Returns whether it changed.
     #[inline]
     pub(crate) fn spin(
         &self,
@@ -398,18 +398,18 @@ impl<P: LockPlatform> Room<P> {
         self.as_spinner(domain, spare, stay, look).unwrap_or(false)
     }
 
-    /// Lets so many microseconds go by without looking at anything; none if enough threads spin in the domain.
+    /// Lets this many microseconds pass without reading anything; none if enough threads spin in the domain.
     pub(crate) fn pause(&self, domain: usize, micros: u32, stay: Option<&Stay<P>>) {
         self.as_spinner(domain, 0, stay, || P::pause(self.looks(micros)));
     }
 
-    /// A thread that was counted as spinning in the domain spins no more.
+    /// A thread that was counted as spinning in the domain no longer spins.
     pub(crate) fn spins_no_more(&self, domain: usize) {
         // Relaxed: a count and nothing else.
         self.domains[domain].spinners.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Does something as one of those who spin in the domain, unless they are enough.
+    /// Does something as one of the threads that spin in the domain, unless there are enough of them.
     #[inline]
     fn as_spinner<R>(
         &self,
@@ -419,7 +419,7 @@ impl<P: LockPlatform> Room<P> {
         spin: impl FnOnce() -> R,
     ) -> Option<R> {
         let domain = &self.domains[index];
-        // Relaxed, all of them: a count and nothing else.
+        // Relaxed for all: a count and nothing else.
         if domain.spinners.load(Ordering::Relaxed) + spare >= domain.cap {
             return None;
         }
@@ -438,7 +438,7 @@ impl<P: LockPlatform> Room<P> {
         Some(out)
     }
 
-    /// Whether a thread of the domain that may spin leaves room for another one.
+    /// Whether, besides a thread of the domain that may spin, another one may.
     pub(crate) fn has_room(&self, domain: usize) -> bool {
         let domain = &self.domains[domain];
         // Relaxed: a hint.

@@ -9,20 +9,20 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, parse_switch, re
 use crate::room::Room;
 use crate::threshold::{OutOfBounds, Threshold};
 
-/// How a mutex treats those who have to wait.
+/// How a mutex treats the threads that have to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// No queue: waiters sleep on the mutex itself, in any order. As `std`'s mutex.
     Off,
-    /// One queue; a queue for each last-level cache while hand-overs cross caches often. The default.
+    /// One queue; a queue for each last-level cache while hand-overs often cross caches. The default.
     ///
     /// On a machine with one last-level cache, the same as `Plain`.
     #[default]
     Auto,
-    /// One queue, whatever the machine. The in-kernel lock of the 2024 document with `dynamic_enable` 0.
+    /// One queue, on any machine. The in-kernel lock of the 2024 document with `dynamic_enable` 0.
     Plain,
-    /// A queue for each last-level cache as soon as two threads wait, and for ever; where more than a thousand mutexes have that at once, as
-    /// long as somebody waits.
+    /// A queue for each last-level cache as soon as two threads wait, and for ever. If more than a thousand mutexes have that at once: only
+    /// while a thread waits.
     Numa,
 }
 
@@ -84,7 +84,7 @@ impl FromStr for Mode {
 /// The modes' names.
 const MODES: &str = "off, auto, plain and numa";
 
-/// No [`Mode`] is called so. The text says what is allowed.
+/// No [`Mode`] has that name. The text says what is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UnknownMode;
@@ -99,32 +99,31 @@ nearq_platform::debug_as_display!(UnknownMode);
 
 impl core::error::Error for UnknownMode {}
 
-/// The settings of a process's mutexes. A value out of bounds is clamped, which is said once: by one warning in a process for each of
-/// the settings, and not each time.
+/// The settings of a process's mutexes. A value out of bounds is clamped, with one warning in a process for each of the settings.
 ///
-/// The document of 2024 has a file in `/proc/zx_numa_lock` for some of them; its names are given with each.
+/// The document of 2024 has a file in `/proc/zx_numa_lock` for some of them; its name is given with each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How waiters are treated (`dynamic_enable`). From `NEARQ_LOCK` (`off`, `auto`, `plain`, `numa`) at the start.
+    /// How waiters are treated (`dynamic_enable`). Initially from `NEARQ_LOCK` (`off`, `auto`, `plain`, `numa`).
     pub mode: Mode,
-    /// After so many hand-overs in a row it is asked whether to change to a queue for each cache: 16 to 2048, default 50
+    /// After this many hand-overs in a row, the lock decides whether to change to a queue for each cache: 16 to 2048, default 50
     /// (`osq_keep_times`, 32 there; what is counted there is the depth of the queue, `osq_lock_depth`).
     pub hand_overs: u32,
-    /// It is changed if so many percent of them went to another cache: 1 to 100, default 25.
+    /// It changes if at least this many percent of them went to another cache: 1 to 100, default 25.
     pub remote_percent: u32,
-    /// After so many hand-overs within a cache it is another one's turn: 5 to 2048, default 256 (`osq_node_max`).
+    /// After this many hand-overs within a cache, another cache has the turn: 5 to 2048, default 256 (`osq_node_max`).
     pub batch: u32,
-    /// For how long at most hand-overs stay within a cache while others wait, and how long the one who is next bears being
+    /// For how long at most hand-overs stay within a cache while others wait, and how long the thread that has the turn tolerates being
     /// overtaken: 10 µs to 1 s, default 1 ms.
     pub patience: Duration,
-    /// So often the last waiter must have left without another cache having waited, until there is one queue again: 1 to
-    /// 127, default 8 (the document looks each 60 s whether all is idle).
+    /// How many times the last waiter must have left, without another cache having waited, before the mutex returns to one queue: 1 to 127,
+    /// default 8 (the document checks every 60 s whether all is idle).
     pub quiet: u32,
-    /// So often a thread lets others run before it queues up, unless others wait already while CPUs are left: 0 to 7, default 7.
-    /// Where the holder was preempted, that gives it back the CPU.
+    /// How many times a thread lets other threads run before it queues up, unless threads already wait while CPUs are left: 0 to 7, default
+    /// 7. If the holder was preempted, that gives it back the CPU.
     pub yields: u32,
-    /// Whether what happens is counted ([`Statistics`](crate::Statistics)); default no.
+    /// Whether events are counted ([`Statistics`](crate::Statistics)); default no.
     pub count: bool,
 }
 
@@ -149,20 +148,20 @@ impl Settings {
         Room::<P>::get().settings()
     }
 
-    /// Makes these the settings of the caller's process. Mutexes that somebody waits for follow as soon as the queues that
-    /// they have are empty.
+    /// Makes these the settings of the caller's process. Mutexes that threads wait for follow as soon as the queues that they have are
+    /// empty.
     pub fn set_for_process<P: LockPlatform>(self) {
         let settings = self.within_bounds::<P>();
         // Relaxed: a number; nothing is published with it.
         Room::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);
     }
 
-    /// Clamped, with a warning of what was not within its bounds, unless that was said before.
+    /// Clamped, with a warning about each value that was out of bounds, unless there was one already.
     pub(crate) fn within_bounds<P: LockPlatform>(self) -> Self {
         let clamped = self.clamped();
         let out = self.differing(&clamped);
         if out != 0 {
-            // Relaxed: whoever sets a bit says it.
+            // Relaxed: the thread that sets a bit prints the warning.
             let said = Room::<P>::get().complained.fetch_or(out, Ordering::Relaxed);
             if out & !said != 0 {
                 P::warn(&self.complaint(&clamped, out & !said));
@@ -187,7 +186,7 @@ impl Settings {
         Settings { quiet: 1, yields: 0, ..self }
     }
 
-    /// Within bounds.
+    /// With each threshold clamped to its bounds.
     fn clamped(self) -> Self {
         let mut clamped = self;
         for threshold in Threshold::ALL {
@@ -196,14 +195,14 @@ impl Settings {
         clamped
     }
 
-    /// In which thresholds the two differ: a bit for each.
+    /// Which thresholds differ between the two: a bit for each.
     fn differing(&self, clamped: &Self) -> u32 {
         Threshold::ALL.into_iter().rev().fold(0, |bits, threshold| {
             bits << 1 | u32::from(threshold.get(self) != threshold.get(clamped))
         })
     }
 
-    /// What is wrong with those of the thresholds that `which` names.
+    /// What is wrong with the thresholds that `which` names.
     fn complaint(&self, clamped: &Self, which: u32) -> String {
         let wrong: Vec<String> = (Threshold::ALL.into_iter().enumerate())
             .filter(|(bit, _)| which >> bit & 1 == 1)
@@ -219,7 +218,7 @@ impl Settings {
         )
     }
 
-    /// As one number, so that they are read by one load.
+    /// As one number, so that one load reads them.
     pub(crate) fn pack(self) -> u64 {
         self.mode as u64
             | u64::from(self.hand_overs) << 2

@@ -1,36 +1,36 @@
-//! Where the waiters of one mutex queue up by cache: a queue for each domain, and whose turn it is.
+//! The queues by cache of one mutex: a queue of waiters for each domain, and a word that says which thread has the turn.
 //!
-//! Slots are the process's (`room.rs`), up to 4095, named by 12 bits of a mutex's word. They are made before they are needed, each
-//! domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time: from the step that puts `NUMA`
-//! into the word to the step that takes it out. The slot's number comes and goes with it.
+//! Slots belong to the process (`room.rs`). There are up to 4095, named by 12 bits of a mutex's word. They are made before they are needed,
+//! each domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time, from the step that puts
+//! `NUMA` into the word to the step that takes it out. The slot's number is written and removed by the same steps.
 //!
 //! # The turn
-//! One thread at most has the slot's *turn*: it may contend for the mutex, and once it holds it, says whose turn is next.
-//! `top` is one 64-bit word: the slot's *generation*, whether somebody has the turn, and for each domain whether the one in
-//! front of its queue waits for the turn (*stands up*).
+//! At most one thread has the slot's *turn*: it may contend for the mutex, and once it holds the mutex it decides which thread has the turn
+//! next. `top` is one 64-bit word: the slot's *generation*, whether a thread has the turn, and for each domain whether the thread in front
+//! of its queue waits for the turn (*stands up*).
 //!
-//! | step | by whom | what |
+//! | step | by which thread | what |
 //! |---|---|---|
-//! | *stand up* | who is in front of a domain's queue | write its number into the domain's `front`; then in `top`, of the same generation: if nobody has the turn, take it; otherwise set the domain's bit, and wait. Another generation: *begin anew* |
-//! | *within* | who has the turn and the mutex | tell the one behind (`queue.rs`) that it has the turn: the turn stays in the domain |
-//! | *across* | likewise | see who is behind, and put that one's number into `front` and the domain's bit into `top`; then as *away* |
-//! | *away* | who has the turn, and nobody is behind it | choose a domain whose bit is set, clear the bit, tell the one in `front`. No bit set: nobody has the turn; or *unbind* |
-//! | *bind* | who holds the mutex, and has the turn of its plain queue | take a slot that is made and that nobody has (none: the mutex stays plain); give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
-//! | *unbind* | the thread that holds the mutex and has the turn; where the settings still have queues by domain, only if no bit is set | take the number out of the word; tell those that stand up to begin anew; next generation in `top`; give the slot back. If the thread is in front of a domain's queue, it leaves it with the message to begin anew |
-//! | *begin anew* | who is told so, or finds another generation | leave the front of the domain's queue with the message to begin anew, and look at the mutex's word again |
+//! | *stand up* | the thread in front of a domain's queue | write its number into the domain's `front`; then, in `top` of the same generation: if no thread has the turn, take it; otherwise set the domain's bit, and wait. Another generation: *start over* |
+//! | *within* | the thread that has the turn and the mutex | tell the thread behind it (`queue.rs`) that it has the turn: the turn stays in the domain |
+//! | *across* | the same | find the thread behind it, put that thread's number into `front` and the domain's bit into `top`; then as *away* |
+//! | *away* | the thread that has the turn, if no thread is behind it | choose a domain whose bit is set, clear the bit, tell the thread in `front`. No bit set: no thread has the turn; or *unbind* |
+//! | *bind* | the thread that holds the mutex and has the turn of its plain queue | take a slot that is made and free (none: the mutex stays plain); give each domain's tail the generation of `top`; the turn is taken; put the number into the word |
+//! | *unbind* | the thread that holds the mutex and has the turn; if the settings still allow queues by domain, only if no bit is set | take the number out of the word; tell the threads that stand up to start over; next generation in `top`; give the slot back. If the thread is in front of a domain's queue, it leaves the queue with the message to start over |
+//! | *start over* | a thread that is told so, or finds another generation | leave the front of the domain's queue with the message to start over, and read the mutex's word again |
 //!
-//! # Why nobody is lost
-//! A thread reads the domain's tail with its generation, *then* sees that the word still names the slot, then swaps its number
-//! into that tail by compare-exchange. If that succeeds no bind came in between, because a bind changes all tails; so the slot
-//! was this mutex's when the word was looked at. It may have been unbound since. Then:
-//! - it is in front, stands up, and finds another generation in `top`: it begins anew. Or it stood up before the generation
-//!   changed: the one who unbinds finds its bit, and tells it to begin anew. Both change `top` by compare-exchange.
-//! - it is behind somebody: that one is told to begin anew, or tells itself so, and passes the message on.
+//! # Why no thread is lost
+//! A thread reads the domain's tail with its generation, *then* checks that the word still names the slot, then writes its number into that
+//! tail by compare-exchange. If that succeeds, no bind came in between, because a bind changes all tails; so the slot was this mutex's when
+//! the word was read. It may have been unbound since. Then either:
+//! - the thread is in front. It stands up, finds another generation in `top`, and starts over. Or it stood up before the generation
+//!   changed: then the thread that unbinds finds its bit, and tells it to start over. Both change `top` by compare-exchange.
+//! - the thread is behind another one, which is told to start over, or finds that out itself, and passes the message on.
 //!
-//! A slot with somebody left in a queue of its is not bound: *bind* gives up on it.
+//! A slot with a thread left in one of its queues is not bound: *bind* gives up on it.
 //!
-//! Orderings: `top` and the tails are changed by acquire-release steps only, and read by acquire loads before; `front` and
-//! `since` are published by the step on `top` that follows.
+//! Orderings: `top` and the tails are changed only by acquire-release steps, and are read by acquire loads before that; `front` and `since`
+//! are published by the step on `top` that follows.
 
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
@@ -38,11 +38,11 @@ use crate::lines::{Line, Row};
 use crate::queue::{ANEW, TURN, Tail, Told, Waking};
 use crate::room::Room;
 
-/// In `top`: somebody has the turn. Below are the domains' bits, above is the generation.
+/// In `top`: a thread has the turn. The bits below it are the domains', and those above it are the generation.
 const TAKEN: u64 = 1 << 32;
 /// The first bit of the generation, in `top` and in tails.
 const GENERATION: u32 = 33;
-/// In a tail: the number of the record that came last.
+/// In a tail: the number of the last record.
 const LAST: u64 = 0xffff;
 
 /// The queues of one mutex.
@@ -52,19 +52,21 @@ pub(crate) struct Slot<P: LockPlatform> {
     lines: Row<P>,
 }
 
-/// What changes when the turn goes to another domain: on a line of its own, as who joins its domain's queue reads the rest.
+/// What changes when the turn goes to another domain. It is on a line of its own, because threads that join their domain's queue read the
+/// rest.
 #[repr(align(64))]
 struct Head<P: LockPlatform> {
     top: P::AtomicU64,
-    /// How often in a row the last waiter left without the turn having gone to another domain. Of who has the turn.
+    /// How many times in a row the last waiter left and the turn had not gone to another domain. Only the thread that has the turn uses it.
     quiet: P::AtomicU32,
-    /// Whether the turn has gone to another domain since. Of who has the turn.
+    /// Whether the turn has gone to another domain since. Only the thread that has the turn uses it.
     crossed: P::AtomicU32,
-    /// Which thread passed by last, by its record's number; 0 is one without. Of who holds the mutex.
+    /// The number of the record of the thread that passed by last; 0 if that thread had none. Only the thread that holds the mutex writes
+    /// it.
     passed_by: P::AtomicU32,
 }
 
-/// A domain's queue as one that is joined or left.
+/// A domain's queue, for joining or leaving it.
 pub(crate) struct DomainTail<'a, P: LockPlatform> {
     line: &'a Line<P>,
     generation: u64,
@@ -75,27 +77,27 @@ impl<P: LockPlatform> Tail for DomainTail<'_, P> {
     fn clear(&self, number: u32) -> bool {
         let nobody = self.generation << GENERATION;
         let ours = nobody | u64::from(number);
-        // Release: what we did in front is over. Acquire on failure: pairs with the release of the one that came behind.
+        // Release: what we did in front is over. Acquire on failure: pairs with the release of the thread that joined behind us.
         self.line.tail.compare_exchange(ours, nobody, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     fn replace(&self, number: u32, with: u32) -> bool {
         let queue = self.generation << GENERATION;
         let (from, to) = (queue | u64::from(number), queue | u64::from(with));
-        // Acquire and release: the thread that takes the place of the last one hands on what that one has released. Relaxed: nothing is
-        // looked at on failure.
+        // Acquire and release: the thread that takes the place of the last one passes on what that one has released. Relaxed: nothing is
+        // read on failure.
         self.line.tail.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
-/// What standing up led to.
+/// The result of standing up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stood {
-    /// It is our turn.
+    /// The turn is ours.
     Turn,
-    /// It is somebody else's, who will tell us.
+    /// Another thread has it, and will tell us.
     Wait,
-    /// The slot is not the mutex's any more.
+    /// The slot is no longer the mutex's.
     Anew,
 }
 
@@ -116,15 +118,15 @@ impl<P: LockPlatform> Slot<P> {
         self.lines.iter()
     }
 
-    /// A domain's tail as it is now, for [`join`](Self::join).
+    /// The current tail of a domain, for [`join`](Self::join).
     #[inline]
     pub(crate) fn look(&self, domain: usize) -> u64 {
-        // Acquire: the look at the mutex's word comes after.
+        // Acquire: the mutex's word is read after this.
         self.lines[domain].tail.load(Ordering::Acquire)
     }
 
-    /// Puts a record at the end of a domain's queue, if that is as it was when it was looked at: the one that was last
-    /// before (0: nobody), and the queue.
+    /// Puts a record at the end of a domain's queue, if the tail is still as the caller read it. Returns the record that was last before
+    /// (0: none), and the queue.
     #[inline]
     pub(crate) fn join(
         &self,
@@ -134,19 +136,20 @@ impl<P: LockPlatform> Slot<P> {
     ) -> Option<(u32, DomainTail<'_, P>)> {
         let line = &self.lines[domain];
         let new = seen & !LAST | u64::from(number);
-        // Release: the record is prepared. Acquire: pairs with who cleared it.
+        // Release: the record is prepared. Acquire: pairs with the release of the thread that cleared the tail.
         line.tail.compare_exchange(seen, new, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         Some(((seen & LAST) as u32, DomainTail { line, generation: seen >> GENERATION }))
     }
 
-    /// The queue of a domain in which somebody waits. Who is in a queue keeps its generation: *bind* waits until it is empty.
+    /// The queue of a domain in which a thread waits. While a thread is in the queue, the generation stays the same: *bind* gives up unless
+    /// the queue is empty.
     pub(crate) fn queue_of(&self, domain: usize) -> DomainTail<'_, P> {
         let line = &self.lines[domain];
-        // Relaxed: the generation is the one that was found by whoever joined.
+        // Relaxed: the generation is the one that the thread found when it joined.
         DomainTail { line, generation: line.tail.load(Ordering::Relaxed) >> GENERATION }
     }
 
-    /// The one in front of a domain's queue wants the turn.
+    /// The thread in front of a domain's queue asks for the turn.
     pub(crate) fn stand_up(
         &self,
         domain: usize,
@@ -155,7 +158,7 @@ impl<P: LockPlatform> Slot<P> {
         now: impl FnOnce() -> Instant,
     ) -> Stood {
         let line = &self.lines[domain];
-        // Acquire: pairs with the steps below; who gives the turn back has left things in order.
+        // Acquire: pairs with the steps below; a thread that gives the turn back has finished its changes.
         let mut top = self.head.top.load(Ordering::Acquire);
         let mut now = Some(now);
         loop {
@@ -164,7 +167,7 @@ impl<P: LockPlatform> Slot<P> {
             }
             let free = top & TAKEN == 0;
             if !free && let Some(now) = now.take() {
-                // Relaxed, both: published by the step below.
+                // Relaxed for both: published by the step below.
                 line.front.store(number, Ordering::Relaxed);
                 line.since.store(now().as_nanos(), Ordering::Relaxed);
             }
@@ -177,35 +180,35 @@ impl<P: LockPlatform> Slot<P> {
         }
     }
 
-    /// A step of `top`, ordered with all others.
+    /// Changes `top`, ordered with all other changes to it.
     #[inline]
     fn step(&self, from: u64, to: u64) -> Result<(), u64> {
-        // Acquire and release: each step sees what those before it have published in the lines.
+        // Acquire and release: each step sees what the steps before it have published in the lines.
         self.head.top.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).map(drop)
     }
 
-    /// The turn goes across: the caller, who has it, leaves the domain's front, and `number` is in front now.
+    /// The turn goes to another domain: the caller, which has it, leaves the domain's front, and `number` is in front now.
     pub(crate) fn sit_behind(&self, domain: usize, number: u32, now: Instant) {
         let line = &self.lines[domain];
-        // Relaxed, both: published by the step below.
+        // Relaxed for both: published by the step below.
         line.front.store(number, Ordering::Relaxed);
         line.since.store(now.as_nanos(), Ordering::Relaxed);
-        // Acquire: pairs with the steps of others.
+        // Acquire: pairs with other threads' steps.
         let mut top = self.head.top.load(Ordering::Acquire);
         while let Err(found) = self.step(top, top | 1 << domain) {
             top = found;
         }
     }
 
-    /// The caller, which has this record, holds the mutex and was in no queue.
+    /// The caller, whose record this is, holds the mutex and was in no queue.
     pub(crate) fn is_passed_by(&self, number: u32) {
-        // Relaxed, both: a hint. Written only where it changes, so that the line stays with one that passes by again and again.
+        // Relaxed for both: a hint. Written only if it changes, so that the line stays in the cache of a thread that passes by repeatedly.
         if self.head.passed_by.load(Ordering::Relaxed) != number {
             self.head.passed_by.store(number, Ordering::Relaxed);
         }
     }
 
-    /// Who passed by last, if it has a record; otherwise 0.
+    /// The record of the thread that passed by last; 0 if it has none.
     pub(crate) fn passed_by_last(&self) -> u32 {
         // Relaxed: a hint.
         self.head.passed_by.load(Ordering::Relaxed)
@@ -213,43 +216,43 @@ impl<P: LockPlatform> Slot<P> {
 
     /// Whether a domain other than this one waits for the turn.
     pub(crate) fn others_wait(&self, domain: usize) -> bool {
-        // Relaxed: a hint; who wants the turn is told sooner or later.
+        // Relaxed: a hint; a thread that wants the turn is told sooner or later.
         self.head.top.load(Ordering::Relaxed) as u32 & !(1 << domain) != 0
     }
 
-    /// Takes the turn, if nobody has it and nobody wants it. The slot is bound to the caller's mutex.
+    /// Takes the turn, if no thread has it and no thread wants it. The slot is bound to the caller's mutex.
     pub(crate) fn take_if_quiet(&self) -> bool {
         self.quiet_top().is_some_and(|top| self.take_turn(top))
     }
 
-    /// `top`, if nobody has the turn and nobody wants it, for [`take_turn`](Self::take_turn).
+    /// `top`, if no thread has the turn and no thread wants it, for [`take_turn`](Self::take_turn).
     pub(crate) fn quiet_top(&self) -> Option<u64> {
-        // Acquire: pairs with the steps of others. A look at the mutex's word may come after.
+        // Acquire: pairs with other threads' steps. The caller may read the mutex's word after this.
         let top = self.head.top.load(Ordering::Acquire);
         (top & TAKEN == 0 && top as u32 == 0).then_some(top)
     }
 
-    /// Takes the turn that was nobody's, if all is as it was then: nobody has taken it, and it is the same generation.
+    /// Takes the turn, which was free when `quiet` was read, if nothing has changed: it is still free, in the same generation.
     pub(crate) fn take_turn(&self, quiet: u64) -> bool {
         self.step(quiet, quiet | TAKEN).is_ok()
     }
 
-    /// Whether nobody has the turn. The lock is bound to the caller's mutex.
+    /// Whether no thread has the turn. The slot is bound to the caller's mutex.
     pub(crate) fn is_quiet(&self) -> bool {
-        // Acquire: what the last one to give the turn back did is over.
+        // Acquire: what the last thread to give the turn back did is over.
         self.head.top.load(Ordering::Acquire) & TAKEN == 0
     }
 
-    /// For who only looks: whether somebody has the turn, and in how many domains threads wait.
+    /// For a caller that only observes: whether a thread has the turn, and in how many domains threads wait.
     pub(crate) fn who_waits(&self) -> (bool, u32) {
-        // Relaxed, both: values that may be old, from which nothing is concluded.
+        // Relaxed for both: the values may be out of date, and nothing is concluded from them.
         let taken = self.head.top.load(Ordering::Relaxed) & TAKEN != 0;
         let tails = self.lines.iter().map(|line| line.tail.load(Ordering::Relaxed));
         (taken, tails.filter(|tail| tail & LAST != 0).count() as u32)
     }
 
-    /// Gives the turn away: to a domain that wants it, near `from` if possible. Which; none if none does: then the caller still
-    /// has the turn.
+    /// Gives the turn to a domain that wants it, near `from` if possible, and returns that domain. None if no domain wants it: then the
+    /// caller still has the turn.
     pub(crate) fn give_away(
         &self,
         room: &Room<P>,
@@ -257,7 +260,7 @@ impl<P: LockPlatform> Slot<P> {
         patience: u64,
         waking: Waking,
     ) -> Option<usize> {
-        // Acquire: the lines of those who stand up.
+        // Acquire: the lines of the threads that stand up.
         let mut top = self.head.top.load(Ordering::Acquire);
         loop {
             let standing = top as u32;
@@ -273,17 +276,17 @@ impl<P: LockPlatform> Slot<P> {
             top &= !(1 << to);
             if self.tell(room, to, top >> GENERATION, TURN, now, waking) != Told::Nobody {
                 if to != from {
-                    // Relaxed: of who has the turn, and orders it by the step or the message that hands it over.
+                    // Relaxed: used only by the thread that has the turn, and ordered by the step or the message that hands the turn over.
                     self.head.crossed.store(1, Ordering::Relaxed);
                 }
                 return Some(to);
             }
-            // All of that queue have left.
+            // All threads of that queue have left.
             top = self.head.top.load(Ordering::Acquire);
         }
     }
 
-    /// Tells the one in front of a domain's queue, whose bit the caller has cleared.
+    /// Tells the thread in front of a domain's queue, whose bit the caller has cleared.
     fn tell(
         &self,
         room: &Room<P>,
@@ -300,8 +303,8 @@ impl<P: LockPlatform> Slot<P> {
         room.table.tell_first(front, &tail, message, (0, now.as_nanos()), waking)
     }
 
-    /// Whose turn is next: the one who has waited longest if it has waited too long; otherwise the nearest, and of those the
-    /// next one after `from`.
+    /// The domain whose turn is next: the one that has waited longest if it has waited too long; otherwise the nearest, and of equally near
+    /// ones the next one after `from`.
     fn choose(
         &self,
         room: &Room<P>,
@@ -331,17 +334,17 @@ impl<P: LockPlatform> Slot<P> {
         if now.as_nanos().saturating_sub(oldest_since) > patience { oldest } else { nearest }
     }
 
-    /// The turn, which the caller has, is nobody's now. False if somebody has stood up meanwhile.
+    /// The caller has the turn; now no thread has it. False if a thread has stood up in the meantime.
     pub(crate) fn rest(&self) -> bool {
-        // Acquire: the lines of those who stand up, whose turn it is if this fails.
+        // Acquire: the lines of the threads that stand up; if this fails, it is their turn.
         let top = self.head.top.load(Ordering::Acquire);
         top as u32 == 0 && self.step(top, top & !TAKEN).is_ok()
     }
 
-    /// The last waiter has left: whether that has happened often enough without another domain having had the turn. Of who
-    /// has the turn.
+    /// The last waiter has left: whether that has happened often enough without another domain having had the turn. Only for the thread
+    /// that has the turn.
     pub(crate) fn is_quiet_for(&self, times: u32) -> bool {
-        // Relaxed, all of them: of who has the turn.
+        // Relaxed for all: used only by the thread that has the turn.
         if self.head.crossed.load(Ordering::Relaxed) != 0 {
             self.head.crossed.store(0, Ordering::Relaxed);
             self.head.quiet.store(1, Ordering::Relaxed);
@@ -352,10 +355,10 @@ impl<P: LockPlatform> Slot<P> {
         quiet >= times
     }
 
-    /// Makes the slot, which the caller has taken, ready to be bound; the turn is taken. False if somebody of the mutex
-    /// before is still in a queue.
+    /// Makes the slot, which the caller has taken, ready to be bound, with the turn taken. False if a thread that waited for the slot's
+    /// previous mutex is still in a queue.
     pub(crate) fn bind(&self) -> bool {
-        // Acquire: pairs with the step that ended the binding before.
+        // Acquire: pairs with the step that ended the previous binding.
         let top = self.head.top.load(Ordering::Acquire);
         let nobody = top >> GENERATION << GENERATION;
         for line in self.lines.iter() {
@@ -369,16 +372,16 @@ impl<P: LockPlatform> Slot<P> {
                 return false;
             }
         }
-        // Relaxed, both: of who has the turn.
+        // Relaxed for both: used only by the thread that has the turn.
         self.head.quiet.store(0, Ordering::Relaxed);
         self.head.crossed.store(0, Ordering::Relaxed);
-        // A late one of an older generation changes nothing in `top`: it finds this generation and begins anew.
+        // A late thread of an older generation changes nothing in `top`: it finds this generation and starts over.
         self.step(top, nobody | TAKEN).is_ok()
     }
 
-    /// In the child of a fork: nobody waits here. Nobody else uses any slot meanwhile.
+    /// In the child of a fork: no thread waits here. No other thread uses any slot during this call.
     pub(crate) fn renew(&self) {
-        // Relaxed, all of them: there is nobody else, and the room publishes it.
+        // Relaxed for all: there is no other thread, and the room publishes it.
         let top = self.head.top.load(Ordering::Relaxed);
         self.head.top.store(top >> GENERATION << GENERATION, Ordering::Relaxed);
         for line in self.lines.iter() {
@@ -387,9 +390,9 @@ impl<P: LockPlatform> Slot<P> {
         }
     }
 
-    /// Ends the binding, which the mutex's word does not name any more. The caller has the turn, or nobody uses the mutex.
+    /// Ends the binding, which the mutex's word no longer names. The caller has the turn, or no other thread uses the mutex.
     pub(crate) fn unbind(&self, room: &Room<P>) {
-        // Acquire: the lines of those who stand up.
+        // Acquire: the lines of the threads that stand up.
         let mut top = self.head.top.load(Ordering::Acquire);
         loop {
             let generation = top >> GENERATION;

@@ -1,8 +1,8 @@
-//! What happens to the threads of a process that have to wait for a mutex, counted while that is wanted: at all mutexes together.
+//! What happens to the threads of a process that have to wait for a mutex, counted for all mutexes together, if that is enabled.
 //!
-//! Counted by domain, so that the counting stays within a cache; nothing is counted, and nothing is written, unless
-//! [`Settings::count`](crate::Settings::count) says so. Taking a free mutex of which nobody waits is not counted at all: it
-//! looks at nothing but the word.
+//! Counted by domain, so that the counting stays within a cache. Nothing is counted, and nothing is written, unless
+//! [`Settings::count`](crate::Settings::count) is set. Taking a free mutex that no thread waits for is never counted: that reads only the
+//! word.
 
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
 
@@ -23,16 +23,16 @@ pub(crate) enum Event {
     Bound,
     Unbound,
     Moved,
-    /// Of which tests want to know that it happens: one left the front of a queue before the next one had linked.
+    /// For tests, which check that it happens: a thread left the front of a queue before the next one had linked.
     #[cfg(test)]
     NotLinked,
-    /// Likewise: one was told that had left.
+    /// Likewise: a record was told whose thread had left.
     #[cfg(test)]
     ToldLeft,
-    /// Likewise: one that gave up took over the record of another one that had left ahead of it.
+    /// Likewise: a thread that gave up took over the record of another thread that had left ahead of it.
     #[cfg(test)]
     TakenOver,
-    /// Likewise: one that queued up in a slot found that it was not the mutex's any more.
+    /// Likewise: a thread that queued up in a slot found that the slot was no longer the mutex's.
     #[cfg(test)]
     Anew,
 }
@@ -48,7 +48,7 @@ impl<P: LockPlatform> Counts<P> {
         Counts(core::array::from_fn(|_| P::AtomicU64::new(0)))
     }
 
-    /// Begins anew.
+    /// Starts again from zero.
     pub(crate) fn clear(&self) {
         // Relaxed: counts and nothing else.
         self.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
@@ -60,15 +60,15 @@ impl<P: LockPlatform> Counts<P> {
     }
 }
 
-/// What happens on an OS thread, for tests, whether it is to be counted or not. Under the model checker that is all threads in all runs
-/// of a model, and it is no step of any.
+/// What happens on an OS thread, for tests, whether counting is enabled or not. Under the model checker, that is all threads in all runs of
+/// a model, and counting is not a step of any of them.
 #[cfg(test)]
 pub(crate) mod seen {
     use core::cell::Cell;
 
     use super::Event;
 
-    /// What is seen.
+    /// The events that are observed.
     #[cfg(not(any(miri, tsan)))]
     pub(crate) const ALL: [Event; COUNT] = [
         Event::Contended,
@@ -112,7 +112,7 @@ pub(crate) mod seen {
     }
 }
 
-/// What happened to the threads that found a mutex held, at all mutexes of a process.
+/// What happened to the threads that found a mutex held, for all mutexes of a process.
 ///
 /// ```
 /// use nearq_lock::{Settings, Statistics};
@@ -128,19 +128,19 @@ pub(crate) mod seen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// How often a thread did not get a mutex by looking at it for a while, and had to queue up.
+    /// How often a thread spun on a mutex for a while without getting it, and had to queue up.
     pub contended: u64,
-    /// How often one took the mutex in turn. The others of those above gave up, or found it free before they had a place.
+    /// How often a thread took the mutex in turn. The other threads counted above gave up, or found it free before they had a place.
     pub in_turn: u64,
     /// Hand-overs of a turn within a last-level cache.
     pub within: u64,
     /// Hand-overs of a turn to another last-level cache.
     pub across: u64,
-    /// How often a mutex was kept for the one whose turn it was.
+    /// How often a mutex was kept for the thread that had the turn.
     pub reserved: u64,
-    /// How often one whose turn it was slept.
+    /// How often a thread slept that had the turn.
     pub slept_in_turn: u64,
-    /// How often one slept whose turn it was not.
+    /// How often a thread slept in a queue without the turn.
     pub slept_in_queue: u64,
     /// Waits that ended at a deadline.
     pub gave_up: u64,
@@ -150,20 +150,20 @@ pub struct Statistics {
     pub bound: u64,
     /// Changes back to one queue.
     pub unbound: u64,
-    /// How often a thread that had waited for a condition was queued up for its mutex asleep. They take it in turn, and are not
-    /// counted as contended.
+    /// How often a thread that had waited for a condition was queued up for its mutex while asleep. Such threads take the mutex in turn,
+    /// and are not counted as contended.
     pub moved: u64,
 }
 
 impl Statistics {
-    /// What was counted in the caller's process so far. In the child of a fork, what was counted there.
+    /// What was counted in the caller's process so far. In the child of a fork, only what was counted in the child.
     pub fn of_process<P: LockPlatform>() -> Self {
         Self::of(&Room::<P>::get().counts)
     }
 
     /// What was counted in all domains.
     pub(crate) fn of<P: LockPlatform>(counts: &[Counts<P>]) -> Self {
-        // Relaxed: counts that go on meanwhile.
+        // Relaxed: counts that continue to change.
         let sum = |event: Event| {
             counts.iter().map(|counts| counts.0[event as usize].load(Ordering::Relaxed)).sum()
         };

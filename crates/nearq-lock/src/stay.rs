@@ -1,12 +1,13 @@
-//! Where a thread is in a wait; for a thread that leaves the wait without returning from it, by a jump out of a signal handler.
+//! The point at which a thread is in a wait, for a thread that leaves the wait without returning from it, by a jump out of a signal
+//! handler.
 //!
 //! # Protocol
-//! The thread that waits notes its *station* in the stay. By that, a handler on the same thread knows what the thread would leave behind.
+//! The thread that waits notes its *station* in the stay. From that, a handler on the same thread knows what the thread would leave behind.
 //!
 //! | station | what is there | what [`Stay::leave`] does |
 //! |---|---|---|
 //! | `NOWHERE` | nothing, or something that the thread is about to clean up itself | nothing |
-//! | `LISTED` | the record in a condition's ring | as at a deadline: takes the record out; if the thread was notified meanwhile, as at `QUEUED` |
+//! | `LISTED` | the record in a condition's ring | as at a deadline: takes the record out; if the thread has been notified, as at `QUEUED` |
 //! | `QUEUED` | the record in a mutex's queue, or about to be put there by a notifier (`turn/moved.rs`) | as at a deadline: the record stays behind, for the thread that would send it a message. If it has got its message already, the turn is handed on |
 //! | `FRONT` | the turn | as at a deadline: hands it on |
 //! | `ON_WORD` | `ASLEEP` in the mutex's word | wakes one thread that sleeps there, because the caller may have consumed a wake-up |
@@ -18,7 +19,7 @@
 //!    thread have the record. So leaving never touches a record, a ring or a turn that belongs to another thread.
 //! 2. **A thread that sleeps or spins has noted its station.** For some instructions between the steps, `NOWHERE` is noted while something
 //!    is there. A jump at such a moment leaves that behind, just as such a jump leaves the C library's own state half changed.
-//! 3. **The caller does not hold the mutex after it has left**, unless it took the mutex in the last step before the jump: then the mutex
+//! 3. **The thread does not hold the mutex after it has left**, unless it took the mutex in the last step before the jump: then the mutex
 //!    stays held, as the C library's does.
 //! 4. **Leaving waits for no mutex, and allocates nothing.** It may take the lock of a ring, which the thread does not hold at the station
 //!    `LISTED`.
@@ -54,7 +55,7 @@ const ON_WORD: u32 = 4;
 #[derive(Debug)]
 pub struct Stay<P: LockPlatform = Linux> {
     station: P::AtomicU32,
-    /// The record by which the thread waits; not used at `ON_WORD`.
+    /// The record by which the thread waits; unused at `ON_WORD`.
     number: Cell<u32>,
     /// The mutex's word.
     word: Cell<*const P::AtomicU32>,
@@ -89,7 +90,7 @@ impl<P: LockPlatform> Stay<P> {
         }
     }
 
-    /// Cleans up the wait that has this stay, so that the caller can jump out of it. To be called by the thread that waits, in a signal
+    /// Cleans up the wait that has this stay, so that the caller can jump out of it. Must be called by the thread that waits, in a signal
     /// handler that interrupts the wait, before it jumps. Does nothing if the thread does not wait.
     ///
     /// # Safety
@@ -133,8 +134,8 @@ impl<P: LockPlatform> Stay<P> {
         }
     }
 
-    /// In the child of a fork, whose only thread is the caller, which forked in a signal handler that interrupts the wait: ends a wait for a
-    /// condition for no reason, as nobody knows of it who might notify it. The caller may return to the wait.
+    /// In the child of a fork, whose only thread is the caller, which forked in a signal handler that interrupts the wait: ends a wait for
+    /// a condition for no reason, because no thread that might notify it knows of it. The caller may return to the wait.
     pub fn forked(&self) {
         // Relaxed: see the head of the file.
         let station = self.station.load(Ordering::Relaxed);
@@ -163,7 +164,8 @@ impl<P: LockPlatform> Stay<P> {
         compiler_fence(Ordering::Release);
     }
 
-    /// The thread will wait by that record, for the mutex with that word, or for none (null). It is not in a ring or queue yet.
+    /// The thread will wait by the given record, for the mutex with the given word, or for none (null). The record is not in a ring or
+    /// queue yet.
     pub(crate) fn begin(&self, number: u32, word: *const P::AtomicU32) {
         self.number.set(number);
         self.word.set(word);

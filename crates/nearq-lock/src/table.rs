@@ -1,22 +1,22 @@
 //! The records by which threads wait, and the numbers that name them.
 //!
-//! A lock's word has 16 bits for "the one who came last", so a waiter is named by a number from 1 to 65535, not by an
-//! address. A number can be followed at any time, by anybody, also after its thread has ended (`numbered.rs`).
+//! A lock's word has 16 bits for the last waiter, so a waiter is named by a number from 1 to 65535, not by an address. Any thread can
+//! follow a number at any time, even after the owner has ended (`numbered.rs`).
 //!
-//! # Who has a record
-//! - A thread keeps the record that it takes first until it ends (`LockPlatform::set_number`), so that taking one again is
-//!   a look at the thread's own number. While the record is in a queue, the number carries `IN_USE`.
-//! - Who waits while its own record is in use (a signal handler, an [`OsqLock`](crate::OsqLock) that is held), or after
-//!   its thread's locals are gone, takes another record for that time.
-//! - A record can be *left behind* in a queue (`queue.rs`). Then whoever takes it out of the queue has it.
-//! - A thread that ends while its own record is in use leaves it where it is (`ended`). A guard of an `OsqLock` that was forgotten does that:
-//!   the lock stays held, its queue goes on behind that record, and nobody else may have the record.
+//! # Which thread has a record
+//! - A thread keeps the first record that it takes until it ends (`LockPlatform::set_number`), so that to take one again it only reads its
+//!   own number. While the record is in a queue, the number carries `IN_USE`.
+//! - A thread that waits while its own record is in use (a signal handler, an [`OsqLock`](crate::OsqLock) that is held), or after its
+//!   thread-locals are gone, takes another record for that time.
+//! - A record can be *left behind* in a queue (`queue.rs`). Then the thread that takes it out of the queue has it.
+//! - A thread that ends while its own record is in use leaves it where it is (`ended`). A forgotten guard of an `OsqLock` causes that: the
+//!   lock stays held, its queue goes on behind that record, and no other thread may have the record.
 //!
 //! # Forks
-//! In the child of a fork, records of the parent's other threads are had by nobody who will ever give them back; those that
-//! are in no queue stay so for ever, those in a queue are freed by whoever meets them there (`queue.rs`).
+//! In the child of a fork, records of the parent's other threads are taken, and no thread will give them back. Those that are in no queue
+//! stay so for ever; those in a queue are freed by a thread that meets them there (`queue.rs`).
 //!
-//! There is no record only while 65535 are in use at once. Who finds none waits in some other way.
+//! There is no record only while 65535 are in use at once. A thread that finds none waits in another way.
 
 use nearq_platform::{Atomic, Instant, LockPlatform, Wait};
 
@@ -25,31 +25,31 @@ use crate::numbered::Numbered;
 /// The mark on a thread's number: its record is in a queue.
 const IN_USE: u32 = 1 << 31;
 
-/// What a thread waits by. Its protocol is in `queue.rs`.
+/// What a thread waits by. `queue.rs` has its protocol.
 #[repr(align(64))]
 pub(crate) struct Record<P: LockPlatform> {
-    /// What its owner waits for, and where it sleeps.
+    /// What its owner waits for, and sleeps on.
     pub(crate) state: P::AtomicU32,
-    /// Who came after it.
+    /// The record behind it.
     pub(crate) next: P::AtomicU32,
-    /// Who came before it; in a condition's ring only (`ring.rs`).
+    /// The record ahead of it: in a condition's ring (`ring.rs`), or as a hint in a queue (`queue.rs`).
     pub(crate) before: P::AtomicU32,
-    /// The place that its owner waits at.
+    /// The domain in which its owner waits.
     pub(crate) place: P::AtomicU32,
-    /// The process that its owner is a thread of (`LockPlatform::fork_epoch`): after a fork, those of the parent are gone.
+    /// The process that its owner is a thread of (`LockPlatform::fork_epoch`): after a fork, the parent's threads are gone.
     pub(crate) epoch: P::AtomicU32,
-    /// What the one before hands over, beside the message itself.
+    /// What the thread before hands over, in addition to the message.
     pub(crate) passed: P::AtomicU64,
     /// Likewise: a time.
     pub(crate) since: P::AtomicU64,
-    /// The word of the mutex that its owner wants when it has been notified; of one that leaves its ring while a notifier waits for
-    /// that, what the notifier waits on (`ring.rs`).
+    /// The word of the mutex that its owner wants when it has been notified. If the owner leaves its ring while a notifier waits for that:
+    /// what the notifier waits on (`ring.rs`).
     pub(crate) word: P::AtomicPtr<P::AtomicU32>,
     /// In a condition's ring: how urgent its owner is (`ring.rs`). If another thread has queued the record, or its owner has a stay: which
     /// queue it is in, as a slot's number, or 0 for the plain queue (`turn/moved.rs`, `stay.rs`).
     pub(crate) slot: P::AtomicU32,
-    /// Whom its thread has to wake when it gives a mutex back: a record's number, or 0. Nobody while it is in a queue, where it may
-    /// become another thread's.
+    /// The record whose owner this record's thread must wake when it releases a mutex, or 0. It is 0 while this record is in a queue, where
+    /// it may become another thread's.
     pub(crate) wakes: P::AtomicU32,
 }
 
@@ -81,29 +81,29 @@ pub(crate) struct Table<P: LockPlatform> {
 }
 
 impl<P: LockPlatform> Table<P> {
-    /// Without records. `end` must lead to [`ended`](Self::ended) of this table.
+    /// A table without records. `end` must lead to [`ended`](Self::ended) of this table.
     pub(crate) fn new(end: fn(u32)) -> Self {
         Table { records: Numbered::new(), end }
     }
 
-    /// Sleeps by a record while its state is that, at most until `deadline`.
+    /// Sleeps by a record while its state is `state`, at most until `deadline`.
     #[inline]
     pub(crate) fn sleep_while(&self, number: u32, state: u32, deadline: Option<Instant>) -> Wait {
         P::wait(&self.record(number).state, state, deadline)
     }
 
-    /// The record of that number, which somebody was given once.
+    /// The record of that number, which was given out before.
     #[inline]
     pub(crate) fn record(&self, number: u32) -> &Record<P> {
         self.records.get(number)
     }
 
-    /// The record of that number, which may be any; none if it was never given out.
+    /// The record of that number, which may be arbitrary; none if it was never given out.
     pub(crate) fn record_if_made(&self, number: u32) -> Option<&Record<P>> {
         self.records.get_if_made(number)
     }
 
-    /// Takes a record; none if all are in use. The caller has it until it calls one of [`give_back`](Self::give_back),
+    /// Takes a record; none if all are in use. The caller has it until it calls [`give_back`](Self::give_back) or
     /// [`leave_behind`](Self::leave_behind).
     #[inline]
     pub(crate) fn take(&self) -> Option<u32> {
@@ -114,7 +114,7 @@ impl<P: LockPlatform> Table<P> {
     #[inline(always)]
     pub(crate) fn take_own(&self) -> Option<u32> {
         let own = Self::unused()?;
-        // The record may be another thread's before the caller gives the mutex back that it holds.
+        // The record may be another thread's before the caller releases the mutex that it holds.
         self.wake_whom_it_told(own);
         P::set_number(own | IN_USE, self.end);
         Some(own)
@@ -124,7 +124,7 @@ impl<P: LockPlatform> Table<P> {
     fn take_new(&self, keep: bool) -> Option<u32> {
         let number = self.records.take(Record::new)?;
         if keep && !P::set_number(number | IN_USE, self.end) {
-            // The thread is ending, and nobody would give the record back for it.
+            // The thread is ending, and the record would never be given back.
             P::set_number(0, self.end);
         }
         Some(number)
@@ -143,7 +143,7 @@ impl<P: LockPlatform> Table<P> {
         (own != 0 && own & IN_USE == 0).then_some(own)
     }
 
-    /// The caller does not need the record any more, which nobody can reach.
+    /// The caller no longer needs the record, which no thread can reach.
     #[inline]
     pub(crate) fn give_back(&self, number: u32) {
         if P::number() == number | IN_USE {
@@ -153,15 +153,15 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// The caller leaves the record to whoever takes it out of its queue.
+    /// The caller leaves the record to the thread that takes it out of its queue.
     pub(crate) fn leave_behind(&self, number: u32) {
         if P::number() == number | IN_USE {
             P::set_number(0, self.end);
         }
     }
 
-    /// The caller does not keep the record that is its own, which is given back when it is in no queue any more: when the caller
-    /// waits next it has to look for one, as one does that waits for the first time.
+    /// The caller no longer keeps its own record, which is given back when it is no longer in a queue: when the caller waits next, it has
+    /// to find one, like a thread that waits for the first time.
     pub(crate) fn forget_own(&self) {
         let unused = Self::unused();
         P::set_number(0, self.end);
@@ -171,26 +171,26 @@ impl<P: LockPlatform> Table<P> {
         }
     }
 
-    /// Nobody has the record any more.
+    /// Makes the record free for any thread.
     pub(crate) fn free(&self, number: u32) {
         self.records.free(number);
     }
 
-    /// A thread has ended that had this number.
+    /// A thread that had this number has ended.
     pub(crate) fn ended(&self, number: u32) {
         let own = number & !IN_USE;
         if number & IN_USE != 0 {
-            // In a queue, where others reach it: it is nobody's until it is out of there. The guard may still be dropped, by what the C
-            // library calls later.
+            // In a queue, where other threads reach it: it belongs to no thread until it is taken out of there. The guard may still be
+            // dropped, by what the C library calls later.
             self.stop_waiting(own);
             return;
         }
-        // It may give a mutex back later than it notes this: what its locals own.
+        // The thread may release a mutex after it notes this: one that its thread-locals own.
         self.wake_whom_it_told(own);
         self.free(own);
     }
 
-    /// How many records somebody has.
+    /// How many records are taken.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.records.count()

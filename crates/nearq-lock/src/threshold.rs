@@ -1,7 +1,7 @@
-//! The settings that are numbers, by name: what each may be, in one place.
+//! The numeric settings, by name: the values that each allows, in one place.
 //!
-//! A program that sets them has them clamped ([`Settings`]); who is asked to set one by name, from outside of the program, can
-//! refuse what is out of bounds and say what is allowed.
+//! If a program sets them, out-of-bounds values are clamped ([`Settings`]). Code that sets one by name, at a request from outside the
+//! program, can refuse a value that is out of bounds and say what is allowed.
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::Settings;
 
-/// One of the [`Settings`] that are numbers.
+/// One of the numeric [`Settings`].
 ///
 /// ```
 /// use nearq_lock::{Settings, Threshold};
@@ -50,7 +50,7 @@ impl Threshold {
         Threshold::Yields,
     ];
 
-    /// The one that is called so.
+    /// The one with that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|threshold| threshold.name() == name)
     }
@@ -67,7 +67,7 @@ impl Threshold {
         }
     }
 
-    /// What it may be.
+    /// The allowed values.
     pub fn bounds(self) -> RangeInclusive<u64> {
         match self {
             Threshold::HandOvers => 16..=2048,
@@ -79,12 +79,12 @@ impl Threshold {
         }
     }
 
-    /// What it is counted in; empty for what is just a number.
+    /// The unit that it is counted in; empty for a plain number.
     pub fn unit(self) -> &'static str {
         if self == Threshold::Patience { "microseconds" } else { "" }
     }
 
-    /// What it is.
+    /// Its value.
     pub fn get(self, settings: &Settings) -> u64 {
         match self {
             Threshold::HandOvers => settings.hand_overs.into(),
@@ -98,13 +98,13 @@ impl Threshold {
 
     /// Sets it.
     ///
-    /// # Errors
+    /// The value is out of bounds; the text says what is allowed. Nothing has changed then.
     /// The value is out of bounds, which the text says. Nothing has changed then.
     pub fn set(self, settings: &mut Settings, value: u64) -> Result<(), OutOfBounds> {
         if !self.bounds().contains(&value) {
             return Err(OutOfBounds::of(self));
         }
-        // It fits: no bound is more than that.
+        // It fits: no bound is greater.
         let short = value as u32;
         match self {
             Threshold::HandOvers => settings.hand_overs = short,
@@ -117,7 +117,7 @@ impl Threshold {
         Ok(())
     }
 
-    /// Brings it within its bounds, if it is not.
+    /// Clamps it to its bounds.
     pub(crate) fn clamp(self, settings: &mut Settings) {
         let (least, most) = self.bounds().into_inner();
         let value = self.get(settings);
@@ -127,7 +127,7 @@ impl Threshold {
     }
 }
 
-/// A value that a [`Threshold`] may not have. The text says what is allowed.
+/// A value that a [`Threshold`] cannot have. The text says what is allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OutOfBounds(Threshold);
 

@@ -1,6 +1,6 @@
-//! Queueing up for a mutex, and what one does whose turn it is. The way as a whole is described in `waiting.rs`; how a thread is
-//! queued up by another one in `turn/moved.rs`, how one whose turn it is gets the word in `turn/contending.rs`, who is let run before in
-//! `turn/running.rs`, and what one has to do with a slot's turn that is in no queue in `turn/passing.rs`.
+//! Queueing up for a mutex, and what a thread does when it has the turn. `waiting.rs` describes the whole path. `turn/moved.rs` describes
+//! how a thread is queued up by another one, `turn/contending.rs` how the thread that has the turn gets the mutex, `turn/running.rs` which
+//! thread is allowed to run first, and `turn/passing.rs` what a thread that is in no queue does with a slot's turn.
 
 mod contending;
 mod moved;
@@ -19,18 +19,19 @@ use crate::statistics::Event;
 use crate::stay::Stay;
 use crate::word::{LOCKED, NUMA, RESERVED, SLOT, SLOT_SHIFT, TAIL, TAIL_SHIFT, slot};
 
-/// For how many microseconds those behind look: it takes several hand-overs until it is their turn, and to be awake then saves
-/// the lock a wake-up. They leave a place to the one whose turn it is.
+/// For how many microseconds the threads behind spin: it takes several hand-overs until they have the turn, and if they are awake then, the
+/// lock does not pay for a wake-up. They leave one place for spinning to the thread that has the turn.
 const MICROS_IN_QUEUE: u32 = 20;
-/// How many of those who wait are looked at to find two of one domain.
+/// How many waiters are examined to find two of one domain.
 const LOOK_AT: usize = 64;
-/// The clock is read at one round in so many of looking at the word, and at one hand-over in so many within a domain.
+/// While a thread spins on the word, it reads the clock once per this many rounds; within a domain, the clock is read once per this many
+/// hand-overs.
 const CLOCK_EVERY: u32 = 8;
-/// So often the one whose turn it is bears being overtaken while it looks.
+/// How many times the thread that has the turn tolerates being overtaken while it spins.
 const OVERTAKEN: u32 = 4;
 
-/// In `passed` of the plain queue: hand-overs; from here on those across; from here on where the turn comes from, plus one, or
-/// zero if nobody counts.
+/// In `passed` of the plain queue: below this bit, hand-overs; from this bit on, hand-overs to another domain; from the next one on, the
+/// domain that the turn comes from, plus one, or zero if nothing is counted.
 const ACROSS: u32 = 16;
 const FROM: u32 = 32;
 const COUNT: u32 = 0xffff;
@@ -46,14 +47,14 @@ pub(crate) struct Turns<'a, P: LockPlatform> {
     stay: Option<&'a Stay<P>>,
 }
 
-/// A turn: whose it is, and what went along with it.
+/// A turn: which queue it belongs to, and what was passed on with it.
 #[derive(Clone, Copy)]
 struct Turn {
     number: u32,
-    /// In the plain queue as said at [`ACROSS`]; in a domain's, hand-overs within the domain in the lower half,
-    /// and what `running.rs` keeps in the upper.
+    /// In the plain queue as described at [`ACROSS`]; in a domain's queue, hand-overs within the domain in the lower half, and what
+    /// `running.rs` keeps in the upper half.
     passed: u64,
-    /// In a domain: since when the turn is here.
+    /// In a domain: since when the turn has been there.
     since: u64,
 }
 
@@ -67,32 +68,32 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         Turns { stay, ..self }
     }
 
-    /// The thread has put its record into a queue, and waits there: notes it.
+    /// The thread has put its record into a queue and waits there: notes that.
     fn is_queued(&self) {
         if let Some(stay) = self.stay {
             stay.is_queued();
         }
     }
 
-    /// The thread has the turn: notes it, and stores what came with the turn in the record, where `hand_on_unused` finds it.
+    /// The thread has the turn: notes that, and stores what came with the turn in the record, where `hand_on_unused` finds it.
     fn is_in_front(&self, turn: Turn) {
         if let Some(stay) = self.stay {
             let record = self.room.table.record(turn.number);
-            // Relaxed, both: only the thread in front accesses them.
+            // Relaxed for both: only the thread in front accesses them.
             record.passed.store(turn.passed, Ordering::Relaxed);
             record.since.store(turn.since, Ordering::Relaxed);
             stay.is_in_front();
         }
     }
 
-    /// The thread is at no station any more: notes it.
+    /// The thread is at no station any more: notes that.
     fn goes_on(&self) {
         if let Some(stay) = self.stay {
             stay.goes_on();
         }
     }
 
-    /// Notes by which record the thread will wait, and in which queue: a slot's number, or 0.
+    /// Notes the record by which the thread will wait, and the queue: a slot's number, or 0.
     fn begins(&self, number: u32, slot: u32) {
         if let Some(stay) = self.stay {
             // Relaxed: only the thread itself accesses it before it joins.
@@ -105,12 +106,12 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         self.settings
     }
 
-    /// Whether to look for a while before joining others who wait.
+    /// Whether to spin for a while before joining other waiters.
     ///
-    /// Within one cache a look costs the others little, and a queue that everybody joins at once is a convoy: where CPUs are few, each
-    /// hand-over waits until somebody has woken up. On simulated machines of 2 and 16 CPUs with one cache, joining at once had half the
-    /// speed of no queue; so it is 0.94 to 1.17 of that. With several caches, whoever comes queues up at once, and looks at a line of
-    /// its own.
+    /// Within one cache, spinning costs the other threads little, and a queue that every thread joins at once is a convoy: if CPUs are few,
+    /// each hand-over waits until a thread has woken up. On simulated machines of 2 and 16 CPUs with one cache, joining at once had half
+    /// the speed of no queue; with spinning it is 0.94 to 1.17 of that speed. With several caches, a thread queues up as soon as it comes,
+    /// and spins on a line of its own.
     pub(crate) fn looks_although_others_wait(&self) -> bool {
         self.room.used_domains == 1
     }
@@ -131,7 +132,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         self.room.table.take_own().or_else(|| self.take_another_record())
     }
 
-    /// For who waits for the first time, who has time to make what those may need that hold mutexes.
+    /// For a thread that waits for the first time: it has time to allocate what threads that hold mutexes may need.
     #[cold]
     fn take_another_record(&self) -> Option<u32> {
         if P::number() == 0 && self.room.may_bind(self.settings.mode) {
@@ -141,17 +142,17 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     }
 
     fn load(&self) -> u32 {
-        // Acquire: what the one who bound the slot did before is seen. Each decision is made by a step on the word, or the slot.
+        // Acquire: sees what the thread that bound the slot did before. Each decision is made by a step on the word or the slot.
         self.word.load(Ordering::Acquire)
     }
 
-    /// A step of the word that neither takes nor gives the mutex.
+    /// Changes the word without taking or releasing the mutex.
     fn step(&self, from: u32, to: u32) -> Result<(), u32> {
-        // Release: a record in the tail is prepared, a slot is bound. Acquire: the one that we find there is.
+        // Release: a record in the tail is prepared, or a slot is bound. Acquire: the record or slot that we find there is.
         self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).map(drop)
     }
 
-    /// A step of the word that takes the mutex.
+    /// Changes the word so that the mutex is taken.
     fn take(&self, from: u32, to: u32) -> bool {
         // Acquire: pairs with the release of the unlock.
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -165,13 +166,13 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Queues up by a record, and waits until it has the mutex (true) or the deadline has come (false). Nothing if it has to
-    /// begin anew. The caller does not have the record any more in any case.
+    /// Queues up by a record, and waits until the caller has the mutex (true) or the deadline has come (false). None if the caller must
+    /// start over. In all cases the caller no longer has the record.
     pub(crate) fn queue_up(&self, number: u32, deadline: Option<Instant>) -> Option<bool> {
         let mut rounds = 0;
         loop {
-            // A thread near by that takes the mutex and gives it back again and again could have our steps fail for ever: those
-            // who pass by are stopped then. The one in front, which may be us soon, takes the mark away.
+            // A nearby thread that takes and releases the mutex again and again could make our steps fail for ever, so threads that pass by
+            // are now stopped. The thread in front, which may soon be this one, removes the mark.
             if rounds == OVERTAKEN {
                 self.reserve(self.load());
             }
@@ -192,7 +193,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             } else {
                 let bound = self.room.slots.get(slot(word));
                 let seen = bound.look(self.here);
-                // Comes after the look at the tail (see `slot.rs`).
+                // Must come after the tail is read (see `slot.rs`).
                 if (self.load() ^ word) & (NUMA | SLOT) != 0 {
                     continue;
                 }
@@ -213,7 +214,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Waits by a record until it is told something, by the record that `number` names then.
+    /// Waits by a record until it is told something. On return, `number` names the record that was told.
     fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Heard {
         self.is_queued();
         let (table, before) = (&self.room.table, *number);
@@ -226,7 +227,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         heard
     }
 
-    /// Waits, with looks as long as others who wait by their records may look, and notes how it went.
+    /// Waits, spinning only as long as other waiters may spin by their records, and notes the outcome.
     fn watch(&self, wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Heard) -> Heard {
         let mut looked = 0;
         let mut look = |state: &P::AtomicU32| {
@@ -247,7 +248,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// What came with a message.
     fn turn(&self, number: u32) -> Turn {
         let record = self.room.table.record(number);
-        // Relaxed, both: ordered by the message.
+        // Relaxed for both: ordered by the message.
         let (passed, since) =
             (record.passed.load(Ordering::Relaxed), record.since.load(Ordering::Relaxed));
         Turn { number, passed, since }
@@ -273,7 +274,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         self.in_front_of_plain_queue(turn, deadline)
     }
 
-    /// What came with a message in the plain queue, and this hand-over.
+    /// What came with a message in the plain queue, including this hand-over.
     fn counted_turn(&self, number: u32) -> Turn {
         let mut turn = self.turn(number);
         if let from @ 1.. = turn.passed >> FROM {
@@ -291,7 +292,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         self.goes_on();
         match word {
             Some(word) if word >> TAIL_SHIFT == number => {
-                // We were the only one, and the step that took the mutex took us out.
+                // We were the only thread in the queue, and the step that took the mutex took us out.
                 self.room.table.give_back(number);
                 self.plain_queue_is_empty(word, true);
                 true
@@ -315,8 +316,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
 
     /// Hands on the turn of the plain queue without holding the mutex, and leaves the queue.
     fn hand_on_plain(&self, turn: Turn) {
-        // Kept for the one behind, if there is one. If not, it is kept for nobody any more by the step after which another one
-        // may have the turn, whose reservation is not ours to take away.
+        // The reservation stays for the thread behind, if there is one. If there is none, the step that clears the tail also removes it:
+        // after that step another thread may have the turn, and its reservation is not ours to take away.
         let tail = PlainTail::<P>::new(self.word, RESERVED);
         let with = (turn.passed, 0);
         let left = self.room.table.leave_front(turn.number, &tail, TURN, with, Waking::Now);
@@ -325,7 +326,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Hands on the message to a record whose owner has left (`stay.rs`), in the queue that the record names in `slot`. The caller has the
+    /// Hands on the message of a record whose owner has left (`stay.rs`), in the queue that the record names in `slot`. The caller has the
     /// record.
     pub(crate) fn hand_on_unused(&self, number: u32, message: u32) {
         let turn = self.turn(number);
@@ -347,16 +348,16 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// The plain queue is empty, by the step that found `word`: if the mutex had a slot by then, its turn is the caller's. Not
-    /// if it has one since: that is the affair of those who came after.
+    /// The plain queue is empty, by the step that found `word`. If the mutex had a slot by then, the slot's turn is the caller's. If it has
+    /// got one since, that is for the threads that came later.
     fn plain_queue_is_empty(&self, word: u32, holds: bool) {
         if word & NUMA != 0 {
             self.hand_to_domains(self.room.slots.get(slot(word)), holds);
         }
     }
 
-    /// What goes along with the turn of the plain queue, after a look whether queues by domain would be better: if
-    /// hand-overs cross domains often. The caller holds the mutex, and somebody is behind it.
+    /// What is passed on with the turn of the plain queue. Also decides whether to change to queues by domain: if hand-overs often go to
+    /// another domain. The caller holds the mutex, and a thread is behind it.
     fn count(&self, turn: Turn, word: u32) -> u64 {
         let wanted = self.room.may_bind(self.settings.mode);
         let from_here = (self.here as u64 + 1) << FROM;
@@ -381,14 +382,15 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         0
     }
 
-    /// Whether two of those in the plain queue are of one domain, from a record on that is linked. The caller has the turn, so nobody is
-    /// told in the queue; a record whose thread gives up may be taken out, and then the look may go on in another queue. It is a hint.
+    /// Whether two threads in the plain queue are of one domain, starting at a record that is linked. The caller has the turn, so no thread
+    /// is told in the queue. A record whose thread gives up may be taken out, and then the search may continue in another queue. It is a
+    /// hint.
     fn two_of_one_domain(&self, first: u32) -> bool {
         let mut seen: u32 = 0;
         let mut at = Some(first);
         for _ in 0..LOOK_AT {
             let Some(number) = at else { return false };
-            // Relaxed: set before it linked.
+            // Relaxed: set before the record was linked.
             let place = self.room.table.record(number).place.load(Ordering::Relaxed);
             if seen >> place & 1 == 1 {
                 return true;
@@ -410,11 +412,11 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Queues up in the plain queue and binds a slot once in front, for tests: what one does that has had the turn, and has the
-    /// mutex. Nothing if others are in the queue, who would have the turn.
+    /// For tests: queues up in the plain queue and binds a slot once in front, as a thread does that has had the turn and has the mutex.
+    /// Does nothing if other threads are in the queue, because one of them would have the turn.
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
-        // Another thread may have been preempted while it made some.
+        // Another thread may have been preempted while it made slots.
         while !self.room.stock() {
             P::yield_now();
         }
@@ -479,7 +481,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         let locked = self.contend(number, false, deadline).is_some();
         self.goes_on();
         if !locked {
-            // Before the turn is another one's, whose reservation is not ours to take away.
+            // Done while the turn is still ours: after that, the reservation may be another thread's.
             self.unreserve();
         }
         self.hand_on(bound, tail, turn, locked);
@@ -519,14 +521,14 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Whether there are to be no queues by domain any more. Then the thread that holds the mutex and has the slot's turn unbinds the
-    /// slot, whatever waits there: where threads always wait, a mutex would otherwise never have one queue again.
+    /// Whether the settings no longer allow queues by domain. If so, the thread that holds the mutex and has the slot's turn unbinds the
+    /// slot even if other threads wait there: otherwise a mutex that always has waiters would never return to one queue.
     fn leaves_at_once(&self) -> bool {
         matches!(self.settings.mode, Mode::Off | Mode::Plain)
     }
 
-    /// Gives the slot's turn, which the caller has, to a domain that waits for it; to nobody if none does, or unbinds the
-    /// slot then. Only the thread that holds the mutex may unbind it.
+    /// Gives the slot's turn, which the caller has, to a domain that waits for it. If none does, the turn is free, or the slot is unbound.
+    /// Only the thread that holds the mutex may unbind it.
     fn hand_to_domains(&self, bound: &Slot<P>, holds: bool) {
         if holds && self.leaves_at_once() {
             self.unbind(bound);

@@ -2,57 +2,55 @@
 //!
 //! The word and its bits are described in `raw.rs`, records and queues in `queue.rs`, the queues by domain in `slot.rs`.
 //!
-//! # The way of one that finds the mutex held
-//! 1. *Look* at the word for a while, if nobody queues up: most critical sections are short.
-//!    If more threads look already than there are CPUs for, let others run a few times first: the holder was preempted, probably.
-//! 2. *Pass by*: if the word is free and not reserved, take it, although others may be waiting. A thread that runs now is
-//!    faster than one that has to be woken; the order is kept by 5.
-//! 3. *Queue up* by the thread's own record: in the plain queue, whose tail is in the word, or, while the word says `NUMA`, in
-//!    the queue of the own domain. Wait by the record until it is our *turn*: look for a while if enough CPUs are left, then
-//!    sleep.
-//! 4. *Contend*: who has the turn, and nobody else, looks at the word, takes it when it is free, and otherwise sleeps on it.
-//!    Before, it sees to it that the one behind is awake, so that waking that one does not cost the lock any time. In a domain's
-//!    queue, if it sees that one thread takes the mutex again and again, it lets that one run for a few microseconds first.
-//! 5. Who has had the turn for longer than the patience sets `RESERVED`: nobody passes by any more.
-//! 6. Who has taken the mutex from its turn *hands the turn on*, while it holds the mutex, and leaves the queue. So a record is
-//!    in one queue at a time, however many mutexes its thread holds, and unlocking has nothing to do with queues, but for this: if
-//!    the next one sleeps, it is woken when the mutex is free. A wake-up takes longer than most critical sections, and those who
-//!    came meanwhile would all queue up behind one that sleeps.
+//! # The path of a thread that finds the mutex held
+//! 1. *Spin* on the word for a while, if no thread queues up: most critical sections are short. If more threads already spin than there are
+//!    CPUs for, let other threads run a few times first: the holder was probably preempted.
+//! 2. *Pass by*: if the word is free and not reserved, take it, although other threads may be waiting. A thread that runs now is faster
+//!    than one that has to be woken; step 5 keeps the order.
+//! 3. *Queue up* by the thread's own record: in the plain queue, whose tail is in the word, or, while the word says `NUMA`, in the queue of
+//!    the thread's domain. Wait by the record until the thread has the *turn*: spin for a while if enough CPUs are left, then sleep.
+//! 4. *Contend*: the thread that has the turn, and no other, reads the word, takes it when it is free, and otherwise sleeps on it. First,
+//!    it ensures that the thread behind it is awake, so that waking that thread does not cost the lock any time. In a domain's queue, if it
+//!    sees that one thread takes the mutex again and again, it lets that thread run for a few microseconds first.
+//! 5. A thread that has had the turn for longer than the patience sets `RESERVED`: no thread passes by any more.
+//! 6. A thread that has taken the mutex from its turn *hands the turn on*, while it holds the mutex, and leaves the queue. So a record is
+//!    in one queue at a time, however many mutexes its thread holds, and unlocking does not involve queues, with one exception: if the next
+//!    thread sleeps, it is woken when the mutex is free. A wake-up takes longer than most critical sections, and the threads that came in
+//!    the meantime would all queue up behind one that sleeps.
 //!
-//! A thread without a record (65535 others wait), one of a real-time class, and everybody in the mode `Off`, does not queue up but sleeps on
-//! the word.
-//! Such a thread takes the mutex as `ASLEEP`, as it cannot know whether it was the only one. `RESERVED` does not stop it: the mutex
-//! may be kept for nobody, and one that has no turn that could come cannot sleep until a mutex is taken that is free. Where
-//! everybody's mode is `Off` nobody has a turn, and nothing is kept from anybody; otherwise who has the turn may be passed by such
-//! threads as often as there are some.
+//! A thread without a record (65535 others wait), a thread of a real-time class, and every thread in the mode `Off` does not queue up but
+//! sleeps on the word. Such a thread takes the mutex with `ASLEEP` set, as it cannot know whether it was the only sleeper. `RESERVED` does
+//! not stop it: the mutex may be reserved for no thread, and a thread that will never have a turn cannot sleep until a free mutex is taken.
+//! If every thread's mode is `Off`, no thread has a turn, and the mutex is kept from none. Otherwise such threads may overtake the thread
+//! that has the turn any number of times.
 //!
 //! # Threads of real-time classes
-//! They do not look on while others run, and have no place in a queue: after the first look they sleep on the word, where the kernel wakes
-//! the one of the highest priority first, and take the mutex as soon as it is free, also where it is `RESERVED` for an ordinary thread.
-//! `try_lock` does not heed `RESERVED` for them either. To let others run would let nobody run that is less urgent, and takes from a
-//! thread of `SCHED_DEADLINE` what is left of its period; and a place in the order of arrival would have the urgent wait for the patient.
-//! It is asked at each wait, as others may change a thread's class at any time.
+//! They do not yield to other threads, and have no place in a queue. After the first spin they sleep on the word, where the kernel wakes
+//! the one of the highest priority first. They take the mutex as soon as it is free, even if it is `RESERVED` for an ordinary thread.
+//! `try_lock` ignores `RESERVED` for them too. Yielding would not let a less urgent thread run, and takes from a thread of `SCHED_DEADLINE`
+//! what is left of its period; and a place in the order of arrival would make urgent threads wait for less urgent ones. The class is
+//! queried at each wait, as other threads may change it at any time.
 //!
 //! # From the plain queue to queues by domain, and back
-//! Who hands the turn of the plain queue on counts: hand-overs in a row, and those that went to another domain (`passed`,
-//! which goes along with the turn). If enough went across, and two of those who wait are of one domain, it binds a slot
-//! and sets `NUMA`, all while it holds the mutex. From then on nobody joins the plain queue, as the tail and `NUMA` are one
-//! word. The turn stays in the plain queue until that is empty; it goes to the slot then. Nobody is stopped or moved.
-//! Way back: the one who has the slot's turn and finds nobody to give it to unbinds the slot, if that happened often enough in
-//! a row without another domain having waited; at once where slots are few (`room.rs`), also in the mode `Numa`.
+//! The thread that hands on the turn of the plain queue counts: hand-overs in a row, and those that went to another domain (`passed`, which
+//! is passed on with the turn). If enough went to another domain, and two waiters are of one domain, it binds a slot and sets `NUMA`, all
+//! while it holds the mutex. From then on no thread joins the plain queue, as the tail and `NUMA` are in one word. The turn stays in the
+//! plain queue until that is empty, then it goes to the slot. No thread is stopped or moved. The way back: a thread that has the slot's
+//! turn and finds no thread to give it to unbinds the slot, if that happened often enough in a row without another domain having waited; it
+//! does so at once if slots are few (`room.rs`), even in the mode `Numa`.
 //!
-//! # Who has the turn
-//! The plain queue has one turn, each bound slot has one. A mutex has one of them, but for the moments in which a slot is
-//! being unbound and new waiters queue up in the plain queue already. Two that contend do no harm: `LOCKED` decides.
+//! # Which thread has the turn
+//! The plain queue has one turn, and each bound slot has one. A mutex has one of these, except in the moments in which a slot is being
+//! unbound and new waiters already queue up in the plain queue. Two threads that contend do no harm: `LOCKED` decides.
 //!
-//! # Who gives up
-//! Who waits by its record leaves the record behind. Who has the turn hands it on. In the plain queue `RESERVED` stays for the one
-//! behind; where nobody is, it goes by the step that clears the tail. In a domain it is taken away before the turn is handed on.
-//! So nobody takes away what the next one has reserved.
+//! # Threads that give up
+//! A thread that waits by its record leaves the record behind. A thread that has the turn hands it on. In the plain queue, `RESERVED` stays
+//! for the thread behind; if there is none, the step that clears the tail removes it. In a domain, it is removed before the turn is handed
+//! on. So no thread removes what the next one has reserved.
 //!
-//! A mutex may be reserved without anybody whose turn it is: by a fair unlock when those who waited have just given up, or by one
-//! that was overtaken while it queued up. It stays free for the next one that queues up, which finds itself in front, and for who
-//! tries: a `try_lock` that finds a slot in such a word takes the slot's turn first, if nobody has it, and the mutex from there.
+//! A mutex may be reserved although no thread has the turn: by a fair unlock when the waiters have just given up, or by a thread that was
+//! overtaken while it queued up. It is then open to the next thread that queues up, which finds itself in front, and to a thread that
+//! tries: a `try_lock` that finds a slot in such a word first takes the slot's turn, if no thread has it, and then the mutex.
 
 use core::time::Duration;
 
@@ -65,10 +63,10 @@ use crate::stay::Stay;
 use crate::turn::Turns;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, TAIL, TAIL_SHIFT};
 
-/// How many looks at a held mutex before queueing up: as `std`'s mutex.
+/// How many times to read a held mutex's word before queueing up: as `std`'s mutex.
 const FIRST_LOOKS: u32 = 100;
 
-/// Who lets others run and comes back after so long has given a preempted holder its chance.
+/// A thread that lets others run and comes back after this long has given a preempted holder its chance.
 const LONG_YIELD: Duration = Duration::from_micros(100);
 
 /// A mutex's word, and a thread that wants it.
@@ -91,17 +89,17 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     }
 
     fn load(&self) -> u32 {
-        // Acquire: what the one who bound the slot did before is seen. Each decision is made by a step on the word.
+        // Acquire: sees what the thread that bound the slot did before. Each decision is made by a step on the word.
         self.word.load(Ordering::Acquire)
     }
 
-    /// A step of the word that takes the mutex.
+    /// Changes the word so that the mutex is taken.
     fn take(&self, from: u32, to: u32) -> bool {
         // Acquire: pairs with the release of the unlock.
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the mutex as one who passes by, if it is free and not kept for somebody.
+    /// Takes the mutex by passing by, if it is free and not reserved for another thread.
     pub(crate) fn try_lock(&self) -> bool {
         let mut word = self.load();
         loop {
@@ -109,20 +107,20 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                 return false;
             }
             if word & RESERVED != 0 && P::is_real_time() {
-                // It stays reserved for the one whose turn it is, after us.
+                // It stays reserved for the thread that has the turn, which is next.
                 if self.take(word, word | LOCKED) {
                     return true;
                 }
             } else if word & RESERVED != 0 && Self::somebody_queues(word) {
                 return false;
             } else if word & RESERVED != 0 && word & NUMA != 0 {
-                // The word does not say whether somebody has the slot's turn.
+                // The word does not say whether a thread has the slot's turn.
                 let turns = Turns::new(self.word, Room::<P>::get());
                 if let Some(locked) = turns.try_reserved(word) {
                     return locked;
                 }
             } else if self.take(word, (word | LOCKED) & !RESERVED) {
-                // Reserved or not: without anybody in a queue it is nobody's turn.
+                // Reserved or not: if no thread is in a queue, no thread has the turn.
                 self.passed_by(word);
                 return true;
             }
@@ -130,7 +128,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         }
     }
 
-    /// Whether somebody is in the plain queue.
+    /// Whether a thread is in the plain queue.
     fn somebody_queues(word: u32) -> bool {
         word & TAIL != 0 && Room::<P>::get().table.is_here(word >> TAIL_SHIFT)
     }
@@ -169,7 +167,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                 return self.wait_without_queue(deadline);
             }
             let settings = turns.settings();
-            // Where no CPU is left that could look, others in a queue are asleep: to join them leaves a CPU idle.
+            // If no CPU is left for spinning, the other threads in a queue are asleep: joining them would leave a CPU idle.
             if word & RESERVED != 0
                 || word & (NUMA | TAIL) != 0 && !turns.is_crowded()
                 || settings.mode == Mode::Off
@@ -177,8 +175,8 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
             {
                 break;
             }
-            // If the one who holds the mutex was preempted, it may be its turn now. One long pause is enough: others had the CPU, and
-            // time goes by in which we are in no queue.
+            // If the thread that holds the mutex was preempted, it may run now. One long pause is enough: other threads had the CPU, and
+            // time passes in which we are in no queue.
             let before = P::now();
             P::yield_now();
             if P::now() - before >= LONG_YIELD {
@@ -197,7 +195,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                 turns.note(Event::Unqueued);
                 return self.wait_without_queue(deadline);
             };
-            // Again if the slot was not the mutex's any more. With the settings of now: those of before may be why.
+            // Repeats if the slot was no longer the mutex's. Uses the current settings: the earlier ones may have been the reason.
             match turns.queue_up(number, deadline) {
                 Some(locked) => return locked,
                 None => turns = make(),
@@ -205,7 +203,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         }
     }
 
-    /// Waits on for the mutex by a record by which the caller slept, and which another thread queues up
+    /// Continues to wait for the mutex by a record by which the caller slept, and which another thread queues up
     /// (`Turns::queue_another_up`).
     pub(crate) fn go_on(&self, number: u32) {
         let turns = Turns::of_record(self.word, Room::<P>::get(), number).staying(self.stay);
@@ -220,9 +218,9 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         Turns::new(self.word, Room::<P>::get()).bind_in_front()
     }
 
-    /// Says in the word that somebody is about to sleep on it.
+    /// Notes in the word that a thread is about to sleep on it.
     fn say_asleep(&self, word: u32) -> bool {
-        // Relaxed: nothing is published by it; sleeping compares the word.
+        // Relaxed: nothing is published by it; the sleep compares the word.
         let step =
             self.word.compare_exchange(word, word | ASLEEP, Ordering::Relaxed, Ordering::Relaxed);
         step.is_ok()
@@ -234,13 +232,13 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
         self.wait_without_queue_by(|_, value| P::wait(self.word, value, deadline))
     }
 
-    /// Likewise; how it sleeps is the caller's affair. It may never come back from there: what is left behind is `ASLEEP`, which makes
-    /// the next unlock wake nobody.
+    /// Likewise; the caller decides how it sleeps. It may never return from the sleep: then it leaves `ASLEEP` behind, for which the next
+    /// unlock makes a wake-up that wakes no thread.
     pub(crate) fn wait_without_queue_by(
         &self,
         mut sleep: impl FnMut(*const P::AtomicU32, u32) -> Wait,
     ) -> bool {
-        // Who has not slept has not been told of others.
+        // A thread that has not slept need not restore `ASLEEP` for other sleepers.
         let mut take = LOCKED;
         loop {
             let word = self.load();

@@ -1,31 +1,34 @@
 //! How a thread gives up waiting in a queue (`queue.rs`), so that records without a waiter do not pile up there.
 //!
 //! A queue is followed from its front to its end, so a thread that waits in it cannot take its record out: the record stays behind as
-//! `LEFT`, until the turn comes to it. Were that all, threads that come to a held lock again and again and wait for a short time would
-//! leave a record each time, until there are none in the process.
+//! `LEFT`, until the turn reaches it. With nothing else, threads that come to a held lock again and again and wait for a short time would
+//! leave a record each time, until the process has none left.
 //!
 //! # Protocol
-//! A thread that gives up looks at the record *ahead* of its own, which it noted in `before` when it joined. If nobody waits there any more,
-//! it takes that one over, takes its own out, and gives up the one ahead instead; and so on.
+//! A thread that gives up reads the record *ahead* of its own, which it noted in `before` when it joined. If no thread waits there any
+//! more, it takes that record over, takes its own out, and gives up the one ahead instead; and so on.
 //!
-//! - *take over*: the state of the one ahead from `LEFT` to a *claim*, which names the caller's record. If its `next` is the caller's
-//!   record, it is ahead of the caller now: from the claim to `WAITING`. Otherwise `before` is out of date, and the claim is undone.
-//! - *take out*: if somebody has linked behind the own record, name that one in the `next` of the one ahead. If not, clear that `next`,
-//!   and then write the one ahead into the tail, if the tail names the own record. If it does not, somebody has joined and has not
-//!   linked: all is put back, and the own record stays, as one that has been left.
+//! - *take over*: change the state of the one ahead from `LEFT` to a *claim*, which names the caller's record. If its `next` is the
+//!   caller's record, it really is ahead of the caller: from the claim to `WAITING`. Otherwise `before` is out of date, and the claim is
+//!   undone.
+//! - *take out*: if a record has linked behind the caller's own, name that one in the `next` of the one ahead. If not, clear that `next`,
+//!   and then write the one ahead into the tail, if the tail names the caller's record. If it does not, another record has joined and has
+//!   not linked: everything is put back, and the caller's record stays, as one that has been left.
 //!
-//! # Why nobody is lost
-//! - A thread that tells a record takes a claim for `LEFT`, and has the record. Then the caller's step from the claim fails, and it has
+//! # Why no thread is lost
+//! - A thread that tells a record treats a claim as `LEFT`, and has the record. Then the caller's step from the claim fails, and it has
 //!   changed nothing. So no step waits for another thread's.
-//! - Nobody but the caller writes a claim with the number of its record. So if its step from the claim succeeds, the record has been in one
-//!   queue all the time, and not been told; its `next` was cleared when it was made ready for that queue, so the record that is named there
+//! - Only the caller writes a claim with the number of its record. So if its step from the claim succeeds, the record has been in one queue
+//!   all the time, and has not been told. Its `next` was cleared when it was made ready for that queue, so the record that is named there
 //!   is in it.
 //! - From then on the caller has both records, and its own is not told: only the thread that takes the one ahead out tells it, and that is
-//!   the caller. So nobody else reads or writes the `next` of the one ahead, unless that one is last, which it is after `next` was cleared.
-//! - If the one ahead is told meanwhile, the caller has its message when it gives up.
+//!   the caller. So no other thread reads or writes the `next` of the one ahead, unless that one is last, which it becomes only after
+//!   `next` was cleared.
+//! - If the one ahead is told in the meantime, the caller has its message when it gives up.
 //!
-//! What stays behind is left by threads that came earlier and left later than those behind them: no more records than threads waited at
-//! once. A record that a jump leaves behind (`stay.rs`) is taken out by the next one behind it that gives up.
+//! The records that stay behind belong to threads that came earlier and left later than those behind them, so there are no more of them
+//! than threads that waited at the same time. A record that a jump leaves behind (`stay.rs`) is taken out by the next thread behind it that
+//! gives up.
 //!
 //! Orderings: a claim acquires what the thread that left has released; giving up releases what was changed; the tail's step releases the
 //! cleared `next` to the thread that joins.
@@ -36,14 +39,15 @@ use crate::queue::{CLAIMED, Heard, LEFT, Tail, WAITING};
 use crate::table::Table;
 
 impl<P: LockPlatform> Table<P> {
-    /// Notes which record is ahead of the caller's, or that none is (0): before the caller links, if it may give up. Others need not.
+    /// Notes which record is ahead of the caller's, or that none is (0). Must be called before the caller links, if it may give up; other
+    /// callers need not call it.
     pub(crate) fn is_behind(&self, number: u32, ahead: u32) {
-        // Relaxed: a hint, for the owner; who changes it later has found the link.
+        // Relaxed: a hint, for the owner; a thread that changes it later has found the link.
         self.record(number).before.store(ahead, Ordering::Relaxed);
     }
 
-    /// The caller stops waiting by its record, at whatever point of the wait it is, and has no record in the queue any more. If it was told
-    /// something, it has a record still, which may be another one, and has to pass on what it was told.
+    /// The caller stops waiting by its record, at whatever point of the wait it is, and no longer has a record in the queue. If it was told
+    /// something, it still has a record, which may be another one, and must pass on what it was told.
     pub(crate) fn withdraw(&self, number: &mut u32, tail: &impl Tail) -> Heard {
         while let Some(ahead) = self.take_over(*number) {
             self.take_out(*number, ahead, tail);
@@ -52,19 +56,19 @@ impl<P: LockPlatform> Table<P> {
         self.give_up(*number)
     }
 
-    /// Takes over the record that is ahead of the caller's, if nobody waits by it.
+    /// Takes over the record that is ahead of the caller's, if no thread waits by it.
     fn take_over(&self, number: u32) -> Option<u32> {
-        // Relaxed, both: hints.
+        // Relaxed for both: hints.
         let ahead = self.record(number).before.load(Ordering::Relaxed);
         if ahead == 0 || !self.is_here(ahead) {
             return None;
         }
         let (state, claim) = (&self.record(ahead).state, CLAIMED | number);
-        // Acquire: pairs with the release of who left it. Relaxed on failure: nothing is looked at.
+        // Acquire: pairs with the release of the thread that left it. Relaxed on failure: nothing is read.
         state.compare_exchange(LEFT, claim, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let is_ahead = self.behind(ahead) == Some(number);
         let to = if is_ahead { WAITING } else { LEFT };
-        // Release: whoever finds `LEFT` has the record. Relaxed on failure: who told it has it.
+        // Release: a thread that finds `LEFT` has the record. Relaxed on failure: the thread that told it has it.
         let step = state.compare_exchange(claim, to, Ordering::Release, Ordering::Relaxed);
         let taken = step.is_ok() && is_ahead;
         #[cfg(test)]
@@ -77,11 +81,11 @@ impl<P: LockPlatform> Table<P> {
     /// Takes the caller's record out of the queue; the one ahead is the caller's too.
     fn take_out(&self, number: u32, ahead: u32, tail: &impl Tail) {
         let (own, other) = (self.record(number), self.record(ahead));
-        // Relaxed, here and below: the caller's alone; published when the one ahead is given up, or by the tail's step. It is in the
-        // same queue.
+        // Relaxed, here and below: the caller's alone; published when the one ahead is given up, or by the tail's step. It is in the same
+        // queue.
         other.slot.store(own.slot.load(Ordering::Relaxed), Ordering::Relaxed);
         if let Some(next) = self.behind(number) {
-            // A hint for that one.
+            // A hint for that record.
             self.record(next).before.store(ahead, Ordering::Relaxed);
             other.next.store(next, Ordering::Relaxed);
             self.give_back(number);
@@ -93,7 +97,7 @@ impl<P: LockPlatform> Table<P> {
             return;
         }
         other.next.store(number, Ordering::Relaxed);
-        // Release: whoever finds it has the record.
+        // Release: a thread that finds it has the record.
         own.state.store(LEFT, Ordering::Release);
         self.leave_behind(number);
     }

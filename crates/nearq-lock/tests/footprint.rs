@@ -1,4 +1,4 @@
-//! What free mutexes cost beside their four bytes.
+//! What free mutexes cost in addition to their four bytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ static ALLOCATOR: Counting = Counting;
 const MUTEXES: usize = if cfg!(miri) { 100 } else { 100_000 };
 const THREADS: usize = 4;
 
-/// At each tenth of the mutexes somebody queues up and gives up again.
+/// At each tenth of the mutexes, a thread queues up and gives up again.
 fn queue_up_in_vain(mutexes: &Arc<[Mutex<()>]>) {
     mutexes.iter().for_each(|mutex| core::mem::forget(mutex.lock()));
     let theirs = Arc::clone(mutexes);
@@ -54,7 +54,7 @@ fn queue_up_in_vain(mutexes: &Arc<[Mutex<()>]>) {
     }
 }
 
-/// 100,000 mutexes that threads have fought for, each of them, and that are free: under 1 MB beside them, in every mode.
+/// 100,000 free mutexes, for each of which threads have competed: less than 1 MB in addition to them, in every mode.
 #[test]
 fn free_mutexes_take_little_beside_themselves() {
     let before = BYTES.load(Ordering::Relaxed);
@@ -70,7 +70,7 @@ fn free_mutexes_take_little_beside_themselves() {
                 let main = move || {
                     for (index, mutex) in mutexes.iter().enumerate() {
                         let _guard = mutex.lock();
-                        // Away while holding, so that the others come to wait.
+                        // Waits while holding it, so that the others come to wait.
                         if index % 16 == 0 {
                             Linux::yield_now();
                         }

@@ -1,4 +1,4 @@
-//! The child of a fork: mutexes and condition variables that others waited for in the parent are of use, whoever those others were.
+//! The child of a fork: mutexes and condition variables that others waited for in the parent are usable, whichever threads those were.
 
 // ThreadSanitizer starts no thread in a child of several threads.
 #![cfg(not(any(miri, tsan)))]
@@ -24,8 +24,8 @@ fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Threads>::JoinHandle
     Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
 }
 
-/// While one thread holds the mutex and several wait for it, the holder forks. In the child it gives the mutex back, and new
-/// threads fight for it.
+/// While one thread holds the mutex and several wait for it, the holder forks. In the child it releases the mutex, and new threads compete
+/// for it.
 fn fork_while_others_wait(mode: Mode) {
     start::<Linux>();
     let mut settings = Settings::of_process::<Linux>();
@@ -46,16 +46,16 @@ fn fork_while_others_wait(mode: Mode) {
     while contended() < before + 4 {
         Linux::sleep(Duration::from_millis(1));
     }
-    // SAFETY: the child uses nothing that a thread of the parent may have been changing, but the mutex, and ends by `_exit`.
+    // SAFETY: the child uses nothing that a thread of the parent may have been changing, except the mutex, and ends by `_exit`.
     let child = unsafe { fork() };
     if child == 0 {
         // SAFETY: it ends the child if it hangs.
         unsafe { alarm(120) };
-        // Nobody waits here, also before anybody has been here, and nothing has happened.
+        // No thread waits here, even before any thread has used the mutex, and nothing has happened.
         let seen = Snapshot::of_process::<Linux>();
         let nobody = seen.mutexes.iter().all(|mutex| !mutex.held && mutex.caches == 0);
         let nothing = Statistics::of_process::<Linux>() == Statistics::default();
-        // Those for whom it is kept are not there.
+        // The threads for which it is reserved do not exist here.
         MutexGuard::unlock_fair(guard);
         let free = mutex.try_lock().is_some();
         let threads: Vec<_> = (0..4)
@@ -73,7 +73,7 @@ fn fork_while_others_wait(mode: Mode) {
             })
             .collect();
         threads.into_iter().for_each(Linux::join);
-        // Of those that waited in the parent none took it here.
+        // None of the threads that waited in the parent took it here.
         let right = nobody && nothing && free && *mutex.lock() == 8000;
         // SAFETY: ends the child without running what the parent registered.
         unsafe { _exit(i32::from(!right)) };
@@ -88,7 +88,7 @@ fn fork_while_others_wait(mode: Mode) {
     assert_eq!(status, 0, "the child hung or counted wrongly ({mode:?})");
 }
 
-/// While several wait for a condition, one forks. In the child nobody waits for it, and new threads do.
+/// While several threads wait for a condition, one forks. In the child no thread waits for it, and new threads do.
 fn fork_while_others_wait_for_a_condition(mode: Mode) {
     start::<Linux>();
     let mut settings = Settings::of_process::<Linux>();
@@ -141,8 +141,8 @@ fn fork_while_others_wait_for_a_condition(mode: Mode) {
     assert_eq!(status, 0, "the child hung or counted wrongly ({mode:?})");
 }
 
-/// While one thread holds a mutex and another one holds another, the first forks. The child's thread holds the one, and not the
-/// other, which has to be made anew.
+/// While one thread holds a mutex and another one holds another, the first forks. The child's thread holds the first mutex, but not the
+/// other, which must be reset.
 #[cfg(debug_assertions)]
 fn fork_while_each_holds_one() {
     let mutexes = Arc::new((Mutex::<u32>::new(0), Mutex::<u32>::new(0), Mutex::<u32>::new(0)));
@@ -157,7 +157,7 @@ fn fork_while_each_holds_one() {
         Linux::sleep(Duration::from_millis(1));
     }
     core::mem::forget(mutexes.0.lock());
-    // SAFETY: the child uses nothing that a thread of the parent may have been changing, but the mutexes, and ends by `_exit`.
+    // SAFETY: the child uses nothing that a thread of the parent may have been changing, except the mutexes, and ends by `_exit`.
     let child = unsafe { fork() };
     if child == 0 {
         // SAFETY: it ends the child if it hangs.

@@ -5,21 +5,20 @@
 //! NEARQ_TORTURE_SECONDS=600 NEARQ_TORTURE_SEED=7 cargo test -p nearq-lock --test torture -- --nocapture
 //! ```
 //!
-//! # Who does what
-//! - *Workers*, more than there are CPUs, do a number of rounds and end; the main thread starts others in their place. What a worker does is
-//!   a function of the seed and of its number; in which order they come is the machine's.
-//! - The *hot* mutexes are taken and given back in all ways there are, for nothing, for long, and over a sleep.
+//! # Roles
+//! - *Workers*, more than there are CPUs, do a number of rounds and end; the main thread starts others in their place. What a worker does
+//!   is a function of the seed and of its number; the order in which workers run is up to the machine.
+//! - The *hot* mutexes are taken and released in all possible ways, for no time, for long, and across a sleep.
 //! - *Tokens* pass through a condition variable, whose waiters have deadlines or not and are notified one by one or all together.
-//! - *Short-lived* mutexes have a page of their own, and a few users. The last one destroys the mutex right after its unlock: the page
-//!   is gone, or overwritten and looked at later, so that whoever touches it late is killed, or seen.
-//! - *Destroyers* are workers that do nothing but that. What is to be found is a touch a few instructions late, so a thread
-//!   of its own, the *tormentor*, interrupts workers by a signal anywhere, for longer than a mutex needs to be taken and destroyed.
-//! - The *main thread* changes the mode and the thresholds, and forks; the child makes all anew and lets
-//!   threads of its own use it.
+//! - *Short-lived* mutexes have a page of their own, and a few users. The last user destroys the mutex right after its unlock. The page is
+//!   unmapped, or overwritten and checked later, so that a thread that touches it late is killed or noticed.
+//! - *Destroyers* are workers that do only that. The error that they look for is an access a few instructions too late, so a separate
+//!   thread, the *tormentor*, interrupts workers by a signal at any point, for longer than a mutex needs to be taken and destroyed.
+//! - The *main thread* changes the mode and the thresholds, and forks; the child resets everything and lets threads of its own use it.
 //!
 //! # What must be true
-//! Who has a mutex finds two plain numbers equal, which it makes unequal meanwhile. All that was counted adds up in the end. Nobody waits
-//! longer than [`BOUND`].
+//! A thread that has a mutex finds two plain numbers equal; it makes them unequal while it has the mutex. All the counts add up in the end.
+//! No thread waits longer than [`BOUND`].
 
 #![cfg(not(miri))]
 
@@ -45,24 +44,24 @@ use system::{INTERRUPT, getpid, has_ended, may_be_interrupted, signal, stand_sti
 type Word = <Linux as LockPlatform>::AtomicU64;
 type JoinHandle = <Linux as Threads>::JoinHandle;
 
-/// Nobody waits longer for a mutex or for a token that is there, however much else the machine has to do.
+/// No thread waits longer than this for a mutex or for an available token, however much else the machine has to do.
 const BOUND: Duration = Duration::from_mins(1);
 /// How many hot mutexes there are.
 const HOT: usize = 3;
 /// ThreadSanitizer ends a child of a fork that starts a thread.
 const FORKS: bool = !cfg!(tsan);
 
-/// Interrupts workers until it is enough.
+/// Interrupts workers until the end.
 fn torment(scene: &Scene, mut chance: Chance) {
     // SAFETY: no arguments.
     let process = unsafe { getpid() };
-    // Relaxed, both: numbers; one of a thread that has ended is refused, or names another worker.
+    // Relaxed for both: numbers; one of a thread that has ended is refused, or names another worker.
     while scene.enough.load(Ordering::Relaxed) == 0 {
         let watched = scene.watched.lock();
         let worker = &watched[chance.below(watched.len() as u64) as usize];
         let number = worker.number.load(Ordering::Relaxed) as i32;
         if number > 0 {
-            // SAFETY: a signal of this process, to a thread of it that lets it come.
+            // SAFETY: a signal of this process, to one of its threads that accepts it.
             unsafe { tgkill(process, number, INTERRUPT) };
         }
         drop(watched);
@@ -94,7 +93,7 @@ impl Worker {
         Worker { thread, watched }
     }
 
-    /// Those that have not ended.
+    /// The workers that have not ended.
     fn join_ended(workers: Vec<Self>) -> Vec<Self> {
         let mut rest = Vec::new();
         for worker in workers {
@@ -133,7 +132,7 @@ fn torture() {
     assert_ne!(unsafe { signal(INTERRUPT, stand_still) }, usize::MAX, "there is such a signal");
     let mut tormentor = None;
     let end = Linux::now() + time;
-    // On a busy machine longer, until there was a fork.
+    // Longer on a busy machine, until there was a fork.
     while Linux::now() < end || FORKS && forked == 0 {
         for worker in &workers {
             let worker: &Worker = worker;
@@ -161,18 +160,18 @@ fn torture() {
             Scene::change_settings(&mut chance);
         }
         if chance.one_in(4) {
-            // It may be that all wait for some.
+            // All may be waiting for tokens.
             scene.give_tokens(&mut chance);
         }
         Linux::sleep(chance.micros(4000));
     }
-    // Relaxed: it sees it soon.
+    // Relaxed: the thread sees it soon.
     scene.enough.store(1, Ordering::Relaxed);
     tormentor.into_iter().for_each(Linux::join);
     scene.end(workers);
     scene.check(|_| 0);
     assert!(children.into_iter().all(|child| has_ended(child, true)));
-    // Relaxed, all of them: everybody has ended.
+    // Relaxed for all: all threads have ended.
     let taken: u64 = scene.taken.iter().map(|taken| taken.load(Ordering::Relaxed)).sum();
     let destroyed = scene.destroyed.load(Ordering::Relaxed);
     println!(

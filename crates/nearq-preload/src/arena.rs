@@ -1,25 +1,25 @@
 //! Memory for Rust's allocations in this library, straight from the system: the program's `malloc` may be what waits for a mutex.
 //!
-//! Most of what is allocated here is made once and kept (waiters' records, slots). The thread that answers over the control socket,
-//! where there is one (`control.rs`), takes and gives back all the time. So what is small has the size of a power of two, is
-//! cut from a chunk, and when it is given back it is listed by its size, for the next one that needs as much. What is large has a
-//! mapping of its own, which is given back.
+//! Most of what is allocated here is made once and kept (waiters' records, slots). The thread that answers over the control socket, if
+//! there is one (`control.rs`), allocates and frees all the time. So a small piece has the size of a power of two and is cut from a chunk;
+//! when it is freed, it goes into a list for its size, from which the next allocation of that size takes it. A large piece has a mapping of
+//! its own, which is returned to the system.
 //!
 //! # Protocol
-//! `current` names the chunk that is cut; a chunk's `used` is how much of it is gone. Both are changed by compare-exchange only, so
-//! a fork at any moment leaves a usable arena. A chunk that is full is not touched any more.
-//! A new chunk is published by release, and found by acquire. `used` is relaxed: what is in the memory is the affair of who got it.
+//! `current` names the chunk that is being cut; a chunk's `used` is how much of it is gone. Both are changed only by compare-exchange, so a
+//! fork at any moment leaves a usable arena. A chunk that is full is no longer touched. A new chunk is published by release, and found by
+//! acquire. `used` is relaxed: what is in the memory concerns only the thread that got it.
 //!
-//! The lists are changed by one thread at a time, the one that has turned `busy` from 0 to 1 (acquire) and will turn it back (release).
-//! **Nobody waits for that**: who finds somebody there cuts a new piece instead of taking a listed one, and lets one go that it would
-//! give back. So a thread may be preempted or interrupted there, and in the child of a fork it may be missing: then the child begins
-//! with empty lists ([`Arena::forked`]), as one may have been half changed. What is lost by it are a few pieces, as only one thread
-//! gives back much.
+//! The lists are changed by one thread at a time, the one that has changed `busy` from 0 to 1 (acquire) and will change it back (release).
+//! **No thread waits for that**: a thread that finds the lists busy cuts a new piece instead of taking a listed one, and abandons a piece
+//! that it would free. So a thread may be preempted or interrupted while it uses the lists, and in the child of a fork it may not exist:
+//! then the child starts with empty lists ([`Arena::forked`]), as one may have been half changed. Only a few pieces are lost that way, as
+//! only one thread frees much.
 //!
 //! # Without memory
-//! An allocation that fails ends a Rust program, unless its caller is prepared for it. The functions that the program calls are; the thread
-//! that answers over the control socket is not. So that thread waits here until there is memory ([`wait_for_memory`]): the program can do
-//! without it.
+//! An allocation that fails ends a Rust program, unless its caller is prepared for it. The functions that the program calls are prepared;
+//! the thread that answers over the control socket is not. So that thread waits until there is memory ([`wait_for_memory`]): the program
+//! can do without it.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::{Cell, UnsafeCell};
@@ -30,38 +30,38 @@ use core::time::Duration;
 
 use nearq_platform::{Linux, LockPlatform, SavedErrno};
 
-/// How much is taken from the system at once.
+/// How much is requested from the system at once.
 const CHUNK: usize = 256 << 10;
-/// The smallest piece that is cut, and the largest; what needs more has a mapping of its own.
+/// The smallest and the largest piece that is cut; a larger allocation has a mapping of its own.
 const SMALLEST: usize = 16;
 const LARGEST: usize = 32 << 10;
-/// Sizes of pieces.
+/// The number of piece sizes.
 const SIZES: usize = (LARGEST / SMALLEST).ilog2() as usize + 1;
-/// Mappings are aligned to that at least.
+/// Mappings are aligned to at least this.
 const PAGE: usize = 4096;
 
-/// How long a thread that waits for memory sleeps before it looks again.
+/// How long a thread that waits for memory sleeps before it tries again.
 const PAUSE: Duration = Duration::from_millis(20);
 
 thread_local! {
-    /// Whether the thread waits where there is no memory.
+    /// Whether the thread waits if there is no memory.
     static WAITS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The beginning of a chunk; what it is cut into follows.
+/// The beginning of a chunk; the pieces that it is cut into follow.
 struct Chunk {
-    /// Bytes from the beginning of the chunk that are gone.
+    /// How many bytes from the beginning of the chunk are gone.
     used: AtomicUsize,
 }
 
-/// A piece that was given back.
+/// A piece that was freed.
 struct Free {
     next: *mut Free,
 }
 
 const _: () = assert!(align_of::<Free>() <= SMALLEST && size_of::<Free>() <= SMALLEST);
 
-/// Pieces that were given back, by size. Of who has turned `busy`.
+/// Pieces that were freed, by size. Only for the thread that has set `busy`.
 struct Lists {
     busy: AtomicU32,
     first: UnsafeCell<[*mut Free; SIZES]>,
@@ -73,13 +73,13 @@ pub(crate) struct Arena {
     lists: Lists,
 }
 
-// SAFETY: the lists are touched by one thread at a time; the pieces in them are nobody's.
+// SAFETY: one thread at a time touches the lists; the pieces in them belong to no thread.
 unsafe impl Sync for Arena {}
 
 impl Lists {
-    /// Does something with the list of one size, unless somebody is at the lists.
+    /// Does something with the list of one size, unless another thread uses the lists.
     fn with<R>(&self, size: usize, what: impl FnOnce(&mut *mut Free) -> R) -> Option<R> {
-        // Acquire: what the one before did is over. Relaxed on failure: then nothing is looked at.
+        // Acquire: what the previous thread did is over. Relaxed on failure: then nothing is read.
         self.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: ours, until the store below.
         let done = what(unsafe { &mut (*self.first.get())[size] });
@@ -96,36 +96,36 @@ impl Arena {
         Arena { current: AtomicPtr::new(ptr::null_mut()), lists }
     }
 
-    /// In the child of a fork, whose only thread the caller is: nobody is at the lists.
+    /// In the child of a fork, whose only thread is the caller: no thread uses the lists.
     pub(crate) fn forked(&self) {
-        // Relaxed: as the caller is alone.
+        // Relaxed: the caller is alone.
         if self.lists.busy.load(Ordering::Relaxed) != 0 {
-            // SAFETY: whoever was there is not in this process.
+            // SAFETY: the thread that used them is not in this process.
             unsafe { *self.lists.first.get() = [ptr::null_mut(); SIZES] };
             self.lists.busy.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Which of the sizes a piece has, if it is small.
+    /// The index of a piece's size, if it is small.
     fn size(layout: Layout) -> Option<usize> {
         let needed = layout.size().max(layout.align()).max(SMALLEST);
         (needed <= LARGEST && layout.align() <= PAGE)
             .then(|| (needed.next_power_of_two() / SMALLEST).ilog2() as usize)
     }
 
-    /// The chunk that is cut now.
+    /// The chunk that is being cut.
     fn chunk(&self) -> *mut Chunk {
         // Acquire: pairs with the release in `next_chunk`.
         self.current.load(Ordering::Acquire)
     }
 
-    /// Cuts a piece of one of the sizes from a chunk, if there is so much left. It is aligned to its size, or to pages.
+    /// Cuts a piece of one of the sizes from a chunk, if enough is left. It is aligned to its size, or to pages.
     fn cut(chunk: *mut Chunk, size: usize) -> Option<*mut u8> {
         if chunk.is_null() {
             return None;
         }
         let length = SMALLEST << size;
-        // SAFETY: chunks are never given back.
+        // SAFETY: chunks are never freed.
         let used = unsafe { &(*chunk).used };
         let base = chunk.addr();
         let mut from = used.load(Ordering::Relaxed);
@@ -143,7 +143,7 @@ impl Arena {
         }
     }
 
-    /// Puts a new chunk in the place of a full one, unless somebody has done so. False if there is no memory.
+    /// Puts a new chunk in the place of a full one, unless another thread has done so. False if there is no memory.
     #[cold]
     fn next_chunk(&self, full: *mut Chunk) -> bool {
         let made = map(CHUNK).cast::<Chunk>();
@@ -160,11 +160,11 @@ impl Arena {
         true
     }
 
-    /// A piece of one of the sizes that was given back, if there is one.
+    /// A freed piece of one of the sizes, if there is one.
     fn take_listed(&self, size: usize) -> Option<*mut u8> {
         let taken = self.lists.with(size, |first| {
             let piece = *first;
-            // SAFETY: null, or a piece that nobody has, and that was written when it was listed.
+            // SAFETY: null, or a piece that no thread has, and that was written when it was listed.
             if let Some(free) = unsafe { piece.as_ref() } {
                 *first = free.next;
             }
@@ -197,13 +197,13 @@ impl Arena {
     }
 }
 
-/// From now on the calling thread waits where there is no memory.
+/// From now on the calling thread waits if there is no memory.
 pub(crate) fn wait_for_memory() {
     WAITS.set(true);
 }
 
-// SAFETY: pieces do not overlap, as each is cut by one step of `used` and is in one list at most, are aligned and at least as long as
-// asked for, and stay where they are; nothing here unwinds.
+// SAFETY: pieces do not overlap, as each is cut by one step of `used` and is in one list at most; they are aligned and at least as long as
+// requested, and stay where they are; nothing here unwinds.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let mut piece = self.take(layout);
@@ -219,7 +219,7 @@ unsafe impl GlobalAlloc for Arena {
         #[allow(clippy::cast_ptr_alignment, reason = "the smallest piece is aligned well enough")]
         let free = piece.cast::<Free>();
         self.lists.with(size, |first| {
-            // SAFETY: the caller gives it away; it is as long and as aligned as its size, which is enough.
+            // SAFETY: the caller gives it up; it is as long and as aligned as its size, which is enough.
             unsafe { free.write(Free { next: *first }) };
             *first = free;
         });
@@ -235,16 +235,16 @@ unsafe impl GlobalAlloc for Arena {
         // SAFETY: the caller promises a size that is not zero.
         let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
-            // SAFETY: both are at least so long, and different pieces.
+            // SAFETY: both are at least this long, and different pieces.
             unsafe { ptr::copy_nonoverlapping(piece, moved, layout.size().min(size)) };
-            // SAFETY: the caller gives the old one away.
+            // SAFETY: the caller gives up the old one.
             unsafe { self.dealloc(piece, layout) };
         }
         moved
     }
 }
 
-/// Whether the system has so much memory; it may be gone by the time the caller looks at the answer.
+/// Whether the system has this much memory; it may be gone by the time the caller uses the answer.
 pub(crate) fn is_there(size: usize) -> bool {
     let tried = map(size);
     if !tried.is_null() {
@@ -253,10 +253,10 @@ pub(crate) fn is_there(size: usize) -> bool {
     !tried.is_null()
 }
 
-/// Fresh memory of zeros, in whole pages; null if there is none.
+/// Fresh zeroed memory, in whole pages; null if there is none.
 fn map(size: usize) -> *mut c_void {
     let _saved = SavedErrno::new();
-    // SAFETY: a new mapping, which touches no other.
+    // SAFETY: a new mapping, which affects no other.
     let mapped = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -272,7 +272,7 @@ fn map(size: usize) -> *mut c_void {
 
 fn unmap(mapped: *mut u8, size: usize) {
     let _saved = SavedErrno::new();
-    // SAFETY: a mapping made by `map`, which nobody uses any more.
+    // SAFETY: a mapping made by `map`, which no thread uses any more.
     unsafe { libc::munmap(mapped.cast(), size) };
 }
 
@@ -307,11 +307,11 @@ mod tests {
     #[test]
     fn what_is_given_back_is_taken_again_by_who_needs_as_much() {
         let arena = Arena::new();
-        // SAFETY: for all of them, sizes are not zero, and each piece is used as it was last asked for.
+        // SAFETY: for all calls, sizes are not zero, and each piece is used as it was last requested.
         unsafe {
             let first = arena.alloc(layout(100, 8));
             first.write_bytes(1, 100);
-            // It is longer than it had to be.
+            // The piece is longer than requested.
             assert_eq!(arena.realloc(first, layout(100, 8), 128), first);
             let moved = arena.realloc(first, layout(128, 8), 300);
             assert!(moved != first && (moved.read(), moved.add(99).read()) == (1, 1));
@@ -323,20 +323,19 @@ mod tests {
         }
     }
 
-    /// The chunk that is cut, and how much of it is gone.
+    /// The chunk that is being cut, and how much of it is gone.
     fn gone(arena: &Arena) -> (*mut Chunk, usize) {
         let chunk = arena.chunk();
-        // SAFETY: chunks are never given back.
+        // SAFETY: chunks are never freed.
         (chunk, unsafe { (*chunk).used.load(Ordering::Relaxed) })
     }
 
-    /// Takes and gives back pieces of many sizes, some of them at the same time.
+    /// Allocates and frees pieces of many sizes, some of them at the same time.
     fn churn(arena: &Arena, rounds: usize) {
         let mut pieces = std::collections::VecDeque::new();
         for round in 0..rounds {
             let layout = layout(1 + round * 31 % 4000, 8);
-            // SAFETY: sizes are not zero; a piece is ours until it is given back, written for its size, and given back with the layout
-            // that it has.
+            // SAFETY: sizes are not zero; a piece is ours until it is freed, written for its size, and freed with its layout.
             unsafe {
                 let piece = arena.alloc(layout);
                 piece.write_bytes(round as u8, layout.size());
@@ -350,7 +349,7 @@ mod tests {
             }
         }
         for (piece, layout, _) in pieces {
-            // SAFETY: taken with this layout, and not given back yet.
+            // SAFETY: allocated with this layout, and not freed yet.
             unsafe { arena.dealloc(piece, layout) };
         }
     }
@@ -372,9 +371,9 @@ mod tests {
                 scope.spawn(|| churn(&arena, 20_000));
             }
         });
-        // Who does not give back what it took leaves the others with pieces of their own, and in a child with no list.
+        // While a thread uses the lists, others cut new pieces and abandon freed ones; a child starts with empty lists.
         let listed = arena.lists.with(2, |first| {
-            // SAFETY: sizes are not zero; what is given back is not used afterwards, and has the layout with which it was taken.
+            // SAFETY: sizes are not zero; a freed piece is not used afterwards, and is freed with the layout with which it was allocated.
             unsafe {
                 let one = arena.alloc(layout(64, 8));
                 arena.dealloc(one, layout(64, 8));
@@ -393,7 +392,7 @@ mod tests {
     #[test]
     fn what_is_large_has_a_mapping_of_its_own() {
         let arena = Arena::new();
-        // SAFETY: sizes are not zero; each piece is used for the size and given back with the layout that it was last asked for.
+        // SAFETY: sizes are not zero; each piece is used for the size, and freed with the layout, that it was last requested with.
         unsafe {
             let small = arena.alloc(layout(1000, 8));
             small.write_bytes(7, 1000);

@@ -1,6 +1,6 @@
-//! C11's `mtx_*` and `cnd_*`: the same objects as `pthread_mutex_t` and `pthread_cond_t`, with other words for the outcome.
+//! C11's `mtx_*` and `cnd_*`: the same objects as `pthread_mutex_t` and `pthread_cond_t`, with different return values.
 //!
-//! `mtx_init` stays the C library's: it writes the kind, and zeros. `mtx_timedlock` and `cnd_timedwait` go by the real-time clock.
+//! `mtx_init` stays the C library's: it writes the kind, and zeros. `mtx_timedlock` and `cnd_timedwait` use the real-time clock.
 
 use core::ffi::{CStr, c_int};
 use core::ptr;
@@ -20,7 +20,7 @@ pub(crate) const ERROR: c_int = 2;
 const NO_MEMORY: c_int = 3;
 const TIMED_OUT: c_int = 4;
 
-/// C11's word for an error number.
+/// C11's return value for an error number.
 fn word(error: c_int) -> c_int {
     match error {
         0 => SUCCESS,
@@ -31,10 +31,10 @@ fn word(error: c_int) -> c_int {
     }
 }
 
-/// Exports C11's functions by POSIX's.
+/// Exports C11's functions by means of POSIX's.
 macro_rules! export {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty, $body:expr;)*) => {
-        /// All of them have to be ours, as those of `exports.rs`.
+        /// All of them must be ours, as those of `exports.rs`.
         pub(crate) const ALL: &[&CStr] = &[$(real::symbol(concat!(stringify!($name), "\0"))),*];
         $(
         // SAFETY: the name and type of the C library's function, which it does the work of.

@@ -1,61 +1,61 @@
 //! Threads that are cancelled: while they wait for a condition, or, if they are of the asynchronous type, anywhere in our functions.
 //!
 //! # For a condition
-//! `pthread_cond_wait` is a cancellation point: a thread that is cancelled while it waits wakes, takes the mutex again, and ends; its clean-up
-//! handlers run with the mutex held. The C library wakes a cancelled thread by a signal only while it is of the asynchronous
-//! type, which its own waits are for the moment of the system call. That way is not ours: the thread would leave from anywhere within
-//! our wait, by unwinding through frames that have things to put in order. Instead, who cancels calls the thread away from its
-//! wait; then, with the mutex held and nothing left to put in order, the thread calls the C library's `pthread_testcancel` from a
-//! frame that may be unwound.
+//! `pthread_cond_wait` is a cancellation point: a thread that is cancelled while it waits wakes, takes the mutex again, and ends; its
+//! clean-up handlers run with the mutex held. The C library wakes a cancelled thread by a signal only while it is of the asynchronous type,
+//! which its own waits are for the duration of the system call. We cannot do the same: the thread would leave from anywhere within our
+//! wait, by unwinding through frames that have things to clean up. Instead, the thread that cancels calls the other one away from its wait;
+//! then, with the mutex held and nothing left to clean up, that thread calls the C library's `pthread_testcancel` from a frame that may be
+//! unwound.
 //!
 //! # Protocol
 //! Each thread has a `Summons` (`nearq_lock`; `leaving.rs` keeps it), which a canceller finds at the same distance from the thread's
 //! pointer as its own summons: thread-local values of a library that was loaded with the program are at a fixed place in each thread
-//! (`build.rs` sees to the "with the program").
+//! (`build.rs` ensures that it is loaded with the program).
 //!
-//! - *cancel*: send the summons; then have the C library note the cancellation; then wake the thread by the record by which it waited
-//!   when the summons was sent, if it did. The first step is the last that touches the thread's memory: once the C library has noted it,
-//!   the thread may end and be joined. The third touches the record alone, which is there for ever. Who cancels is not cancelled itself
-//!   in between.
+//! - *cancel*: send the summons; then make the C library note the cancellation; then wake the thread by the record by which it waited when
+//!   the summons was sent, if it did. The first step is the last that touches the thread's memory: once the C library has noted the
+//!   cancellation, the thread may end and be joined. The third step touches only the record, which exists for ever. The canceller cannot
+//!   itself be cancelled in between.
 //! - *wait*: first a cancellation point. Then no cancellation until the mutex is held again (*forbid*). A thread that can be cancelled
-//!   waits by its summons. If that was sent before it waited, the wait lasts a moment; if it is sent meanwhile, it is woken. After the
-//!   wait, *allow*, and if the thread was called away, a cancellation point again.
+//!   waits by its summons. If that was sent before it waited, the wait lasts a moment; if it is sent during the wait, the thread is woken.
+//!   After the wait, *allow*, and if the thread was called away, a cancellation point again.
 //!
-//! So **a thread that can be cancelled never waits without heeding it**. A cancellation that the C library had noted before the wait ends the
-//! thread at the first point. One that was noted later was sent later or is being sent: the thread is woken after it was noted, or
-//! waits for moments, each of which ends with a look. It waits for nobody: a canceller that is preempted between its steps delays only
-//! the end, and meanwhile the wait returns for no reason now and then, which POSIX allows.
+//! So **a thread that can be cancelled never waits without heeding it**. A cancellation that the C library had noted before the wait ends
+//! the thread at the first point. For one that was noted later, the summons was sent later or is being sent: the thread is woken after it
+//! was noted, or waits for moments, each of which ends with a check. It waits for no other thread: a canceller that is preempted between
+//! its steps delays only the end, and until then the wait sometimes returns for no reason, which POSIX allows.
 //!
 //! A thread that was notified and cancelled has been notified: its wait returns, and it ends at the next cancellation point. So
 //! no notification is lost with it, and it has nothing to pass on.
 //!
 //! # Threads of the asynchronous type
 //! Such a thread ends wherever it is (`pthread_setcanceltype`): a signal handler of the C library unwinds its stack from there. If that
-//! happened in the middle of a protocol, others would wait for ever. And Rust ends the process when a frame is unwound that has an LSDA,
-//! a table of the calls at which it can be unwound, from any other place. The compiler gives a function an LSDA if it has something to
+//! happened in the middle of a protocol, others would wait for ever. And Rust ends the process when a frame that has an LSDA, a table of
+//! the calls at which it can be unwound, is unwound from any other place. The compiler gives a function an LSDA if it has something to
 //! clean up, or if a panic ends in it. So the rule is: **while a thread is of the asynchronous type, no frame of a function of ours that
 //! has an LSDA is on its stack**.
 //!
-//! - A mutex that nobody waits for is taken and given back by one step of the word, and whether anybody waits for a condition is found out
-//!   by reading: in functions without an LSDA.
+//! - A mutex that no thread waits for is taken and released by one step of the word, and whether any thread waits for a condition is found
+//!   out by reading: in functions without an LSDA.
 //! - Everything else is done while the thread is of the deferred type. A function without an LSDA calls [`defer`], then a function that
 //!   does it, then [`undo`]. The second function is `extern "C"`, so that a panic ends there, and is not inlined, or the first one would
-//!   get its LSDA. A thread that was cancelled meanwhile ends in `undo`, when everything is done: waiters are woken, and a mutex that it took
-//!   is held.
-//! - The C library's functions are called while the thread has its own type, so that they do what they do without us. The
-//!   exceptions are calls that are part of a protocol of ours.
-//! - To take a mutex is no cancellation point, but a thread of the asynchronous type ends while it waits for one. It sleeps by [`sleep`],
-//!   which makes it asynchronous for the time of the system call alone. It looks at the mutex again now and then by itself, as another
+//!   get its LSDA. A thread that was cancelled in between ends in `undo`, when everything is done: waiters are woken, and a mutex that it
+//!   took is held.
+//! - The C library's functions are called while the thread has its own type, so that they do what they would do without us. The exceptions
+//!   are calls that are part of a protocol of ours.
+//! - Taking a mutex is not a cancellation point, but a thread of the asynchronous type ends while it waits for one. It sleeps by [`sleep`],
+//!   which makes it asynchronous only for the duration of the system call. It checks the mutex again now and then by itself, as another
 //!   thread that was woken in its place may have ended.
-//! - It waits for a condition as others do: it is of the deferred type meanwhile, and is woken by its summons.
+//! - It waits for a condition as other threads do: it is of the deferred type during the wait, and is woken by its summons.
 //!
-//! [`forbid`] makes the type deferred too: in some versions of the C library, a signal that is on its way ends a thread of the asynchronous
-//! type although that has just forbidden it.
+//! [`forbid`] also makes the type deferred: in some versions of the C library, a signal that is on its way ends a thread of the
+//! asynchronous type although the thread has just disabled that.
 //!
 //! `tests/unwinding.sh` checks the rule in the compiled library.
 //!
 //! # Forks
-//! In the child of a fork, nobody is on the way to cancel the only thread (`forked`). What the C library has noted stays noted.
+//! In the child of a fork, no thread is about to cancel the only thread (`forked`). What the C library has noted stays noted.
 
 use core::ffi::{c_int, c_long};
 use core::ptr;
@@ -82,10 +82,10 @@ const DEFERRED: c_int = 0;
 /// The caller may be cancelled at any moment.
 pub(crate) const ASYNCHRONOUS: c_int = 1;
 
-/// After so long a thread that sleeps by [`sleep`] looks by itself.
+/// How long a thread that sleeps by [`sleep`] waits before it checks by itself.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// Another thread's.
+/// Another thread's summons.
 fn of(thread: pthread_t) -> *const Summons {
     let distance =
         ptr::from_ref(leaving::summons()).addr().wrapping_sub(crate::thread::pointer() as usize);
@@ -100,58 +100,58 @@ pub(crate) struct Could {
     kind: c_int,
 }
 
-/// The caller cannot be cancelled from now on. How it could before, for [`allow`].
+/// The caller cannot be cancelled from now on. Returns how it could before, for [`allow`].
 pub(crate) fn forbid() -> Could {
     let kind = defer();
     let mut state = DISABLED;
-    // SAFETY: the integer is ours; a state that there is.
+    // SAFETY: the integer is ours; the state is a valid one.
     unsafe { pthread_setcancelstate(DISABLED, &raw mut state) };
     Could { state, kind }
 }
 
-/// Undoes [`forbid`]. A thread of the asynchronous type, which was cancelled meanwhile, ends here.
+/// Undoes [`forbid`]. A thread of the asynchronous type that was cancelled in between ends here.
 pub(crate) unsafe extern "C-unwind" fn allow(before: Could) {
-    // The state first: from there glibc ends a thread of the asynchronous type without a note that it was cancelled, which
-    // `pthread_join` would give back, and from `undo` with it.
+    // The state first, while the thread is still of the deferred type: here glibc would end a thread of the asynchronous type without
+    // noting that it was cancelled, which `pthread_join` returns. In `undo` it notes that.
     set_state(before.state);
-    // SAFETY: this frame has nothing to put in order, nor have the callers', which they promise.
+    // SAFETY: this frame has nothing to clean up, nor do the callers', as they promise.
     unsafe { undo(before.kind) };
 }
 
 /// The caller, of the deferred type, can be cancelled as in that state from now on.
 pub(crate) fn set_state(state: c_int) {
-    // SAFETY: a state that it was in before, in which nobody of the deferred type ends.
+    // SAFETY: a state that the thread was in before; a thread of the deferred type does not end here.
     unsafe { pthread_setcancelstate(state, ptr::null_mut()) };
 }
 
-/// The caller is cancelled at cancellation points only from now on. What it was before, for [`undo`].
+/// The caller is cancelled only at cancellation points from now on. Returns its previous type, for [`undo`].
 ///
 /// Inlined, so that the compiled library shows which functions call it.
 #[inline(always)]
 pub(crate) fn defer() -> c_int {
     let mut before = DEFERRED;
-    // SAFETY: the integer is ours; a type that there is, and of which nobody ends.
+    // SAFETY: the integer is ours; the type is a valid one, and setting it does not end the thread.
     unsafe { pthread_setcanceltype(DEFERRED, &raw mut before) };
     before
 }
 
-/// Undoes [`defer`]. A thread of the asynchronous type, which was cancelled meanwhile, ends here.
+/// Undoes [`defer`]. A thread of the asynchronous type that was cancelled in between ends here.
 ///
 /// # Safety
-/// The caller's frame, and those of its callers as far as they are ours, have nothing to put in order.
+/// The caller's frame, and those of its callers as far as they are ours, have nothing to clean up.
 pub(crate) unsafe extern "C-unwind" fn undo(before: c_int) {
     if before != DEFERRED {
-        // SAFETY: a type that it was before; there is nothing to put in order, as the caller promises.
+        // SAFETY: a type that the thread had before; there is nothing to clean up, as the caller promises.
         unsafe { pthread_setcanceltype(before, ptr::null_mut()) };
     }
 }
 
-/// Sleeps while a word has that value, for a moment, or until the deadline. A thread that is cancelled meanwhile ends here.
+/// Sleeps while a word has the given value, for a moment, or until the deadline. A thread that is cancelled during the sleep ends here.
 ///
 /// Not inlined, so that it can be found in the compiled library.
 ///
 /// # Safety
-/// The word exists. Nothing in the caller's frames is to be put in order.
+/// The word exists. Nothing in the caller's frames needs to be cleaned up.
 #[inline(never)]
 pub(crate) unsafe fn sleep(word: *const AtomicU32, value: u32, deadline: Option<&Instant>) -> Wait {
     let left = deadline.map_or(MOMENT, |deadline| clock::left(*deadline).min(MOMENT));
@@ -174,7 +174,7 @@ pub(crate) unsafe fn sleep(word: *const AtomicU32, value: u32, deadline: Option<
 
 /// A cancellation point.
 pub(crate) unsafe extern "C-unwind" fn test() {
-    // SAFETY: the caller has nothing in its frames to put in order.
+    // SAFETY: the caller has nothing in its frames to clean up.
     unsafe { pthread_testcancel() };
 }
 
@@ -190,12 +190,12 @@ pub(crate) fn forked() {
 pub(crate) unsafe extern "C-unwind" fn cancel(thread: pthread_t) -> c_int {
     // The thread may be the caller.
     let before = forbid();
-    // SAFETY: of a thread that was not joined, at the place where each thread has it.
+    // SAFETY: it belongs to a thread that was not joined, and is at the same place in each thread.
     let called = unsafe { &*of(thread) }.send();
     // SAFETY: as the caller promises.
     let outcome = unsafe { real::cancel::call(thread) };
     wake(called);
-    // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
+    // SAFETY: nothing in this frame, or in the caller's, needs to be cleaned up.
     unsafe { allow(before) };
     outcome
 }

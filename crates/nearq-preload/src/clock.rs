@@ -1,4 +1,4 @@
-//! Deadlines as programs name them, as ones by which threads wait here: on the same clock, which the kernel follows when it is set.
+//! Converts programs' deadlines to the ones by which threads wait here: on the same clock, so that the kernel follows it when it is set.
 
 use core::ffi::c_int;
 use core::time::Duration;
@@ -8,13 +8,13 @@ use nearq_platform::{Instant, Linux, LockPlatform};
 
 const NANOS: i64 = 1_000_000_000;
 
-/// Whether it is a clock by which one can wait.
+/// Whether it is a clock by which a thread can wait.
 pub(crate) fn is_known(clock: clockid_t) -> bool {
     matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_MONOTONIC)
 }
 
-/// A point in time. What was before the clock's beginning is that. `EINVAL` for a clock by which nobody can wait, or a number of
-/// nanoseconds that is none.
+/// A point in time. A time before the clock's beginning becomes the beginning. `EINVAL` for a clock by which no thread can wait, or an
+/// invalid number of nanoseconds.
 pub(crate) fn deadline(clock: clockid_t, time: timespec) -> Result<Instant, c_int> {
     if !is_known(clock) || !(0..NANOS).contains(&time.tv_nsec) {
         return Err(libc::EINVAL);
@@ -26,12 +26,12 @@ pub(crate) fn deadline(clock: clockid_t, time: timespec) -> Result<Instant, c_in
     Ok(if clock == libc::CLOCK_REALTIME {
         Instant::on_real_time_clock(nanos)
     } else {
-        // What is later than it can say is never.
+        // A time later than can be represented means never.
         Instant::from_nanos(nanos.min(i64::MAX as u64))
     })
 }
 
-/// How long it is until a deadline, as its clock is set now.
+/// The time left until a deadline, as its clock is set now.
 pub(crate) fn left(deadline: Instant) -> Duration {
     let Some(nanos) = deadline.real_time() else { return deadline - Linux::now() };
     let mut now = timespec { tv_sec: 0, tv_nsec: 0 };

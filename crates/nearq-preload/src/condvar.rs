@@ -1,32 +1,32 @@
 //! `pthread_cond_t` with our condition variable inside, and one of the C library's for mutexes that are not ours.
 //!
 //! # Which one
-//! One that is shared between processes is the C library's, all of it (`layout.rs` says how it is told). In all others the bytes are ours.
-//! Such a condition variable does not know its mutexes before the first wait. A thread with a mutex of ours waits at `raw`. The first thread
-//! with a mutex of the C library's makes one of the C library's condition variables (`stand_in.rs`), and all threads with such a mutex wait
-//! there. A notification goes to both, as far as they are there. The thread that makes it initialises it before the step that
-//! puts its address here (release), and a thread that finds the address (acquire) does nothing with it but call the C library: so that
-//! step has no model. `tests/c/standing_in.c`, `condvars.c` and `cancelling.c` use it.
+//! One that is shared between processes is the C library's, all of it (`layout.rs` says how it is recognised). In all others the bytes are
+//! ours. Such a condition variable does not know its mutexes before the first wait. A thread with a mutex of ours waits at `raw`. The first
+//! thread with a mutex of the C library's makes one of the C library's condition variables (`stand_in.rs`), and all threads with such a
+//! mutex wait there. A notification goes to both, if they exist. The thread that makes it initialises it before the step that puts its
+//! address here (release). A thread that finds the address (acquire) only passes it to the C library: so that step has no model.
+//! `tests/c/standing_in.c`, `condvars.c` and `cancelling.c` use it.
 //!
-//! A shared one with a mutex of ours is the affair of `mixed.rs`.
+//! `mixed.rs` handles a shared one with a mutex of ours.
 //!
 //! # Destroying
-//! A condition variable may be destroyed as soon as nobody is blocked on it. Who was notified does not touch it any more
-//! (`nearq_lock::RawCondvar`), though it may have its mutex still to wait for, which the destroyer may hold. So the destroyer waits
-//! for those alone that are blocked still, by the program's fault, or are about to leave because of a deadline or a cancellation, which
-//! is a matter of some instructions. It takes no mutex.
+//! A condition variable may be destroyed as soon as no thread is blocked on it. A thread that was notified no longer touches it
+//! (`nearq_lock::RawCondvar`), though it may still have to wait for its mutex, which the destroyer may hold. So the destroyer waits only
+//! for threads that are still blocked, by the program's fault, or are about to leave because of a deadline or a cancellation, which takes a
+//! few instructions. It takes no mutex.
 //!
 //! # Threads that may be cancelled at any moment
-//! Everything that is more than finding out whether anybody waits is done while such a thread is of the deferred type (`cancel.rs`):
-//! notifying those who wait, making one of the C library's, destroying. If it is cancelled meanwhile, it ends afterwards. So all that
-//! were to be notified are, even if the first one cancels the thread that notifies.
+//! Everything except finding out whether any thread waits is done while such a thread is of the deferred type (`cancel.rs`): notifying
+//! waiting threads, making one of the C library's, destroying. If it is cancelled in between, it ends afterwards. So all threads that must
+//! be notified are, even if the first one cancels the thread that notifies.
 //!
-//! # No wait begins anew
-//! Between two waits of one call a notification would find nobody. So a wait goes to the end by the clock that its deadline is on, and
-//! what ends before for any reason returns to the program, which looks and waits again.
+//! # No wait is restarted
+//! Between two waits of one call, a notification would find no thread. So one wait covers the whole call, on its deadline's clock, and one
+//! that ends earlier for any reason returns to the program, which checks and waits again.
 //!
 //! # Forks
-//! In a child, those that waited are not there. The first thread that comes makes the condition variable fit for the child (`epoch.rs`).
+//! In a child, the waiting threads do not exist. The first thread that comes makes the condition variable fit for the child (`epoch.rs`).
 
 use core::ffi::c_int;
 use core::mem::offset_of;
@@ -43,15 +43,15 @@ use crate::leaving::InWait;
 use crate::mutex::{Held, Kind, Mutex};
 use crate::{cancel, clock, layout, mixed, process, real, stand_in};
 
-/// How long one waits that looks by itself.
+/// How long a thread waits that checks by itself.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Our view of a `pthread_cond_t`. Zero is a new one that goes by the real-time clock.
+/// Our view of a `pthread_cond_t`. Zero is a new one that uses the real-time clock.
 #[repr(C)]
 struct Condvar {
     raw: RawCondvar,
     epoch: Epoch,
-    /// By which clock deadlines go that do not name one.
+    /// The clock for deadlines that do not name one.
     clock: AtomicU32,
     /// Where the C library may say that it is shared: zero.
     _others: [u32; 7],
@@ -70,16 +70,16 @@ const _: () = assert!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Ended {
-    /// Or for no reason.
+    /// Also if it woke for no reason.
     Notified,
     TimedOut,
-    /// The caller was called away, to be cancelled most probably.
+    /// The caller was called away, most probably to be cancelled.
     Called,
-    /// Not begun, as the mutex is not the caller's.
+    /// Not begun, as the caller does not hold the mutex.
     NotHeld,
 }
 
-/// What a wait is for: how the C library would be called if it is its affair.
+/// How a wait is done: how to call the C library if it handles the wait.
 pub(crate) enum Way {
     Ours,
     /// With a condition variable of the C library's that stands in, or the program's own.
@@ -104,19 +104,19 @@ impl Condvar {
     fn renew(&self) {
         let before = cancel::defer();
         self.renew_deferred();
-        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+        // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
         unsafe { cancel::undo(before) };
     }
 
     #[inline(never)]
     extern "C" fn renew_deferred(&self) {
-        // SAFETY: all others wait for us in `of`.
+        // SAFETY: all other threads wait for us in `of`.
         self.epoch.make_fit(|| unsafe {
             (&raw const self.raw).cast_mut().write(RawCondvar::new());
         });
     }
 
-    /// The one of the C library's, made if it is not there. The caller may end here, if it is of the asynchronous type.
+    /// The one of the C library's, made if it does not exist. The caller may end here, if it is of the asynchronous type.
     fn stand_in(&self) -> *mut pthread_cond_t {
         // Acquire: pairs with the release in `make_stand_in`.
         let there = self.stand_in.load(Ordering::Acquire);
@@ -125,7 +125,7 @@ impl Condvar {
         }
         let before = cancel::defer();
         let made = self.make_stand_in();
-        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+        // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
         unsafe { cancel::undo(before) };
         made
     }
@@ -133,7 +133,7 @@ impl Condvar {
     #[inline(never)]
     extern "C" fn make_stand_in(&self) -> *mut pthread_cond_t {
         let made = stand_in::take(self.clock.load(Ordering::Relaxed) as clockid_t);
-        // Release: it is initialised. Acquire on failure: we use another's.
+        // Release: it is initialised. Acquire on failure: we use another thread's.
         match self.stand_in.compare_exchange(
             ptr::null_mut(),
             made,
@@ -154,7 +154,7 @@ impl Condvar {
 /// `pthread_cond_init`, in programs that are ours.
 ///
 /// # Safety
-/// As for the C library's; so for all that follow.
+/// As for the C library's; this also holds for all functions below.
 pub(crate) unsafe fn init(
     condvar: *mut pthread_cond_t,
     attributes: *const pthread_condattr_t,
@@ -170,7 +170,7 @@ pub(crate) unsafe fn init(
         // SAFETY: as the caller promises.
         return unsafe { real::cond_init::call(condvar, attributes) };
     }
-    // SAFETY: memory for a condition variable that nobody uses yet.
+    // SAFETY: memory for a condition variable that no thread uses yet.
     unsafe {
         condvar.cast::<Condvar>().write(Condvar {
             raw: RawCondvar::new(),
@@ -187,12 +187,12 @@ pub(crate) unsafe fn init(
 pub(crate) unsafe fn destroy(condvar: *mut pthread_cond_t) -> c_int {
     // SAFETY: as the caller promises.
     if unsafe { layout::is_shared(condvar) } {
-        // SAFETY: a condition variable that nobody uses any more, as the caller promises; a shared one is the C library's.
+        // SAFETY: a condition variable that no thread uses any more, as the caller promises; a shared one is the C library's.
         return unsafe { real::cond_destroy::call(condvar) };
     }
     let before = cancel::defer();
-    // SAFETY: a condition variable, as the caller promises, and not a shared one. Nothing in this frame, nor in those of the callers,
-    // is to be put in order.
+    // SAFETY: a condition variable, as the caller promises, and not a shared one. Nothing in this frame, or in the callers' frames, needs
+    // to be cleaned up.
     unsafe {
         destroy_deferred(condvar);
         cancel::undo(before);
@@ -205,7 +205,7 @@ unsafe extern "C" fn destroy_deferred(condvar: *mut pthread_cond_t) {
     // SAFETY: as the caller promises; not shared.
     let view = unsafe { Condvar::of(condvar) };
     view.raw.wait_until_left();
-    // Acquire: pairs with who made it.
+    // Acquire: pairs with the release of the thread that made it.
     let stand_in = view.stand_in.swap(ptr::null_mut(), Ordering::Acquire);
     if !stand_in.is_null() {
         stand_in::give_back(stand_in);
@@ -214,7 +214,7 @@ unsafe extern "C" fn destroy_deferred(condvar: *mut pthread_cond_t) {
 
 // ---- notifying ------------------------------------------------------------------------------------------------------------
 
-/// Who is to be notified.
+/// Which threads to notify.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 pub(crate) enum For {
@@ -226,7 +226,7 @@ impl For {
     /// The C library's function, called.
     ///
     /// # Safety
-    /// As for that.
+    /// As for that function.
     pub(crate) unsafe fn of_the_c_library(self, condvar: *mut pthread_cond_t) -> c_int {
         match self {
             // SAFETY: as the caller promises.
@@ -248,7 +248,7 @@ pub(crate) unsafe fn notify(condvar: *mut pthread_cond_t, whom: For) -> c_int {
     unsafe { notify_those_who_wait(condvar, whom) }
 }
 
-/// Whether a notification would find nobody.
+/// Whether a notification would find no thread.
 #[inline]
 unsafe fn nobody_waits(condvar: *mut pthread_cond_t) -> bool {
     // SAFETY: a condition variable, as the caller of `notify` promises.
@@ -258,7 +258,7 @@ unsafe fn nobody_waits(condvar: *mut pthread_cond_t) -> bool {
     // SAFETY: not shared; as large and aligned, as asserted above; all fields are atomics.
     let view = unsafe { &*condvar.cast::<Condvar>() };
     view.epoch.is_now()
-        // Acquire: pairs with who made it.
+        // Acquire: pairs with the release of the thread that made it.
         && view.stand_in.load(Ordering::Acquire).is_null()
         && !view.raw.is_waited_for()
 }
@@ -293,13 +293,13 @@ unsafe extern "C-unwind" fn notify_those_who_wait(
 unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
     // SAFETY: a condition variable, as the caller of `notify` promises, and not a shared one.
     let view = unsafe { Condvar::of(condvar) };
-    // Acquire: pairs with who made it.
+    // Acquire: pairs with the release of the thread that made it.
     let stand_in = view.stand_in.load(Ordering::Acquire);
-    // A thread that is notified may destroy the condition variable at once. So the threads that wait at the one that stands in are notified
-    // when ours is not touched any more, and before those that wait at ours can know of it: until then both exist.
+    // A thread that is notified may destroy the condition variable at once. So the threads that wait at the stand-in are notified after
+    // ours has been touched for the last time, and before those that wait at ours can know of it: until then both exist.
     let theirs = || {
         if !stand_in.is_null() {
-            // At one that stands in for others too, the first may be another one's.
+            // At a stand-in that is shared, the first thread may wait at another condition variable.
             let whom = if stand_in::is_common(stand_in) { For::All } else { whom };
             // SAFETY: one of ours, initialised.
             unsafe { whom.of_the_c_library(stand_in) };
@@ -317,7 +317,7 @@ unsafe extern "C" fn notify_deferred(condvar: *mut pthread_cond_t, whom: For) {
 
 // ---- waiting --------------------------------------------------------------------------------------------------------------
 
-/// Whose affair a wait is.
+/// Which code handles a wait.
 pub(crate) unsafe fn way(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex_t) -> Way {
     // SAFETY: both are what the caller promises.
     let (shared, kind) = unsafe { (layout::is_shared(condvar), Mutex::of(mutex).kind()) };
@@ -332,15 +332,15 @@ pub(crate) unsafe fn way(condvar: *mut pthread_cond_t, mutex: *mut pthread_mutex
     }
 }
 
-/// The clock by which a condition variable goes that is not shared.
+/// The clock that a condition variable uses that is not shared.
 pub(crate) unsafe fn clock_of(condvar: *mut pthread_cond_t) -> clockid_t {
     // SAFETY: as the caller promises.
     unsafe { Condvar::of(condvar) }.clock.load(Ordering::Relaxed) as clockid_t
 }
 
-/// A wait with a mutex of ours, at a condition variable that is not shared. The mutex is held when it returns, whatever it
-/// says. With `heed`, being cancelled ends it; it is not to be cancelled in any other way meanwhile. The thread may leave the wait by a
-/// jump, by means of `wait`.
+/// A wait with a mutex of ours, at a condition variable that is not shared. The mutex is held when it returns, whatever the result. If
+/// `heed` is set, a cancellation ends it; the thread must not be cancelled in any other way during the wait. The thread may leave the wait
+/// by a jump, by means of `wait`.
 #[inline(never)]
 pub(crate) unsafe extern "C" fn wait(
     condvar: *mut pthread_cond_t,
@@ -383,7 +383,7 @@ pub(crate) unsafe extern "C" fn wait(
     ended
 }
 
-/// Where there was no memory for what waiting takes: gives the mutex up for a moment, or until the deadline if that comes first.
+/// For when there is no memory for what waiting needs: releases the mutex for a moment, or until the deadline if that comes first.
 ///
 /// # Safety
 /// The caller holds the mutex.

@@ -2,31 +2,31 @@
 //!
 //! # Protocol
 //! The word is the epoch of the process whose threads use the thing (`Linux::fork_epoch`), times two; odd while a thread makes the thing
-//! fit for this process. The thread that makes the step from another process's epoch to odd does that, and stores the even epoch
-//! afterwards (release). A thread that finds the even epoch (acquire) finds the thing made fit. Others sleep until then.
+//! fit for this process. The thread that makes the step from another process's epoch to odd does that, and stores the even epoch afterwards
+//! (release). A thread that finds the even epoch (acquire) finds the thing made fit. Others sleep until then.
 //!
-//! The model below fails where one of these orderings is weakened, and where two threads could make the step.
+//! The model below fails if one of these orderings is weakened, and if two threads could make the step.
 
 use core::time::Duration;
 
 use nearq_platform::{Atomic, Linux, Ordering, Platform};
 
-/// How long one sleeps until another thread has done some steps.
+/// How long a thread sleeps until another thread has done some steps.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// For which process a thing is fit. Zero is the first one.
+/// The process for which a thing is fit. Zero is the first one.
 #[repr(transparent)]
 pub(crate) struct Epoch<P: Platform = Linux> {
     word: P::AtomicU32,
 }
 
 impl<P: Platform> Epoch<P> {
-    /// Of a new thing of this process.
+    /// For a new thing of this process.
     pub(crate) fn new() -> Self {
         Epoch { word: P::AtomicU32::new(Self::now()) }
     }
 
-    /// The word of what this process has used.
+    /// The value of the word if the thing is fit for this process.
     #[inline]
     fn now() -> u32 {
         (P::fork_epoch() as u32) << 1
@@ -49,7 +49,7 @@ impl<P: Platform> Epoch<P> {
                 return;
             }
             if found == now | 1 {
-                // Another thread is at it, which may be less urgent than the caller and need its CPU.
+                // Another thread is doing it, which may be less urgent than the caller and need its CPU.
                 P::sleep(MOMENT);
                 continue;
             }
@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// For how many milliseconds the caller has had a CPU.
+    /// How many milliseconds the caller has had a CPU.
     fn cpu_time() -> i64 {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the clock exists everywhere, and the time is ours.
@@ -105,13 +105,13 @@ mod tests {
         renewed: <Loom as Threads>::Cell<u32>,
     }
 
-    // SAFETY: written by one thread before others look; that is tested.
+    // SAFETY: one thread writes it before others read it; that is tested.
     unsafe impl Sync for Thing {}
 
     impl Thing {
         fn be_used(&self) {
             if !self.epoch.is_now() {
-                // SAFETY: one thread calls it, and others look afterwards; that is tested.
+                // SAFETY: one thread calls it, and others read afterwards; that is tested.
                 self.epoch.make_fit(|| self.renewed.with_mut(|renewed| unsafe { *renewed += 1 }));
             }
             // SAFETY: not written any more; that is tested.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn one_thread_makes_it_fit_before_any_uses_it() {
-        // Of another process, and of one that had begun and was not there any more.
+        // Of another process, and of one that had begun and no longer existed.
         for before in [2, 3] {
             loom::model(move || {
                 let now = Epoch::<Loom>::now();

@@ -1,18 +1,18 @@
-//! The functions that programs call in place of the C library's. Each asks first whether the program is ours.
+//! The functions that programs call in place of the C library's. Each first checks whether the program is ours.
 //!
-//! A thread may be cancelled in any of them, if it is of the asynchronous type. So they are `extern "C-unwind"`: it unwinds through their
-//! frames, which have nothing to drop. What may panic is called by `extern "C"` functions in between, so that a panic ends there, and
-//! of the deferred type (`cancel.rs`).
+//! A thread may be cancelled in any of them, if it is of the asynchronous type. So they are `extern "C-unwind"`: the thread unwinds through
+//! their frames, which have nothing to drop. Functions that may panic are called by `extern "C"` functions in between, so that a panic ends
+//! there, and while the thread is of the deferred type (`cancel.rs`).
 //!
 //! # All or none
-//! The functions of a list that has a name here, and all of `c11.rs`, have to be ours for all of the program, or nothing is replaced
+//! The functions of a list that has a name here, and all of `c11.rs`, must be ours for all of the program, or nothing is replaced
 //! (`real::first_of_others`). With another object's function, threads would wait for ever: for a mutex that is the C library's to some of
-//! its users; for a cancellation of which nobody wakes them; behind a thread that has jumped out of its wait; in the child of a fork, for
-//! threads of the parent, if a library asks to be told of forks before us.
+//! its users; for a cancellation about which no thread wakes them; behind a thread that has jumped out of its wait; in the child of a fork,
+//! for threads of the parent, if a library registers for forks before us.
 //!
-//! Those in the list without a name may be another object's. Where a thread is created without us, threads wait without a place in a queue
-//! until one waits for a condition, and the control socket waits for the next thread. Where a class is given without us, it is seen
-//! when the thread finds a mutex held.
+//! Those in the list without a name may be another object's. If a thread is created without us, threads wait without a place in a queue
+//! until one waits for a condition, and the control socket waits for the next thread. If a class is set without us, it is noticed when the
+//! thread finds a mutex held.
 
 use core::ffi::{CStr, c_int, c_void};
 
@@ -28,7 +28,7 @@ use crate::leaving::Before;
 use crate::process::{is_ours, was_ours};
 use crate::{cancel, clock, condvar, layout, leaving, mixed, mutex, process, real};
 
-/// Exports functions of the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
+/// Exports functions under the C library's names. All are unsafe as the C library's are, and call what is unsafe in the same way.
 macro_rules! export {
     ($list:ident: $($name:ident($($arg:ident: $type:ty),*), ours: $ours:expr, theirs: $theirs:expr;)*) => {
         pub(crate) const $list: &[&CStr] = &[$(real::symbol(concat!(stringify!($name), "\0"))),*];
@@ -38,7 +38,8 @@ macro_rules! export {
         // SAFETY: the name and type of the C library's function, which it does the work of.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $type),*) -> c_int {
-            /// Where it has not been decided, or the program is not ours: by itself, so that the way of most needs no frame.
+            /// For when the decision has not been made, or the program is not ours: a separate function, so that the common path needs no
+            /// frame.
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn otherwise($($arg: $type),*) -> c_int {
@@ -47,7 +48,7 @@ macro_rules! export {
                     #[allow(clippy::macro_metavars_in_unsafe, reason = "only used below")]
                     unsafe { $ours }
                 } else {
-                    // SAFETY: as the caller promises, who calls the C library's function.
+                    // SAFETY: as the caller promises, which calls the C library's function.
                     unsafe { $theirs }
                 }
             }
@@ -67,7 +68,7 @@ macro_rules! export {
 export! {
     MUTEXES:
     pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
-        // All that is not the kind is zero then, as we want it.
+        // Everything except the kind is zero then, as needed.
         ours: real::mutex_init::call(mutex, attributes),
         theirs: real::mutex_init::call(mutex, attributes);
     pthread_mutex_destroy(mutex: *mut pthread_mutex_t),
@@ -88,7 +89,7 @@ export! {
     pthread_mutex_unlock(mutex: *mut pthread_mutex_t),
         ours: mutex::unlock(mutex),
         theirs: real::mutex_unlock::call(mutex);
-    // Names that libraries of the C library's own, and old programs, use for the same.
+    // The C library's own libraries and old programs use these names for the same functions.
     __pthread_mutex_init(mutex: *mut pthread_mutex_t, attributes: *const pthread_mutexattr_t),
         ours: pthread_mutex_init(mutex, attributes),
         theirs: pthread_mutex_init(mutex, attributes);
@@ -157,7 +158,7 @@ export! {
         theirs: real::cond_clockwait::call(condvar, mutex, clock, until);
 }
 
-/// A wait that is our affair. The caller may end here, if it is cancelled.
+/// A wait that we handle. The caller may end here, if it is cancelled.
 unsafe extern "C-unwind" fn wait(
     condvar: *mut pthread_cond_t,
     mutex: *mut pthread_mutex_t,
@@ -178,7 +179,7 @@ unsafe extern "C-unwind" fn wait(
             Ended::NotHeld => libc::EPERM,
             Ended::Called => {
                 cancel::test();
-                // It may be that the C library does not know of it yet: the program looks, and waits again.
+                // The C library may not know of it yet: the program checks, and waits again.
                 0
             }
         }
@@ -242,7 +243,7 @@ export! {
     pthread_cancel(thread: pthread_t),
         ours: cancel::cancel(thread),
         theirs: real::cancel::call(thread);
-    // To have decided, and asked to be told of forks ourselves, is all that is ours here.
+    // Only to make the decision and to register for forks ourselves.
     __register_atfork(prepare: *mut c_void, parent: *mut c_void, child: *mut c_void, object: *mut c_void),
         ours: real::register_atfork::call(prepare, parent, child, object),
         theirs: real::register_atfork::call(prepare, parent, child, object);

@@ -1,10 +1,10 @@
-//! Things that are made in groups, and that one thread at a time has. Groups are never given back to the system.
+//! Things that are made in groups, and that one thread at a time has. Groups are never returned to the system.
 //!
 //! # Protocol
 //! Each group has a bit for each of its things, set while a thread has it. The thread that sets the bit has the thing (acquire), until it
 //! clears the bit (release). New groups are pushed in front of the others (release), and found from there (acquire).
 //!
-//! The model below fails where one of these orderings is weakened.
+//! The model below fails if one of these orderings is weakened.
 
 use core::array;
 use core::mem::MaybeUninit;
@@ -24,7 +24,7 @@ struct Group<T: 'static, const EACH: usize, P: Platform> {
     next: P::Cell<*const Self>,
 }
 
-/// Things by groups of so many, at most 64.
+/// Things in groups of `EACH`, at most 64.
 pub(crate) struct Groups<T: 'static, const EACH: usize, P: Platform = Linux> {
     first: P::AtomicPtr<Group<T, EACH, P>>,
 }
@@ -41,18 +41,18 @@ impl<T, const EACH: usize> Groups<T, EACH> {
 impl<T, const EACH: usize, P: Platform> Groups<T, EACH, P> {
     fn all(&self) -> impl Iterator<Item = &'static Group<T, EACH, P>> {
         let first = self.first.load(Ordering::Acquire).cast_const();
-        // SAFETY: groups are never given back.
+        // SAFETY: groups are never freed.
         core::iter::successors(unsafe { first.as_ref() }, |group| unsafe {
             group.next.with(|next| *next).as_ref()
         })
     }
 
-    /// A place that nobody has, until it is given back; none if there is no memory for more.
+    /// A free place, which the caller has until it gives it back; none if there is no memory for more.
     pub(crate) fn take(&self) -> Option<&'static Place<T, P>> {
         self.all().find_map(Group::take).or_else(|| self.add())
     }
 
-    /// The caller has the place no more.
+    /// The caller no longer has the place.
     pub(crate) fn give_back(&self, thing: *const Place<T, P>) {
         for group in self.all() {
             if let Some(place) = group.things.iter().position(|one| ptr::eq(one, thing)) {
@@ -76,16 +76,16 @@ impl<T, const EACH: usize, P: Platform> Groups<T, EACH, P> {
             things: array::from_fn(|_| P::Cell::new(MaybeUninit::uninit())),
             next: P::Cell::new(ptr::null()),
         };
-        // SAFETY: allocated for it, and nobody else knows of it.
+        // SAFETY: allocated for it, and no other thread knows of it.
         unsafe { group.write(new) };
-        // SAFETY: never given back.
+        // SAFETY: never freed.
         let new = unsafe { &*group };
         // Relaxed: decided by the step below.
         let mut first = self.first.load(Ordering::Relaxed);
         loop {
             // SAFETY: ours, until it is pushed.
             new.next.with_mut(|next| unsafe { *next = first });
-            // Release: also of the groups behind it, as the step reads what the pushes of those have written.
+            // Release: this also covers the groups behind it, as the step reads what their pushes have written.
             match self.first.compare_exchange(first, group, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return Some(&new.things[0]),
                 Err(found) => first = found,
@@ -127,9 +127,9 @@ mod tests {
     /// Has a thing as its own for a while.
     fn have_one(things: &Few, number: u32) {
         let thing = things.take().expect("there is memory");
-        // SAFETY: the caller has it, and nobody else; that is tested.
+        // SAFETY: only the caller has it; that is tested.
         thing.with_mut(|place| unsafe { (*place).write(number) });
-        // SAFETY: the caller still has it, and nobody else; it was written above.
+        // SAFETY: still only the caller has it; it was written above.
         assert_eq!(thing.with(|place| unsafe { (*place).assume_init() }), number);
         things.give_back(thing);
     }

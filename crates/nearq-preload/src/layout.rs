@@ -1,15 +1,15 @@
-//! What we know of the inside of the C library's objects, tried out before it is relied upon.
+//! What we know of the inside of the C library's objects, verified before we rely on it.
 //!
 //! | object | bytes | |
 //! |---|---|---|
 //! | `pthread_mutex_t` | 0 to 3 | zero when free: our mutex's word |
-//! | | 4 to 7 | how often a recursive one is held |
-//! | | 8 to 11 | the holder's number, for debuggers; of mutexes that know their holder |
+//! | | 4 to 7 | how many times a recursive one is held |
+//! | | 8 to 11 | the holder's number, for debuggers; only in mutexes that know their holder |
 //! | | 12 to 15 | ours: how many threads wait for a condition with it |
 //! | | 16 to 19 | **the kind**: type in the lower four bits, then robust, inheriting, protecting, shared |
 //! | | 24 to 39 | ours: the holder's thread pointer and name |
 //! | `pthread_cond_t` | one word | **bit 0: shared between processes**, bit 1: by the monotonic clock. Byte 36 up to glibc 2.40, byte 28 since |
-//! | | the rest | ours, as long as that bit is clear (`condvar.rs`) |
+//! | | the rest | ours, while that bit is clear (`condvar.rs`) |
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -19,23 +19,23 @@ use libc::{pthread_cond_t, pthread_mutex_t};
 
 use crate::real;
 
-/// Where a mutex has its kind.
+/// The offset of a mutex's kind.
 pub(crate) const KIND: usize = 16;
 
-/// Where a condition variable may say that it is shared.
+/// The offsets at which a condition variable may say that it is shared.
 const SHARED_AT: [usize; 2] = [36, 28];
 
-/// Which of them it is here.
+/// The one that applies here.
 static SHARED: AtomicUsize = AtomicUsize::new(SHARED_AT[0]);
 
-/// Whether a condition variable is shared between processes: one of the C library's then.
+/// Whether a condition variable is shared between processes; then it is one of the C library's.
 #[inline]
 pub(crate) unsafe fn is_shared(condvar: *const pthread_cond_t) -> bool {
     // SAFETY: as the caller promises.
     unsafe { shared_word(condvar) & 1 == 1 }
 }
 
-/// By which clock a shared condition variable goes.
+/// The clock that a shared condition variable uses.
 pub(crate) unsafe fn shared_clock(condvar: *const pthread_cond_t) -> libc::clockid_t {
     // SAFETY: as the caller promises.
     let word = unsafe { shared_word(condvar) };
@@ -44,13 +44,13 @@ pub(crate) unsafe fn shared_clock(condvar: *const pthread_cond_t) -> libc::clock
 
 #[inline]
 unsafe fn shared_word(condvar: *const pthread_cond_t) -> u32 {
-    // Relaxed, both: the place was found before the decision; the bits do not change while the condition variable lives.
+    // Relaxed for both: the place was found before the decision; the bits do not change while the condition variable lives.
     let at = SHARED.load(Ordering::Relaxed);
     // SAFETY: within the object, which the caller promises to be one; the C library changes the word by atomic steps too.
     unsafe { &*condvar.byte_add(at).cast::<AtomicU32>() }.load(Ordering::Relaxed)
 }
 
-/// Tries out whether it is all as we know it.
+/// Verifies that everything is as we know it.
 pub(crate) fn is_known() -> bool {
     mutexes_are_known() && condvars_are_known()
 }
@@ -112,7 +112,7 @@ fn new_condvar(shared: c_int, clock: libc::clockid_t) -> [u8; size_of::<pthread_
     bytes
 }
 
-/// Of the C library that the type's definition is of.
+/// For the C library to which the type's definition belongs.
 const _: () = assert!(
     size_of::<pthread_mutex_t>() >= 40
         && size_of::<pthread_cond_t>() == 48

@@ -1,6 +1,5 @@
-//! Threads that leave a wait by a jump: a signal handler interrupts the wait and ends with `siglongjmp`. Programs use that as a timeout
-//! where they have no other. POSIX leaves undefined what becomes of the mutex or the condition variable; with the C library's mutex it
-//! works.
+//! Threads that leave a wait by a jump: a signal handler interrupts the wait and ends with `siglongjmp`. Programs use that as a timeout if
+//! they have no other. POSIX leaves undefined what becomes of the mutex or the condition variable; with the C library's mutex it works.
 //!
 //! # Protocol
 //! Each thread has a row of *places*, one for each wait that it is in: the outermost wait, the wait of a handler that has interrupted that
@@ -18,13 +17,13 @@
 //!    buffer. If the handler runs on a stack of its own (`sigaltstack`), a jump within that stack leaves no wait on another stack, and a
 //!    jump out of it leaves all waits that are on it.
 //! 2. **A wait is left by its own thread, before any of its frames is overwritten.** Places are not on the stack.
-//! 3. Nothing here allocates, takes a mutex, or changes `errno`. For a thread that does not wait, a jump costs one read of a thread-local
-//!    value more.
+//! 3. Nothing here allocates, takes a mutex, or changes `errno`. For a thread that does not wait, a jump costs one more read of a
+//!    thread-local value.
 //!
 //! # Where the stack pointer is
-//! The C library mangles the stack pointer and the return address in the buffer with a secret of the process. [`prepare`] finds the secret
-//! out when the library is first used, by filling a buffer at a point where both values are known. If the two values do not give the same
-//! secret, the layout of the buffer is not the one that we know, and no wait is left. Nor is any on other processors.
+//! The C library mangles the stack pointer and the return address in the buffer with a secret of the process. [`prepare`] determines the
+//! secret when the library is first used, by filling a buffer at a point where both values are known. If the two values do not give the
+//! same secret, the layout of the buffer is not the one that we know, and no wait is left. On other processors, no wait is left either.
 //!
 //! # What is not seen
 //! Other ways to leave a wait from a handler are not seen: `setcontext` and the code of `__builtin_longjmp`, which leave the record behind;
@@ -49,13 +48,13 @@ const PLACES: usize = 4;
 /// How a thread could be cancelled before it waited.
 #[derive(Clone, Copy)]
 pub(crate) enum Before {
-    /// Its state; it was forbidden to cancel it ([`cancel::forbid`]).
+    /// Its state; cancellation was then disabled ([`cancel::forbid`]).
     State(c_int),
-    /// Its type, which was changed by [`cancel::defer`].
+    /// Its type, which was then changed by [`cancel::defer`].
     Type(c_int),
 }
 
-/// How a thread can be cancelled that has left its waits.
+/// How a thread that has left its waits can be cancelled.
 #[derive(Clone, Copy)]
 struct After {
     /// None if it stays as it is.
@@ -63,7 +62,7 @@ struct After {
     kind: c_int,
 }
 
-/// What is noted of a wait.
+/// What is noted about a wait.
 struct Place {
     stay: Stay,
     index: usize,
@@ -74,7 +73,7 @@ struct Place {
     waits_by: Cell<Option<WaitsBy>>,
 }
 
-/// What a thread has of its own while it waits.
+/// What a thread needs for itself while it waits.
 struct Own {
     /// The summons by which the thread is called away (`cancel.rs`).
     summons: Summons,
@@ -126,7 +125,7 @@ thread_local! {
 }
 
 fn own<'a>() -> &'a Own {
-    // SAFETY: it is there as long as the thread, without a destructor; the reference is used by that thread only.
+    // SAFETY: it exists as long as the thread, without a destructor; only that thread uses the reference.
     unsafe { &*OWN.with(ptr::from_ref) }
 }
 
@@ -149,17 +148,17 @@ pub(crate) fn begin<'a>(before: Before) -> InWait<'a> {
             place.waits_by.set(Some(waits_by));
         };
         fill_in();
-        // A handler that finds the place finds it filled in.
+        // A handler that finds the place must find it filled in.
         compiler_fence(Ordering::Release);
         own.depth.store(place.index + 1, Ordering::Relaxed);
         compiler_fence(Ordering::Release);
-        // Until the place was taken, a handler that waited may have used it.
+        // Before the place was taken, a handler that waited may have used it.
         fill_in();
     }
     InWait { own, place }
 }
 
-/// The caller is not in that wait any more.
+/// The caller is no longer in that wait.
 #[inline]
 pub(crate) fn end(wait: &InWait<'_>) {
     if let Some(place) = wait.place {
@@ -168,7 +167,7 @@ pub(crate) fn end(wait: &InWait<'_>) {
     }
 }
 
-/// In the child of a fork, whose only thread the caller is: its waits for conditions end for no reason, if it returns to them.
+/// In the child of a fork, whose only thread is the caller: its waits for conditions end for no reason, if it returns to them.
 pub(crate) fn forked() {
     let own = own();
     // Relaxed: only the thread and its signal handlers access it.
@@ -200,8 +199,8 @@ unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
         cancel::set_state(state);
         return;
     }
-    // SAFETY: the caller is about to jump; there is nothing to drop in these frames, nor in those of a wait for a mutex of a thread that
-    // was of the asynchronous type before.
+    // SAFETY: the caller is about to jump; there is nothing to drop in these frames, or in those of a wait for a mutex of a thread that was
+    // of the asynchronous type before.
     unsafe { cancel::undo(after.kind) };
 }
 
@@ -210,7 +209,7 @@ unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
 #[inline(never)]
 extern "C" fn leave_one(to: usize, after: &mut After) -> bool {
     let own = own();
-    // Relaxed, both: only the thread and its signal handlers access it.
+    // Relaxed for both: only the thread and its signal handlers access it.
     let Some(index) = own.depth.load(Ordering::Relaxed).checked_sub(1) else { return false };
     let place = &own.places[index];
     let _saved = SavedErrno::new();
@@ -290,7 +289,7 @@ unsafe fn stack_pointer(buffer: *const usize) -> Option<usize> {
     None
 }
 
-/// Finds the secret out.
+/// Finds out the secret.
 #[inline(never)]
 pub(crate) fn prepare() {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -342,7 +341,7 @@ mod tests {
             (1500, 2500, 1100, true, true),
             (500, 1500, 1100, true, false),
             (2500, 1500, 1100, true, false),
-            // On a stack that the system does not tell of, above and below.
+            // On a stack that the system does not report, above and below.
             (500, 1500, 1100, false, false),
             (500, 600, 1100, false, true),
             (2500, 1500, 1100, false, false),

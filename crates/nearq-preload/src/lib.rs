@@ -9,44 +9,44 @@
 //! | `NEARQ_PRELOAD_ONLY=name,name` | nothing is replaced in programs of other names |
 //! | `NEARQ_PRELOAD_NOT=name,name` | nothing is replaced in programs of these names |
 //! | `NEARQ_PRELOAD_STATISTICS=1` | a line on standard error when the program exits: how often threads had to wait, and how |
-//! | `NEARQ_CONTROL=read\|full` | the program's mutexes can be looked into (`nearq dump PID --locks`) and, with `full`, tuned (`nearq set PID lock_mode=numa`) while it runs; not set, or `off`: there is no socket and no thread for it |
-//! | `NEARQ_LOCK=off\|auto\|plain\|numa` | how those wait that find a mutex held (`nearq_lock::Mode`) |
+//! | `NEARQ_CONTROL=read\|full` | the program's mutexes can be inspected (`nearq dump PID --locks`) and, with `full`, tuned (`nearq set PID lock_mode=numa`) while it runs; not set, or `off`: there is no socket and no thread for it |
+//! | `NEARQ_LOCK=off\|auto\|plain\|numa` | how threads that find a mutex held wait (`nearq_lock::Mode`) |
 //!
 //! A program's name is the last part of the path of its file, or of the path by which it was started: for a script, the
 //! interpreter's or the script's. In programs that run with more rights than their caller (set-user-ID, capabilities) nothing is
 //! replaced and no variable is read.
 //!
 //! # What is replaced
-//! `pthread_mutex_*` and `pthread_cond_*`, `mtx_*` and `cnd_*`, for mutexes of the types normal, error-checking, recursive and
-//! adaptive, however they were initialised. Robust, priority-inheriting, priority-protecting and process-shared ones, and all of a
-//! kind that is not known here, stay the C library's from their first use to their last; so do process-shared condition variables.
-//! `pthread_create`, `thrd_create`, `pthread_setschedparam`, `sched_setscheduler`, `pthread_cancel` and `__register_atfork` pass through
-//! us: to prepare what the first wait needs, to learn of threads of real-time classes, to wake a thread that is cancelled, and to be told
-//! of a fork before all others. So do `longjmp` and its relatives, for threads that jump out of a wait (`leaving.rs`).
+//! `pthread_mutex_*` and `pthread_cond_*`, `mtx_*` and `cnd_*`, for mutexes of the types normal, error-checking, recursive and adaptive,
+//! however they were initialised. Robust, priority-inheriting, priority-protecting and process-shared ones, and all of a kind that is not
+//! known here, stay the C library's from their first use to their last; so do process-shared condition variables. `pthread_create`,
+//! `thrd_create`, `pthread_setschedparam`, `sched_setscheduler`, `pthread_cancel` and `__register_atfork` pass through us: to prepare what
+//! the first wait needs, to notice threads of real-time classes, to wake a thread that is cancelled, and to be notified of a fork before
+//! all others. So do `longjmp` and its relatives, for threads that jump out of a wait (`leaving.rs`).
 //!
 //! # How symbols are found
-//! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`)
-//! satisfies a reference to any version. That is right for the only functions of which glibc has two kinds on these processors:
-//! `pthread_cond_*` of `GLIBC_2.2.5` take, on 64-bit machines, the same 48 bytes, all-zero when new, as those of
-//! `GLIBC_2.3.2`, and what we keep in them is our own. Versions of our own would take a version script, of which the Rust compiler
-//! passes the linker one that names none, and no linker takes both. What that costs: who asks `dlvsym` for a version, as
-//! some sanitizers do, does not find ours but the C library's; such libraries and this one do not go together.
+//! *Ours, by the program.* Our symbols carry no version, which by the loader's rule (`do_lookup` in glibc's `elf/dl-lookup.c`) satisfies a
+//! reference to any version. That is right for the only functions of which glibc has two kinds on these processors: `pthread_cond_*` of
+//! `GLIBC_2.2.5` take, on 64-bit machines, the same 48 bytes, all-zero when new, as those of `GLIBC_2.3.2`, and what we keep in them is our
+//! own. Versions of our own would need a version script, but the Rust compiler already passes the linker one that names no version, and no
+//! linker takes both. The cost: code that asks `dlvsym` for a version, as some sanitizers do, finds the C library's function, not ours.
+//! Such libraries and this one do not work together.
 //!
 //! *The C library's, by us.* `dlvsym(RTLD_NEXT, ..., "GLIBC_2.3.2")` for condition variables on x86-64, where the plain name could mean the
 //! older kind; `dlsym` for what has one kind (`real.rs`).
 //!
-//! # What it rests on
-//! - Two objects' layouts: a word at 0 and the kind at 16 of a mutex, and where a condition variable says that it is
-//!   shared. They are tried out before anything is replaced (`layout.rs`); where they are different, nothing is.
-//! - **No `malloc`.** Who takes a mutex may be the allocator. Rust's allocations here come from an arena of our own
-//!   (`arena.rs`), thread-local values have no destructors, and what reads files is done when the first thread is created.
-//! - **No panic out of us**: it ends the process at an `extern "C"` function.
+//! # What it relies on
+//! - The layouts of two objects: a word at 0 and the kind at 16 of a mutex, and the place where a condition variable says that it is
+//!   shared. They are verified before anything is replaced (`layout.rs`); if they differ, nothing is.
+//! - **No `malloc`.** The code that takes a mutex may be the allocator. Rust's allocations here come from an arena of our own (`arena.rs`),
+//!   thread-local values have no destructors, and files are read when the first thread is created.
+//! - **No panic escapes**: it ends the process at an `extern "C"` function.
 //! - **A cancelled thread can be unwound.** Exported functions are `extern "C-unwind"`: a thread that is cancelled in one of them unwinds
 //!   through its frame, which has nothing to drop (`cancel.rs`).
 //!
-//! # The rooms
-//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do, `cancel` how a thread is cancelled,
-//! `leaving` how a thread jumps out of a wait, `process` whether this is a program for us, and its forks, `control` how it is looked at
+//! # The modules
+//! `exports` and `c11` are the functions that programs call, `mutex` and `condvar` what they do. `cancel` is how a thread is cancelled,
+//! `leaving` how a thread jumps out of a wait, `process` whether this is a program for us, and its forks, and `control` how it is inspected
 //! from outside.
 
 #![allow(

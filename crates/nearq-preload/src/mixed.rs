@@ -1,17 +1,17 @@
-//! Condition variables that are shared between processes, with mutexes of ours: a program may do that within one process.
+//! Condition variables that are shared between processes, with mutexes of ours: a program may use them that way within one process.
 //!
-//! The C library waits only with a mutex of its own. There is one for the whole process, the *gate*, which stands for all of
-//! ours. Who waits takes the gate before it gives its own mutex back, and so does who notifies, once somebody has waited so: no
-//! notification falls in between. Other processes cannot have the mutex, and need not be waited for.
+//! The C library waits only with a mutex of its own. There is one for the whole process, the *gate*, which stands for all of ours. A thread
+//! that waits takes the gate before it releases its own mutex. A thread that notifies takes it too, once any thread has waited this way: so
+//! no notification falls in between. Other processes cannot have the mutex, and need not be waited for.
 //!
-//! A thread is not to be cancelled while it waits so, because it would leave the gate held. So it waits for a second at most. Then its
-//! wait is over for no reason: waiting on without the program's having looked would be to miss what is notified in between.
+//! A thread must not be cancelled during such a wait, because it would leave the gate held. So it waits for a second at most. Then its wait
+//! ends for no reason: if it waited on without letting the program check, it would miss a notification in between.
 //!
-//! In the child of a fork the gate may be held by a thread that is not there: it begins anew (`forked`).
+//! In the child of a fork, the gate may be held by a thread that does not exist there: it is reset (`forked`).
 //!
 //! There is no model of this: the gate and the condition variable are the C library's, and `USED` needs no order of its own (`is_used`).
-//! It is tested by programs in `tests/c`: notified in all ways, after long, and held twice (`condvars.c`), cancelled (`cancelling.c`),
-//! left by a jump (`jumping.c`), and in the child of a fork (`forking.c`).
+//! Programs in `tests/c` test it: notified in all ways, after a long time, and held twice (`condvars.c`), cancelled (`cancelling.c`), left
+//! by a jump (`jumping.c`), and in the child of a fork (`forking.c`).
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -26,7 +26,7 @@ use crate::condvar::For;
 use crate::mutex::Mutex;
 use crate::{clock, real};
 
-/// Neither notified nor at the deadline.
+/// The wait ended without a notification and before the deadline.
 pub(crate) const FOR_NO_REASON: c_int = -1;
 
 /// How long a thread cannot be cancelled.
@@ -35,26 +35,26 @@ const MOMENT: Duration = Duration::from_secs(1);
 /// The C library's mutex that stands for all of ours. Zero is a new one.
 struct Gate(UnsafeCell<MaybeUninit<pthread_mutex_t>>);
 
-// SAFETY: only ever given to the C library, whose affair it is.
+// SAFETY: only ever passed to the C library, which handles it.
 unsafe impl Sync for Gate {}
 
 static GATE: Gate = Gate(UnsafeCell::new(MaybeUninit::zeroed()));
 
-/// 1 once somebody has waited so.
+/// 1 once a thread has waited this way.
 static USED: AtomicU32 = AtomicU32::new(0);
 
 fn gate() -> *mut pthread_mutex_t {
     GATE.0.get().cast()
 }
 
-/// Whether somebody has waited so. As long as nobody has, who notifies needs no gate.
+/// Whether a thread has waited this way. Until then, a thread that notifies needs no gate.
 pub(crate) fn is_used() -> bool {
-    // Relaxed: what is notified was changed under the mutex after who waits gave it back, which orders the two.
+    // Relaxed: what is notified was changed under the mutex after the waiting thread released it, which orders the two.
     USED.load(Ordering::Relaxed) != 0
 }
 
-/// Notifies, not while somebody is between giving a mutex of ours back and waiting. The caller, of the deferred type, does not leave the
-/// gate behind.
+/// Notifies, but not while a thread is between releasing a mutex of ours and waiting. The caller, of the deferred type, does not leave the
+/// gate held.
 ///
 /// # Safety
 /// As for `pthread_cond_signal`; the condition variable is shared.
@@ -69,13 +69,13 @@ pub(crate) unsafe extern "C" fn notify(condvar: *mut pthread_cond_t, whom: For) 
     outcome
 }
 
-/// In the child of a fork, whose only thread the caller is: nobody holds the gate.
+/// In the child of a fork, whose only thread is the caller: no thread holds the gate.
 pub(crate) fn forked() {
     // SAFETY: the threads that used it are not in this process; zeros are a new mutex.
     unsafe { *GATE.0.get() = MaybeUninit::zeroed() };
 }
 
-/// Waits for a moment, or until `deadline`. The mutex is held when it returns, whatever it says. The caller cannot be cancelled.
+/// Waits for a moment, or until `deadline`. The mutex is held when it returns, whatever the result. The caller cannot be cancelled.
 ///
 /// # Safety
 /// As for `pthread_cond_wait`; the condition variable is shared, and the mutex one of ours.
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C" fn wait(
         tv_sec: (until / 1_000_000_000) as i64,
         tv_nsec: (until % 1_000_000_000) as i64,
     };
-    // Relaxed: a thread that notifies changed something under the mutex after it is given back below, which orders the two.
+    // Relaxed: a thread that notifies changed something under the mutex after it is released below, which orders the two.
     USED.store(1, Ordering::Relaxed);
     // SAFETY: a mutex of the C library's, which lives as long as the program.
     unsafe { real::mutex_lock::call(gate()) };

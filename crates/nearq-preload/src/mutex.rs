@@ -1,36 +1,38 @@
 //! `pthread_mutex_t` with our mutex inside.
 //!
-//! `layout.rs` says which byte is what. The word at the beginning is the mutex of `nearq-lock`; the C library never touches it, as each of
-//! its functions that would is one of ours. What kind a mutex is says the C library's own field, at each call: whoever made the mutex,
-//! by whatever initialiser, wrote it there.
+//! `layout.rs` lists the bytes. The word at the beginning is the mutex of `nearq-lock`; the C library never touches it, as each of its
+//! functions that would is one of ours. The C library's own field gives the mutex's kind, and is read at each call: any initialiser,
+//! whatever code used it, has written the field.
 //!
 //! # The holder
-//! Error-checking and recursive mutexes know theirs, by the name that a thread keeps over a fork (`thread.rs`). It is written by the thread
-//! that has taken the word, and cleared before the word is given back. A thread that reads its own name wrote it itself; so `Relaxed` is
-//! enough. So the child of a fork can give back what the thread that forked took in the parent, which POSIX wants and glibc refuses, and
-//! not what other threads took there: their thread pointers may be those of the child's threads, their names are nobody's. The thread
-//! pointer is kept beside the name because it is had without a call: most threads that ask find by it that they are not the holder.
+//! Error-checking and recursive mutexes know their holder, by the name that a thread keeps over a fork (`thread.rs`). It is written by the
+//! thread that has taken the word, and cleared before the word is released. A thread that reads its own name wrote it itself; so `Relaxed`
+//! is enough. So the child of a fork can release what the thread that forked took in the parent, which POSIX wants and glibc refuses, but
+//! not what other threads took there: their thread pointers may be those of the child's threads, but no thread in the child has their
+//! names. The thread pointer is kept beside the name because reading it needs no call: most threads that ask find out by it that they are
+//! not the holder.
 //!
-//! The others belong to nobody: as with the C library's, any thread may give them back, and a thread that holds one and takes it again waits until
-//! another thread does. So no word is ever taken in a thread's own name (`RawMutex::disown`), or debug builds of ours would not
-//! let programs do that.
+//! The other mutexes belong to no thread: as with the C library's, any thread may release them, and a thread that holds one and takes it
+//! again waits until another thread releases it. So no word is ever taken in a thread's own name (`RawMutex::disown`), as debug builds of
+//! ours would not let programs do that.
 //!
 //! # Threads that may be cancelled at any moment
-//! Those of the asynchronous type (`pthread_setcanceltype`) end at once when they are cancelled, also while they wait for a mutex, as
-//! with the C library's. One that did that from a place in a queue would be waited for by all behind it. So it waits without a place:
-//! on the word alone, by a sleep that it may not come back from (`cancel.rs`). It is as fair as the system's wake-ups.
+//! Threads of the asynchronous type (`pthread_setcanceltype`) end at once when they are cancelled, even while they wait for a mutex, as
+//! with the C library's. If such a thread ended in a place in a queue, all threads behind it would wait for it. So it waits without a
+//! place: only on the word, by a sleep from which it may not return (`cancel.rs`). It is as fair as the system's wake-ups.
 //!
-//! Everything that is more than one step of the word is done while such a thread is of the deferred type: waiting, but for the sleep;
-//! giving back a mutex that somebody waits for; trying to take one that is kept for somebody; destroying. If it is cancelled meanwhile, it
-//! ends afterwards. So the thread that gets the mutex may cancel the one that gave it back at once, although that one may still be
-//! waking others.
+//! Everything that is more than one step of the word is done while such a thread is of the deferred type: waiting, except for the sleep;
+//! releasing a mutex that threads wait for; trying to take one that is reserved for a thread; destroying. If it is cancelled in between, it
+//! ends afterwards. So the thread that gets the mutex may cancel the one that released it at once, although that one may still be waking
+//! others.
 //!
-//! # Who waits for a condition with it
-//! `users` counts them, from before they give the word back until they have it again, so it is changed by who holds the mutex only. Such a
-//! mutex is busy for `pthread_mutex_destroy` although nobody holds it, as the C library's is. There is no model of it: it has no order of
-//! its own, but that of the mutex, of which `nearq-lock` has models. `tests/c/mutexes.c` destroys mutexes with which threads wait.
+//! # Threads that wait for a condition with it
+//! `users` counts them, from before they release the word until they have it again, so only the thread that holds the mutex changes it.
+//! Such a mutex is busy for `pthread_mutex_destroy` although no thread holds it, as the C library's is. There is no model of this: it has
+//! no order of its own, except that of the mutex, of which `nearq-lock` has models. `tests/c/mutexes.c` destroys mutexes with which threads
+//! wait.
 //!
-//! # Unlocking is the last touch
+//! # Unlocking is the last access
 //! The step of the word that frees the mutex is the last access to it: the next holder may destroy it.
 
 use core::ffi::c_int;
@@ -45,7 +47,7 @@ use nearq_platform::Instant;
 use crate::leaving::{Before, InWait};
 use crate::{cancel, clock, layout, leaving, process, real, thread};
 
-/// In the kind: bits that choose between ways of the C library to do the same (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
+/// In the kind: bits that choose between the C library's ways to do the same thing (`PTHREAD_MUTEX_ELISION_NP` and its opposite).
 const WAYS: i32 = 256 | 512;
 /// The type `PTHREAD_MUTEX_ADAPTIVE_NP`.
 const ADAPTIVE: i32 = 3;
@@ -56,11 +58,11 @@ const DESTROYED: i32 = -1;
 #[repr(C)]
 pub(crate) struct Mutex {
     pub(crate) raw: RawMutex,
-    /// How often a recursive one is held, while it is.
+    /// How many times a recursive mutex is held, while it is.
     depth: AtomicU32,
     /// The holder's number.
     number: AtomicU32,
-    /// How many wait for a condition with it.
+    /// How many threads wait for a condition with it.
     users: AtomicU32,
     kind: AtomicI32,
     _spins: u32,
@@ -84,19 +86,19 @@ pub(crate) enum Kind {
     Plain,
     /// Its holder may take it again.
     Recursive,
-    /// Its holder is told that it has it, others that they have not.
+    /// Its holder gets an error if it takes it again, other threads if they release it.
     ErrorChecking,
     /// Not ours.
     Foreign,
 }
 
-/// What was held, for who waits for a condition meanwhile.
+/// What was held, for a thread that waits for a condition.
 pub(crate) struct Held {
     depth: u32,
 }
 
 impl Held {
-    /// Whether the caller keeps the word while it waits: of a recursive mutex that is held more than once.
+    /// Whether the caller keeps the word while it waits: for a recursive mutex that is held more than once.
     pub(crate) fn is_kept(&self) -> bool {
         self.depth > 1
     }
@@ -124,7 +126,7 @@ impl Mutex {
         }
     }
 
-    /// Whether it checks nothing, as most.
+    /// Whether it checks nothing, as most do.
     #[inline]
     fn is_plain(&self) -> bool {
         // Relaxed: does not change while the mutex is in use.
@@ -132,7 +134,7 @@ impl Mutex {
         kind == libc::PTHREAD_MUTEX_NORMAL || kind == ADAPTIVE
     }
 
-    /// Whether the caller holds it. Only those that know their holder tell.
+    /// Whether the caller holds it. Only mutexes that know their holder can tell.
     fn is_mine(&self) -> bool {
         self.pointer.load(Ordering::Relaxed) == thread::pointer()
             && self.name.load(Ordering::Relaxed) == thread::name()
@@ -151,7 +153,7 @@ impl Mutex {
         self.number.store(0, Ordering::Relaxed);
     }
 
-    /// What taking it again by its holder leads to; nothing if the caller does not hold it, or it does not know.
+    /// The result if its holder takes it again; none if the caller does not hold it, or the mutex does not know its holder.
     fn again(&self, kind: Kind, checked: c_int) -> Option<c_int> {
         if kind == Kind::Plain || !self.is_mine() {
             return None;
@@ -185,24 +187,24 @@ impl Mutex {
         self.taken(kind)
     }
 
-    /// Takes the word, waiting if need be. It is nobody's then.
+    /// Takes the word, waiting if need be. It belongs to no thread then.
     #[inline]
     pub(crate) fn take_word(&self) -> c_int {
         if self.raw.take_free() { 0 } else { self.wait_long() }
     }
 
-    /// Takes the word if it is free. It is nobody's then.
+    /// Takes the word if it is free. It belongs to no thread then.
     #[inline]
     fn try_word(&self) -> bool {
         self.raw.take_free_or(|| self.try_long())
     }
 
-    /// The same if it may be kept for somebody. The caller may end here, if it is of the asynchronous type.
+    /// The same if it may be reserved for another thread. The caller may end here, if it is of the asynchronous type.
     #[cold]
     fn try_long(&self) -> bool {
         let before = cancel::defer();
         let locked = self.try_deferred();
-        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+        // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
         unsafe { cancel::undo(before) };
         locked
     }
@@ -216,27 +218,27 @@ impl Mutex {
         locked
     }
 
-    /// Gives the word back. The caller may end here, if it is of the asynchronous type.
+    /// Releases the word. The caller may end here, if it is of the asynchronous type.
     ///
     /// # Safety
-    /// Somebody has taken it, and the program wants it given back.
+    /// A thread has taken it, and the program wants it released.
     #[inline]
     pub(crate) unsafe fn give_word_back(&self) {
         // SAFETY: as the caller promises.
         if !unsafe { self.raw.give_back_unwaited() } {
-            // SAFETY: the caller promises that the word is taken and to be given back; no step has given it back yet.
+            // SAFETY: the caller promises that the word is taken and must be released; no step has released it yet.
             unsafe { Self::give_back_long(&raw const self.raw) };
         }
     }
 
-    /// The same if somebody may wait for it. Afterwards the mutex may be gone.
+    /// The same if a thread may wait for it. Afterwards the mutex may be gone.
     ///
     /// # Safety
     /// As for [`give_word_back`](Self::give_word_back).
     #[cold]
     unsafe extern "C-unwind" fn give_back_long(raw: *const RawMutex) {
         let before = cancel::defer();
-        // SAFETY: as the caller promises. Nothing in this frame, nor in those of the callers, is to be put in order.
+        // SAFETY: as the caller promises. Nothing in this frame, or in the callers' frames, needs to be cleaned up.
         unsafe {
             Self::give_back_deferred(raw);
             cancel::undo(before);
@@ -252,21 +254,21 @@ impl Mutex {
         unsafe { raw.unlock() };
     }
 
-    /// Waits for the word, which is nobody's then.
+    /// Waits for the word, which belongs to no thread then.
     #[cold]
     fn wait_long(&self) -> c_int {
         self.wait(None);
         0
     }
 
-    /// Waits for the word, which is nobody's then; false if the deadline came first. The caller may end here, if it is of the asynchronous
-    /// type.
+    /// Waits for the word, which belongs to no thread then; false if the deadline came first. The caller may end here, if it is of the
+    /// asynchronous type.
     #[cold]
     fn wait(&self, deadline: Option<&Instant>) -> bool {
         let before = cancel::defer();
         let wait = leaving::begin(Before::Type(before));
         let locked = if before == cancel::ASYNCHRONOUS {
-            // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+            // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
             self.raw.lock_unqueued_by(|word, value| unsafe { cancel::sleep(word, value, deadline) })
         } else {
             self.wait_deferred(deadline, &wait)
@@ -275,7 +277,7 @@ impl Mutex {
         if locked {
             self.disown();
         }
-        // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+        // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
         unsafe { cancel::undo(before) };
         locked
     }
@@ -306,7 +308,7 @@ impl Mutex {
     }
 
     /// # Safety
-    /// The time is one to read, if the caller has to wait.
+    /// The time can be read, if the caller has to wait.
     unsafe fn lock_until(
         &self,
         kind: Kind,
@@ -319,7 +321,7 @@ impl Mutex {
         if self.try_word() {
             return self.taken(kind);
         }
-        // An invalid time is an error only where the caller has to wait, and is read only then.
+        // An invalid time is an error only if the caller has to wait, and is read only then.
         // SAFETY: as the caller promises.
         let deadline = match clock::deadline(clock, unsafe { *until }) {
             Ok(deadline) => deadline,
@@ -347,9 +349,8 @@ impl Mutex {
         0
     }
 
-    /// The caller, who holds it, is about to give the word back for as long as it waits for a condition. `EPERM` if it is
-    /// known not to hold it. A recursive mutex is given back once, as the C library's is: the word [is kept](Held::is_kept) if it is held
-    /// more often.
+    /// The caller, which holds it, is about to release the word while it waits for a condition. `EPERM` if it is known not to hold it. A
+    /// recursive mutex is released once, as the C library's is: the word [is kept](Held::is_kept) if it is held more than once.
     pub(crate) fn lay_down(&self) -> Result<Held, c_int> {
         let plain = self.kind() == Kind::Plain;
         if !plain && !self.is_mine() {
@@ -384,7 +385,7 @@ impl Mutex {
 /// `pthread_mutex_lock`.
 ///
 /// # Safety
-/// As for the C library's; so for all that follow.
+/// As for the C library's; this also holds for all functions below.
 #[inline]
 pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: a mutex until it is unlocked, as the caller promises.
@@ -393,7 +394,7 @@ pub(crate) unsafe fn lock(mutex: *mut pthread_mutex_t) -> c_int {
     if view.is_plain() { view.take_word() } else { unsafe { lock_other(mutex) } }
 }
 
-/// The same, for those that check or are not ours: by itself, so that the way of most is short.
+/// The same, for mutexes that check or are not ours: a separate function, so that the common path is short.
 #[inline(never)]
 unsafe fn lock_other(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: a mutex until it is unlocked, as the caller of `lock` promises.
@@ -418,7 +419,7 @@ pub(crate) unsafe fn trylock(mutex: *mut pthread_mutex_t) -> c_int {
     }
 }
 
-/// `pthread_mutex_clocklock`, for a clock that there is.
+/// `pthread_mutex_clocklock`, for a valid clock.
 pub(crate) unsafe fn clocklock(
     mutex: *mut pthread_mutex_t,
     clock: libc::clockid_t,
@@ -427,14 +428,14 @@ pub(crate) unsafe fn clocklock(
     // SAFETY: a mutex until it is unlocked, as the caller promises.
     let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
-        // SAFETY: a mutex of the C library's, and a time to be read, as the caller promises. The older of the two functions where it
-        // will do, as the other one may not be there.
+        // SAFETY: a mutex of the C library's, and a time that can be read, as the caller promises. Uses the older of the two functions if
+        // it is enough, as the other one may not exist.
         Kind::Foreign if clock == libc::CLOCK_REALTIME => unsafe {
             real::mutex_timedlock::call(mutex, until)
         },
-        // SAFETY: a mutex of the C library's, and a time to be read, as the caller promises.
+        // SAFETY: a mutex of the C library's, and a time that can be read, as the caller promises.
         Kind::Foreign => unsafe { real::mutex_clocklock::call(mutex, clock, until) },
-        // SAFETY: the time is one to read, as the caller promises.
+        // SAFETY: the time can be read, as the caller promises.
         kind => unsafe { view.lock_until(kind, clock, until) },
     }
 }
@@ -445,7 +446,7 @@ pub(crate) unsafe fn unlock(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: a mutex until it is unlocked, as the caller promises.
     let view = unsafe { Mutex::of(mutex) };
     if view.is_plain() {
-        // SAFETY: the caller holds it, which is its duty as for the C library's.
+        // SAFETY: the caller must hold it, as for the C library's.
         unsafe { view.give_word_back() };
         return 0;
     }
@@ -459,10 +460,10 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: a mutex until it is unlocked, as the caller of `unlock` promises.
     let view = unsafe { Mutex::of(mutex) };
     match view.kind() {
-        // SAFETY: a mutex of the C library's, as its kind says; to hold it is its caller's duty.
+        // SAFETY: a mutex of the C library's, as its kind says; the caller must hold it.
         Kind::Foreign => unsafe { real::mutex_unlock::call(mutex) },
         Kind::Plain => {
-            // SAFETY: the caller holds it, which is its duty as for the C library's.
+            // SAFETY: the caller must hold it, as for the C library's.
             unsafe { view.give_word_back() };
             0
         }
@@ -470,17 +471,17 @@ unsafe fn unlock_other(mutex: *mut pthread_mutex_t) -> c_int {
     }
 }
 
-/// `pthread_mutex_destroy`. `EBUSY` for one that is held, or with which somebody waits for a condition.
+/// `pthread_mutex_destroy`. `EBUSY` for a mutex that is held, or with which a thread waits for a condition.
 pub(crate) unsafe fn destroy(mutex: *mut pthread_mutex_t) -> c_int {
     // SAFETY: a mutex, as the caller promises; the view ends before it does.
     let view = unsafe { Mutex::of(mutex) };
     if view.kind() == Kind::Foreign {
-        // SAFETY: a mutex of the C library's that nobody uses any more, as the caller promises.
+        // SAFETY: a mutex of the C library's that no thread uses any more, as the caller promises.
         return unsafe { real::mutex_destroy::call(mutex) };
     }
     let before = cancel::defer();
-    // SAFETY: a mutex that nobody uses any more, as the caller promises. Nothing in this frame, nor in those of the callers, is to be
-    // put in order.
+    // SAFETY: a mutex that no thread uses any more, as the caller promises. Nothing in this frame, or in the callers' frames, needs to be
+    // cleaned up.
     unsafe {
         let outcome = destroy_deferred(mutex);
         cancel::undo(before);
@@ -495,15 +496,15 @@ unsafe extern "C" fn destroy_deferred(mutex: *mut pthread_mutex_t) -> c_int {
     if !view.raw.try_lock() {
         return libc::EBUSY;
     }
-    // Relaxed: changed by who holds it only.
+    // Relaxed: changed only by the thread that holds it.
     if view.users.load(Ordering::Relaxed) != 0 {
         // SAFETY: taken above.
         unsafe { view.raw.unlock() };
         return libc::EBUSY;
     }
-    // SAFETY: nobody uses it any more, as the caller promises; the view has ended. It is not used again before it is initialised.
+    // SAFETY: no thread uses it any more, as the caller promises; the view has ended. It is not used again before it is initialised.
     unsafe { ptr::drop_in_place(&raw mut (*mutex.cast::<Mutex>()).raw) };
-    // SAFETY: the memory of the mutex, which nobody uses any more; what was there has been dropped.
+    // SAFETY: the memory of the mutex, which no thread uses any more; what was there has been dropped.
     unsafe { (&raw mut (*mutex.cast::<Mutex>()).raw).write(RawMutex::new()) };
     view.kind.store(DESTROYED, Ordering::Relaxed);
     0
@@ -549,7 +550,7 @@ mod tests {
     fn a_recursive_mutex_is_held_as_often_as_can_be_counted() {
         let mut mutex = of_kind(libc::PTHREAD_MUTEX_RECURSIVE);
         let mutex = mutex.as_mut_ptr();
-        // SAFETY: for all of them, ours.
+        // SAFETY: for all calls, ours.
         unsafe {
             assert_eq!((lock(mutex), lock(mutex)), (0, 0));
             Mutex::of(mutex).depth.store(u32::MAX, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Which programs are for us, by their names.
 
-/// Whether a program is for us that goes by these names, according to the lists `only` and `not` of names between commas.
+/// Whether a program with these names is for us, according to the comma-separated lists `only` and `not`.
 pub(crate) fn chosen(names: &[&[u8]], only: Option<&[u8]>, not: Option<&[u8]>) -> bool {
     let on = |list: &[u8]| {
         list.split(|byte| *byte == b',').any(|listed| {

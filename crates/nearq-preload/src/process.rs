@@ -1,32 +1,32 @@
-//! Whether this program's mutexes are replaced, and what happens once in its life: the first thread, forks.
+//! Whether this program's mutexes are replaced, and what happens once or rarely in its life: the first thread, forks.
 //!
 //! # The decision
-//! `STATE` goes from `UNKNOWN` to `OURS` or `THEIRS`, and stays there. It is made by the first call of any of our functions, which may
-//! come from the constructor of some library, before `main`, before our own; so there is none that it would have to wait for. Ours only
-//! asks, so that a program which limits its memory later finds the decision made. Threads that decide at the same time decide the same: by
-//! the program's name, its environment and the C library. Release: what
-//! was found out before (`real.rs`, `layout.rs`) is there for whoever sees the decision, by acquire.
+//! `STATE` goes from `UNKNOWN` to `OURS` or `THEIRS`, and stays there. The decision is made by the first call of any of our functions. That
+//! call may come from the constructor of another library, before `main` and before our own constructor, so it cannot wait for anything. Our
+//! constructor only asks for the decision, so that it is made before a program limits its memory. Threads that decide at the same time
+//! decide the same, by the program's name, its environment and the C library. Release: a thread that sees the decision, by acquire, also
+//! sees what was found out before it (`real.rs`, `layout.rs`).
 //!
 //! # Whose functions the program calls
-//! Nothing is replaced where the program, or another library that comes before us, has one of the functions itself: some of a mutex's
-//! callers would be its, some ours. A sanitizer that is linked into the program is such a case; it also looks the others up by their
-//! versions, which finds the C library's. The same holds for functions that we only watch, where a thread would wait for ever without
-//! (`exports.rs`). It is asked once, with the decision, by what `dlsym(RTLD_DEFAULT, ...)` gives for each of them, and it is said. What
-//! the program looks up elsewhere afterwards (`RTLD_DEEPBIND`, the C library's own handle) cannot be seen, and such programs are not to be
-//! run with us (docs/locks.md).
+//! Nothing is replaced if the program, or another library that comes before us, has one of the functions itself: then some of a mutex's
+//! callers would use its function, and some ours. A sanitizer that is linked into the program is such a case; it also finds the other
+//! functions by their versions, which leads to the C library's. The same holds for functions that we only watch, if a thread would wait for
+//! ever without them (`exports.rs`). This is checked once, with the decision, by what `dlsym(RTLD_DEFAULT, ...)` returns for each function,
+//! and it is reported. What the program resolves in another way afterwards (`RTLD_DEEPBIND`, the C library's own handle) cannot be seen,
+//! and such programs must not be run with this library (docs/locks.md).
 //!
 //! # The first thread
-//! What mutexes share (`nearq_lock::start`) is made when the program creates a thread: before, nobody can wait. It reads what machine
-//! this is, and may allocate with the program's `malloc` while reading a folder, as creating a thread does too. Should somebody
-//! have to wait before, as a thread that the C library created for itself may, it waits without a place in a queue; and so does everybody
-//! if there is no memory to make it then, until there is when the next thread is created. That is also when
-//! the control socket is opened, if the program has one (`control.rs`).
+//! What mutexes share (`nearq_lock::start`) is made when the program creates a thread: before that, no thread can wait. This reads the
+//! machine's description, and may allocate with the program's `malloc` while reading a directory, as creating a thread does too. If a
+//! thread has to wait earlier, as one may that the C library created for itself, it waits without a place in a queue. So do all threads if
+//! there is no memory for this, until there is when the next thread is created. At the same point the control socket is opened, if the
+//! program has one (`control.rs`).
 //!
 //! # Forks
-//! We ask to be told of forks before anybody else in the program can, because whoever asks passes by here (`__register_atfork`).
-//! So in a child our part is done before that of others, who may take and give back mutexes: those who waited are known to be gone.
-//! A thread of the asynchronous cancellation type is of the deferred type from before our part until after it. If it is cancelled
-//! meanwhile, its copy in the child is cancelled too, as with every thread that was cancelled before it forks.
+//! We register for forks before any other code in the program can, because every registration passes through us (`__register_atfork`). So
+//! in a child our part is done before that of others, which may take and release mutexes: by then the waiting threads of the parent are
+//! known to be gone. A thread of the asynchronous cancellation type is of the deferred type from before our part until after it. If it is
+//! cancelled in between, its copy in the child is cancelled too, as is every thread that was cancelled before it forks.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_int, c_void};
@@ -57,7 +57,7 @@ pub(crate) fn is_ours() -> bool {
     }
 }
 
-/// Likewise, where it may not have been decided.
+/// Likewise, when the decision may not have been made.
 #[inline]
 pub(crate) fn was_ours() -> bool {
     // Acquire: pairs with the release in `decide`.
@@ -69,7 +69,7 @@ pub(crate) fn was_ours() -> bool {
 extern "C-unwind" fn decide() -> bool {
     let before = cancel::defer();
     let ours = decide_deferred();
-    // SAFETY: nothing in this frame, nor in those of the callers, is to be put in order.
+    // SAFETY: nothing in this frame, or in the callers' frames, needs to be cleaned up.
     unsafe { cancel::undo(before) };
     ours
 }
@@ -83,7 +83,7 @@ extern "C" fn decide_deferred() -> bool {
     let others = if chosen { real::first_of_others() } else { None };
     let ours = chosen && others.is_none();
     let decision = if ours { OURS } else { THEIRS };
-    // Release: what was found is there.
+    // Release: what was found out is visible.
     let first =
         STATE.compare_exchange(UNKNOWN, decision, Ordering::Release, Ordering::Relaxed).is_ok();
     if first && let Some((name, object)) = others {
@@ -96,12 +96,12 @@ extern "C" fn decide_deferred() -> bool {
     if first && ours {
         report::ask(variable(c"NEARQ_PRELOAD_STATISTICS"));
         control::ask(variable(c"NEARQ_CONTROL"));
-        // SAFETY: the hooks make nothing of the subject, and live as long as the program.
+        // SAFETY: the hooks do not use the subject, and live as long as the program.
         unsafe { Linux::follow_forks(ptr::from_ref(&STATE).cast(), &HOOKS) };
         // Registered after those, so that they are called around them.
         let [before, after] = [before_fork, after_fork].map(|hook| hook as *mut c_void);
-        // SAFETY: functions without arguments, which live as long as the program. If there is no memory to note them, all that is lost
-        // is what they do for threads that are cancelled while they fork.
+        // SAFETY: functions without arguments, which live as long as the program. If there is no memory to register them, only threads that
+        // are cancelled while they fork are affected.
         unsafe { real::register_atfork::call(before, after, after, ptr::null_mut()) };
     }
     ours
@@ -119,18 +119,18 @@ static AT_LOAD: extern "C" fn() = {
 };
 
 thread_local! {
-    /// Of which type the caller was before it forked. Without a destructor.
+    /// The type of the caller before it forked. Without a destructor.
     static BEFORE_FORK: Cell<c_int> = const { Cell::new(0) };
 }
 
-/// A thread of the asynchronous cancellation type is of the deferred type while we see to a fork.
+/// A thread of the asynchronous cancellation type is of the deferred type during our part of a fork.
 extern "C-unwind" fn before_fork() {
     BEFORE_FORK.set(cancel::defer());
 }
 
-/// The caller may end here, if it is of that type.
+/// The caller may end here, if it is of the asynchronous type.
 extern "C-unwind" fn after_fork() {
-    // SAFETY: nothing in this frame is to be put in order.
+    // SAFETY: nothing in this frame needs to be cleaned up.
     unsafe { cancel::undo(BEFORE_FORK.get()) };
 }
 
@@ -148,7 +148,7 @@ unsafe fn in_child(_subject: *const ()) {
 }
 
 fn is_chosen() -> bool {
-    // Who started it must not be able to tell it anything then.
+    // Then the user that started it must not be able to influence it.
     if Linux::has_more_rights() {
         return false;
     }
@@ -161,13 +161,13 @@ fn is_chosen() -> bool {
 fn variable(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: the name ends in a zero byte.
     let value = unsafe { libc::getenv(name.as_ptr()) };
-    // SAFETY: text that ends in a zero byte, and stays at least until the program changes its environment; it is looked at now.
+    // SAFETY: text that ends in a zero byte, and stays at least until the program changes its environment; it is read now.
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
 /// The path of the program's file.
 pub(crate) fn own_file(path: &mut [u8]) -> &[u8] {
-    // SAFETY: the name ends in a zero byte, and no more is written than there is room for.
+    // SAFETY: the name ends in a zero byte, and no more is written than fits.
     let length =
         unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast(), path.len()) };
     path.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default()
@@ -184,8 +184,8 @@ pub(crate) fn started_as() -> &'static [u8] {
     unsafe { CStr::from_ptr(ptr::with_exposed_provenance(path as usize)) }.to_bytes()
 }
 
-/// The program is about to create a thread, and is ours. Creating one is no point where threads are cancelled, but what is called
-/// here may be. The caller may end here, if it is of the asynchronous type.
+/// The program, which is ours, is about to create a thread. Creating a thread is not a cancellation point, but functions called here may
+/// be. The caller may end here, if it is of the asynchronous type.
 pub(crate) unsafe extern "C-unwind" fn creates_thread() {
     if is_ready() && !control::is_asked() {
         return;
@@ -193,7 +193,7 @@ pub(crate) unsafe extern "C-unwind" fn creates_thread() {
     let before = cancel::forbid();
     threads_begin();
     start_control();
-    // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
+    // SAFETY: nothing in this frame, or in the caller's, needs to be cleaned up.
     unsafe { cancel::allow(before) };
 }
 
@@ -208,7 +208,7 @@ extern "C" fn start_control() {
     }
 }
 
-/// Somebody may have to wait from now on, in a program that is ours. The caller is not to be cancelled: files are read. Does nothing where
+/// From now on threads may have to wait, in a program that is ours. The caller must not be cancellable, as files are read. Does nothing if
 /// there is no memory.
 pub(crate) fn threads_begin() {
     if !is_ready() {
@@ -216,14 +216,14 @@ pub(crate) fn threads_begin() {
     }
 }
 
-/// A thread of a program that is ours is about to be given a class. Before there are several threads, nothing is noted: a thread finds out
-/// its class when it first waits. The caller may end here, if it is of the asynchronous type.
+/// A thread of a program that is ours is about to get a scheduling class. While there is only one thread, nothing is noted: a thread
+/// determines its class when it first waits. The caller may end here, if it is of the asynchronous type.
 pub(crate) unsafe extern "C-unwind" fn changes_class(policy: c_int) {
     let ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE];
     if is_ready() && !ordinary.contains(&(policy & !libc::SCHED_RESET_ON_FORK)) {
         let before = cancel::defer();
         expect_urgent();
-        // SAFETY: nothing in this frame, nor in the caller's, is to be put in order.
+        // SAFETY: nothing in this frame, or in the caller's, needs to be cleaned up.
         unsafe { cancel::undo(before) };
     }
 }
@@ -233,14 +233,14 @@ extern "C" fn expect_urgent() {
     nearq_lock::expect_urgent::<Linux>();
 }
 
-/// Whether those who wait can queue up.
+/// Whether waiting threads can queue up.
 #[inline]
 pub(crate) fn is_ready() -> bool {
     !Linux::shared().is_null()
 }
 
-/// How much memory must be there to make what mutexes share, or to open the socket: more than that takes, on a machine of hundreds of CPUs. What
-/// is made once is made well, or later.
+/// How much memory must be available to make what mutexes share, or to open the socket: more than that takes, on a machine of hundreds of
+/// CPUs. What is made only once is made completely, or later.
 const NEEDED: usize = 1 << 20;
 
 #[cold]

@@ -1,8 +1,8 @@
-//! The C library's own functions, or those of the next library that was loaded for the purpose.
+//! The C library's own functions, or those of the next library that was loaded to replace them.
 //!
-//! They are looked up once, by the first thread that comes, before it is decided whether anything is replaced
-//! (`process.rs`); several threads that look up at the same time find the same. Nothing is allocated by it, as all of
-//! them are there in every C library that has the symbols of `thrd_create` (2.28) but `clocklock` and `clockwait` (2.30).
+//! They are looked up once, by the first thread that comes, before the decision whether anything is replaced (`process.rs`); several
+//! threads that look them up at the same time find the same. Nothing is allocated, as all of them exist in every C library that has the
+//! symbols of `thrd_create` (2.28), except `clocklock` and `clockwait` (2.30).
 //!
 //! All are `extern "C-unwind"`, as a thread may be cancelled in any of them (`cancel.rs`).
 
@@ -18,7 +18,7 @@ use libc::{
 
 use crate::{c11, exports};
 
-/// The version of `pthread_cond_*` that programs of this century use, where there are two.
+/// The version of `pthread_cond_*` that programs of this century use, if there are two.
 #[cfg(target_arch = "x86_64")]
 const CONDVAR: Option<&CStr> = Some(c"GLIBC_2.3.2");
 #[cfg(not(target_arch = "x86_64"))]
@@ -28,7 +28,7 @@ const CONDVAR: Option<&CStr> = None;
 macro_rules! real {
     ($($(#[$doc:meta])* $name:ident = $symbol:literal, $version:expr,
         ($($arg:ident: $type:ty),*) -> $out:ty, $missing:expr;)*) => {
-        /// Looks all of them up.
+        /// Looks up all of them.
         pub(crate) fn find_all() {
             $($name::find();)*
         }
@@ -48,7 +48,7 @@ macro_rules! real {
                 /// As the C library's function of that name.
                 #[inline]
                 pub(crate) unsafe extern "C-unwind" fn call($($arg: $type),*) -> $out {
-                    // Relaxed: the decision was seen by the caller.
+                    // Relaxed: the caller has seen the decision.
                     let found = FOUND.load(Ordering::Relaxed);
                     if found.is_null() {
                         $missing
@@ -111,11 +111,11 @@ fn find(name: &CStr, version: Option<&CStr>) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
-/// What has to be ours for all of the program, or for none of it (`exports.rs`).
+/// The functions that must be ours for all of the program, or for none of it (`exports.rs`).
 const ALL_OR_NONE: [&[&CStr]; 5] =
     [exports::MUTEXES, exports::CONDVARS, c11::ALL, exports::WATCHED, exports::JUMPS];
 
-/// A function's name, of a text that ends in a zero byte.
+/// A function's name, from a text that ends in a zero byte.
 pub(crate) const fn symbol(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
@@ -132,15 +132,15 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Of `dladdr1`: the symbol's entry is wanted.
+/// For `dladdr1`: requests the symbol's entry.
 const RTLD_DL_SYMENT: c_int = 1;
 
-/// The object in which an address is; and whether it defines the symbol there, or only names it, as a program does that takes the
-/// address of a function: that leads to the object that defines it.
+/// The object that contains an address, and whether that object defines the symbol there. It may only name the symbol, like a program that
+/// takes the address of a function: that leads to the object that defines it.
 fn object_of(address: *const c_void) -> Option<(libc::Dl_info, bool)> {
     let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     let mut entry = ptr::null_mut();
-    // SAFETY: the memory is ours; an address may be any.
+    // SAFETY: the memory is ours; an address may be arbitrary.
     if unsafe { dladdr1(address, info.as_mut_ptr(), &raw mut entry, RTLD_DL_SYMENT) } == 0 {
         return None;
     }
@@ -149,7 +149,7 @@ fn object_of(address: *const c_void) -> Option<(libc::Dl_info, bool)> {
     Some((info, entry.is_none_or(|entry| entry.st_shndx != 0)))
 }
 
-/// The first of the functions that the program would find in another object than this library, and that object's name.
+/// The first of the functions that the program would find in an object other than this library, and that object's name.
 pub(crate) fn first_of_others() -> Option<(&'static CStr, &'static CStr)> {
     let (own, _) = object_of(find as *const c_void)?;
     ALL_OR_NONE.into_iter().flatten().copied().find_map(|name| {

@@ -1,7 +1,7 @@
-//! What happened, in a line on standard error when the program exits, if it was asked for.
+//! A line on standard error when the program exits that says what happened, if requested.
 //!
-//! Some programs close their standard error before that. So it is opened once more at the start, if a report is asked for, and used
-//! only if it still is the same file: programs also close what they do not know, and open others in its place.
+//! Some programs close their standard error before that. So it is duplicated at the start, if a report is requested, and the copy is used
+//! only if it still is the same file: programs also close descriptors that they do not know, and open others in their place.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -12,13 +12,13 @@ use nearq_platform::{Linux, LockPlatform, SWITCH, parse_switch};
 
 use crate::{cancel, names, process};
 
-/// 1 if it is asked for.
+/// 1 if a report is requested.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// The descriptor, and its file's device and number.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Remembers whether it is asked for. Relaxed, all of it: long before it is read.
+/// Remembers whether a report is requested. Relaxed throughout: long before it is read.
 pub(crate) fn ask(value: Option<&[u8]>) {
     let Some(value) = value.map(<[u8]>::trim_ascii).filter(|value| !value.is_empty()) else {
         return;
@@ -69,14 +69,14 @@ extern "C-unwind" fn at_exit() {
     }
     let before = cancel::defer();
     report();
-    // SAFETY: nothing in this frame is to be put in order.
+    // SAFETY: nothing in this frame needs to be cleaned up.
     unsafe { cancel::undo(before) };
 }
 
 #[inline(never)]
 extern "C" fn report() {
     let mut path = [0; libc::PATH_MAX as usize];
-    // When the first thread has ended, the system does not tell the file any more.
+    // When the first thread has ended, the system no longer reports the file.
     let program = match process::own_file(&mut path) {
         [] => process::started_as(),
         program => program,
@@ -86,7 +86,7 @@ extern "C" fn report() {
     let copy = DESCRIPTOR.load(Ordering::Relaxed);
     let ours = [0, 1].map(|at| FILE[at].load(Ordering::Relaxed));
     let descriptor = if file(copy) == Some(ours) { copy } else { libc::STDERR_FILENO };
-    // SAFETY: the line is as long as said. Where nobody listens, nothing is lost.
+    // SAFETY: the line is as long as said. If no process reads it, nothing is lost.
     unsafe { libc::write(descriptor, line.as_ptr().cast(), line.len()) };
 }
 

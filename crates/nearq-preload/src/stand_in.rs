@@ -1,12 +1,12 @@
 //! Condition variables of the C library's, for programs' condition variables that are used with mutexes that are not ours.
 //!
-//! They are kept in groups (`groups.rs`, which has a model). One is initialised by the thread that takes it, before another thread can
-//! know of it, and ended before it is given back.
+//! They are kept in groups (`groups.rs`, which has a model). One is initialised by the thread that takes it, before another thread can know
+//! of it, and destroyed before it is given back.
 //!
-//! Where there is no memory for a group, one of two that are there from the beginning stands in, for any number of condition variables
-//! that go by its clock ([`common`]). To notify by one of those wakes all that wait there, which to the threads that wait for something
-//! else is a wake-up for no reason. `tests/c/no_memory.c` has programs use them; there is no model of them, as one that is there is only
-//! ever given to the C library.
+//! If there is no memory for a group, one of two static ones stands in, for any number of condition variables that use its clock
+//! ([`common`]). A notification through one of those wakes all threads that wait there; for a thread that waits for something else, that is
+//! a wake-up for no reason. `tests/c/no_memory.c` has programs that use them. There is no model of them, as an existing one is only ever
+//! passed to the C library.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use crate::real;
 
 static CONDVARS: Groups<pthread_cond_t, 64> = Groups::new();
 
-/// A new condition variable that goes by `clock`.
+/// A new condition variable that uses `clock`.
 pub(crate) fn take(clock: clockid_t) -> *mut pthread_cond_t {
     let Some(place) = CONDVARS.take() else { return common(clock) };
     let condvar = place.get().cast();
@@ -31,7 +31,7 @@ pub(crate) fn take(clock: clockid_t) -> *mut pthread_cond_t {
 
 fn initialise(condvar: *mut pthread_cond_t, clock: clockid_t) {
     let mut attributes = MaybeUninit::uninit();
-    // SAFETY: attributes of ours, made and ended in order; the condition variable is ours.
+    // SAFETY: attributes of ours, made and destroyed in order; the condition variable is ours.
     unsafe {
         libc::pthread_condattr_init(attributes.as_mut_ptr());
         libc::pthread_condattr_setclock(attributes.as_mut_ptr(), clock);
@@ -47,7 +47,7 @@ struct Common {
     condvar: UnsafeCell<MaybeUninit<pthread_cond_t>>,
 }
 
-// SAFETY: only ever given to the C library, after it was initialised, by the one thread that turns `state` to 1.
+// SAFETY: only ever passed to the C library, after it was initialised, by the one thread that changes `state` to 1.
 unsafe impl Sync for Common {}
 
 impl Common {
@@ -56,13 +56,13 @@ impl Common {
     }
 }
 
-/// By the real-time clock, and by the monotonic one.
+/// For the real-time clock, and for the monotonic one.
 static COMMON: [Common; 2] = [Common::new(), Common::new()];
 
-/// How long one sleeps until another thread has initialised one.
+/// How long to sleep until another thread has initialised one.
 const MOMENT: Duration = Duration::from_micros(50);
 
-/// The one that stands in for all that go by a clock for which there was no memory.
+/// The one that stands in for all that use a clock and for which there was no memory.
 #[cold]
 fn common(clock: clockid_t) -> *mut pthread_cond_t {
     let common = &COMMON[usize::from(clock == libc::CLOCK_MONOTONIC)];
@@ -88,17 +88,17 @@ pub(crate) fn is_common(condvar: *mut pthread_cond_t) -> bool {
     COMMON.iter().any(|common| common.condvar.get().cast() == condvar)
 }
 
-/// In the child of a fork, whose only thread the caller is: nobody is at initialising any.
+/// In the child of a fork, whose only thread is the caller: no thread is initialising any.
 pub(crate) fn forked() {
     for common in &COMMON {
-        // Relaxed: as the caller is alone.
+        // Relaxed: the caller is alone.
         if common.state.load(Ordering::Relaxed) == 1 {
             common.state.store(0, Ordering::Relaxed);
         }
     }
 }
 
-/// Ends a condition variable, which nobody uses any more, when all that were notified have left it.
+/// Destroys a condition variable, which no thread uses any more, when all that were notified have left it.
 pub(crate) fn give_back(condvar: *mut pthread_cond_t) {
     if is_common(condvar) {
         return;

@@ -1,38 +1,38 @@
-//! Who the caller is: for mutexes that know their holder.
+//! The identity of the caller, for mutexes that know their holder.
 //!
 //! Three names. The *thread pointer* (`pthread_self`) is the same in the child of a fork as in the thread that forked; a thread that begins
-//! after another has ended, or in a child, may have that of one that is gone. The *number* is the kernel's, for debuggers and programs that
-//! look: another one in the child, and given out again some day. The *name* is ours: no two threads of a process and its forks' children
-//! ever have the same but a thread that forks and the one that it is in the child. So the name says who holds a mutex.
+//! after another has ended, or in a child, may have the pointer of one that is gone. The *number* is the kernel's, for debuggers and
+//! programs that read it; it differs in the child, and is reused some day. The *name* is ours: no two threads of a process and its forks'
+//! children ever have the same name, except a thread that forks and its copy in the child. So the name says which thread holds a mutex.
 //!
 //! # Where names come from
-//! A thread takes the next one when it is first asked for. A child has a copy of the counter: what it gives out there is more than what
-//! any thread of its parent had at the fork, and parent and child share no mutex that knows names.
+//! A thread takes the next name when it first needs one. A child has a copy of the counter: the names that it gives out are greater than
+//! those of any thread of its parent at the fork, and parent and child share no mutex that knows names.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The name that the next thread has.
+/// The name of the next thread.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The caller's names, or 0 where it was not asked for them yet.
+/// The caller's names, or 0 if it has not needed them yet.
 struct Names {
     number: Cell<u32>,
     name: Cell<u64>,
 }
 
 thread_local! {
-    /// Without a destructor: a load each, at any time of the thread's life.
+    /// Without a destructor: one load each, at any time of the thread's life.
     static NAMES: Names = const { Names { number: Cell::new(0), name: Cell::new(0) } };
 }
 
-/// The caller's thread pointer, which is what the C library calls a `pthread_t` here.
+/// The caller's thread pointer, which the C library calls a `pthread_t` here.
 #[inline]
 pub(crate) fn pointer() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let pointer;
-        // SAFETY: the first word that the segment register leads to is its own address, for each thread and all its life; only
+        // SAFETY: the first word that the segment register leads to is its own address, for each thread during all its life; it is only
         // read.
         unsafe {
             core::arch::asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly, pure));
@@ -55,7 +55,7 @@ pub(crate) fn names() -> (u32, u64) {
     })
 }
 
-/// The caller's name as far as it was asked for: 0 otherwise, and then it holds nothing.
+/// The caller's name if it has one; otherwise 0, and then it holds nothing.
 #[inline]
 pub(crate) fn name() -> u64 {
     NAMES.with(|own| own.name.get())
@@ -66,14 +66,14 @@ fn ask(own: &Names) -> (u32, u64) {
     // SAFETY: no arguments, and it cannot fail.
     let number = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     if own.name.get() == 0 {
-        // Relaxed: a number that nobody else gets.
+        // Relaxed: a number that no other thread gets.
         own.name.set(NEXT.fetch_add(1, Ordering::Relaxed));
     }
     own.number.set(number);
     (number, own.name.get())
 }
 
-/// The caller is the only thread in the child of a fork: the one that forked, under another number.
+/// The caller is the only thread in the child of a fork: the thread that forked, under another number.
 pub(crate) fn forked() {
     NAMES.with(|own| own.number.set(0));
 }
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!((own, (number, name)), all());
         let (others, (its_number, its_name)) = std::thread::spawn(all).join().unwrap();
         assert!(others != own && its_number != number && its_name != name);
-        // As in the child of a fork: asked anew for the one, the same by the other.
+        // As in the child of a fork: the number is queried again, the name stays the same.
         forked();
         assert_eq!(names(), (number, name));
     }

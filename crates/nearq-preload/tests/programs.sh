@@ -1,9 +1,9 @@
 #!/bin/bash
 # Real programs under the preload: crates/nearq-preload/tests/programs.sh LIBRARY
 #
-# Each does what it is for, with several threads, and what comes out is compared: compressors with what went in, servers with what they
-# were given, interpreters with what they should print. What is not there is installed where that is possible (root, apt-get);
-# otherwise a line says what was skipped. Servers listen on sockets in a directory of their own. Ends with 1 if anything was wrong.
+# Each program does its usual work, with several threads, and the results are compared: of compressors with the input, of servers with what
+# they were given, of interpreters with the expected output. A missing program is installed if that is possible (root, apt-get); otherwise a
+# line says what was skipped. Servers listen on sockets in a directory of their own. Ends with 1 if anything was wrong.
 set -u
 library=$(readlink -f "${1:?the library}")
 here=$(mktemp -d)
@@ -14,14 +14,14 @@ server=
 # shellcheck source=.ci/packages.sh
 source "$(dirname "$(readlink -f "$0")")/../../../.ci/packages.sh"
 
-# preloaded SECONDS COMMAND...: in time, and with the report kept apart.
+# preloaded SECONDS COMMAND...: runs it with a time limit, and with the report kept apart.
 preloaded() {
     local seconds=$1
     shift
     ${instead:-} timeout "$seconds" env LD_PRELOAD="$library${also:+:$also}" NEARQ_PRELOAD_STATISTICS=1 "$@" 2>>"$here/reports"
 }
 
-# serve SECONDS COMMAND...: the same in the background, instead of the shell that would run it: who ends $server ends the server.
+# serve SECONDS COMMAND...: the same in the background, in place of the shell that would run it, so that killing $server kills the server.
 serve() {
     instead=exec preloaded "$@" >/dev/null &
     server=$!
@@ -47,7 +47,7 @@ stop() {
     fi
 }
 
-# until_there SOCKET: a server has bound its socket there. (Ports of this machine may be taken by others at any moment.)
+# until_there SOCKET: waits until a server has bound its socket there. (Ports of this machine may be taken by others at any moment.)
 until_there() {
     for _ in $(seq 300); do
         [ -S "$1" ] && return
@@ -92,7 +92,7 @@ redis() {
     preloaded 200 redis-benchmark -s "$at" --threads 2 -c 40 -n 5000 -t set,get,lpush,lrange_100 -q >/dev/null || return
     preloaded 200 redis-benchmark -s "$at" --threads 2 -c 40 -n 5000 -q incr counted >/dev/null || return
     [ "$(redis-cli -s "$at" get counted)" = 5000 ] || return
-    # A child of the server writes the file, from a process of several threads. Before it ends, the status is that of the one before.
+    # A child of the server writes the file, from a process of several threads. Until it ends, the status is that of the previous one.
     [ "$(redis-cli -s "$at" save)" = OK ] && redis-cli -s "$at" bgsave >/dev/null || return
     for _ in $(seq 1000); do
         saved=$(redis-cli -s "$at" info persistence)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Test suites of mutexes, condition variables and cancellation that nobody here wrote, under the preload:
+# Test suites of mutexes, condition variables and cancellation, written by others, under the preload:
 #   crates/nearq-preload/tests/suites.sh LIBRARY FOLDER [quick]
 #
 # posix: the open POSIX test suite, from the Linux Test Project's package where Debian has it, else from posixtestsuite, the suite that
@@ -10,12 +10,12 @@
 # runs without the preload, and with it in each mode of waiting. With `quick` only the tests listed in suites/quick are built and run,
 # and each of them must be there and build.
 #
-# A test that fails with the preload runs again on both sides, 10 times, then 30 and 100 times in all as long as nothing is certain.
-# suites/verdict.sh says whether it is worse with the preload, and how that is decided. Then the outcome is 1, unless suites/exceptions has
-# the test and docs/locks.md the reason. Both ratios are printed in any case. A test that fails three times without the preload, before all
-# others, says nothing and is left out. Each test's last output is in FOLDER/output.
+# A test that fails with the preload runs again on both sides, 10 times, then 30 and 100 times in all while the result is not certain.
+# suites/verdict.sh says whether it is worse with the preload, and how that is decided. If it is, the outcome is 1, unless suites/exceptions
+# has the test and docs/locks.md the reason. Both ratios are printed in any case. A test that fails three times without the preload, before
+# all others, says nothing and is left out. Each test's last output is in FOLDER/output.
 #
-# Tests that set the machine's clock are left out: all that runs beside them would see it.
+# Tests that set the machine's clock are left out: everything that runs beside them would see it.
 set -uo pipefail
 library=$(readlink -f "${1:?the library}")
 folder=$(realpath -m "${2:?the folder}")
@@ -51,7 +51,7 @@ prepare_apt() {
     timeout 300 apt-get "${apt[@]}" update >"$folder/apt/log" 2>&1
 }
 
-# fetch SUITE PATTERNS PACKAGE...: what matches of a package's source, in FOLDER/SUITE/tree: of the first package that there is.
+# fetch SUITE PATTERNS PACKAGE...: gets what matches of a package's source into FOLDER/SUITE/tree, from the first package that exists.
 fetch() {
     local suite=$1 patterns package archive
     read -ra patterns <<<"$2"
@@ -78,7 +78,7 @@ fetch() {
 
 # ---- building -------------------------------------------------------------------------------------------------------------
 
-# What glibc's tests include and only its own build has, as far as a few lines can stand in for it.
+# What glibc's tests include and only its own build has, as far as a few lines can replace it.
 prepare_glibc() {
     local tree=$folder/glibc/tree headers=$folder/glibc/headers name
     mkdir -p "$headers/elf" "$folder/glibc/support"
@@ -138,8 +138,8 @@ source_of() {
     esac
 }
 
-# All tests: SUITE/NAME. glibc's modules are no tests, nor is tst-cancelx1, which its own Makefiles leave out. What is linked statically
-# heeds no preload, and times have one width here.
+# All tests: SUITE/NAME. glibc's modules are not tests, nor is tst-cancelx1, which its own Makefiles leave out. Statically linked programs
+# ignore the preload, and times have one width here.
 all_tests() {
     local test
     names | while read -r test; do
@@ -193,7 +193,7 @@ attempt() {
     esac
     cd "$here" || return
     : >Makefile # what tests open that run beside one
-    # In a session of its own, of which nothing is left: a test that is ended leaves its children.
+    # In a session of its own, all of which is killed: a test that is killed leaves its children.
     setsid timeout --kill-after=5 "$limit" env TMPDIR="$here" "${with[@]}" "$program" "${arguments[@]}" >"$said" 2>&1 </dev/null &
     session=$!
     wait "$session"
@@ -220,13 +220,13 @@ outcome() {
     cat "$scratch/outcomes/$2/$1"
 }
 
-# fails SUITE/NAME MODE: says so if it does.
+# fails SUITE/NAME MODE: says so if it fails.
 fails() {
     [ "$(attempt "$1" "$2" 2>/dev/null)" = passed ] || echo "$2"
 }
 
-# again SUITE/NAME MODE: runs a test again that failed with the preload, on both sides beside each other; says what it is, and fails if
-# that counts.
+# again SUITE/NAME MODE: runs a test again that failed with the preload, on both sides beside each other; prints the verdict, and fails if
+# it counts.
 again() {
     local runs=0 more with=0 without=0 verdict=again failed why said=$folder/output/$2/$1
     cp "$said" "$scratch/first"
@@ -255,7 +255,7 @@ again() {
     esac
 }
 
-# says_nothing SUITE/NAME: it fails without the preload, three times of three.
+# says_nothing SUITE/NAME: it fails without the preload, three times out of three.
 says_nothing() {
     [ "$(outcome "$1" without)" != passed ] && [ -n "$(fails "$1" without)" ] && [ -n "$(fails "$1" without)" ]
 }
@@ -305,7 +305,7 @@ if [ "$size" = quick ] && [ -e "$scratch/not-built" ]; then
 fi
 [ -s "$scratch/built" ] || { echo "wrong: not one test could be built"; exit 1; }
 
-# The preload is there at all: it says so at the end of a program in which threads had to wait.
+# Whether the preload is active at all: it says so at the end of a program in which threads had to wait.
 build posix/pthread_cond_broadcast/1-1
 said=$(LD_PRELOAD=$library NEARQ_PRELOAD_STATISTICS=1 timeout "$limit" "$folder/built/posix/pthread_cond_broadcast/1-1" 2>&1)
 grep -q '^nearq: ' <<<"$said" || { echo "wrong: the preload does not work: $said"; exit 1; }

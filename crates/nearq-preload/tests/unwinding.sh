@@ -1,18 +1,18 @@
 #!/bin/bash
 # Whether the library can be unwound wherever a thread may be cancelled: crates/nearq-preload/tests/unwinding.sh LIBRARY
 #
-# A thread of the asynchronous cancellation type may end at any instruction. While it is of that type, no frame of a function with an
-# LSDA, the table of those that catch or clean up, may be on its stack (src/cancel.rs). Only the compiler decides which functions have
-# one. So this reads it from the release library:
+# A thread of the asynchronous cancellation type may end at any instruction. While it is of that type, no frame of a function with an LSDA,
+# the table of functions that catch or clean up, may be on its stack (src/cancel.rs). Only the compiler decides which functions have one. So
+# this script reads it from the release library:
 #
-# - From each exported function, and from those that the C library calls at forks and ends, the calls are followed. A function that calls
-#   pthread_setcanceltype changes the type, and what it calls is not followed. None of those that are reached may have an LSDA. Calls of
+# - The calls are followed from each exported function, and from those that the C library calls at forks and ends. A function that calls
+#   pthread_setcanceltype changes the type, and what it calls is not followed. No function that is reached may have an LSDA. Calls of
 #   functions that panic are not followed: a panic ends the process.
-# - Nor may those through which cancel::sleep is called, where the thread is of the asynchronous type again: up to the function that
+# - Nor may the functions through which cancel::sleep is called, where the thread is of the asynchronous type again: up to the function that
 #   has changed the type before.
 #
-# What is called by a pointer is not seen, and the order of the calls in a function that changes the type is not looked at.
-# Ends with 1 if a function is wrong, and says how it is reached.
+# Calls through pointers are not seen, and the order of the calls in a function that changes the type is not checked. Ends with 1 if a
+# function is wrong, and says how it is reached.
 set -euo pipefail
 library=$(readlink -f "${1:?the library}")
 for tool in readelf objdump; do
@@ -137,7 +137,7 @@ done
                     up[++sleeping] = called[j]
                 }
         }
-        # What does not find what is there would find nothing wrong either.
+        # If this does not find what is there, it would not find anything wrong either.
         if (queued < 50 || told != 4 || sleeping < 2) {
             print "wrong: the library is not as this expects: " queued " functions, " told + 0 " told, " sleeping " that sleep"
             failed = 1

@@ -14,7 +14,7 @@ fn bytes<P: LockPlatform>(line: &Line<P>) -> &[u8] {
     unsafe { core::slice::from_raw_parts(start, size_of::<Line<P>>()) }
 }
 
-/// On which node a line is, where the system says.
+/// The node on which a line is, if the system says.
 fn node_of<P: Placement>(line: &Line<P>) -> Option<usize> {
     P::residency(bytes(line), 1).ok()?.pages.iter().position(|pages| *pages > 0)
 }
@@ -56,7 +56,7 @@ fn a_domain_that_is_not_there_has_no_line() {
     let _ = rows::<Linux>(2, &[None, None])[1][2].front.load(Relaxed);
 }
 
-/// A node that no machine has, as one that a container forbids: the lines are somewhere.
+/// A node that no machine has, like one that a container forbids: the lines are still allocated somewhere.
 #[test]
 fn a_node_that_is_refused_is_no_error() {
     let rows = rows::<Linux>(64, &[Some(0), Some(1_000_000)]);
@@ -64,7 +64,7 @@ fn a_node_that_is_refused_is_no_error() {
     assert_eq!(rows[63][1].front.load(Relaxed), 7);
 }
 
-/// The kernel is asked (`move_pages`) where it put them.
+/// Asks the kernel (`move_pages`) where it put them.
 #[test]
 fn on_this_machine_each_domain_has_its_lines_on_its_node() {
     let places = Linux::places();
@@ -112,7 +112,7 @@ mod simulated {
             for mutex in &mutexes {
                 assert!(mutex.bind_for_test());
                 let found = room.slots.get(slot(mutex.word_now())).lines().map(|line| {
-                    // The simulated machine is told of plain memory that is touched, and by policy finds it a node then.
+                    // The simulated machine is told that plain memory is touched, and then chooses a node for it by policy.
                     Sim::read(bytes(line));
                     node_of(line)
                 });
@@ -121,7 +121,7 @@ mod simulated {
         });
     }
 
-    /// All that there may be are bound: who comes late stays plain, and works, until one is free again.
+    /// All slots that there may be are bound: a mutex that comes late stays plain, and works, until a slot is free again.
     #[test]
     fn without_a_slot_a_mutex_stays_plain() {
         on_four_caches_of_two_nodes(|| {

@@ -1,5 +1,5 @@
-//! Under the model checker: a thread jumps out of its wait at the first sleep in it, while others do what ends that sleep. A thread that
-//! waits for one that is not there shows as a deadlock, a record that is lost is counted.
+//! Under the model checker: a thread jumps out of its wait at the first sleep in it, while others do what ends that sleep. If a thread
+//! waits for one that does not exist, that is a deadlock; records are counted, so a lost one is found.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ type JoinHandle = <Loom as Threads>::JoinHandle;
 struct Scene {
     mutex: RawMutex<Loom>,
     condvar: RawCondvar<Loom>,
-    /// How much there is to be taken; under the mutex.
+    /// How much there is to take; under the mutex.
     value: <Loom as LockPlatform>::AtomicU32,
 }
 
-/// What became of one that may jump.
+/// What a thread that may jump did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Became {
     Jumped,
@@ -40,7 +40,7 @@ impl Scene {
         self.unlock();
     }
 
-    /// Takes the mutex and gives it back, unless it jumps out of the wait.
+    /// Takes the mutex and releases it, unless it jumps out of the wait.
     fn use_or_jump(&self) -> Became {
         let stay = Stay::new_in();
         if !Loom::jump_out_of(|| {
@@ -54,7 +54,7 @@ impl Scene {
         Became::Took
     }
 
-    // Relaxed, in what follows: under the mutex.
+    // Relaxed, below: under the mutex.
 
     fn take(&self) {
         self.mutex.lock();
@@ -66,7 +66,7 @@ impl Scene {
         self.unlock();
     }
 
-    /// Takes one, or jumps out of the wait for one.
+    /// Takes one unit, or jumps out of the wait for it.
     fn take_or_jump(&self) -> Became {
         self.mutex.lock();
         let stay = Stay::new_in();
@@ -133,7 +133,7 @@ fn spawn(cpu: usize, scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'sta
     Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
 }
 
-/// Runs a model of one that may jump, which happens in some runs.
+/// Runs a model of a thread that may jump, and does in some runs.
 fn check_jumps(
     preemptions: usize,
     mode: Mode,
@@ -148,7 +148,7 @@ fn check_jumps(
 
 const MODES: [Mode; 3] = [Mode::Off, Mode::Plain, Mode::Numa];
 
-/// The mutex is given back while one jumps out of the wait for it.
+/// The mutex is released while a thread jumps out of the wait for it.
 #[test]
 fn one_jumps_out_of_the_wait_for_a_mutex() {
     for mode in MODES {
@@ -166,7 +166,7 @@ fn one_jumps_out_of_the_wait_for_a_mutex() {
     }
 }
 
-/// Another one waits behind it, and has the mutex. The mutex is given back at once, or when both wait.
+/// Another thread waits behind it, and gets the mutex. The mutex is released at once, or when both wait.
 fn one_jumps_and_one_waits(preemptions: usize, mode: Mode, later: bool) {
     check_jumps(preemptions, mode, &[Event::Contended], move |scene, jumps| {
         let jumped = Arc::new(Count::new(0));
@@ -206,7 +206,7 @@ fn those_behind_one_that_jumps_have_the_mutex_at_length() {
     }
 }
 
-/// A thread of that urgency, which takes or jumps; whether it jumped, once it has ended.
+/// A thread with the given urgency, which takes or jumps; whether it jumped, once it has ended.
 fn one_in_haste(scene: &Arc<Scene>, urgency: u32) -> (JoinHandle, Arc<Count>) {
     let jumped = Arc::new(Count::new(0));
     let theirs = Arc::clone(&jumped);
@@ -218,7 +218,8 @@ fn one_in_haste(scene: &Arc<Scene>, urgency: u32) -> (JoinHandle, Arc<Count>) {
     (hasty, jumped)
 }
 
-/// One is notified, alone or with all, while it jumps: whatever comes first, nothing is left of it. It may be urgent.
+/// A thread is notified, alone or with all others, while it jumps: whichever comes first, nothing of the thread is left behind. It may be
+/// urgent.
 #[test]
 fn one_jumps_out_of_the_wait_for_a_condition() {
     for mode in MODES {
@@ -243,7 +244,7 @@ fn one_jumps_out_of_the_wait_for_a_condition() {
     }
 }
 
-/// Another one waits, too: it is notified, or the one that jumps was, and then the next notification finds it.
+/// Another thread waits too: it is notified, or the one that jumps was, and then the next notification finds it.
 fn one_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency: u32) {
     check_jumps(preemptions, mode, &[], move |scene, jumps| {
         if urgency > 0 {

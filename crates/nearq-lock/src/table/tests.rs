@@ -17,7 +17,7 @@ fn a_thread_keeps_its_record_and_takes_another_while_it_is_in_use() {
         assert_eq!(table.count(), 1);
         table.give_back(own);
         assert_eq!((table.take(), table.count()), (Some(own), 1));
-        // Left in a queue: the next one is another.
+        // Left in a queue: the next one is a different record.
         table.leave_behind(own);
         let third = table.take().expect("there are many");
         assert_ne!(third, own);

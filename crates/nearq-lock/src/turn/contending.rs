@@ -1,5 +1,5 @@
-//! What the one whose turn it is does to have the mutex: looks at the word, keeps it from others if it has waited too long, and sleeps
-//! on it. It touches the word, and the record behind it to rouse that one.
+//! How the thread that has the turn gets the mutex: it spins on the word, reserves the mutex if it has waited too long, and sleeps on the
+//! word. It touches the word, and the record behind its own to rouse that thread.
 
 use nearq_platform::{AtomicInt, Instant, LockPlatform, Ordering, Wait};
 
@@ -7,17 +7,17 @@ use super::{CLOCK_EVERY, OVERTAKEN, Turns};
 use crate::statistics::Event;
 use crate::word::{ASLEEP, LOCKED, RESERVED, TAIL, TAIL_SHIFT};
 
-/// For how many microseconds the one whose turn it is looks before it sleeps.
+/// For how many microseconds the thread that has the turn spins before it sleeps.
 ///
-/// Falling asleep and being woken costs both sides together 2 to 5 µs. To spin about as long as the sleep would cost loses at
-/// most a factor of two against knowing beforehand how long the lock will be held (Karlin, Li, Manasse, Owicki: Empirical
-/// studies of competitive spinning, 1991).
+/// Falling asleep and being woken costs both sides together 2 to 5 µs. Spinning for about as long as the sleep would cost loses at most a
+/// factor of two against knowing beforehand how long the lock will be held (Karlin, Li, Manasse, Owicki: Empirical studies of competitive
+/// spinning, 1991).
 const MICROS_IN_TURN: u32 = 5;
-/// After so many times the patience the mutex is kept even for one that sleeps.
+/// After this many times the patience, the mutex is kept even for a thread that sleeps.
 const FIRMNESS: u32 = 4;
 
 impl<P: LockPlatform> Turns<'_, P> {
-    /// Takes the mutex, as the one whose turn it is: the word as it was before. Nothing if the deadline came.
+    /// Takes the mutex, as the thread that has the turn. Returns the word as it was before; none if the deadline came.
     pub(super) fn contend(
         &self,
         number: u32,
@@ -36,7 +36,7 @@ impl<P: LockPlatform> Turns<'_, P> {
         loop {
             let word = self.load();
             if word & LOCKED == 0 {
-                // The only one in the plain queue leaves it by the same step.
+                // The only thread in the plain queue leaves it by the same step.
                 let alone = plain && word >> TAIL_SHIFT == number;
                 let out = if alone { RESERVED | TAIL } else { RESERVED };
                 if self.take(word, word & !out | LOCKED) {
@@ -45,8 +45,8 @@ impl<P: LockPlatform> Turns<'_, P> {
                 }
                 continue;
             }
-            // Where CPUs are left for those who look, the order is kept: all are awake. Where they are not, threads that run pass
-            // by, and are faster than any order.
+            // If CPUs are left for spinning, the order is kept: all threads are awake. If not, threads that run pass by, and are faster
+            // than any order.
             let crowded = self.is_crowded();
             rounds += 1;
             if slept || rounds % CLOCK_EVERY == 0 {
@@ -69,12 +69,12 @@ impl<P: LockPlatform> Turns<'_, P> {
             if looks && self.room.spin(self.here, self.word, word, MICROS_IN_TURN, 0, self.stay) {
                 continue;
             }
-            // Where CPUs are few, the mutex is not kept for one that sleeps, unless it has waited for very long: it may be long until
-            // it has a CPU again.
+            // If CPUs are few, the mutex is not kept for a thread that sleeps, unless it has waited for very long: it may be a long time
+            // until it has a CPU again.
             let asleep = if crowded && !firm { word & !RESERVED | ASLEEP } else { word | ASLEEP };
             if self.step(word, asleep).is_ok() {
                 self.note(Event::SleptInTurn);
-                // The patience counts from here on, however short the looking was.
+                // The patience counts from here on, however short the spinning was.
                 since.get_or_insert_with(P::now);
                 let outcome = P::wait(self.word, asleep, deadline);
                 (slept, rounds) = (true, 1);
@@ -86,8 +86,8 @@ impl<P: LockPlatform> Turns<'_, P> {
         }
     }
 
-    /// Nobody else takes the mutex from now on; false if that is so already. Not by a step that could fail again and again
-    /// while others pass by.
+    /// No other thread takes the mutex from now on; false if that is so already. Uses one step that cannot fail repeatedly while other
+    /// threads pass by.
     pub(super) fn reserve(&self, word: u32) -> bool {
         if word & RESERVED != 0 {
             return false;
@@ -98,7 +98,7 @@ impl<P: LockPlatform> Turns<'_, P> {
         true
     }
 
-    /// Who gives up its turn does not keep the mutex reserved. To be called while the turn is still the caller's.
+    /// A thread that gives up its turn does not keep the mutex reserved. Must be called while the caller still has the turn.
     pub(super) fn unreserve(&self) {
         let mut word = self.load();
         while word & RESERVED != 0 {

@@ -1,19 +1,19 @@
-//! Queueing up for a mutex on behalf of a thread that sleeps: one that waited for a condition and was notified (`raw_condvar.rs`).
-//! It does not wake up to queue up; it wakes up when it is its turn.
+//! Queueing up for a mutex on behalf of a thread that sleeps: one that waited for a condition and was notified (`raw_condvar.rs`). It does
+//! not wake up to queue up; it wakes up when it has the turn.
 //!
 //! # Protocol
-//! The record says `ASLEEP` (`queue.rs`) before, and its owner waits without a deadline: only the one before it in the queue ends that. If
-//! the owner leaves by a jump instead (`stay.rs`), the record says `LEFT`, and the mover hands on the message that it would have sent. The
-//! mover *joins* and *links* as the owner would have, in the domain where the owner fell asleep, and stands up for it where it is in front,
-//! also where it finds that out by linking. So the owner is told that it is its turn, or to begin anew, and nothing else. All that it has
-//! to know besides is which queue it is in (`Record::slot`, written before the record joins). From there the owner *goes on* as if it had
-//! queued up by itself.
+//! The record already says `ASLEEP` (`queue.rs`), and its owner waits without a deadline: only the thread before it in the queue ends that.
+//! If the owner leaves by a jump instead (`stay.rs`), the record says `LEFT`, and the mover hands on the message that it would have sent.
+//! The mover *joins* and *links* as the owner would have, in the domain where the owner fell asleep. If the record is in front, the mover
+//! stands up for it, even if it finds that out only by linking. So the owner is told only that it has the turn, or to start over. All that
+//! it must know besides is which queue it is in (`Record::slot`, written before the record joins). From there the owner *goes on* as if it
+//! had queued up by itself.
 //!
 //! The record of an urgent thread is put into no queue (`raw_condvar.rs`): the thread is told to wait for the mutex without a queue, and
 //! gives the record back.
 //!
-//! The mover touches the mutex's word until the record has joined, and a slot until it has stood up: the owner, which is told
-//! later, will take the mutex, so it is there. After that the record is the owner's.
+//! The mover touches the mutex's word until the record has joined, and a slot until it has stood up. The owner is told later and will take
+//! the mutex, so the mutex exists until then. After that the record is the owner's.
 
 use nearq_platform::{Atomic, LockPlatform, Ordering};
 
@@ -25,15 +25,15 @@ use crate::statistics::Event;
 use crate::word::{NUMA, SLOT, TAIL, TAIL_SHIFT, slot};
 
 impl<'a, P: LockPlatform> Turns<'a, P> {
-    /// For a record that is queued up by another thread than its own, in the domain where its owner was when it was prepared.
+    /// For a record that is queued up by a thread other than its owner, in the domain where the owner was when the record was prepared.
     pub(crate) fn of_record(word: &'a P::AtomicU32, room: &'a Room<P>, number: u32) -> Self {
         // Relaxed: written before the caller was given the record's number.
         let here = room.table.record(number).place.load(Ordering::Relaxed) as usize;
         Turns { here, ..Turns::new(word, room) }
     }
 
-    /// Queues a record up whose owner sleeps by it (`queue::ASLEEP`), and leaves it there. Who has the mutex before wakes the owner
-    /// when it is its turn, or to begin anew; the owner then [goes on](Self::go_on). So the mutex is there until then.
+    /// Queues up a record whose owner sleeps by it (`queue::ASLEEP`), and leaves it there. The thread that has the mutex before it wakes
+    /// the owner when the owner has the turn, or must start over; the owner then [goes on](Self::go_on). So the mutex exists until then.
     pub(crate) fn queue_another_up(&self, number: u32) {
         let table = &self.room.table;
         let record = table.record(number);
@@ -61,7 +61,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             }
             let bound = self.room.slots.get(slot(word));
             let seen = bound.look(self.here);
-            // Comes after the look at the tail (see `slot.rs`).
+            // Must come after the tail is read (see `slot.rs`).
             if (self.load() ^ word) & (NUMA | SLOT) != 0 {
                 continue;
             }
@@ -69,7 +69,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             let Some((before, tail)) = bound.join(self.here, seen, number) else { continue };
             match self.link_another(number, before) {
                 None => {}
-                // Stands up for it: it sleeps on unless it is its turn.
+                // Stands up for it: it sleeps on unless it has the turn.
                 Some(FRONT) => match bound.stand_up(self.here, number, &tail, P::now) {
                     Stood::Turn => {
                         record.since.store(P::now().as_nanos(), Ordering::Relaxed);
@@ -84,20 +84,20 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Links a record that has joined behind another one, or nobody (0). The message if it is in front; what comes with that is in the
-    /// record, which is the caller's as long as it has not told its owner or stood up.
+    /// Links a record that has joined behind another one, or none (0). Returns the message if it is in front; what comes with the message
+    /// is in the record, which is the caller's until it has told its owner or stood up.
     fn link_another(&self, number: u32, before: u32) -> Option<u32> {
         if before != 0 {
             return self.room.table.link(number, before);
         }
         let record = self.room.table.record(number);
-        // Relaxed, both: published by the message.
+        // Relaxed for both: published by the message.
         record.passed.store(0, Ordering::Relaxed);
         record.since.store(0, Ordering::Relaxed);
         Some(FRONT)
     }
 
-    /// Tells the owner of a record that is in front, which is never told `FRONT`: that would be in the way of what it is told next.
+    /// Tells the owner of a record that is in front. The owner is never told `FRONT`: that would be in the way of the next message.
     fn tell_another(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
         if !self.room.table.tell(number, message, (passed, since), Waking::Now) {
@@ -106,8 +106,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
     }
 
-    /// Waits on by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
-    /// mutex; nothing if it has to begin anew. The caller does not have the record any more in any case.
+    /// Continues to wait by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
+    /// mutex; none if it must start over. In all cases the caller no longer has the record.
     pub(crate) fn go_on(&self, number: u32) -> Option<()> {
         let heard = self.watch(|look| self.room.table.wait_on(number, look));
         let Heard::Message(message) = heard else {

@@ -1,4 +1,4 @@
-//! The plain queue's tail, which is in the mutex's word, as one that is left (`queue.rs`).
+//! The plain queue's tail, which is in the mutex's word, for leaving the queue (`queue.rs`).
 
 use core::cell::Cell;
 
@@ -10,7 +10,7 @@ use crate::word::{TAIL, TAIL_SHIFT};
 /// The plain queue's tail, and the word as it was when it was cleared.
 pub(super) struct PlainTail<'a, P: LockPlatform> {
     word: &'a P::AtomicU32,
-    /// What the same step takes away.
+    /// What the same step removes.
     also: u32,
     pub(super) cleared: Cell<u32>,
 }
@@ -23,11 +23,11 @@ impl<'a, P: LockPlatform> PlainTail<'a, P> {
 
 impl<P: LockPlatform> Tail for PlainTail<'_, P> {
     fn clear(&self, number: u32) -> bool {
-        // Acquire: pairs with the release of the one that came behind.
+        // Acquire: pairs with the release of the thread that joined behind us.
         let mut word = self.word.load(Ordering::Acquire);
         while word >> TAIL_SHIFT == number {
             let without = word & !(TAIL | self.also);
-            // Release: what we did in front is over. Acquire on failure: pairs with the release of the one that came behind.
+            // Release: what we did in front is over. Acquire on failure: pairs with the release of the thread that joined behind us.
             match self.word.compare_exchange(word, without, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.cleared.set(word);
@@ -40,11 +40,11 @@ impl<P: LockPlatform> Tail for PlainTail<'_, P> {
     }
 
     fn replace(&self, number: u32, with: u32) -> bool {
-        // Relaxed, here and on failure: nothing is looked at; decided by the step.
+        // Relaxed, here and on failure: nothing is read through it; the step decides.
         let mut word = self.word.load(Ordering::Relaxed);
         while word >> TAIL_SHIFT == number {
             let new = word & !TAIL | with << TAIL_SHIFT;
-            // Acquire and release: the thread that takes the place of the last one hands on what that one has released.
+            // Acquire and release: the thread that takes the place of the last one passes on what that one has released.
             match self.word.compare_exchange(word, new, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(found) => word = found,

@@ -1,13 +1,12 @@
 //! Letting a thread run that has the mutex to itself.
 //!
-//! Where the turn goes from thread to thread at once, the word and what the mutex protects move with it, from cache to cache, each
-//! time. One thread that takes the mutex, gives it back and comes again soon has all of it in its own cache, and is twice as fast.
-//! So one whose turn it is in a domain's queue first looks whether there is such a thread, and if so keeps away from the word for a
-//! while. How often that may happen in a row is bounded as hand-overs within the domain are: by their count, and by the patience of
-//! other domains.
+//! If the turn always goes on at once, the word and what the mutex protects move from cache to cache each time. One thread that takes the
+//! mutex, releases it and soon comes back has all of it in its own cache, and is twice as fast. So a thread that has the turn in a domain's
+//! queue first checks whether there is such a thread, and if so keeps away from the word for a while. How often that may happen in a row is
+//! bounded as hand-overs within the domain are: by their count, and by the patience of other domains.
 //!
-//! That it is one thread and not several is seen in the slot, where those who pass by leave their record's number: several bring
-//! nothing into anybody's cache, and the lock would only be handed over later. What a look finds goes along with the turn.
+//! The slot shows whether it is one thread or several, because threads that pass by leave their record's number there. If it is several, no
+//! cache keeps anything, and the lock would only be handed over later. The result is passed on with the turn.
 
 use nearq_platform::LockPlatform;
 
@@ -15,25 +14,25 @@ use super::{Turn, Turns};
 use crate::slot::Slot;
 use crate::word::RESERVED;
 
-/// For how long one whose turn it is in a domain lets a thread run that takes the mutex again and again.
+/// For how long a thread that has the turn in a domain lets another thread run that takes the mutex again and again.
 ///
-/// While one thread has the mutex to itself, its word and what it protects stay in that thread's cache. With a short section on a
-/// simulated EPYC 9654, 16 threads are half as fast as one alone if each turn is taken at once, and 0.84 times as fast like this; with
-/// 3 µs it is 0.82, with 10 µs 0.88. Where there is no such thread, it costs up to 7 %.
+/// While one thread has the mutex to itself, the mutex's word and what it protects stay in that thread's cache. With a short section on a
+/// simulated EPYC 9654, 16 threads are half as fast as one alone if each turn is taken at once, and 0.84 times as fast with this wait; with
+/// 3 µs it is 0.82, with 10 µs 0.88. If there is no such thread, it costs up to 7 %.
 const MICROS_TO_RUN: u32 = 5;
-/// Who comes back for the mutex within so many tenths of a microsecond has it to itself for that time.
+/// A thread that comes back for the mutex within this many tenths of a microsecond has it to itself for that time.
 const TENTHS_TO_COME_BACK: u32 = 5;
-/// If nobody does, it is looked for again after a turn, after 3 if nobody does then either, and so on, up to so many.
+/// If no such thread is found, one turn passes without a check; if none is found then either, 3 turns; and so on, up to this many.
 const TURNS_WITHOUT_LOOK: u64 = 31;
 
-/// In `passed` of a domain's queue, above the hand-overs: for how many turns it is not looked for one who comes back soon; and above
-/// that for how many it was not before.
+/// In `passed` of a domain's queue, above the hand-overs: for how many more turns there is no check for such a thread; and above that, for
+/// how many there was none last time.
 pub(super) const UNSEEN: u32 = 32;
 const UNSEEN_BEFORE: u32 = 40;
 const TURNS: u64 = 0xff;
 
 impl<P: LockPlatform> Turns<'_, P> {
-    /// Lets a thread that takes the mutex again and again have it for a while longer. The turn, with what was found.
+    /// Lets a thread that takes the mutex again and again have it for a while longer. Returns the turn, with what was found.
     pub(super) fn let_run(&self, bound: &Slot<P>, turn: Turn) -> Turn {
         let unseen = turn.passed >> UNSEEN & TURNS;
         if unseen > 0 {
@@ -41,7 +40,7 @@ impl<P: LockPlatform> Turns<'_, P> {
         }
         let hand_overs = u64::from(turn.passed as u32);
         if hand_overs == 0 {
-            // The turn has just come from another domain, where what runs should not any more; or it begins anew in this one.
+            // The turn has just come from another domain, whose threads should no longer run; or it starts a new count in this one.
             return turn;
         }
         if !self.one_runs(bound) {
@@ -52,17 +51,17 @@ impl<P: LockPlatform> Turns<'_, P> {
         Turn { passed: hand_overs, ..turn }
     }
 
-    /// Whether one and the same thread, which passes by, takes the mutex and gives it back in short succession.
+    /// Whether one and the same thread, which passes by, takes and releases the mutex in short succession.
     fn one_runs(&self, bound: &Slot<P>) -> bool {
         let soon = (self.room.looks(TENTHS_TO_COME_BACK) / 10).max(1);
         let mut word = self.load();
         let mut passed_by = 0;
-        // Given back, and twice taken and given back; or one step later.
+        // Released, then twice taken and released; or one step later.
         for change in 0..5 {
             if word & RESERVED != 0 || !P::wait_until_changed(self.word, word, soon) {
                 return false;
             }
-            // Acquire: who has given it back has said that it had passed by.
+            // Acquire: the thread that has released it noted before that it passed by.
             word = self.load();
             if change == 2 {
                 passed_by = bound.passed_by_last();

@@ -1,4 +1,4 @@
-//! How many threads wake up when all are notified: not all.
+//! How many threads wake up when all are notified: not all of them.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::alone;
 
 const THREADS: usize = 40;
 
-/// How often a thread of this process has given up a CPU, by itself and not, and whether it sleeps.
+/// How many times a thread of this process has given up a CPU, voluntarily and not, and whether it sleeps.
 fn switches(thread: u64) -> ([u64; 2], bool) {
     let path = format!("/proc/self/task/{thread}/status");
     let status = fs::read_to_string(path).expect("the thread is there");
@@ -32,7 +32,7 @@ struct Scene {
 #[derive(Default)]
 struct Seen {
     waiting: Vec<u64>,
-    /// Those that have come back, and how often they had given up a CPU by themselves by then.
+    /// The threads that have returned, and how many times they had given up a CPU voluntarily by then.
     back: Vec<(u64, u64)>,
 }
 
@@ -69,7 +69,7 @@ fn notify_all_of(mode: Mode) {
     let before: Vec<[u64; 2]> = waiting.iter().map(|&thread| switches(thread).0).collect();
     assert_eq!(scene.condvar.notify_all(), THREADS);
     assert_eq!(Statistics::of_process::<Linux>().moved - moved, THREADS as u64);
-    // While we hold the mutex all but the one in front have nothing to do, however long it takes.
+    // While we hold the mutex, all except the one in front have nothing to do, however long it takes.
     Linux::sleep(Duration::from_millis(50));
     let disturbed = (waiting.iter().zip(&before))
         .filter(|&(&thread, &before)| {
@@ -82,7 +82,7 @@ fn notify_all_of(mode: Mode) {
     threads.into_iter().for_each(Linux::join);
     let seen = scene.mutex.lock();
     assert_eq!(seen.back.len(), THREADS);
-    // A thread that is woken finds the mutex free, or sleeps once more until the one before gives it back. Being preempted does not count.
+    // A thread that is woken finds the mutex free, or sleeps once more until the one before releases it. Being preempted does not count.
     let all: u64 = (waiting.iter().zip(&before))
         .map(|(thread, before)| {
             let (_, now) = seen.back.iter().find(|back| back.0 == *thread).expect("it came back");

@@ -1,4 +1,4 @@
-//! A condition variable where no record is left to wait by, and how it goes on when there are some again.
+//! A condition variable when no record is left to wait by, and how it goes on when there are some again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ struct Scene {
 fn without_records_it_is_still_right() {
     let _alone = alone();
     let locks: Vec<OsqLock<()>> = (0..65_535).map(|_| OsqLock::new(())).collect();
-    // Each that is held has one of the process's records.
+    // Each held lock takes one of the process's records.
     let held: Vec<OsqGuard<'_, ()>> = locks.iter().map(OsqLock::lock).collect();
     assert!(OsqLock::new(()).try_lock().is_none(), "there are records left");
 
@@ -30,7 +30,7 @@ fn without_records_it_is_still_right() {
                     let mut count = scene.count.lock();
                     scene.changed.wait_while(&mut count, |count| *count % 4 != index);
                     *count += 1;
-                    // Nobody can be reached, as long as there are no records; all look by themselves.
+                    // No thread can be reached while there are no records; each checks by itself.
                     scene.changed.notify_all();
                     assert!(*count > round);
                 }

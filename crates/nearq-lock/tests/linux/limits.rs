@@ -1,4 +1,4 @@
-//! Where there is no more room: no record left to wait by, thresholds that nobody may have.
+//! Limits: no record left to wait by, thresholds out of bounds.
 //!
 //! What happens without a place for queues by cache is tested where there are several caches, on simulated machines.
 
@@ -15,7 +15,7 @@ type Word = <Linux as LockPlatform>::AtomicU32;
 const THREADS: u32 = 8;
 const ROUNDS: u32 = 2_000;
 
-/// Several threads that have no record fight for a mutex.
+/// Several threads that have no record compete for a mutex.
 fn fight(mutex: &Arc<Mutex<(u32, u32)>>) -> Vec<<Linux as Threads>::JoinHandle> {
     (0..THREADS)
         .map(|_| {
@@ -25,7 +25,7 @@ fn fight(mutex: &Arc<Mutex<(u32, u32)>>) -> Vec<<Linux as Threads>::JoinHandle> 
                     let mut pair = mutex.lock();
                     pair.0 += 1;
                     if round % 32 == 0 {
-                        // Others come meanwhile, and fall asleep.
+                        // Other threads come in the meantime, and fall asleep.
                         Linux::yield_now();
                     }
                     pair.1 += 1;
@@ -43,7 +43,7 @@ fn those_without_a_record_wait_on_the_word() {
     let _alone = alone();
     let locks: Vec<OsqLock<()>> = (0..65_535).map(|_| OsqLock::new(())).collect();
     for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
-        // Each that is held has one of the process's records.
+        // Each held lock takes one of the process's records.
         let held: Vec<OsqGuard<'_, ()>> =
             locks.iter().map(|lock| lock.try_lock().expect("there are records left")).collect();
         assert!(OsqLock::new(()).try_lock().is_none(), "there are records left");
@@ -57,7 +57,7 @@ fn those_without_a_record_wait_on_the_word() {
         assert_eq!(*mutex.lock(), (THREADS * ROUNDS, THREADS * ROUNDS), "{mode:?}");
         let after = Statistics::of_process::<Linux>();
         assert_eq!(after.in_turn, before.in_turn, "{mode:?}: nobody has a place in a queue");
-        // A deadline is kept, and nothing stays behind of who gave up.
+        // A deadline is kept, and a thread that gives up leaves nothing behind.
         let guard = mutex.lock();
         let theirs = Arc::clone(&mutex);
         let gives_up = move || {
@@ -72,7 +72,7 @@ fn those_without_a_record_wait_on_the_word() {
         drop(guard);
         drop(mutex.try_lock().expect("nobody waits any more"));
 
-        // Records come back while some sleep on the word: those who come now queue up, and both kinds go on.
+        // Records become free while some threads sleep on the word: threads that come now queue up, and both kinds go on.
         let guard = mutex.lock();
         let first = fight(&mutex);
         while Statistics::of_process::<Linux>().unqueued < after.unqueued + u64::from(THREADS) {
@@ -88,8 +88,8 @@ fn those_without_a_record_wait_on_the_word() {
     }
 }
 
-/// Mutexes that were waited for by cache and that nobody uses any more, as those of a program are that never destroys them, do not
-/// take all places.
+/// Mutexes that threads waited for by cache and that no thread uses any more, like those of a program that never destroys them, do not take
+/// all places.
 #[test]
 fn mutexes_that_are_never_dropped_leave_places_to_others() {
     const MUTEXES: usize = 2_000;
@@ -133,7 +133,7 @@ fn mutexes_that_are_never_dropped_leave_places_to_others() {
     let times = bound() - bound_before;
     assert!(times > 1_500, "only {times} of them changed to queues by cache");
     let used = Snapshot::of_process::<Linux>().mutexes.len() - used_before;
-    // For the other tests of this process they are dropped after all.
+    // They are dropped in the end, for the other tests of this process.
     drop(mutexes);
     assert!(used <= 1_200, "{used} mutexes that no thread uses have places");
 }

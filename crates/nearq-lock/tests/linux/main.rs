@@ -1,5 +1,5 @@
-//! The mutex and the condition variable on real threads, in one process. Programs that fork, fill the memory or count allocations
-//! are beside this folder.
+//! The mutex and the condition variable on real threads, in one process. Programs that fork, fill the memory or count allocations are next
+//! to this directory.
 
 #[cfg(not(miri))]
 mod condvar_herd;
@@ -16,12 +16,12 @@ mod skipped;
 mod snapshot;
 mod stress_linux;
 
-/// One test at a time: the settings, the statistics and the records to wait by belong to the process.
+/// One test at a time: the settings, the statistics and the waiters' records belong to the process.
 ///
 /// Not a mutex of ours: a thread that waits for one may take one of the records that some tests count.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "see above")]
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    // A test that failed does not fail the others.
+    // A failed test does not make the others fail.
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Mutexes that are used wrongly panic in debug builds, and those that are used rightly in rare ways do not.
+//! In debug builds, wrong uses of mutexes panic, and rare correct uses do not.
 
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;
 
-/// Runs it on a thread of its own to its end.
+/// Runs `main` to its end on a thread of its own.
 fn elsewhere(main: impl FnOnce() + Send + 'static) {
     let done = Arc::new(Mutex::new(false));
     let told = Arc::clone(&done);
@@ -22,7 +22,7 @@ fn elsewhere(main: impl FnOnce() + Send + 'static) {
     assert!(*done.lock(), "it failed there, see above");
 }
 
-/// What it says when it panics, which it must.
+/// The message with which it panics, which it must do.
 #[track_caller]
 fn complaint(misuse: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(misuse)).expect_err("a misuse that nobody noticed");
@@ -56,7 +56,7 @@ fn giving_back_what_another_thread_holds_is_a_panic_and_leaves_it_held() {
         assert_eq!(complaint(|| unsafe { MUTEX.bump() }), by_unlock);
         assert!(MUTEX.is_locked() && !MUTEX.try_lock());
     });
-    // SAFETY: taken above, and not given back by anybody.
+    // SAFETY: taken above, and not released by any thread.
     unsafe { MUTEX.unlock() };
     assert!(!MUTEX.is_locked());
 }
@@ -65,12 +65,12 @@ fn giving_back_what_another_thread_holds_is_a_panic_and_leaves_it_held() {
 fn giving_back_twice_is_a_panic() {
     let _alone = alone();
     let mutex = Mutex::<u32>::new(0);
-    // SAFETY: none: nobody holds it, which is what is tested. The panic comes before anything is done.
+    // SAFETY: none: no thread holds it, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
     core::mem::forget(mutex.lock());
     // SAFETY: taken, and the guard is forgotten.
     unsafe { mutex.force_unlock() };
-    // SAFETY: none: it has been given back, which is what is tested. The panic comes before anything is done.
+    // SAFETY: none: it has been released, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
     assert!(mutex.try_lock().is_some());
 }
@@ -98,7 +98,7 @@ fn waiting_for_what_one_holds_is_a_panic_unless_it_ends() {
     });
 }
 
-/// Threads that hold and wait for different mutexes, and take the same ones again as soon as they have given them back.
+/// Threads that hold and wait for different mutexes, and take the same ones again as soon as they have released them.
 #[test]
 fn right_use_under_contention_is_no_misuse() {
     let _alone = alone();
@@ -131,7 +131,8 @@ fn right_use_under_contention_is_no_misuse() {
     });
 }
 
-/// Who waits for a condition gives the mutex back and has it again; who was notified, who was not, and who came too late.
+/// A thread that waits for a condition releases the mutex and has it again: one that was notified, one that was not, and one that came too
+/// late.
 #[test]
 fn who_comes_back_from_a_condition_holds_the_mutex() {
     let _alone = alone();
@@ -182,8 +183,8 @@ fn waiting_for_a_condition_with_a_mutex_that_another_thread_holds_is_a_panic() {
     unsafe { MUTEX.unlock() };
 }
 
-/// A mutex is leaked while it is held, and another one comes to lie where it was, with and without a drop before. The thread that
-/// leaked it waits for the new one as anybody else.
+/// A mutex is leaked while it is held, and another one is placed at its address, with and without a drop before. The thread that leaked it
+/// waits for the new one like any other thread.
 #[test]
 fn an_address_that_is_used_again_is_another_mutex() {
     let _alone = alone();
@@ -201,10 +202,10 @@ fn an_address_that_is_used_again_is_another_mutex() {
         let main = move || {
             let Place(place) = { theirs };
             if dropped {
-                // SAFETY: a mutex is there, and nobody uses it: the one that holds it waits for `taken`.
+                // SAFETY: a mutex is there, and no thread uses it: the one that holds it waits for `taken`.
                 unsafe { place.drop_in_place() };
             }
-            // SAFETY: the memory is a box's, and nobody uses what is there: the other thread waits for `taken`.
+            // SAFETY: the memory is a box's, and no thread uses what is there: the other thread waits for `taken`.
             unsafe { place.write(RawMutex::new()) };
             // SAFETY: the mutex was written just now, and is freed after this thread has ended.
             let mutex = unsafe { &*place };
@@ -225,29 +226,29 @@ fn an_address_that_is_used_again_is_another_mutex() {
         // SAFETY: taken above.
         unsafe { mutex.unlock() };
         Linux::join(thread);
-        // SAFETY: none: it has been given back, which is what is tested. The panic comes before anything is done.
+        // SAFETY: none: it has been released, which is what is tested. The panic comes before anything is done.
         assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
         // SAFETY: made as a box above, and the thread has ended.
         drop(unsafe { Box::from_raw(place) });
     }
 }
 
-/// One that the thread drops while it is held is forgotten, whatever comes to lie there.
+/// A mutex that the thread drops while holding it is forgotten, whatever is placed there later.
 #[test]
 fn a_mutex_that_is_dropped_while_it_is_held_is_held_no_more() {
     let _alone = alone();
     let mut place = MaybeUninit::new(RawMutex::new());
     // SAFETY: initialised above.
     unsafe { place.assume_init_ref() }.lock();
-    // SAFETY: initialised above, and not used any more before it is written anew.
+    // SAFETY: initialised above, and not used again before it is overwritten.
     unsafe { place.assume_init_drop() };
     let mutex = place.write(RawMutex::new());
-    // SAFETY: none: nobody holds the new one, which is what is tested. The panic comes before anything is done.
+    // SAFETY: none: no thread holds the new one, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
     mutex.lock();
-    // SAFETY: nobody else uses it.
+    // SAFETY: no other thread uses it.
     unsafe { mutex.renew() };
-    // SAFETY: none: it is free since it was renewed, which is what is tested. The panic comes before anything is done.
+    // SAFETY: none: it has been free since it was renewed, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
     assert!(mutex.try_lock());
 }
@@ -275,7 +276,7 @@ fn who_disowns_a_mutex_lets_another_thread_give_it_back() {
         // SAFETY: the thread that took it has handed it over.
         unsafe { MUTEX.unlock() };
     });
-    // Who holds it, though not in its own name, waits for it as anybody else.
+    // A thread that holds it, though not in its own name, waits for it like any other thread.
     MUTEX.lock();
     MUTEX.disown();
     let other = Linux::spawn(ThreadSpec::default(), || {
@@ -290,7 +291,7 @@ fn who_disowns_a_mutex_lets_another_thread_give_it_back() {
     unsafe { MUTEX.unlock() };
 }
 
-/// More than the list has room for, given back in three orders.
+/// More than the list has space for, released in three orders.
 #[test]
 fn a_thread_may_hold_any_number() {
     let _alone = alone();
@@ -302,6 +303,6 @@ fn a_thread_may_hold_any_number() {
     drop(mutexes.iter().map(Mutex::lock).collect::<Vec<_>>());
     let mut held: Vec<_> = mutexes.iter().map(Mutex::lock).collect();
     while held.pop().is_some() {}
-    // SAFETY: none: all have been given back, which is what is tested. The panic comes before anything is done.
+    // SAFETY: none: all have been released, which is what is tested. The panic comes before anything is done.
     assert!(complaint(|| unsafe { mutexes[50].force_unlock() }).contains("nobody holds"));
 }

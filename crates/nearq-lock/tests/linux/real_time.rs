@@ -1,4 +1,4 @@
-//! Threads of real-time classes: the most urgent has the mutex next and is notified first, and nobody loses its time by waiting. Where
+//! Threads of real-time classes: the most urgent has the mutex next and is notified first, and none of them loses its time by waiting. If
 //! the classes are refused, a line says so and nothing is tested.
 
 use std::sync::Arc;
@@ -36,11 +36,11 @@ unsafe extern "C" {
 
 fn become_urgent(priority: i32) -> bool {
     let policy = if priority == 0 { SCHED_OTHER } else { SCHED_FIFO };
-    // SAFETY: the parameter is an integer, of the caller.
+    // SAFETY: the parameter is an integer of the caller.
     unsafe { sched_setscheduler(0, policy, &raw const priority) == 0 }
 }
 
-/// Whether the classes are granted; a line says if not.
+/// Whether the classes are granted; if not, a line says so.
 fn may_be_urgent() -> bool {
     let granted = become_urgent(1) && become_urgent(0);
     if !granted {
@@ -49,7 +49,7 @@ fn may_be_urgent() -> bool {
     granted
 }
 
-/// So much time in each period, until the thread ends.
+/// Gives the thread this much time in each period, until it ends.
 fn become_periodic(runtime: Duration, period: Duration) -> bool {
     let [runtime, period] = [runtime, period].map(|time| time.as_nanos() as u64);
     let size = size_of::<Attributes>() as u32;
@@ -63,7 +63,7 @@ fn become_periodic(runtime: Duration, period: Duration) -> bool {
         deadline: period,
         period,
     };
-    // SAFETY: the attributes are as long as they say; of the caller.
+    // SAFETY: the attributes are as long as they say, and belong to the caller.
     unsafe { syscall(SYS_SCHED_SETATTR, 0_i32, &raw const wanted, 0_u32) == 0 }
 }
 
@@ -71,7 +71,7 @@ fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Threads>::JoinHandle
     Linux::spawn(ThreadSpec::default(), main).expect("a few threads can be created")
 }
 
-/// One thread after the other comes to wait; each of them has the mutex by its priority, whatever the mode.
+/// Threads come to wait one after the other; each gets the mutex by its priority, in every mode.
 #[test]
 fn the_most_urgent_is_next() {
     let _alone = alone();
@@ -94,7 +94,7 @@ fn the_most_urgent_is_next() {
                     *told.lock() = Some(Linux::current_thread());
                     shared.lock().push(priority);
                 });
-                // Asleep for good: it waits for nothing else once it has told.
+                // Asleep for good: it waits for nothing else once it has set `who`.
                 while !who.lock().is_some_and(|who| Linux::run_state(who) == Ok(RunState::Blocked))
                 {
                     Linux::sleep(Duration::from_millis(1));
@@ -110,7 +110,7 @@ fn the_most_urgent_is_next() {
     before.set_for_process::<Linux>();
 }
 
-/// A mutex and a condition, and those that have been notified, in order.
+/// A mutex and a condition, and the threads that have been notified, in order.
 #[derive(Default)]
 struct Scene {
     order: Mutex<Vec<usize>>,
@@ -119,8 +119,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// A thread for each of these priorities, 0 being the ordinary class, that waits for the condition, each when the one before does.
-    /// `before` it waits each does that once.
+    /// A thread for each of these priorities, 0 being the ordinary class, that waits for the condition; each begins when the previous one
+    /// waits. Each calls `before` before it waits.
     fn wait_by(
         self: &Arc<Self>,
         priorities: &[i32],
@@ -136,7 +136,7 @@ impl Scene {
                 scene.condvar.wait(&mut order);
                 order.push(index);
             });
-            // It counts under the mutex that it gives up to wait: the thread that has the mutex after the count finds it waiting.
+            // It counts under the mutex that it releases to wait: a thread that has the mutex after the count finds it waiting.
             while *self.waiting.lock() <= index {
                 Linux::sleep(Duration::from_millis(1));
             }
@@ -147,7 +147,7 @@ impl Scene {
     }
 }
 
-/// In every mode, with threads that wait for the first time, and with such as have waited as ordinary ones before.
+/// In every mode, with threads that wait for the first time, and with threads that have waited as ordinary ones before.
 #[test]
 fn the_most_urgent_is_notified_first() {
     let _alone = alone();
@@ -180,7 +180,7 @@ fn the_most_urgent_is_notified_first() {
     before.set_for_process::<Linux>();
 }
 
-/// All at once, while the mutex is held: they wake up, and have it by their priorities.
+/// All at once, while the mutex is held: they wake up, and get it by their priorities.
 #[test]
 fn the_most_urgent_of_all_that_are_notified_has_the_mutex_first() {
     let _alone = alone();
@@ -191,7 +191,7 @@ fn the_most_urgent_of_all_that_are_notified_has_the_mutex_first() {
     let threads = scene.wait_by(&[10, 11, 50, 12], |_| {});
     let guard = scene.order.lock();
     assert_eq!(scene.condvar.notify_all(), threads.len());
-    // Until they sleep by the mutex, which happens at once, as they are more urgent than all that runs here.
+    // Until they sleep by the mutex, which happens at once, as they are more urgent than anything else that runs here.
     Linux::sleep(Duration::from_millis(30));
     drop(guard);
     threads.into_iter().for_each(Linux::join);

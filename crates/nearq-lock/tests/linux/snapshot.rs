@@ -1,4 +1,4 @@
-//! Mutexes that are looked at from outside while threads fight for them.
+//! Mutexes that are observed from outside while threads compete for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const THREADS: usize = 4;
 const MUTEXES: usize = 3;
 const LOOKS: usize = if cfg!(miri) { 3 } else { 2_000 };
 
-/// Whoever looks sees something that can be, at any time, and disturbs nobody.
+/// A snapshot shows a possible state at any time, and disturbs no thread.
 #[test]
 fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
     let _alone = alone();
@@ -33,7 +33,7 @@ fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
                     *count += 1;
                     rounds += 1;
                     if rounds % 16 == index {
-                        // Others come meanwhile, and queue up.
+                        // Other threads come in the meantime, and queue up.
                         Linux::yield_now();
                     }
                 }
@@ -48,7 +48,7 @@ fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
     let mut slotted = 0;
     let mut looks = 0;
     let deadline = Linux::now() + Duration::from_mins(5);
-    // Until some of them have come to have queues by cache, which happens when two wait for one; which takes Miri too long.
+    // Until some mutexes have queues by cache, which happens when two threads wait for one; Miri takes too long for that.
     while looks < LOOKS || slotted == 0 && !cfg!(miri) {
         assert!(Linux::now() < deadline, "after {looks} looks none has queues by cache");
         looks += 1;
@@ -60,7 +60,7 @@ fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
             Linux::yield_now();
         }
     }
-    // Those that are fought for, and the threads' counts.
+    // The mutexes that threads compete for, and the threads' counts.
     assert!(slotted <= MUTEXES + THREADS, "{slotted}");
     stop.store(1, Ordering::Relaxed);
     let mut rounds = 0;

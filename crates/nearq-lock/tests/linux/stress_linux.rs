@@ -1,4 +1,4 @@
-//! Real threads hammer the mutex on Linux. Small enough under Miri to run there as well.
+//! Real threads hammer the mutex on Linux. Small enough to run under Miri as well.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn increments_are_not_lost() {
                     let mut pair = mutex.lock();
                     pair.0 += 1;
                     if round % 64 == 0 {
-                        // Be away while holding, so that others sleep and not only spin.
+                        // Give up the CPU while holding it, so that others sleep and not only spin.
                         Linux::yield_now();
                     }
                     pair.1 += 1;
@@ -37,12 +37,12 @@ fn increments_are_not_lost() {
     assert_eq!(*mutex.lock(), (THREADS * ROUNDS, THREADS * ROUNDS));
 }
 
-/// Some queue up, others sleep on the word, and all get it.
+/// Some threads queue up, others sleep on the word, and all get it.
 #[test]
 fn those_without_a_place_and_those_with_one_wait_for_the_same_lock() {
     let _alone = alone();
     struct Both(RawMutex, UnsafeCell<usize>);
-    // SAFETY: the number is touched by who has the lock only.
+    // SAFETY: only the thread that has the lock touches the number.
     unsafe impl Sync for Both {}
 
     let both = Arc::new(Both(RawMutex::new(), UnsafeCell::new(0)));
@@ -71,11 +71,11 @@ fn those_without_a_place_and_those_with_one_wait_for_the_same_lock() {
         })
         .collect();
     threads.into_iter().for_each(Linux::join);
-    // SAFETY: nobody else is there any more.
+    // SAFETY: no other thread exists any more.
     assert_eq!(unsafe { *both.1.get() }, THREADS * ROUNDS);
 }
 
-/// The owner that comes after may free the mutex: the unlock before must not touch it any more (Miri sees it).
+/// The next holder may free the mutex: the unlock before must not touch it any more (Miri reports it).
 #[test]
 fn the_next_owner_may_free_the_mutex() {
     let _alone = alone();
@@ -90,9 +90,9 @@ fn the_next_owner_may_free_the_mutex() {
         let last = Last(mutex);
         let other = Linux::spawn(ThreadSpec::default(), move || {
             let Last(mutex) = { last };
-            // SAFETY: nobody but us frees it.
+            // SAFETY: only we free it.
             unsafe { &*mutex }.lock();
-            // SAFETY: allocated as a box; the other thread's last use is the swap that let us in.
+            // SAFETY: allocated as a box; the other thread's last use is the swap that let us take the lock.
             drop(unsafe { Box::from_raw(mutex.cast_mut()) });
         })
         .expect("a thread can be created");

@@ -13,7 +13,7 @@ type Watched = <Loom as Threads>::Cell<u32>;
 
 fn increment(mutex: &Mutex<Watched, Loom>) {
     let guard = mutex.lock();
-    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     guard.with_mut(|count| unsafe { *count += 1 });
 }
 
@@ -34,7 +34,7 @@ fn count_with(threads: u32) {
     increment(&mutex);
     others.into_iter().for_each(Loom::join);
     let guard = mutex.lock();
-    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     assert_eq!(guard.with(|count| unsafe { *count }), threads);
 }
 
@@ -57,14 +57,14 @@ fn try_lock_orders_as_lock_does() {
             Loom::spawn(ThreadSpec::default(), move || increment(&mutex)).expect("the model spawns")
         };
         if let Some(guard) = mutex.try_lock() {
-            // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+            // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
             guard.with_mut(|count| unsafe { *count += 1 });
         }
         Loom::join(other);
     });
 }
 
-/// The owner that comes after may free the mutex: the unlock before must not touch it any more.
+/// The next holder may free the mutex: the unlock before must not touch it any more.
 #[test]
 fn the_next_owner_may_free_the_mutex() {
     struct Last(*const RawMutex<Loom>);
@@ -78,10 +78,10 @@ fn the_next_owner_may_free_the_mutex() {
         let last = Last(mutex);
         let other = Loom::spawn(ThreadSpec::default(), move || {
             let Last(mutex) = { last };
-            // SAFETY: nobody but us frees it.
+            // SAFETY: only we free it.
             unsafe { &*mutex }.lock();
-            // SAFETY: allocated as a box; the other thread's last use is the swap that let us in. Were there a
-            // later one, the model would see an access to an atomic that is gone.
+            // SAFETY: allocated as a box; the other thread's last use is the swap that let us take the lock. If there were a later one, the
+            // model would see an access to a freed atomic.
             drop(unsafe { Box::from_raw(mutex.cast_mut()) });
         })
         .expect("the model spawns");
@@ -91,7 +91,7 @@ fn the_next_owner_may_free_the_mutex() {
     });
 }
 
-/// Threads of a model are told apart, although they are coroutines of one thread.
+/// Threads of a model are distinguished, although they are coroutines of one thread.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "by a thread that does not hold it")]

@@ -1,4 +1,4 @@
-//! What is seen from outside of a mutex that has queues by cache, on simulated machines with several caches.
+//! What a snapshot shows of a mutex that has queues by cache, on simulated machines with several caches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,19 +24,19 @@ fn wanted_on(
         Sim::spawn(spec, move || *mutex.lock() += 1).expect("the simulator has room")
     };
     let threads = cpus.into_iter().map(spawn).collect();
-    // By then all have found it held, and have queued up.
+    // By then all threads have found it held, and have queued up.
     Sim::sleep(Duration::from_millis(1));
     threads
 }
 
-/// What is seen: whether it is held, and in how many caches threads wait, of each.
+/// What a snapshot shows for each mutex: whether it is held, and in how many caches threads wait.
 fn seen() -> Vec<(bool, u32)> {
     let seen = Snapshot::of_process::<Sim>();
     seen.mutexes.iter().map(|seen| (seen.held, seen.caches)).collect()
 }
 
-/// The mode of the process. Waiters queue up at once; one hand-over across caches is enough for a change, and one quiet moment for the way
-/// back.
+/// Sets the mode of the process. Waiters queue up at once; one hand-over to another cache is enough for a change, and one quiet moment for
+/// the way back.
 fn set_mode(mode: Mode) {
     let mut settings = Settings::default();
     (settings.mode, settings.yields, settings.quiet) = (mode, 0, 1);
@@ -46,7 +46,7 @@ fn set_mode(mode: Mode) {
 
 #[test]
 fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
-    // Four caches of four CPUs; 40 caches of two, that are told apart as 32.
+    // Four caches of four CPUs; 40 caches of two, which share 32 domains.
     for (machine, cpus_of_a_cache, most) in
         [("numa:2 l3:2 core:4", 4, 4), ("numa:4 l3:10 core:2", 2, 32)]
     {
@@ -57,7 +57,7 @@ fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
             let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
             let mut count = 0;
             for caches in 1..=most {
-                // The caches in order, but where two are told as one: of these the first.
+                // The caches in order, except where two share a domain: of these the first.
                 let of_caches = (0..most).map(|domain| match most {
                     32 => usize::div_ceil(domain * 40, 32),
                     _ => domain,
@@ -79,7 +79,7 @@ fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
                 assert_eq!(*mutex.lock(), count);
                 assert_eq!(seen(), [(false, 0)], "nobody wants it, and it keeps its queues");
             }
-            // Back to one queue, by the next one that takes it.
+            // Back to one queue, by the next thread that takes it.
             set_mode(Mode::Auto);
             drop(mutex.lock());
             assert_eq!(seen(), []);

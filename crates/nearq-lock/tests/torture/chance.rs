@@ -1,11 +1,10 @@
-//! Numbers by chance, and what is done with them under a mutex.
+//! Random numbers, and what is done with them under a mutex.
 
 use std::time::Duration;
 
 use nearq_platform::{Linux, LockPlatform};
 
-/// Numbers by chance, the same for the same seed (xorshift64*; Vigna: An experimental exploration of Marsaglia's xorshift
-/// generators, 2016).
+/// Random numbers, the same for the same seed (xorshift64*; Vigna: An experimental exploration of Marsaglia's xorshift generators, 2016).
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -32,7 +31,7 @@ impl Chance {
         Duration::from_micros(self.below(limit))
     }
 
-    /// Spends some time: mostly next to none, sometimes a scheduler's worth.
+    /// Spends some time: mostly next to none, sometimes a scheduler's time slice.
     pub(crate) fn dwell(&mut self) {
         match self.below(256) {
             0 => Linux::sleep(self.micros(300)),
@@ -43,7 +42,7 @@ impl Chance {
     }
 }
 
-/// Two numbers that who has the mutex finds equal.
+/// Two numbers that are equal for the thread that has the mutex.
 #[derive(Default)]
 pub(crate) struct Pair(pub(crate) u64, pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! What the workers do, and what must be true of it.
+//! What the workers do, and what must then be true.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ pub(crate) struct Tokens {
     there: u64,
     given: u64,
     pub(crate) taken: u64,
-    /// How many wait for one.
+    /// How many threads wait for a token.
     waiting: u64,
 }
 
 /// A worker, as the main thread sees it.
 #[derive(Default)]
 pub(crate) struct Watched {
-    /// Since when it does something that must come to an end, or 0.
+    /// When it began something that must come to an end, or 0.
     since: Word,
     /// The longest that this took.
     pub(crate) longest: Word,
@@ -34,7 +34,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    // Relaxed, all of them: read by the main thread now and then.
+    // Relaxed for all: the main thread reads them now and then.
 
     fn begins(&self) {
         self.since.store(Linux::now().as_nanos(), Ordering::Relaxed);
@@ -61,15 +61,15 @@ impl Watched {
 
 pub(crate) struct Scene {
     hot: [Mutex<Pair>; HOT],
-    /// How often each was taken, by those that have ended.
+    /// How many times each was taken, by threads that have ended.
     pub(crate) taken: [Word; HOT],
     pub(crate) tokens: Mutex<Tokens>,
     more: Condvar,
     places: Mutex<Vec<Place>>,
     pub(crate) destroyed: Word,
-    /// Those that may be interrupted.
+    /// The workers that may be interrupted.
     pub(crate) watched: Mutex<Vec<Arc<Watched>>>,
-    /// 1 when nobody shall be interrupted any more.
+    /// 1 when no thread may be interrupted any more.
     pub(crate) enough: Word,
 }
 
@@ -104,20 +104,20 @@ impl Scene {
                 chance.dwell();
             }
         }
-        // Relaxed: looked at when the thread was waited for.
+        // Relaxed: read after the thread was joined.
         for (all, taken) in self.taken.iter().zip(taken) {
             all.fetch_add(taken, Ordering::Relaxed);
         }
     }
 
-    /// One of the mutexes, and sometimes another one while it is held.
+    /// Uses one of the mutexes, and sometimes another one while it is held.
     fn use_hot(&self, taken: &mut [u64; HOT], chance: &mut Chance) {
         let which = chance.below(HOT as u64) as usize;
         let Some(mut pair) = Self::take(&self.hot[which], chance) else { return };
         taken[which] += 1;
         pair.use_it(chance);
         if which + 1 < HOT && chance.one_in(8) {
-            // Always in this order, so that nobody waits in a circle.
+            // Always in this order, so that no threads wait in a circle.
             if let Some(mut second) = Self::take(&self.hot[which + 1], chance) {
                 taken[which + 1] += 1;
                 second.use_it(chance);
@@ -171,7 +171,7 @@ impl Scene {
             1 => Some(Linux::now()),
             _ => Some(Linux::now() + chance.micros(400)),
         };
-        // It may be that nobody gives any for long.
+        // There may be no token for a long time.
         watched.ends();
         tokens.waiting += 1;
         match deadline {
@@ -188,7 +188,7 @@ impl Scene {
         }
     }
 
-    /// Makes one for several users, or is one of those.
+    /// Makes one for several users, or uses one as one of them.
     fn use_places(&self, hurry: bool, chance: &mut Chance) {
         if chance.one_in(3) {
             let users = 2 + chance.below(if hurry { 2 } else { 4 });
@@ -205,12 +205,12 @@ impl Scene {
     fn a_place(&self, chance: &mut Chance) -> Option<Place> {
         let mut places = self.places.lock();
         let count = places.len() as u64;
-        // The last one put there, so that several users come for the same one; sometimes any.
+        // The last one put there, so that several users choose the same one; sometimes any.
         let at = if chance.one_in(4) { chance.below(count.max(1)) } else { count.max(1) - 1 };
         (count > 0).then(|| places.swap_remove(at as usize))
     }
 
-    /// Another way of waiting for all mutexes.
+    /// Changes how threads wait, for all mutexes.
     pub(crate) fn change_settings(chance: &mut Chance) {
         let mut settings = Settings::default();
         settings.mode = [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa][chance.below(4) as usize];
@@ -224,13 +224,12 @@ impl Scene {
         settings.set_for_process::<Linux>();
     }
 
-    /// Forks while one of the mutexes is held. In the child all are made anew but that one, which its thread still holds, and new threads use
-    /// them. The child's number.
+    /// Forks while one of the mutexes is held. In the child all are reset except that one, which its thread still holds, and new threads
+    /// use them. Returns the child's number.
     pub(crate) fn fork(scene: &Arc<Self>, seed: u64, chance: &mut Chance) -> i32 {
         let held = chance.below(HOT as u64) as usize;
         let guard = scene.hot[held].lock();
-        // SAFETY: the child uses nothing that a thread of the parent may have been changing but what it makes anew, and ends by
-        // `_exit`.
+        // SAFETY: the child uses nothing that a thread of the parent may have been changing, except what it resets, and ends by `_exit`.
         let child = unsafe { fork() };
         if child == 0 {
             // SAFETY: it ends the child if it hangs.
@@ -258,8 +257,7 @@ impl Scene {
                 unsafe { mutex.renew(Pair::default()) };
             }
         }
-        // SAFETY: the caller is the only thread, and has no guard of these three; what the parent's mutexes were on its pages is of no
-        // concern.
+        // SAFETY: the caller is the only thread, and has no guard of these three; the parent's mutexes on its pages do not matter.
         unsafe {
             self.tokens.renew(Tokens::default());
             self.places.renew(Vec::new());
@@ -267,8 +265,8 @@ impl Scene {
         }
     }
 
-    /// Waits until all have ended, and uses up what they have left. Gives tokens to those who wait for some, one by one: each
-    /// must come to somebody.
+    /// Waits until all have ended, and uses up what they have left. Gives tokens to the threads that wait for some, one by one: each token
+    /// must reach a thread.
     pub(crate) fn end(&self, mut workers: Vec<Worker>) {
         let mut given = Linux::now();
         while !workers.is_empty() {
@@ -281,7 +279,7 @@ impl Scene {
             if tokens.there == 0 && tokens.waiting > 0 {
                 tokens.there += 1;
                 tokens.given += 1;
-                // It may be that all have been notified before, and have not come so far.
+                // All may have been notified before, without having returned yet.
                 self.more.notify_one();
             }
             drop(tokens);
@@ -295,7 +293,7 @@ impl Scene {
         }
     }
 
-    /// Whether all that was counted adds up.
+    /// Whether all the counts add up.
     pub(crate) fn check(&self, before: impl Fn(usize) -> u64) {
         for (which, (mutex, taken)) in self.hot.iter().zip(&self.taken).enumerate() {
             let pair = mutex.try_lock().expect("nobody uses it any more");

@@ -29,7 +29,7 @@ impl Place {
     pub(crate) fn new(users: u64) -> Self {
         const READ_AND_WRITE: i32 = 3;
         const PRIVATE_AND_ANONYMOUS: i32 = 0x22;
-        // SAFETY: new memory, wherever the system likes.
+        // SAFETY: new memory, at any address that the system chooses.
         let page = unsafe {
             mmap(core::ptr::null_mut(), PAGE, READ_AND_WRITE, PRIVATE_AND_ANONYMOUS, -1, 0)
         };
@@ -43,18 +43,18 @@ impl Place {
     }
 
     fn free(page: *mut c_void) {
-        // SAFETY: made by `new`, and nobody uses it any more; if that is not true, who does is killed, which is the test.
+        // SAFETY: made by `new`, and no thread uses it any more; if that is not true, the process is killed, which is the test.
         assert_eq!(unsafe { munmap(page, PAGE) }, 0);
     }
 
-    /// Uses it for the one time that the caller may; in a hurry, for next to nothing.
+    /// Uses it for the one time that the caller may; if in a hurry, for next to nothing.
     pub(crate) fn use_it(self, hurry: bool, chance: &mut Chance) {
         let Place(place) = self;
-        // SAFETY: it is there until its last user, of whom the caller is one, has had the mutex.
+        // SAFETY: it exists until its last user, of which the caller is one, has had the mutex.
         let mutex = unsafe { &(*place).mutex };
         while !hurry && !chance.one_in(3) {
             if mutex.try_lock_for(chance.micros(50)) {
-                // SAFETY: we have the mutex, and it is there as long as we are to use it. No reference outlives the line.
+                // SAFETY: we have the mutex, and it exists while we may use it. No reference outlives the line.
                 unsafe { &mut (*place).pair }.use_it(chance);
                 // SAFETY: taken above. We will still use it: it stays.
                 unsafe { mutex.unlock() };
@@ -62,32 +62,32 @@ impl Place {
         }
         mutex.lock();
         if !hurry {
-            // SAFETY: we have the mutex, and it is there as long as we are to use it. No reference outlives the line.
+            // SAFETY: we have the mutex, and it exists while we may use it. No reference outlives the line.
             unsafe { &mut (*place).pair }.use_it(chance);
         }
-        // SAFETY: we have the mutex, under which alone the count is used; it is there until its last user has had the mutex.
+        // SAFETY: we have the mutex, and the count is used only under it; it exists until its last user has had the mutex.
         let left = unsafe {
             (*place).users -= 1;
             (*place).users
         };
-        // SAFETY: taken above. Not touched afterwards, unless we are the last one.
+        // SAFETY: taken above. Not touched afterwards, unless we are the last user.
         unsafe { if chance.one_in(4) { mutex.unlock_fair() } else { mutex.unlock() } }
         if left > 0 {
             return;
         }
-        // SAFETY: all others have had the mutex and have given it back.
+        // SAFETY: all others have had the mutex and have released it.
         unsafe { place.drop_in_place() };
         if chance.one_in(2) {
             Self::free(place.cast());
             return;
         }
-        // SAFETY: the page is ours since the last user but us is gone; what was there is dropped, and any bytes may be written.
+        // SAFETY: the page is ours since all other users are gone; what was there is dropped, and any bytes may be written.
         unsafe { place.cast::<u8>().write_bytes(GONE, PAGE) };
         if !hurry {
             chance.dwell();
         }
         Linux::yield_now();
-        // SAFETY: the page is still ours, and every byte of it was written; a thread that writes it is what is tested.
+        // SAFETY: the page is still ours, and every byte of it was written; the test is whether a thread writes to it.
         let found = unsafe { core::slice::from_raw_parts(place.cast::<u8>(), PAGE) };
         assert!(found.iter().all(|&byte| byte == GONE), "it was written after it was given back");
         Self::free(place.cast());

@@ -1,4 +1,4 @@
-//! What the torture asks of the system by itself.
+//! The system calls that the torture makes itself.
 
 use std::ffi::c_void;
 
@@ -27,7 +27,7 @@ unsafe extern "C" {
 pub(crate) const INTERRUPT: i32 = 10;
 
 pub(crate) extern "C" fn stand_still(_signal: i32) {
-    // SAFETY: a sleep, which a signal's handler may do. (It leaves an error in `errno` only if it is interrupted.)
+    // SAFETY: a sleep, which a signal handler may do. (It sets `errno` only if it is interrupted.)
     unsafe { usleep(30) };
 }
 
@@ -36,11 +36,11 @@ pub(crate) fn may_be_interrupted() {
     const UNBLOCK: i32 = 1;
     let mut set = [0; 16];
     set[0] = 1 << (INTERRUPT - 1);
-    // SAFETY: the set is as large as the C library's on Linux; the mask before is not asked for.
+    // SAFETY: the set is as large as the C library's on Linux; the previous mask is not requested.
     assert_eq!(unsafe { pthread_sigmask(UNBLOCK, &raw const set, core::ptr::null_mut()) }, 0);
 }
 
-/// Whether a child has ended, which must have gone well.
+/// Whether a child has ended; it must have ended well.
 pub(crate) fn has_ended(child: i32, wait: bool) -> bool {
     const RETURN_AT_ONCE: i32 = 1;
     let mut status = -1;

@@ -1,5 +1,5 @@
-/* An allocator that holds mutexes while it works, and does not bear being called again by the same thread meanwhile: what a
-   mutex does may not allocate. Threads come and go, whose last words allocate too, and `errno` is left alone. */
+/* An allocator that holds mutexes while it works, and must not be called again by the same thread during that: so what a mutex does must
+   not allocate. Threads come and go, allocate even when they end, and `errno` is left alone. */
 
 #include "check.h"
 
@@ -41,7 +41,7 @@ void *malloc(size_t size)
         abort();
     char *piece = arena + used;
     used += size;
-    /* Now and then it sleeps meanwhile, so that others have to wait on a machine of any speed and load. */
+    /* Now and then it sleeps while it holds one, so that others have to wait on a machine of any speed and load. */
     if (++pieces % 1000 == 0)
         doze();
     leave(&arena_mutex);
@@ -96,7 +96,7 @@ int posix_memalign(void **piece, size_t alignment, size_t size)
 
 static pthread_key_t key;
 
-/* After the thread's own values are gone. It has itself called again, as often as that is done. */
+/* After the thread's own values are gone. It registers itself again, as long as the library calls it. */
 static void last_words(void *again)
 {
     for (int i = 0; i < 20; i++) {

@@ -1,4 +1,4 @@
-/* Threads of the asynchronous cancellation type that are cancelled while they give a mutex back or notify: by those that they wake, as
+/* Threads of the asynchronous cancellation type that are cancelled while they release a mutex or notify: by the threads that they wake, as
  * soon as these run. And at any moment, whatever they do with a mutex. With an argument, also while they notify and while they fork: the
  * condition variables and the fork of the C library may not be usable after that. */
 
@@ -8,7 +8,7 @@ static pthread_mutex_t mutex, never;
 static pthread_cond_t condvar;
 static int conditions, said;
 
-/* A thread, and what its clean-up handler is given. */
+/* A thread, and the argument of its clean-up handler. */
 struct one {
     void (*work)(struct one *);
     int number, kind, cleaned;
@@ -45,7 +45,7 @@ static void until(int number)
         sched_yield();
 }
 
-/* Sometimes the other one has fallen asleep by then, sometimes it is about to. */
+/* Sometimes the other thread has fallen asleep by then, sometimes it is about to. */
 static void pause_for(int number)
 {
     if (number % 4)
@@ -71,7 +71,7 @@ static void ends(pthread_t thread, struct one *one)
     SAME(one->cleaned, one->number);
 }
 
-/* ---- giving a mutex back ---- */
+/* ---- releasing a mutex ---- */
 
 static void give_back(struct one *one)
 {
@@ -88,7 +88,7 @@ static void give_back(struct one *one)
     pthread_mutex_lock(&never);
 }
 
-/* Two wait for it: the first that has it cancels the thread. */
+/* Two threads wait for it: the first that gets it cancels the thread. */
 static int has_cancelled;
 static pthread_t giving;
 
@@ -190,7 +190,7 @@ static void use(struct one *one)
     }
 }
 
-/* The one that is cancelled may hold the mutex: so nobody waits for that without end. */
+/* The thread that is cancelled may hold the mutex: so no thread waits for that without end. */
 static void *use_for_a_while(void *unused)
 {
     pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
@@ -228,7 +228,7 @@ static void at_any_moment(int kind)
     SAY(went);
 }
 
-/* Where we see to the fork, it is not cancelled in the middle of it. */
+/* While we handle the fork, it is not cancelled in the middle of it. */
 static void fork_and_fork(struct one *one)
 {
     (void)one;
@@ -268,7 +268,7 @@ int main(int count, char **arguments)
     if (conditions) {
         at_any_moment(PTHREAD_MUTEX_NORMAL);
         while_it_forks();
-        /* What asks to be told of forks has a lock in the C library, which `exit` takes and a cancelled thread may have kept. */
+        /* The registration for forks has a lock in the C library, which `exit` takes and a cancelled thread may have kept. */
         fflush(stdout);
         _exit(0);
     }

@@ -1,4 +1,4 @@
-/* A thread that is cancelled, and has not come to a cancellation point, creates the first thread: that is none. */
+/* A thread that is cancelled, and has not reached a cancellation point, creates the first thread: that is not a cancellation point. */
 
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* A thread begins to wait while another one, which is about to cancel it, does not get on. */
+/* A thread begins to wait while another one, which is about to cancel it, makes no progress. */
 
 #include "check.h"
 
@@ -43,7 +43,7 @@ int main(void)
     SAY(pthread_cancel(thread));
     SAY(join_in_time(thread) == PTHREAD_CANCELED);
     SAY(cleaned);
-    /* The mutex was to be had meanwhile. */
+    /* The mutex was available in the meantime. */
     SAY(join_in_time(other) == NULL);
     return 0;
 }

@@ -13,7 +13,7 @@ static void clean(void *unused)
 {
     (void)unused;
     cleaned++;
-    /* Held by this thread: an error-checking one says so, a robust one could not be given back. */
+    /* This thread holds it: otherwise an error-checking mutex would report an error, and a robust one could not be unlocked. */
     SAME(pthread_mutex_unlock(&mutex), 0);
 }
 
@@ -69,7 +69,7 @@ static void make(int kind, int robust, int shared_condvar)
 static void while_it_waits(const char *name, int kind, int robust, int shared_condvar)
 {
     printf("-- %s\n", name);
-    /* Where the condition variable is shared, each takes a second. */
+    /* If the condition variable is shared, each takes a second. */
     enum way last = shared_condvar ? (enum way)rounds(WAIT, C11) : C11;
     for (enum way way = WAIT; way <= last; way++) {
         make(kind, robust, shared_condvar);
@@ -98,7 +98,7 @@ static void *cancelled_first(void *unused)
     return NULL;
 }
 
-/* While it may not be cancelled, it waits as others do; then it ends at the next wait. */
+/* While it may not be cancelled, it waits as other threads do; then it ends at the next wait. */
 static void *not_now(void *unused)
 {
     (void)unused;
@@ -108,7 +108,7 @@ static void *not_now(void *unused)
     waiting++;
     while (!go)
         SAME(pthread_cond_wait(&condvar, &mutex), 0);
-    /* Does not wait without end, nor not at all. */
+    /* Waits neither without end nor not at all. */
     struct timespec soon = after(CLOCK_REALTIME, 20);
     int outcome;
     while ((outcome = pthread_cond_timedwait(&condvar, &mutex, &soon)) == 0)
@@ -122,7 +122,7 @@ static void *not_now(void *unused)
     return NULL;
 }
 
-/* Of the asynchronous type, which the wait must not be. */
+/* Of the asynchronous type, which must not apply during the wait. */
 static void *asynchronous(void *unused)
 {
     (void)unused;
@@ -166,7 +166,7 @@ static void states(void)
     SAY(cleaned);
 }
 
-/* A notification is not lost with one that ends. */
+/* A notification is not lost with a thread that ends. */
 static void *wait_for_go(void *unused)
 {
     (void)unused;
@@ -249,7 +249,7 @@ static void at_any_moment(void)
     SAY(cleaned);
 }
 
-/* Cancelled in the moment in which it begins to wait, for ever. */
+/* Cancelled at the moment when it begins to wait, for ever. */
 static int begins;
 
 static void *begin(void *unused)
@@ -283,7 +283,7 @@ static void as_it_begins(void)
     SAY(cleaned);
 }
 
-/* One that is cancelled has not taken a notification with it: what is given is taken as long as somebody waits. */
+/* A thread that is cancelled has not consumed a notification: what is given is taken while a thread waits. */
 static int given, workers_waiting, end;
 
 static void stop_working(void *unused)

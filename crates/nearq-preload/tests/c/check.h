@@ -93,13 +93,13 @@ static inline void rest(long millis)
         ;
 }
 
-/* How often something is tried: `usual`, or `longer` where the environment has the variable NEARQ_LONG. */
+/* How many times something is tried: `usual`, or `longer` if the environment has the variable NEARQ_LONG. */
 static inline int rounds(int usual, int longer)
 {
     return getenv("NEARQ_LONG") ? longer : usual;
 }
 
-/* For as short as the system can. */
+/* As short as the system can. */
 static inline void doze(void)
 {
     struct timespec time = { 0, 1 };

@@ -1,11 +1,11 @@
-/* On which clock a thread sleeps that has a deadline, and until when: what the kernel says of it. The machine's clock cannot be set for a
-   test. So that a deadline moves with its clock is seen by the call: an absolute time on the clock that the program named.
-   "not told" where the kernel does not say. */
+/* The clock on which a thread with a deadline sleeps, and until when, according to the kernel. The machine's clock cannot be set for a
+   test. So the call shows that a deadline moves with its clock: an absolute time on the clock that the program named. "not told" if the
+   kernel does not say. */
 
 #include "check.h"
 #include <sys/syscall.h>
 
-/* Each way to wait with a deadline: its function, and on which clock it is. */
+/* Each way to wait with a deadline: its function and its clock. */
 enum { TIMEDLOCK, CLOCKLOCK_REAL, CLOCKLOCK_MONOTONIC, MTX,
        TIMEDWAIT_REAL, TIMEDWAIT_MONOTONIC, CLOCKWAIT_REAL, CLOCKWAIT_MONOTONIC, CND, WAYS };
 
@@ -29,7 +29,7 @@ static clockid_t clock_of(int way)
     return monotonic ? CLOCK_MONOTONIC : CLOCK_REALTIME;
 }
 
-/* Whether it waits for a mutex that is held, and not for a condition. */
+/* Whether it waits for a held mutex, and not for a condition. */
 static int wants_mutex(int way)
 {
     return way <= MTX;
@@ -97,7 +97,7 @@ static int call_of(const struct sleeper *of, char *line, size_t size)
     return told;
 }
 
-/* Waits until the thread sleeps until its deadline, on its clock. 1 if it does in time, -1 if the kernel does not say. */
+/* Waits until the thread sleeps until its deadline, on its clock. 1 if that happens in time, -1 if the kernel does not say. */
 static int sleeps_on_its_clock(const struct sleeper *of)
 {
     enum { BITSET = 9, OPERATION = 127, BY_REAL_TIME = 256 };

@@ -59,7 +59,7 @@ static void set(int value, int (*notify)(pthread_cond_t *), int while_held)
         SAME(notify(&pair.condvar), 0);
 }
 
-/* What the deadlines of one pair are worth. */
+/* How the deadlines of one pair work. */
 static void deadlines(clockid_t clock)
 {
     struct timespec no = { 1, 1000000000 }, past = { -5, 0 }, soon;
@@ -142,7 +142,7 @@ static void both_kinds_in_turn(void)
     SAY(pthread_cond_destroy(&condvar));
 }
 
-/* A mutex that checks tells who does not hold it, and knows its holder after a wait. */
+/* A mutex that checks reports a thread that does not hold it, and knows its holder after a wait. */
 static void holders(void)
 {
     for (int shared_condvar = 0; shared_condvar < 2; shared_condvar++) {
@@ -158,7 +158,8 @@ static void holders(void)
     }
 }
 
-/* A thread that waits for long, notified by one that has held the mutex for long, at a condition variable for several processes. */
+/* A thread that waits for a long time, notified by one that has held the mutex for a long time, at a condition variable for several
+ * processes. */
 static void notified_after_long(void)
 {
     make(PTHREAD_MUTEX_NORMAL, 0, 0, 1, CLOCK_REALTIME);
@@ -216,7 +217,7 @@ static void c11(void)
     mtx_destroy(&mutex11);
 }
 
-/* ---- a queue of a few places between many threads ---- */
+/* ---- a queue with a few places between many threads ---- */
 
 enum { PLACES = 3, MAKERS = 4, TAKERS = 4, ITEMS = 20000 };
 
@@ -297,7 +298,7 @@ static void *try_and_notify(void *is_shared)
     return NULL;
 }
 
-/* It is given back once, so the thread still holds it. */
+/* It is unlocked once, so the thread still holds it. */
 static void held_twice(int is_shared)
 {
     pthread_condattr_t attributes;

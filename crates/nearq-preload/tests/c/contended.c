@@ -1,4 +1,4 @@
-/* Threads that fight for mutexes of each kind, so that they have to wait. */
+/* Threads that compete for mutexes of each kind, so that they have to wait. */
 
 #include "check.h"
 

@@ -1,4 +1,4 @@
-/* Objects that are destroyed, and whose memory is taken away, the moment that this is allowed. */
+/* Objects that are destroyed, and whose memory is freed, as soon as this is allowed. */
 
 #include "check.h"
 #include <semaphore.h>
@@ -27,7 +27,7 @@ static void *page(void)
     return page;
 }
 
-/* Whoever is the last user removes the object, as soon as the one before has given the mutex back. */
+/* The last user removes the object, as soon as the previous one has released the mutex. */
 static void *use(void *argument)
 {
     struct object *object = argument;
@@ -39,7 +39,7 @@ static void *use(void *argument)
     return NULL;
 }
 
-/* Whoever notifies removes the object, as soon as all have been notified and have had the mutex. */
+/* The thread that notifies removes the object, as soon as all have been notified and have had the mutex. */
 static void *wait_for_go(void *argument)
 {
     struct object *object = argument;
@@ -60,7 +60,7 @@ static struct object *make(int users, int round)
     return object;
 }
 
-/* All were notified, and none of them can have the mutex yet, which the destroyer holds, or one that waits for the destroyer. */
+/* All were notified, and none of them can have the mutex yet: the destroyer holds it, or a thread that waits for the destroyer. */
 static sem_t gate;
 
 static void *wait_by_turns(void *argument)
@@ -106,7 +106,7 @@ static void destroy_condvar(struct object *object)
     SAME(munmap(object->condvar, PAGE), 0);
 }
 
-/* How: 0 by a broadcast, 1 one by one, 2 by a broadcast, and the first that has the mutex keeps it. */
+/* How: 0 by a broadcast, 1 one by one, 2 by a broadcast, and the first thread that gets the mutex keeps it. */
 static void destroy_before_they_return(int how, int round)
 {
     struct object *object = make(0, round);
@@ -138,7 +138,7 @@ static void destroy_before_they_return(int how, int round)
     remove_it(object);
 }
 
-/* Two come to the same deadline; the first that has the mutex has the other one leave, and the destroyer takes its place away. */
+/* Two threads come to the same deadline; the first that gets the mutex makes the other one leave, and the destroyer frees the object. */
 static void destroy_as_they_time_out(int round)
 {
     struct object *object = make(0, round);
@@ -185,7 +185,7 @@ int main(void)
         object->go = 1;
         SAME(pthread_cond_broadcast(object->condvar), 0);
         SAME(pthread_mutex_unlock(&object->mutex), 0);
-        /* Allowed already: nobody is blocked there any more. It returns when nobody touches it any more. */
+        /* Already allowed: no thread is blocked there any more. It returns when no thread touches it any more. */
         SAME(pthread_cond_destroy(object->condvar), 0);
         SAME(munmap(object->condvar, PAGE), 0);
         for (int users = 2; users > 0; sched_yield()) {
@@ -193,7 +193,7 @@ int main(void)
             users = object->users;
             SAME(pthread_mutex_unlock(&object->mutex), 0);
         }
-        /* The last one that waited may still be on its way out of unlocking. */
+        /* The last waiting thread may still be on its way out of unlocking. */
         SAME(pthread_mutex_destroy(&object->mutex), 0);
         SAME(munmap(object, PAGE), 0);
         join(threads[0]);

@@ -1,4 +1,4 @@
-/* Forks while other threads hold and wait for mutexes, which handlers of the program keep in order. With an argument, a condition
+/* Forks while other threads hold and wait for mutexes, which handlers of the program keep consistent. With an argument, a condition
    variable at which threads of the parent wait is used in the child as it is; the C library's may hang then. */
 
 #include "check.h"
@@ -28,18 +28,18 @@ static void parent(void)
     give_back();
 }
 
-/* The one that knows its holder is made anew, as the C library's holder is another one in the child. */
+/* The mutex that knows its holder is initialised again, as the C library's holder is a different one in the child. */
 static void child(void)
 {
     static const pthread_mutex_t new = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
     third = new;
     give_back();
-    /* And taken, by those that the handlers of others call. */
+    /* And taken, by the handlers of others. */
     SAME(pthread_mutex_lock(&first), 0);
     SAME(pthread_mutex_unlock(&first), 0);
 }
 
-/* Before anything of ours, as the constructor of a library would. */
+/* Before any code of ours, as the constructor of a library would. */
 __attribute__((constructor(101))) static void early(void)
 {
     SAME(pthread_atfork(prepare, parent, child), 0);
@@ -102,7 +102,7 @@ static void *tell(void *unused)
     return NULL;
 }
 
-/* What a child does; its own child too, if it is to have one. */
+/* What a child does, and its own child too, if it has one. */
 __attribute__((noreturn)) static void in_child(int depth);
 
 static void with_child(int depth)
@@ -129,7 +129,7 @@ static void in_child(int depth)
     for (int i = 0; i < 3; i++)
         join(threads[i]);
     SAME(counts[0] - before, 1500);
-    /* Those that waited in the parent take nothing of what is notified here. */
+    /* Threads that waited in the parent take none of the notifications here. */
     SAME(pthread_mutex_lock(&first), 0);
     pthread_t teller = start(tell, NULL);
     while (!told)

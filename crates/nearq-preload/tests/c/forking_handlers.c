@@ -1,5 +1,5 @@
-/* Signal handlers that fork, in a program with one thread: in the middle of a fork, and of a wait for a condition, where the child goes on
-   with the wait, creates a thread, and is notified by that one. */
+/* Signal handlers that fork, in a program with one thread: in the middle of a fork, and of a wait for a condition, where the child
+   continues the wait, creates a thread, and is notified by that thread. */
 
 #include "check.h"
 
@@ -68,7 +68,7 @@ static void fork_and_go_on(int unused)
         start(notify, NULL);
         return;
     }
-    /* By a signal if it is never notified. */
+    /* Ends by a signal if it is never notified. */
     SAY(ended_well(child));
     fflush(stdout);
     _exit(0);

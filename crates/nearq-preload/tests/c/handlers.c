@@ -57,7 +57,7 @@ static void until(const volatile int *what, int number)
         doze();
 }
 
-/* All threads that wait are interrupted, or only the one that came first. */
+/* All waiting threads are interrupted, or only the one that came first. */
 static void interrupted(int way, int all)
 {
     pthread_t threads[THREADS];

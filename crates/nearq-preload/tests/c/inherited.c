@@ -1,5 +1,5 @@
-/* The child of a fork gives back mutexes that its thread took in the parent, also those that know their holder: POSIX says so. The C
-   library refuses the latter, so this is for ours only. What other threads held in the parent is no thread's in the child. */
+/* The child of a fork unlocks mutexes that its thread took in the parent, even those that know their holder: POSIX requires that. The C
+   library refuses the latter, so this is only for ours. No thread in the child holds what other threads held in the parent. */
 
 #include "check.h"
 
@@ -28,7 +28,7 @@ static void *hold(void *unused)
         pause();
 }
 
-/* In the child, by a thread that the C library gives the stack of the one that held them, and so its pthread_t. */
+/* In the child, by a thread that gets from the C library the stack of the thread that held them, and so its pthread_t. */
 static void *not_lost_to_me(void *holder)
 {
     SAME(pthread_mutex_trylock(&lost_recursive), EBUSY);

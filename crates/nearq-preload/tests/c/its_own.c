@@ -1,5 +1,5 @@
-/* A program with a function of the C library's of its own, by which it calls the next one, as a sanitizer that is linked into it. It looks the
-   others up by version, as some of those do. */
+/* A program with its own version of a function of the C library's, which calls the next one, like a sanitizer that is linked into a
+   program. It finds the others by version, as some sanitizers do. */
 
 #include "check.h"
 

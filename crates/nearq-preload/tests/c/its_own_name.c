@@ -1,4 +1,4 @@
-/* A program with a function of its own that has the name NAME, and that nobody calls. */
+/* A program with a function of its own that has the name NAME, and that is never called. */
 
 #include <stdio.h>
 

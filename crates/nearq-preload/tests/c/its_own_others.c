@@ -1,5 +1,5 @@
-/* A program with a function of the C library's of its own, which goes to the C library's by that one's handle: one that cancels, jumps, or
-   creates threads. It does what goes wrong if that is not the preload's and mutexes and condition variables are. */
+/* A program with its own version of a function of the C library's that cancels, jumps, or creates threads; it calls the original by the C
+   library's handle. It does what fails if that function is not the preload's while mutexes and condition variables are. */
 
 #include "check.h"
 
@@ -9,7 +9,7 @@
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
-/* The C library's function, whatever other objects have. */
+/* The C library's function, whatever functions other objects have. */
 static void *of_the_c_library(const char *name)
 {
     void *found = dlsym(dlopen("libc.so.6", RTLD_LAZY), name);

@@ -1,6 +1,6 @@
-/* Threads that jump out of a wait from a signal handler. Those that wait behind them have the mutex, and are notified. With an
- * argument, out of waits for conditions, too: that is more than the C library does, where one that has left takes the place of others at
- * the condition. */
+/* Threads that jump out of a wait from a signal handler. The threads that wait behind them get the mutex, and are notified. With an
+ * argument, out of waits for conditions too. The C library does not support that: there, a thread that has left takes the place of others
+ * at the condition. */
 
 #include "check.h"
 
@@ -14,7 +14,7 @@ static int ready, within, jumped, value;
 static _Thread_local sigjmp_buf target;
 static _Thread_local volatile sig_atomic_t handled;
 
-/* How a thread waits, and in which way its handler goes on. */
+/* How a thread waits, and what its handler does. */
 enum wait { LOCK, TIMED, CONDITION, TIMED_CONDITION };
 enum way { AT_ONCE, FROM_A_STACK_OF_ITS_OWN, AFTER_A_JUMP_WITHIN, OUT_OF_TWO_WAITS };
 
@@ -88,7 +88,7 @@ static void *jump(void *argument)
     SAME(pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &kind), 0);
     SAME(kind, PTHREAD_CANCEL_DEFERRED);
     SAME(state, PTHREAD_CANCEL_ENABLE);
-    /* It waits for others, as every thread. */
+    /* It waits for others, like any thread. */
     SAME(pthread_mutex_lock(&mutex), 0);
     SAME(pthread_mutex_unlock(&mutex), 0);
     return NULL;
@@ -118,7 +118,7 @@ static void send(pthread_t *threads, int count, int number)
         SAME(pthread_kill(threads[i], number), 0);
 }
 
-/* Signals, and waits until all have jumped. A thread that does not wait yet jumps all the same. */
+/* Signals, and waits until all have jumped. A thread that does not wait yet jumps as well. */
 static void have_them_jump(pthread_t *threads, int count, enum way how)
 {
     rest(30);
@@ -184,7 +184,7 @@ static void out_of_a_condition(enum wait wait, enum way how, int all)
     have_them_jump(jumping, 3, how);
     for (int i = 0; i < 3; i++)
         SAME(join_in_time(jumping[i]), NULL);
-    /* One for each that waits still. */
+    /* One for each thread that still waits. */
     for (int i = 0; i < 3; i++) {
         SAME(pthread_mutex_lock(&mutex), 0);
         value += all ? 3 : 1;
@@ -210,7 +210,7 @@ static void *jump_out_of_a_condition(void *unused)
     return unused;
 }
 
-/* Which stays the C library's, where one that has left still counts: nobody uses it afterwards. */
+/* It stays the C library's, where a thread that has left still counts: no thread uses it afterwards. */
 static void out_of_a_shared_condition(void)
 {
     static pthread_condattr_t shared;
@@ -226,7 +226,7 @@ static void out_of_a_shared_condition(void)
     SAY(jumped == 1);
 }
 
-/* A handler that jumps within itself ends no wait. */
+/* A handler that jumps within itself does not end a wait. */
 static void *wait_on(void *unused)
 {
     __atomic_add_fetch(&ready, 1, __ATOMIC_SEQ_CST);
@@ -251,7 +251,7 @@ static void jumps_within_a_handler(void)
     SAY(join_in_time(behind) == NULL);
 }
 
-/* Of the asynchronous type: after a wait for a mutex it is so still. */
+/* Of the asynchronous type: after a wait for a mutex it still is. */
 static void *jump_and_be_cancelled(void *unused)
 {
     SAME(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL), 0);

@@ -1,4 +1,4 @@
-/* Threads that leave a wait for a mutex without returning from it: of the asynchronous type, cancelled. The mutex is usable by others
+/* Threads that leave a wait for a mutex without returning from it: of the asynchronous type, cancelled. Other threads can use the mutex
  * afterwards. */
 
 #include "check.h"
@@ -23,7 +23,7 @@ static void take_by(enum way way)
     }
 }
 
-/* Several threads use the mutex, and all come to their end. */
+/* Several threads use the mutex, and all of them end. */
 static void *use(void *unused)
 {
     (void)unused;
@@ -87,7 +87,7 @@ static void cancelled(int kind)
             rest(20);
         for (int i = 0; i < 3; i++)
             SAY(pthread_cancel(threads[i]));
-        /* While it is held by another one. */
+        /* While another thread holds it. */
         for (int i = 0; i < 3; i++)
             SAY(join_in_time(threads[i]) == PTHREAD_CANCELED);
         SAY(pthread_mutex_unlock(&mutex));
@@ -96,7 +96,7 @@ static void cancelled(int kind)
     }
 }
 
-/* It has the mutex already, and waits for itself. */
+/* It already has the mutex, and waits for itself. */
 static void *takes_it_twice(void *unused)
 {
     SAME(pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL), 0);

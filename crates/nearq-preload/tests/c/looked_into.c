@@ -1,7 +1,7 @@
-/* A program to be looked into: threads that fight for a mutex until standard input ends. It says under which number it can be found.
-   With `alone`, it has no threads; with `background`, the threads are those of a child, which has left the session and has
-   been forked while threads of the parent's fought; with `exec`, it has threads, and is the same program without arguments after a
-   byte of input; with `demoted`, it is nobody's then. */
+/* A program to be inspected: threads that compete for a mutex until standard input ends. It prints the number under which it can be found.
+   With `alone`, it has no threads; with `background`, the threads are those of a child, which has left the session and was forked while
+   threads of the parent competed; with `exec`, it has threads, and after a byte of input becomes the same program without arguments; with
+   `demoted`, it then changes to the user nobody. */
 
 #include "check.h"
 
@@ -17,7 +17,7 @@ static void *fight(void *which)
     for (int round = 0; !__atomic_load_n(&stop, __ATOMIC_RELAXED); round++) {
         SAME(pthread_mutex_lock(&mutexes[at]), 0);
         counts[at]++;
-        /* Others come meanwhile, and wait. */
+        /* Other threads come in the meantime, and wait. */
         if (round % 16 == 0)
             sched_yield();
         SAME(pthread_mutex_unlock(&mutexes[at]), 0);

@@ -11,7 +11,7 @@ static void *do_step(void *unused)
     return (void *)(intptr_t)step(subject);
 }
 
-/* What another thread gets from a function. */
+/* What a function returns to another thread. */
 static int elsewhere(int (*function)(pthread_mutex_t *), pthread_mutex_t *mutex)
 {
     subject = mutex;
@@ -73,7 +73,7 @@ static int by_no_clock(pthread_mutex_t *mutex)
     return pthread_mutex_clocklock(mutex, CLOCK_PROCESS_CPUTIME_ID, &until);
 }
 
-/* Everything that is defined for a mutex that checks, and for one that does not what its holder may do. */
+/* For a mutex that checks, everything that is defined; for one that does not, only what its holder may do. */
 static void all_of(const char *name, pthread_mutex_t *mutex, int kind)
 {
     int checks = kind == PTHREAD_MUTEX_ERRORCHECK || kind == PTHREAD_MUTEX_RECURSIVE;
@@ -104,7 +104,7 @@ static void all_of(const char *name, pthread_mutex_t *mutex, int kind)
     SAY(pthread_mutex_unlock(mutex));
     if (checks)
         SAY(pthread_mutex_unlock(mutex));
-    /* A deadline is no matter for a mutex that is free. */
+    /* A deadline does not matter for a free mutex. */
     SAY(long_ago(mutex));
     SAY(pthread_mutex_unlock(mutex));
     SAY(no_time(mutex));
@@ -145,7 +145,7 @@ static void *give_back_later(void *mutex)
     return (void *)(intptr_t)pthread_mutex_unlock(mutex);
 }
 
-/* Any thread may give back a mutex that does not check; who holds it waits for that if it takes it again. */
+/* Any thread may unlock a mutex that does not check; a thread that holds it waits for that if it takes it again. */
 static void given_back_elsewhere(int kind)
 {
     pthread_mutex_t mutex;
@@ -171,7 +171,7 @@ static void *notify_later(void *mutex)
     return (void *)(intptr_t)pthread_mutex_unlock(mutex);
 }
 
-/* Who waits for a condition with a mutex that another thread took gives that back, and has it afterwards. */
+/* A thread that waits for a condition with a mutex that another thread took unlocks it, and has it afterwards. */
 static void waited_with_elsewhere(int kind)
 {
     pthread_mutex_t mutex;
@@ -197,7 +197,7 @@ static void *wait_with(void *mutex)
     return (void *)(intptr_t)pthread_mutex_unlock(mutex);
 }
 
-/* One that nobody holds is busy while somebody waits for a condition with it. */
+/* A mutex that no thread holds is busy while a thread waits for a condition with it. */
 static void busy_while_waited_with(int kind)
 {
     pthread_mutex_t mutex;
@@ -347,7 +347,7 @@ static void c11(void)
     SAY(mtx_init((mtx_t[1]){ 0 }, 77));
 }
 
-/* Who finds the mutex free reads no time, which may be any address then. */
+/* A thread that finds the mutex free reads no time, which may be any address then. */
 static void unread_times(void)
 {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,5 +1,5 @@
-/* Waiting needs no memory: many threads wait for a mutex and a condition, and conditions are used with a mutex that stays the C library's, for
-   the first time when the system gives no memory any more. */
+/* Waiting needs no memory: many threads wait for a mutex and a condition, and conditions are used with a mutex that stays the C library's,
+   for the first time when the system no longer provides memory. */
 
 #include "check.h"
 #include <sys/resource.h>
@@ -94,8 +94,8 @@ static void no_limit(void)
     SAME(setrlimit(RLIMIT_AS, &all), 0);
 }
 
-/* The thread that answers for the program, if the environment asks for one, begins before the memory ends: to begin without memory is what the
-   C library ends a program for. */
+/* The thread that answers for the program, if the environment asks for one, begins before the memory ends: the C library ends a program
+   whose thread begins without memory. */
 static void wait_for_the_server(void)
 {
     char socket[4096];
@@ -143,7 +143,7 @@ int main(void)
     wait_for_the_server();
     rest(50);
     limit();
-    /* Of what was at hand nothing is left then. */
+    /* By then, nothing is left of what was available. */
     with_foreign_ones(waits);
     in_a_crowd();
     return 0;

@@ -1,5 +1,6 @@
-/* A thread comes again and again for a mutex that another one holds for long and a third one waits for, with a short patience. Nothing is left of
-   that: a process that runs out of places to wait at, of which each takes 64 bytes, has others look again and again. */
+/* A thread comes again and again for a mutex that another one holds for a long time and a third one waits for, with a short patience.
+   Nothing is left of that: otherwise the process would run out of places to wait at, each of which takes 64 bytes, and other threads would
+   have to poll. */
 
 #include "check.h"
 
@@ -14,7 +15,7 @@ static void *use(void *unused)
     return unused;
 }
 
-/* Bytes of memory that the process has. */
+/* Bytes of memory that the process uses. */
 static long has(void)
 {
     long size, pages;

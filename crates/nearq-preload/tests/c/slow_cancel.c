@@ -1,4 +1,4 @@
-/* A library in front of the C library, where a thread that cancels another one is kept for a while on its way. */
+/* A library in front of the C library that delays a thread on its way to cancel another one. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

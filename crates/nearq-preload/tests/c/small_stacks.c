@@ -1,5 +1,5 @@
 /* Threads whose stacks are as small as the system allows take mutexes of two kinds, wait for conditions until a deadline, notify, and are
-   cancelled while they wait: none of that takes more of the stack than there is. */
+   cancelled while they wait: none of that needs more of the stack than there is. */
 
 #include "check.h"
 #include <limits.h>

@@ -1,12 +1,12 @@
-/* A condition variable with a mutex that stays the C library's: the thread that was notified gives its memory back at once, while the one that
- * notifies, which is less urgent and does not hold the mutex, is still in its call. */
+/* A condition variable with a mutex that stays the C library's: the thread that was notified frees the memory at once, while the notifying
+ * thread, which is less urgent and does not hold the mutex, is still in its call. */
 
 #include "check.h"
 
 static pthread_mutex_t mutex;
 static pthread_cond_t *condvar;
 static int is_urgent;
-/* Protected by the mutex: the thread is about to wait, and has begun once the mutex can be had. */
+/* Protected by the mutex: the thread is about to wait, and has begun to wait once the mutex can be taken. */
 static int begun;
 
 static void *wait_and_give_back(void *all)

@@ -1,8 +1,8 @@
 /* Threads of real-time classes that wait for a condition: the most urgent is notified first, of one urgency the one that came first, and
- * ordinary ones last. The class is a thread's from its beginning, or one that it is given after it has waited as an ordinary one.
+ * ordinary ones last. A thread has the class from its beginning, or gets it after it has waited as an ordinary one.
  *
- * One that is cancelled while it waits, on the only CPU of the thread that cancels it, does not look again and again whether that thread has
- * got on: it would keep it from that. */
+ * A thread that is cancelled while it waits, on the only CPU of the thread that cancels it, does not keep checking whether that thread has
+ * made progress: it would prevent that progress. */
 
 #include "check.h"
 
@@ -131,7 +131,7 @@ static void cancelled_on_one_cpu(void)
         SAME(pthread_cancel(thread), 0);
         SAME(join_in_time(thread), PTHREAD_CANCELED);
     }
-    /* A thread that looked would take its CPU until the system holds up all of its class: for 0.95 s. */
+    /* A thread that kept checking would use its CPU until the system throttles its class: for 0.95 s. */
     SAY(used_by_us() - before < 0.9);
     SAME(sched_setaffinity(0, sizeof(all), &all), 0);
 }

@@ -1,4 +1,4 @@
-//! A program in C under the preload is looked into and tuned over its control socket, if the environment says so.
+//! A program in C under the preload is inspected and tuned over its control socket, if the environment says so.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use nearq_control::protocol::{
 use nearq_control::server::{self, Options, Status};
 use nearq_control::subject::{Subject, Tracing};
 
-/// How long a loaded machine may take for what takes a moment.
+/// How long a loaded machine may take for something that usually takes a moment.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -66,7 +66,7 @@ impl Running {
         Running { program, input, output, folder: runtime.join("nearq") }
     }
 
-    /// Starts the usual program, which has come as far as to say so.
+    /// Starts the usual program, and waits until it says its number.
     fn usual(name: &str, environment: &[(&str, &str)]) -> Option<(Self, u32)> {
         let program = compile("looked_into.c", name, &[])?;
         let mut running = Running::start(&program, name, &[], environment);
@@ -74,7 +74,7 @@ impl Running {
         Some((running, pid))
     }
 
-    /// The number under which the program can be found, by what it says: "program 17".
+    /// The number under which the program can be found, according to its output: "program 17".
     fn found_as(&mut self, what: &str) -> u32 {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("the program says something");
@@ -89,7 +89,7 @@ impl Running {
         names.map(|name| name.into_string().expect("numbers")).collect()
     }
 
-    /// Ends it, which it must do well. What it complained of.
+    /// Ends it, which it must do well. Returns its warnings.
     fn end(mut self) -> String {
         drop(self.input.take());
         let output = self.program.wait_with_output().expect("it ends");
@@ -119,7 +119,7 @@ fn changes(changes: &[(&str, &str)]) -> Set {
     Set { queue: None, changes: changes.collect(), until_closed: false }
 }
 
-/// Sets what is the process's; what is set then.
+/// Sets settings of the process; returns all settings after that.
 fn set(client: &mut Client, wanted: &[(&str, &str)]) -> Vec<(String, String)> {
     let reply = client.call(&changes(wanted)).expect("it can be set");
     let settings = reply.settings.process.expect("the process's own").settings;
@@ -160,7 +160,7 @@ fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
     let no_queues = refused(client.call(&GetStatistics { timing: false }));
     assert!(matches!(no_queues, Refusal::NotHere { .. }), "{no_queues:?}");
 
-    // Nothing is counted until that is set.
+    // Nothing is counted until counting is enabled.
     let before = locks(&mut client);
     assert_eq!((before.mode.as_str(), before.counting), ("plain", false));
     assert_eq!((before.contended, before.slots_used, before.adaptive.len()), (0, 0, 0));
@@ -170,7 +170,7 @@ fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
     let plain = locks(&mut client);
     assert_eq!((plain.counting, plain.switched, plain.slots_used), (true, 0, 0));
 
-    // Queues by cache, of the one mutex that is fought for.
+    // Queues by cache, for the one mutex that threads compete for.
     set(&mut client, &[("lock_mode", "numa")]);
     wait_until("it has queues by cache", || locks(&mut client).switched > 0);
     let numa = locks(&mut client);
@@ -193,7 +193,7 @@ fn mutexes_are_looked_at_and_tuned_while_threads_fight_for_them() {
         seen.contended > before.contended && seen.in_turn == before.in_turn
     });
 
-    // What cannot be is refused, and nothing is changed.
+    // An invalid value is refused, and nothing is changed.
     let text =
         refused(client.call(&changes(&[("lock_batch", "3"), ("lock_mode", "numa")]))).to_string();
     assert_eq!(text, "lock_batch cannot be `3`: not allowed; give a whole number from 5 to 2048");
@@ -259,7 +259,7 @@ fn a_child_in_the_background_is_found_under_its_own_number() {
     let found: Vec<_> = find::processes().unwrap().into_iter().map(|found| found.pid).collect();
     assert!(found.contains(&parent) && found.contains(&child), "{found:?}");
     assert_eq!((servers(parent), servers(child)), (1, 1));
-    // Each has its own mutexes, and settings.
+    // Each has its own mutexes and settings.
     wait_until("the parent counts", || locks(&mut of_parent).in_turn > 0);
     let of_its_own = locks(&mut of_child);
     assert_eq!((of_its_own.counting, of_its_own.contended), (false, 0));
@@ -274,7 +274,7 @@ fn a_child_in_the_background_is_found_under_its_own_number() {
     assert_eq!(fs::read_dir(left).expect("the folder stays").count(), 0, "sockets are removed");
 }
 
-/// Whoever runs another program goes on under the same number, and what the one before has left is no hindrance.
+/// A process that executes another program keeps its number, and what the previous program has left is no obstacle.
 #[test]
 fn after_exec_the_next_program_is_found() {
     let Some(program) = compile("looked_into.c", "executed", &[]) else { return };
@@ -282,7 +282,7 @@ fn after_exec_the_next_program_is_found() {
     let mut running = Running::start(&program, "executed", &["exec"], &environment);
     let pid = running.found_as("before");
     let mut client = connect(pid);
-    // It goes on by a line, and the connection ends with it.
+    // A line of input makes it go on, and the connection ends with it.
     running.input.as_mut().expect("asked for").write_all(b"\n").expect("it reads");
     assert_eq!(running.found_as("program"), pid);
     wait_until("the first is gone", || client.call(&GetProcess {}).is_err());
@@ -292,7 +292,7 @@ fn after_exec_the_next_program_is_found() {
     running.end();
 }
 
-/// A user that a program becomes has no say about what it was before, and root always has.
+/// A user that a program becomes has no access to what it was before, and root always has.
 #[test]
 fn a_program_that_becomes_another_user_is_still_found_by_root() {
     // SAFETY: no arguments.
@@ -341,7 +341,7 @@ fn to_be_asked_again_and_again_takes_no_memory() {
     running.end();
 }
 
-/// Lets a process have no more memory than it has, or as much as it wants.
+/// Limits a process's memory to what it has, or removes the limit.
 fn limit_memory(pid: u32, limited: bool) {
     let bytes = if limited { 4096 } else { libc::RLIM_INFINITY };
     let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
@@ -360,7 +360,7 @@ fn a_program_that_has_no_memory_left_does_not_end_when_it_is_asked() {
     drop(connect(pid));
     let mut socket = UnixStream::connect(running.folder.join(pid.to_string())).expect("it listens");
     limit_memory(pid, true);
-    // Longer than what the server has at hand.
+    // Longer than the server's buffer.
     let long = "x".repeat(60_000);
     let call =
         format!(r#"{{"method":"org.varlink.service.GetInfo","parameters":{{"x":"{long}"}}}}"#);
@@ -375,7 +375,7 @@ fn a_program_that_has_no_memory_left_does_not_end_when_it_is_asked() {
     running.end();
 }
 
-/// What a program with a runtime has to tell, as far as it matters here.
+/// What a program with a runtime reports, as far as it matters here.
 struct WithRuntime(LocksOnly);
 
 impl Subject for WithRuntime {
@@ -412,11 +412,11 @@ impl Subject for WithRuntime {
     }
 }
 
-/// Set for a process that is this test's program once more, under the preload.
+/// Set for a process that runs this test's program again, under the preload.
 const AS_A_PROGRAM: &str = "NEARQ_TEST_AS_A_PROGRAM";
 
-/// A program that uses nearq itself: in its own process, as the next test starts it. The library's server is started beside its own with the
-/// first thread, at the same time or, where it waits before, earlier.
+/// A program that uses nearq itself: in its own process, as the next test starts it. The library's server is started beside its own with
+/// the first thread, at the same time or, if it waits before, earlier.
 #[test]
 fn as_a_program_with_a_runtime() {
     let Some(way) = std::env::var_os(AS_A_PROGRAM) else { return };

@@ -1,7 +1,7 @@
-//! Programs in C under the preload, and without it: what they print is the same.
+//! Programs in C under the preload, and without it: they print the same.
 //!
-//! The programs are in `tests/c`; they check what they get, and print what may differ between implementations. They are compiled
-//! here; where there is no C compiler, a line says so and nothing is tested.
+//! The programs are in `tests/c`; they check what they get, and print what may differ between implementations. They are compiled here; if
+//! there is no C compiler, a line says so and nothing is tested.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::fs;
@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use crate::common::{compile, folder, folder_for_sockets, library};
 use crate::skipped::skipped;
 
-/// How long a program may take that takes seconds.
+/// How long a program that usually takes seconds may take.
 const PATIENCE: &str = "300";
 
-/// How those wait that find a mutex held.
+/// How threads that find a mutex held wait.
 const MODES: [&str; 4] = ["off", "plain", "numa", "auto"];
 
 /// What a program that ran printed.
@@ -26,7 +26,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// The figure before which the report of a process of that name has `what`.
+    /// The figure before `what` in the report of a process of that name.
     fn reported(&self, name: &str, what: &str) -> Option<u64> {
         let line =
             self.complained.lines().find(|line| line.starts_with(&format!("nearq: {name},")))?;
@@ -44,7 +44,7 @@ fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, 
     let mut command = Command::new("timeout");
     command.args(["--signal=ABRT", PATIENCE]);
     if preload {
-        // By `env`, so that it is the program's alone.
+        // By `env`, so that only the program gets it.
         command.arg("env").arg(format!("LD_PRELOAD={}", library().display()));
     }
     let output = command
@@ -73,12 +73,13 @@ fn run(program: &Path, arguments: &[&str], preload: bool, environment: &[(&str, 
     ran
 }
 
-/// Runs a program with and without the preload, in each mode of the mutex, and with a control socket; how it was with, in the usual mode.
+/// Runs a program with and without the preload, in each mode of the mutex, and with a control socket; returns the run with the preload, in
+/// the usual mode.
 fn same_with_and_without(name: &str) -> Option<Ran> {
     same_when_linked_with(&[], name)
 }
 
-/// Likewise, of a program that is compiled with these arguments.
+/// Likewise, for a program that is compiled with these arguments.
 fn same_when_linked_with(arguments: &[&str], name: &str) -> Option<Ran> {
     let program = compile(&format!("{name}.c"), name, arguments)?;
     let without = run(&program, &[], false, &[]);
@@ -98,7 +99,7 @@ fn same_when_linked_with(arguments: &[&str], name: &str) -> Option<Ran> {
         assert_eq!(with.printed, without.printed, "with the preload {environment:?}, and without");
         with
     };
-    // At once: most of the time the programs' threads sleep.
+    // All at once: most of the time the programs' threads sleep.
     std::thread::scope(|scope| {
         let running = environments.map(|environment| scope.spawn(move || check(environment)));
         let mut all = running.map(|thread| thread.join().expect("as without")).into_iter();
@@ -106,8 +107,8 @@ fn same_when_linked_with(arguments: &[&str], name: &str) -> Option<Ran> {
     })
 }
 
-/// The program does the same with and without the preload; and with this argument, which only the preload can bear, it prints a text so
-/// many times in each mode.
+/// The program does the same with and without the preload; and with this argument, which only works under the preload, it prints a text a
+/// given number of times in each mode.
 fn prints_in_each_mode(name: &str, argument: &str, text: &str, times: usize) {
     if same_with_and_without(name).is_none() {
         return;
@@ -155,7 +156,7 @@ fn a_handler_that_takes_a_mutex_returns_to_the_wait_that_it_has_interrupted() {
 
 #[test]
 fn a_thread_that_polls_leaves_the_others_places_to_wait_at() {
-    // Once, as it takes long, and in the usual mode.
+    // Only once, in the usual mode, as it takes long.
     let Some(program) = compile("polling.c", "polling", &[]) else { return };
     assert_eq!(run(&program, &[], true, &[]).printed, "has() - before < ENOUGH = 1\n");
 }
@@ -206,7 +207,7 @@ fn a_condition_variable_is_not_touched_after_who_waits_with_a_foreign_mutex_was_
 
 #[test]
 fn threads_jump_out_of_a_wait() {
-    // The C library's condition variable counts one that has left as one that waits, and may notify it.
+    // The C library's condition variable counts a thread that has left as one that waits, and may notify it.
     prints_in_each_mode("jumping", "conditions", "jumped = 3", 24);
 }
 
@@ -230,7 +231,7 @@ fn forks_leave_usable_mutexes() {
     let program = folder().join("forking");
     let with = run(&program, &["as it is"], true, &[]);
     assert!(with.printed.contains("well == forks = 1"), "{}", with.printed);
-    // The child of a thread that holds something may give it back; the C library does not let it.
+    // The child of a thread that holds something may release it; the C library does not allow that.
     let program = compile("inherited.c", "inherited", &[]).expect("there is a compiler");
     assert_eq!(run(&program, &[], true, &[]).printed, "lost() = 1\ngive_back(2) = 1\n");
 }
@@ -275,7 +276,7 @@ fn programs_are_chosen_by_name() {
     assert_eq!(reports(&[("NEARQ_PRELOAD_STATISTICS", "Yes")]), (true, true));
 }
 
-/// Were some of its calls the C library's and some ours, the program would hang or count wrong.
+/// If some of its calls were the C library's and some ours, the program would hang or count wrong.
 #[test]
 fn nothing_is_replaced_where_a_function_is_the_programs_own() {
     let Some(program) = compile("its_own.c", "its_own", &["-rdynamic"]) else { return };
@@ -284,7 +285,7 @@ fn nothing_is_replaced_where_a_function_is_the_programs_own() {
     assert!(!with.has_report("its_own"), "{}", with.complained);
     let said = "nearq: the preload replaces nothing in this program: pthread_mutex_lock is that of";
     assert_eq!(with.complained.matches(said).count(), 1, "{}", with.complained);
-    // A program that only takes the address of one has ours.
+    // A program that only takes the address of a function gets ours.
     let taken = compile("mutexes.c", "taken", &["-no-pie", "-fno-pie", "-rdynamic"]);
     assert!(run(&taken.expect("there is a compiler"), &[], true, &[]).has_report("taken"));
 }
@@ -316,7 +317,7 @@ fn nothing_is_replaced_where_a_function_that_is_watched_is_the_programs_own() {
     assert_eq!(with.complained.matches(&said).count(), 1, "{}", with.complained);
 }
 
-/// What creates threads may be another object's.
+/// The function that creates threads may be another object's.
 #[test]
 fn threads_that_are_created_without_the_preload_wait_too() {
     let arguments = ["-rdynamic", "-ldl", "-DOWN_CREATE"];
@@ -328,8 +329,8 @@ fn threads_that_are_created_without_the_preload_wait_too() {
     }
 }
 
-/// The loader leaves a library out of a set-user-ID program that the environment names by its path; one that the program itself names
-/// is loaded, and must see for itself.
+/// The loader ignores a library that the environment names by its path in a set-user-ID program; a library that the program itself names is
+/// loaded, and must check for itself.
 #[test]
 fn a_program_with_more_rights_than_its_caller_is_left_alone() {
     let library = library();
@@ -343,7 +344,7 @@ fn a_program_with_more_rights_than_its_caller_is_left_alone() {
     if let Err(error) = given {
         return skipped("a set-user-ID program", error, "run the tests as root");
     }
-    // A place where the caller's variables could be heeded in spite of the rights.
+    // A place where the caller's variables could be honoured despite the rights.
     let after = run(&program, &[], false, &[("NEARQ_PRELOAD_ONLY", "more-rights")]);
     fs::remove_file(&program).expect("made above");
     assert_eq!(after.printed, before.printed);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # Whether a test is worse under the preload: crates/nearq-preload/tests/suites/verdict.sh WITH WITHOUT RUNS
 #
-# WITH and WITHOUT are how many of RUNS runs on each side failed, after a first run with the preload had failed, which is not
-# counted: it is why the test was chosen. Prints one of these:
+# WITH and WITHOUT are how many of RUNS runs on each side failed, after a first run with the preload had failed, which is not counted: it is
+# why the test was chosen. Prints one of these:
 #
 # again   more runs are needed: there are 100 on each side at most.
 # wrong   it is worse. If the preload made no difference, a difference as large as this would be seen in less than one case of 1000 (after

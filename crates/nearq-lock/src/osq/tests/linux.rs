@@ -1,4 +1,4 @@
-//! On Linux; small enough under Miri to run there as well.
+//! On Linux; small enough to run under Miri as well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,8 +96,8 @@ fn those_who_leave_are_passed_over_and_nobody_waits_for_ever() {
     assert!(*lock.lock() >= (THREADS * ROUNDS / 3) as u64);
 }
 
-/// Threads come again and again, and wait for a short time while another one holds the lock for long: they would leave all records of the
-/// process behind, and then nobody could take any lock.
+/// Threads come again and again, and wait for a short time while another one holds the lock for a long time. Otherwise they would leave all
+/// records of the process behind, and then no thread could take any lock.
 #[test]
 fn who_comes_again_and_again_does_not_use_the_records_up() {
     let lock = Arc::new(OsqLock::<_>::new(0));
@@ -149,7 +149,7 @@ fn first_come_first_served() {
     assert_eq!(*lock.lock(), [0, 1, 2, 3, 4]);
 }
 
-/// The next holder may free the lock: the unlock before must not touch it any more (Miri sees it).
+/// The next holder may free the lock: the unlock before must not touch it any more (Miri reports it).
 #[test]
 fn the_next_holder_may_free_the_lock() {
     struct Last(*const OsqLock<()>);
@@ -163,9 +163,9 @@ fn the_next_holder_may_free_the_lock() {
         let last = Last(lock);
         let other = Linux::spawn(ThreadSpec::default(), move || {
             let Last(lock) = { last };
-            // SAFETY: nobody but us frees it.
+            // SAFETY: only we free it.
             core::mem::forget(unsafe { &*lock }.lock());
-            // SAFETY: allocated as a box; the other thread's last use is the step that let us in.
+            // SAFETY: allocated as a box; the other thread's last use is the step that let us take the lock.
             drop(unsafe { Box::from_raw(lock.cast_mut()) });
         })
         .expect("a thread can be created");
@@ -175,7 +175,7 @@ fn the_next_holder_may_free_the_lock() {
     }
 }
 
-/// Safe code may forget a guard and end its thread. The lock stays held, and threads that come after do not disturb each other.
+/// Safe code may forget a guard and end its thread. The lock stays held, and later threads do not disturb each other.
 #[test]
 fn a_forgotten_guard_outlives_its_thread() {
     let lock = Arc::new(OsqLock::<_>::new(7));

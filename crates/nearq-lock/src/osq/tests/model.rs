@@ -1,7 +1,7 @@
 //! Under the model checker: queueing up, handing over, leaving, by two and three threads.
 //!
-//! The value is a watched cell: an access that is not ordered after the previous holder's is reported as a race, and a
-//! thread that nobody tells anything as a deadlock.
+//! The value is a watched cell: an access that is not ordered after the previous holder's is reported as a race, and a thread that is never
+//! told anything as a deadlock.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ type Shared = Arc<OsqLock<Watched, Loom>>;
 
 fn increment(lock: &OsqLock<Watched, Loom>) {
     let guard = lock.lock();
-    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     guard.with_mut(|count| unsafe { *count += 1 });
 }
 
-/// Queues up, and leaves if it is not the caller's turn at once. Whether it was.
+/// Queues up, and leaves if it is not the caller's turn at once. Returns whether it was.
 fn increment_or_leave(lock: &OsqLock<Watched, Loom>) -> u32 {
     let Some(guard) = lock.lock_spinning(1) else { return 0 };
-    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     guard.with_mut(|count| unsafe { *count += 1 });
     1
 }
@@ -39,14 +39,14 @@ fn start(
 }
 
 fn new() -> Shared {
-    // So that making it is no part of what is explored.
+    // So that making it is not part of what is explored.
     Room::<Loom>::get();
     Arc::new(OsqLock::new_in(Watched::new(0)))
 }
 
 fn count(lock: &Shared) -> u32 {
     let guard = lock.lock();
-    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     guard.with(|count| unsafe { *count })
 }
 
@@ -66,7 +66,7 @@ fn two_threads_hand_over() {
 
 #[test]
 fn three_threads_hand_over() {
-    // With one preemption, each of them finds the one before it linked.
+    // With one preemption, each thread finds the one before it linked.
     check(bound(1, 2), bound(&[], &[Event::NotLinked][..]), || {
         let lock = new();
         let others = [start(&lock, |lock| increment(lock)), start(&lock, |lock| increment(lock))];
@@ -87,7 +87,7 @@ fn one_leaves_while_it_is_handed_the_lock() {
     });
 }
 
-/// One in the middle of the queue leaves: the one before it passes the lock on to the one behind.
+/// A thread in the middle of the queue leaves: the one before it passes the lock on to the one behind.
 #[test]
 fn one_in_the_middle_leaves() {
     check(bound(2, 3), &[Event::NotLinked, Event::ToldLeft], || {
@@ -97,18 +97,19 @@ fn one_in_the_middle_leaves() {
         let middle = start(&lock, |lock| {
             increment_or_leave(lock);
         });
-        // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+        // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
         guard.with_mut(|count| unsafe { *count += 1 });
         drop(guard);
         Loom::join(last);
         Loom::join(middle);
         assert!((2..=3).contains(&count(&lock)));
-        // What was left behind was found by somebody: beside the records that the three threads keep, none is lost.
+        // What was left behind was found by another thread: besides the records that the three threads keep, none is lost.
         assert!(Room::<Loom>::get().table.count() <= 3, "{}", Room::<Loom>::get().table.count());
     });
 }
 
-/// Two leave, and the one behind takes over the record of the one ahead, while the lock is handed on to them and to one behind them.
+/// Two threads leave, and the one behind takes over the record of the one ahead, while the lock is handed on to them and to one behind
+/// them.
 #[test]
 fn who_leaves_takes_out_those_that_have_left_ahead() {
     check(bound(2, 3), &[Event::ToldLeft, Event::TakenOver], || {
@@ -120,7 +121,7 @@ fn who_leaves_takes_out_those_that_have_left_ahead() {
             })
         };
         let others = [leaves(), leaves()];
-        // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+        // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
         guard.with_mut(|count| unsafe { *count += 1 });
         drop(guard);
         increment(&lock);
@@ -130,7 +131,7 @@ fn who_leaves_takes_out_those_that_have_left_ahead() {
     });
 }
 
-/// One polls a lock that another one holds: of what it has left behind one record stays.
+/// A thread polls a lock that another one holds: of the records that it left behind, one stays.
 #[test]
 fn who_leaves_again_and_again_leaves_one_record() {
     check(bound(2, 3), &[Event::TakenOver], || {
@@ -158,7 +159,7 @@ fn trying_orders_as_waiting_does() {
         let lock = new();
         let other = start(&lock, |lock| increment(lock));
         if let Some(guard) = lock.try_lock() {
-            // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+            // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
             guard.with_mut(|count| unsafe { *count += 1 });
         }
         Loom::join(other);
@@ -172,8 +173,8 @@ fn end_thread() {
     Room::<Loom>::get().table.ended(number);
 }
 
-/// A thread forgets its guard and ends: the lock stays held, and its record, which is still in front, is no other thread's. Were it,
-/// the thread that leaves the front of another lock by it would hand this one on.
+/// A thread forgets its guard and ends: the lock stays held, and its record, which is still in front, is no other thread's. If it were, the
+/// thread that leaves the front of another lock by that record would hand this one on.
 #[test]
 fn a_lock_whose_guard_was_forgotten_stays_held_when_its_thread_has_ended() {
     check(2, &[Event::ToldLeft], || {
@@ -194,7 +195,7 @@ fn a_lock_whose_guard_was_forgotten_stays_held_when_its_thread_has_ended() {
     });
 }
 
-/// A thread ends in the middle of its waiting: it is passed over, whether it is told before or after, and its record is not lost.
+/// A thread ends in the middle of its wait: it is passed over, whether it is told before or after, and its record is not lost.
 #[test]
 fn a_thread_that_ends_in_a_queue_is_passed_over() {
     check(3, &[Event::ToldLeft], || {

@@ -1,4 +1,4 @@
-//! On Linux; small enough under Miri to run there as well.
+//! On Linux; small enough to run under Miri as well.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -27,7 +27,7 @@ fn mutex<T>(bound: bool, value: T) -> Mutex<T> {
     mutex
 }
 
-/// Waits until so many have counted themselves.
+/// Waits until this many threads have counted themselves.
 fn wait_for_count(mutex: &Mutex<usize>, count: usize) -> MutexGuard<'_, usize> {
     loop {
         let guard = mutex.lock();
@@ -66,7 +66,7 @@ fn each_who_waits_is_notified_once_and_nobody_twice() {
     }
 }
 
-/// A caller's closure that panics takes no notification from the threads that were to get it.
+/// A caller's closure that panics does not lose the notifications for the threads that must get them.
 #[test]
 fn those_who_were_to_be_notified_are_although_a_closure_panics() {
     type Notify = fn(&RawCondvar);
@@ -104,7 +104,7 @@ fn those_who_were_to_be_notified_are_although_a_closure_panics() {
     }
 }
 
-/// Notified one by one they come in the order in which they waited; each is let go only after the one before has come.
+/// If notified one by one, they come in the order in which they waited; each is notified only after the one before has come.
 #[test]
 fn first_come_first_notified() {
     let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new(), Mutex::new(0)));
@@ -118,7 +118,7 @@ fn first_come_first_notified() {
                 condvar.wait(&mut order);
                 order.push(index);
             });
-            // It counts under the mutex that it gives up to wait: the thread that has the mutex after the count finds it waiting.
+            // It counts under the mutex that it releases to wait: a thread that has the mutex after the count finds it waiting.
             drop(wait_for_count(&shared.2, index + 1));
             drop(shared.0.lock());
             thread
@@ -135,7 +135,7 @@ fn first_come_first_notified() {
     assert_eq!(*order.lock(), (0..THREADS).collect::<Vec<_>>());
 }
 
-/// Producers and consumers of a queue of few places, who wait for random times and look again. Every item goes through once.
+/// Producers and consumers of a small bounded queue, which wait for random times and check again. Every item goes through once.
 fn pass_items(bound: bool, hold: bool) {
     struct Queue {
         items: Mutex<(VecDeque<usize>, usize)>,
@@ -231,7 +231,7 @@ fn one_that_waits_gives_up_in_time_and_is_not_notified_afterwards() {
     assert!(condvar.wait_while_until(&mut guard, |()| false, began));
 }
 
-/// Two mutexes and one condition variable: each gets its own back.
+/// Two mutexes and one condition variable: each thread gets its own mutex back.
 #[test]
 fn waiters_may_have_different_mutexes() {
     let shared = Arc::new(([Mutex::new(0), Mutex::new(0)], Condvar::new()));
@@ -254,7 +254,7 @@ fn waiters_may_have_different_mutexes() {
     assert_eq!((*shared.0[0].lock(), *shared.0[1].lock()), (0, 0));
 }
 
-/// Destroyed at once when everybody has been notified; some give up at that moment (Miri sees what comes too late).
+/// Destroyed as soon as all threads have been notified; some give up at that moment (Miri reports an access that comes too late).
 #[test]
 fn it_is_destroyed_right_after_everybody_was_notified() {
     #[derive(Clone, Copy)]
@@ -274,7 +274,7 @@ fn it_is_destroyed_right_after_everybody_was_notified() {
                     *shared.1.lock() += 1;
                     let soon = Linux::now() + Duration::from_micros((round % 8 * 20) as u64);
                     let deadline = (index % 2 == 0).then_some(soon);
-                    // SAFETY: we hold the mutex; whoever frees the condition variable has the mutex then, after all have
+                    // SAFETY: we hold the mutex; the thread that frees the condition variable does so with the mutex, after all have
                     // counted, so each waits or has given up.
                     let in_time = unsafe { (*condvar).wait(&shared.0, deadline) };
                     assert!(in_time || deadline.is_some());
@@ -289,7 +289,7 @@ fn it_is_destroyed_right_after_everybody_was_notified() {
         // SAFETY: freed below.
         let notified = unsafe { &*condvar }.notify_all();
         assert!((threads.len() / 2..=threads.len()).contains(&notified));
-        // SAFETY: allocated as a box. Nobody waits by it any more, and nobody will.
+        // SAFETY: allocated as a box. No thread waits by it any more, and none will.
         drop(unsafe { Box::from_raw(condvar.cast_mut()) });
         // SAFETY: taken above.
         unsafe { shared.0.unlock() };

@@ -1,7 +1,7 @@
-//! Under the model checker: a notification against falling asleep, being moved to the mutex while others queue up for it, a
-//! deadline against a notification, and the end of a condition variable that everybody has been notified of.
+//! Under the model checker: a notification against falling asleep, being moved to the mutex while other threads queue up for it, a deadline
+//! against a notification, and the end of a condition variable after all threads have been notified.
 //!
-//! A notification that is lost shows as a deadlock; where a deadline comes, that is said.
+//! A notification that is lost shows as a deadlock; models in which a deadline comes say so.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ type JoinHandle = <Loom as Threads>::JoinHandle;
 
 const SOON: Instant = Instant::from_nanos(0);
 
-/// A value, and who waits for it.
+/// A value, and the condition variable to wait for it.
 struct Scene {
     value: Mutex<Watched, Loom>,
     changed: Condvar<Loom>,
@@ -27,12 +27,12 @@ struct Scene {
 
 impl Scene {
     fn get(guard: &Watched) -> u32 {
-        // SAFETY: the cell lives as long as the guard that the caller has it from, which keeps others away; that is tested.
+        // SAFETY: the cell lives as long as the guard that the caller passes, which excludes other threads; that is tested.
         guard.with(|value| unsafe { *value })
     }
 
     fn set(guard: &Watched, value: u32) {
-        // SAFETY: the cell lives as long as the guard that the caller has it from, which keeps others away; that is tested.
+        // SAFETY: the cell lives as long as the guard that the caller passes, which excludes other threads; that is tested.
         guard.with_mut(|old| unsafe { *old = value });
     }
 
@@ -61,7 +61,7 @@ fn check(
 ) {
     modelled::check(preemptions, reaches, move || {
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
-        // Two slots: who binds one leaves one, so that nobody makes more of them.
+        // Two slots: a thread that binds one leaves one, so that no thread makes more of them.
         let room = Room::<Loom>::get();
         assert!(room.make_slots() && room.make_slots());
         let scene =
@@ -70,7 +70,7 @@ fn check(
             scene.value.raw().bind_for_test();
         }
         model(&scene);
-        // Everything is as it was: nobody waits, no record and no slot is lost.
+        // Everything is as it was: no thread waits, no record and no slot is lost.
         assert_eq!(scene.changed.notify_all(), 0);
         assert!(scene.value.try_lock().is_some());
         assert!(room.table.count() <= 3, "{} records in use", room.table.count());
@@ -88,7 +88,7 @@ fn spawn(cpu: usize, scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'sta
 }
 
 const MODES: [Mode; 3] = [Mode::Off, Mode::Plain, Mode::Numa];
-/// Of three threads, with how many preemptions they are through within seconds.
+/// For three threads: the number of preemptions with which a model ends within seconds.
 const OF_THREE: [(usize, Mode); 2] = [(1, Mode::Off), (1, Mode::Plain)];
 /// Likewise, within minutes.
 const OF_THREE_AT_LENGTH: [(usize, Mode); 3] = [(2, Mode::Off), (2, Mode::Plain), (1, Mode::Numa)];
@@ -113,7 +113,7 @@ fn a_notification_under_the_mutex_is_not_lost() {
             let guard = scene.value.lock();
             Scene::set(&guard, 1);
             let waited = scene.changed.notify_one();
-            // One that waits has given the mutex up; it is notified once.
+            // A thread that waits has released the mutex; it is notified once.
             assert!(!(waited && scene.changed.notify_one()));
             drop(guard);
             Loom::join(waiter);
@@ -166,7 +166,7 @@ fn two_waiters_are_notified_one_by_one_at_length() {
     notify_two_one_by_one(&OF_THREE_AT_LENGTH);
 }
 
-/// While one is moved to the mutex, another one that does not wait for anything queues up there.
+/// While one thread is moved to the mutex, another one that does not wait for anything queues up there.
 fn move_one_while_another_queues_up(cases: &[(usize, Mode)]) {
     for &(preemptions, mode) in cases {
         check(preemptions, mode, &[Event::Moved], |scene| {
@@ -191,7 +191,7 @@ fn one_is_moved_while_another_queues_up_at_length() {
     move_one_while_another_queues_up(&OF_THREE_AT_LENGTH);
 }
 
-/// Who gives up at its deadline is not notified, who is notified does not give up, and each counts once. Both happen.
+/// A thread that gives up at its deadline is not notified, a thread that is notified does not give up, and each counts once. Both happen.
 #[test]
 fn a_deadline_comes_while_one_is_notified() {
     for mode in MODES {
@@ -211,14 +211,14 @@ fn a_deadline_comes_while_one_is_notified() {
             assert_eq!(Scene::get(&guard), 2 + u32::from(notified));
             seen[usize::from(notified)].fetch_add(1, Ordering::Relaxed);
         });
-        // The model is not the smaller for a step that the checker takes for no rival of another.
+        // Enough runs have each outcome: the model has not become smaller because the checker considers a step independent of another.
         for count in &*outcomes {
             assert!(count.load(Ordering::Relaxed) > 20, "{mode:?} {outcomes:?}");
         }
     }
 }
 
-/// One notification for two, of whom one gives up: it goes to the other one if the first does not have it.
+/// One notification for two threads, of which one gives up: it goes to the other one if the first does not get it.
 #[test]
 #[ignore = "takes minutes: .ci/long"]
 fn a_notification_does_not_go_to_one_that_has_given_up() {
@@ -227,7 +227,7 @@ fn a_notification_does_not_go_to_one_that_has_given_up() {
             Loom::set_deadlines_come(true);
             let mut guard = scene.value.lock();
             if scene.changed.wait_until(&mut guard, SOON) {
-                // Handed on, as one does that does not need it.
+                // Handed on, as a thread does that does not need it.
                 scene.changed.notify_one();
             }
         });
@@ -256,8 +256,8 @@ fn all_are_notified_while_one_gives_up() {
     });
 }
 
-/// Two wait that are urgent, one more than the other, or not at all; one is notified after the other, or all at once. An urgent one queues
-/// up nowhere, and nobody is left asleep.
+/// Two threads wait that are urgent, one more than the other, or not at all; they are notified one after the other, or all at once. An
+/// urgent thread queues up nowhere, and no thread is left asleep.
 fn notify_the_urgent(preemptions: usize, mode: Mode, urgencies: [u32; 2], at_once: bool) {
     check(preemptions, mode, &[], move |scene| {
         Room::<Loom>::get().expect_urgent();
@@ -311,7 +311,7 @@ fn two_that_are_urgent_are_notified_at_length() {
     }
 }
 
-/// A condition variable that is destroyed once everybody has been notified, or has given up, before any of them has come back.
+/// A condition variable that is destroyed once all threads have been notified, or have given up, before any of them has returned.
 #[test]
 fn it_is_destroyed_before_those_who_were_notified_have_returned() {
     struct Shared {
@@ -334,10 +334,10 @@ fn it_is_destroyed_before_those_who_were_notified_have_returned() {
                 let main = move || {
                     Loom::set_deadlines_come(deadlines_come);
                     let mut guard = shared.waiting.lock();
-                    // 2: there is nothing to wait for, and nothing to wait by.
+                    // 2: there is nothing to wait for, and no condition variable any more.
                     if Scene::get(&guard) == 0 {
                         Scene::set(&guard, 1);
-                        // SAFETY: whoever frees it holds the mutex, and has set the value to 2.
+                        // SAFETY: the thread that frees it holds the mutex, and has set the value to 2.
                         let changed = unsafe { &*shared.changed };
                         changed.wait_until(&mut guard, SOON);
                     }
@@ -348,7 +348,7 @@ fn it_is_destroyed_before_those_who_were_notified_have_returned() {
             // SAFETY: freed below.
             unsafe { &*changed }.notify_all();
             Scene::set(&guard, 2);
-            // SAFETY: allocated as a box; nobody waits by it any more, and nobody will.
+            // SAFETY: allocated as a box; no thread waits by it any more, and none will.
             drop(unsafe { Box::from_raw(changed) });
             drop(guard);
             Loom::join(waiter);

@@ -1,5 +1,5 @@
-//! Under the model checker: a thread that waits is called away, as one is that is cancelled under the preload, and a condition variable
-//! is destroyed by a thread that holds the mutex that those who leave want.
+//! Under the model checker: a waiting thread is called away, as a thread is that is cancelled under the preload, and a condition variable
+//! is destroyed by a thread that holds the mutex that the leaving threads want.
 //!
 //! A thread that does not heed the call shows as a deadlock; one that touches what was destroyed is reported.
 
@@ -20,21 +20,21 @@ type JoinHandle = <Loom as Threads>::JoinHandle;
 struct Scene {
     mutex: RawMutex<Loom>,
     condvar: *const RawCondvar<Loom>,
-    /// How much there is to be taken; `GONE` when there is nothing to wait by any more.
+    /// How much there is to take; `GONE` when the condition variable no longer exists.
     value: Watched,
     summons: Summons<Loom>,
-    /// What who calls does between sending and waking.
+    /// What the calling thread does between sending and waking.
     noted: <Loom as LockPlatform>::AtomicU32,
 }
 
 const GONE: u32 = 100;
 
-// SAFETY: the cell and the condition variable belong to no thread; which of them frees the second is tested.
+// SAFETY: the cell and the condition variable belong to no thread; which thread frees the latter is tested.
 unsafe impl Send for Scene {}
 // SAFETY: the cell is used under the mutex, and the condition variable while it is allocated; both is tested.
 unsafe impl Sync for Scene {}
 
-/// What became of one that may be called.
+/// What a thread that may be called did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Became {
     Took,
@@ -56,13 +56,13 @@ impl Scene {
     }
 
     fn condvar(&self) -> &RawCondvar<Loom> {
-        // SAFETY: freed by one that holds the mutex and then says that it is gone.
+        // SAFETY: freed by a thread that holds the mutex and then notes that it is gone.
         unsafe { &*self.condvar }
     }
 
     /// Frees the condition variable. The caller holds the mutex, or is alone.
     fn free(&self) {
-        // SAFETY: allocated as a box; nobody uses it any more, which is tested.
+        // SAFETY: allocated as a box; no thread uses it any more, which is tested.
         drop(unsafe { Box::from_raw(self.condvar.cast_mut()) });
     }
 
@@ -86,9 +86,9 @@ impl Scene {
         self.noted.load(Ordering::Acquire) != 0
     }
 
-    /// As a thread that may be cancelled: it ends where it was called and not notified, or before it waits.
+    /// Like a thread that may be cancelled: it ends if it was called and not notified, or before it waits.
     fn take_unless_called(&self) -> Became {
-        // The moments come to their end.
+        // Momentary waits reach their deadline.
         Loom::set_deadlines_come(true);
         self.mutex.lock();
         let became = loop {
@@ -164,7 +164,7 @@ fn one_that_is_called_away_does_not_sleep_on() {
     });
 }
 
-/// What it is given it takes, unless it was called away before it was notified; then it has taken nothing along.
+/// It takes what it is given, unless it was called away before it was notified; then it has taken nothing.
 fn one_is_called_and_one_is_notified(preemptions: usize, runs: Option<usize>) {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
     let seen = Arc::clone(&outcomes);
@@ -206,7 +206,7 @@ fn one_that_is_called_away_takes_no_notification_along_at_length() {
     one_is_called_and_one_is_notified(2, None);
 }
 
-/// The destroyer holds the mutex, and waits for nobody that has only that left to take.
+/// The destroyer holds the mutex, and does not wait for a thread that only has to take the mutex.
 fn destroyed(before: impl Fn(&Scene) + Copy + Send + Sync + 'static) {
     modelled::check(3, &[], move || {
         let scene = Scene::new();
@@ -244,7 +244,7 @@ fn it_is_destroyed_when_its_waiter_was_called_away_and_notified() {
     });
 }
 
-/// Nobody has ended its wait yet: the destroyer sleeps until somebody does.
+/// No thread has ended its wait yet: the destroyer sleeps until one does.
 #[test]
 fn it_is_destroyed_when_its_waiter_is_called_away_by_another_thread() {
     modelled::check(2, &[], move || {

@@ -1,5 +1,5 @@
-//! The ring's lock, through every interleaving of two and three threads that want it: the value is a watched cell, and a wake-up
-//! that is lost is a deadlock.
+//! The ring's lock, through every interleaving of two and three threads that want it: the value is a watched cell, and a lost wake-up is a
+//! deadlock.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ struct Shared {
     count: <Loom as Threads>::Cell<u32>,
 }
 
-// SAFETY: the cell is used under the lock of the ring; the model reports it if that keeps nobody away.
+// SAFETY: the cell is used under the lock of the ring; the model reports it if the lock does not exclude other threads.
 unsafe impl Send for Shared {}
-// SAFETY: the cell is used under the lock of the ring; the model reports it if that keeps nobody away.
+// SAFETY: the cell is used under the lock of the ring; the model reports it if the lock does not exclude other threads.
 unsafe impl Sync for Shared {}
 
 fn nowhere(_number: u32) {}
 
 fn increment(shared: &Shared) {
     let ring = Ring::lock(&shared.word, 0, &shared.table);
-    // SAFETY: the cell lives as long as `shared`, and the lock keeps others away; that is what is tested.
+    // SAFETY: the cell lives as long as `shared`, and the lock excludes other threads; that is what is tested.
     shared.count.with_mut(|count| unsafe { *count += 1 });
     ring.unlock();
 }

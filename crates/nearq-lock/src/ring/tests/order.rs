@@ -1,4 +1,4 @@
-//! Who comes first is claimed first, whoever leaves in between.
+//! The first thread in order is claimed first, whichever threads leave in between.
 
 use nearq_platform::Linux;
 
@@ -12,12 +12,12 @@ fn locked<'a>(word: &Word, table: &'a Table<Linux>) -> Ring<'a, Linux> {
     Ring::lock(word, word.load(Ordering::Relaxed), table)
 }
 
-/// A ring of so many.
+/// A ring of this many records.
 fn filled(count: usize, word: &Word, table: &Table<Linux>) -> Vec<u32> {
     filled_by(&vec![0; count], word, table)
 }
 
-/// A ring of records whose owners are so urgent.
+/// A ring of records whose owners have these urgencies.
 fn filled_by(urgencies: &[u32], word: &Word, table: &Table<Linux>) -> Vec<u32> {
     let add = |&urgency: &u32| {
         let number = table.take().expect("there are many");
@@ -76,7 +76,7 @@ fn all_are_claimed_in_order_but_those_who_have_given_up() {
     assert_eq!(table.count(), 3);
 }
 
-/// Each arrival of up to four threads of three urgencies, with one that leaves; both ways of notifying.
+/// Each arrival of up to four threads of three urgencies, with one thread that leaves; both ways of notifying.
 #[test]
 fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
     let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
@@ -112,7 +112,7 @@ fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
     }
 }
 
-/// What the word says of another process is not believed.
+/// What the word says of another process is ignored.
 #[test]
 fn a_ring_of_the_parent_is_empty_in_the_child() {
     let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
@@ -127,7 +127,7 @@ fn a_ring_of_the_parent_is_empty_in_the_child() {
     }
 }
 
-/// One that is called away leaves by itself, also when all are notified meanwhile; one that was claimed is not called any more.
+/// A thread that is called away leaves by itself, even if all are notified in the meantime; one that was claimed is no longer called.
 #[test]
 fn who_is_called_away_was_not_notified() {
     let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));

@@ -1,5 +1,4 @@
-//! On Linux; small enough under Miri to run there as well. The machine may have one cache: queues by domain are still
-//! queues then.
+//! On Linux; small enough to run under Miri as well. The machine may have only one cache: even then, queues by domain are queues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ fn on_threads(body: impl Fn(usize) + Send + Sync + 'static) {
     threads.into_iter().for_each(Linux::join);
 }
 
-/// All ways of taking and giving back, mixed.
+/// All ways of taking and releasing the mutex, mixed.
 fn hammer(bound: bool) {
     let mutex = Arc::new(Mutex::<(usize, usize)>::new((0, 0)));
     if bound {
@@ -97,7 +96,7 @@ fn one_that_waits_gives_up_in_time_and_leaves_the_mutex_usable() {
     }
 }
 
-/// Whoever has the turn and gives up does not keep the mutex for itself any more.
+/// A thread that has the turn and gives up no longer keeps the mutex for itself.
 #[test]
 fn a_reservation_ends_with_the_one_for_whom_it_was() {
     for bound in [false, true] {
@@ -117,7 +116,7 @@ fn a_reservation_ends_with_the_one_for_whom_it_was() {
     }
 }
 
-/// One that tries a reserved mutex gets it if it is nobody's turn.
+/// A thread that tries a reserved mutex gets it if no thread has the turn.
 #[test]
 fn a_mutex_that_is_kept_for_nobody_is_to_be_had() {
     for bound in [false, true] {
@@ -144,7 +143,7 @@ fn a_mutex_that_is_kept_for_nobody_is_to_be_had() {
     }
 }
 
-/// Memory that held a mutex is given back the moment that the next holder has it (Miri sees what comes too late).
+/// Memory that held a mutex is freed the moment that the next holder has the mutex (Miri reports an access that comes too late).
 #[test]
 fn mutexes_are_destroyed_by_the_next_holder() {
     struct Last(*const Mutex<u32>);
@@ -162,9 +161,9 @@ fn mutexes_are_destroyed_by_the_next_holder() {
         let last = Last(mutex);
         let other = Linux::spawn(ThreadSpec::default(), move || {
             let Last(mutex) = { last };
-            // SAFETY: nobody but us frees it.
+            // SAFETY: only we free it.
             core::mem::forget(unsafe { &*mutex }.lock());
-            // SAFETY: allocated as a box; the other thread's last use is the step that let us in.
+            // SAFETY: allocated as a box; the other thread's last use is the step that let us take the lock.
             drop(unsafe { Box::from_raw(mutex.cast_mut()) });
         })
         .expect("a thread can be created");
@@ -191,7 +190,8 @@ fn more_mutexes_than_slots() {
     assert!(Mutex::new(0).raw().bind_for_test());
 }
 
-/// A free mutex that is kept for an ordinary thread, which does not come, is not kept from a thread of a real-time class; it is from others.
+/// A free mutex that is reserved for an ordinary thread, which does not come, is not kept from a thread of a real-time class, but it is
+/// kept from others.
 #[test]
 #[cfg_attr(miri, ignore = "Miri has no classes")]
 fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
@@ -209,7 +209,7 @@ fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
     let (shared, its) = (Arc::clone(&mutex), Arc::clone(&taken));
     let thread = Linux::spawn(ThreadSpec::default(), move || {
         let priority = 1;
-        // SAFETY: the parameter is an integer, of the caller.
+        // SAFETY: the parameter is an integer of the caller.
         if unsafe { sched_setscheduler(0, SCHED_FIFO, &raw const priority) } != 0 {
             return skipped("a thread of a real-time class", "refused", "run the tests as root");
         }

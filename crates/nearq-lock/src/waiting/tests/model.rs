@@ -1,8 +1,8 @@
-//! Under the model checker: the word and sleeping on it, queueing up and handing the turn on, the change to queues by
-//! domain and back while others queue up, a slot that is used again, by two and three threads.
+//! Under the model checker: the word and sleeping on it, queueing up and handing the turn on, the change to queues by domain and back while
+//! other threads queue up, a slot that is used again, by two and three threads.
 //!
-//! The value is a watched cell: an access that is not ordered after the previous holder's is reported as a race, and a
-//! thread that is never woken as a deadlock. Deadlines never come in a model, so none of it is saved by one.
+//! The value is a watched cell: an access that is not ordered after the previous holder's is reported as a race, and a thread that is never
+//! woken as a deadlock. Deadlines never come in a model, so they cannot hide a lost wake-up.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ fn check(
     model: impl Fn() + Send + Sync + 'static,
 ) {
     modelled::check(preemptions, reaches, move || {
-        // First, so that making the room is no part of what is explored. One round of quiet is enough to go back; no
-        // yields, after which loom lets the others go on until they cannot.
+        // Done first, so that making the room is not part of what is explored. One round of quiet is enough to go back. There are no
+        // yields, because after one, loom runs the other threads until they cannot go on.
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
         let room = Room::<Loom>::get();
         assert_eq!(room.domains.len(), 2);
-        // Two slots: who binds one leaves one, so that nobody makes more of them.
+        // Two slots: a thread that binds one leaves one, so that no thread makes more of them.
         assert!(room.make_slots() && room.make_slots());
         model();
     });
@@ -42,7 +42,7 @@ fn new() -> Shared {
 }
 
 fn add(guard: &MutexGuard<'_, Watched, Loom>) {
-    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     guard.with_mut(|count| unsafe { *count += 1 });
 }
 
@@ -63,11 +63,11 @@ fn on_cpu(
     Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")
 }
 
-/// The count, and that everything is as it was at the start: no slot is bound beyond what the mode keeps, no record is
+/// Checks the count, and that everything is as it was at the start: no slot is bound except those that the mode keeps, and no record is
 /// lost.
 fn end(mutex: Shared, count: u32, records: usize, slots: usize) {
     let guard = mutex.lock();
-    // SAFETY: the cell lives as long as the guard, which keeps other threads away; that is what is tested.
+    // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     assert_eq!(guard.with(|count| unsafe { *count }), count);
     drop(guard);
     let room = Room::<Loom>::get();
@@ -126,8 +126,7 @@ fn three_threads_without_a_queue() {
     });
 }
 
-/// The queues by domain are there from the start: two threads of two domains stand up, hand the turn across and give it
-/// back.
+/// The queues by domain are there from the start: two threads of two domains stand up, hand the turn to the other domain and give it back.
 #[test]
 fn two_domains() {
     check(3, Mode::Numa, &[Event::Across, Event::SleptInTurn, Event::SleptInQueue], || {
@@ -175,7 +174,7 @@ fn three_threads_in_two_domains_at_length() {
     three_in_two_domains(2);
 }
 
-/// While one has the mutex and changes to queues by domain, another one queues up: in the plain queue or in its domain's.
+/// While one thread has the mutex and changes to queues by domain, another one queues up: in the plain queue or in its domain's.
 #[test]
 fn the_change_up_while_others_queue_up() {
     let long = [Event::Bound, Event::Across, Event::NotLinked];
@@ -191,8 +190,8 @@ fn the_change_up_while_others_queue_up() {
     });
 }
 
-/// One that has waited in the plain queue changes to queues by domain, with another one behind it there, while a third one
-/// queues up wherever it finds itself sent.
+/// A thread that has waited in the plain queue changes to queues by domain, with another one behind it there, while a third one queues up
+/// in whichever queue it is sent to.
 #[test]
 #[ignore = "takes minutes: .ci/long"]
 fn the_change_up_by_one_whose_turn_it_is() {
@@ -208,7 +207,7 @@ fn the_change_up_by_one_whose_turn_it_is() {
     });
 }
 
-/// While one gives the slot up, another one queues up there: it begins anew, or keeps the slot.
+/// While one thread gives the slot up, another one queues up there: it starts over, or keeps the slot.
 #[test]
 fn the_change_down_while_another_queues_up() {
     check(3, Mode::Auto, &[Event::Unbound, Event::Anew, Event::Across], || {
@@ -234,8 +233,8 @@ fn the_change_down_while_two_queue_up() {
     });
 }
 
-/// The settings have no queues by domain any more: the first thread whose turn it is gives the slot up, although another one waits
-/// behind it in its domain, or in another domain, which begins anew.
+/// The settings no longer allow queues by domain: the first thread that has the turn gives the slot up, although another one waits behind
+/// it in its domain, or in another domain, and starts over.
 fn switched_off(preemptions: usize, cpus: &'static [usize]) {
     check(
         preemptions,
@@ -266,14 +265,14 @@ fn switched_off_while_two_wait() {
     switched_off(1, &[2, 3]);
 }
 
-/// A slot goes from one mutex to another while somebody still believes that it is the first one's.
+/// A slot goes from one mutex to another while a thread still believes that it is the first one's.
 #[test]
 fn a_slot_is_used_again() {
     check(bound(2, 3), Mode::Auto, &[Event::Bound, Event::Unbound, Event::Anew], || {
         let (first, second) = (new(), new());
         first.raw().bind_for_test();
         let other = on_cpu(2, &first, increment);
-        // Leaves the first one's slot if nobody else is there, and takes one for the second.
+        // Leaves the first mutex's slot if no other thread is there, and takes one for the second.
         increment(&first);
         second.raw().bind_for_test();
         increment(&second);
@@ -283,7 +282,7 @@ fn a_slot_is_used_again() {
     });
 }
 
-/// A fair unlock: whoever waits is next, and the mutex is not lost if nobody does any more.
+/// A fair unlock: the thread that waits is next, and the mutex is not lost if no thread waits any more.
 #[test]
 fn fair_unlocks() {
     for mode in [Mode::Plain, Mode::Numa] {
@@ -303,7 +302,8 @@ fn fair_unlocks() {
     }
 }
 
-/// One tries a mutex that is reserved for nobody, while another one may get the slot's turn: it has the mutex at once or not at all.
+/// A thread tries a mutex that is reserved for no thread, while another one may get the slot's turn: it gets the mutex at once or not at
+/// all.
 #[test]
 fn a_reserved_mutex_is_tried_while_another_queues_up() {
     let outcomes = Arc::new([Count::new(0), Count::new(0)]);
@@ -342,10 +342,10 @@ fn the_next_holder_may_free_the_mutex() {
             let last = Last(mutex);
             let main = move || {
                 let Last(mutex) = { last };
-                // SAFETY: nobody but us frees it.
+                // SAFETY: only we free it.
                 core::mem::forget(unsafe { &*mutex }.lock());
-                // SAFETY: allocated as a box; the other thread's last use is the step that let us in. Were there a
-                // later one, the model would see an access to an atomic that is gone.
+                // SAFETY: allocated as a box; the other thread's last use is the step that let us take the lock. If there were a later one,
+                // the model would see an access to a freed atomic.
                 drop(unsafe { Box::from_raw(mutex.cast_mut()) });
             };
             let other = Loom::spawn(ThreadSpec::default(), main).expect("the model spawns");

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::skipped::skipped;
 
-/// The library, which cargo has put where it has put this test.
+/// The library, which cargo has put into the same directory as this test.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its file");
     let library = test.parent().expect("it is in a folder").join("libnearq_preload.so");
@@ -16,14 +16,14 @@ pub(crate) fn library() -> PathBuf {
     library
 }
 
-/// A folder of this run's own.
+/// A directory of this run's own.
 pub(crate) fn folder() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     fs::create_dir_all(&folder).expect("the folder for tests can be made");
     folder
 }
 
-/// A folder in which programs may have their sockets.
+/// A directory for programs' sockets.
 pub(crate) fn folder_for_sockets(name: &str) -> PathBuf {
     let runtime = folder().join(format!("sockets-{name}"));
     fs::create_dir_all(&runtime).expect("the folder for tests can be written to");
@@ -43,7 +43,7 @@ fn has_compiler() -> bool {
     })
 }
 
-/// Compiles a program of `tests/c` under a name of its own; none where there is no compiler.
+/// Compiles a program of `tests/c` under a name of its own; none if there is no compiler.
 pub(crate) fn compile(source: &str, name: &str, arguments: &[&str]) -> Option<PathBuf> {
     if !has_compiler() {
         return None;
