@@ -8,13 +8,14 @@
 //! | `memory` | placing memory, and registering it |
 //! | `following` | dynamic homes |
 //!
-//! How homes are made: `homes`. Threads that are not the runtime's: `at_home`. What can be set of a runtime, and what is seen of its
-//! homes: `node_homes`. Where an item goes by its home: `queue/homes`. Who takes it: `pool/homes`. How it runs: `run/homes`.
+//! For how homes are made, see `homes`; for threads that are not the runtime's, `at_home`; for a runtime's settings for homes, and what can
+//! be read of them, `node_homes`; for where an item goes because of its home, `queue/homes`; for which workers take it, `pool/homes`; for
+//! how it runs, `run/homes`.
 //!
 //! # The folder
-//! Imports `base`. Its own: the locks of `registry` (`nodes`, `weights`, `list`, `own`, `entered`, none inside another but `nodes` and
-//! `weights` inside a home's `change`), and the words `used`, `several` and a home's `node`. A home and the registry own each other, so
-//! `inside` and `registry` are a circle; the registry asks the runtime by a trait (`Host`).
+//! Imports `base`. Its own: the locks of `registry` (`nodes`, `weights`, `list`, `own`, `entered`; none is taken inside another, except
+//! `nodes` and `weights` inside a home's `change`), and the words `used`, `several` and a home's `node`. A home and the registry own each
+//! other, so `inside` and `registry` form a circle; the registry calls the runtime through a trait (`Host`).
 
 mod choice;
 mod following;
@@ -36,16 +37,17 @@ pub use memory::{QueueMemory, Registered};
 pub(crate) use memory::{Wanted, WorkerMemory, most_of};
 pub(crate) use registry::{Homes, Host, warn_of_memory};
 
-/// A node of the machine where something is at home: items that have it go there, run there as long as its CPUs can do the work, and
-/// come back after; what they allocate lies there; memory can be bound there.
+/// A node of the machine where something is at home: items with this home go there, run there while its CPUs can do the work, and come back
+/// afterwards; what they allocate lies there; memory can be bound there.
 ///
-/// Clones are handles of the same home. A home counts on its node, for those who [pick](Self::pick) one later, until its last handle is
-/// gone; items and queues that have it have handles. A home belongs to a runtime, and only that one's queues heed it.
+/// Clones are handles of the same home. A home counts on its node, for those that are [picked](Self::pick) later, until its last handle is
+/// dropped; items and queues with this home have handles. A home belongs to a runtime, and only the queues of that runtime use it.
 ///
-/// It is soft: an idle worker of another node takes an item whose home is elsewhere, last of all, where so many more wait there that it is
-/// worth the way, or where they have waited for long ([the weights](crate::Runtime::home_weights)). Its next run is at home again.
+/// It is soft: an idle worker of another node takes an item whose home is elsewhere, as its last choice, if so many more items wait there
+/// that it is worth the distance, or if they have waited for long ([the weights](crate::Runtime::home_weights)). The item's next run is at
+/// home again.
 ///
-/// On a machine of one node, or where the process may use one only, everything is at home: nothing is counted, placed or moved.
+/// On a machine of one node, or if the process may use only one, everything is at home: nothing is counted, placed or moved.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -72,7 +74,7 @@ impl<P: Platform> Home<P> {
         home
     }
 
-    /// One more handle of a home.
+    /// Adds a handle of a home.
     pub(crate) fn of(inside: Arc<Inside<P>>) -> Self {
         inside.hold();
         Home { inside }
@@ -89,7 +91,7 @@ impl<P: Platform> Home<P> {
         Arc::into_raw(unsafe { core::ptr::read(&raw const home.inside) })
     }
 
-    /// The handle that became that pointer.
+    /// The handle that was turned into that pointer.
     ///
     /// # Safety
     /// The pointer is from [`into_raw`](Self::into_raw), and this is called once for it.
@@ -98,13 +100,13 @@ impl<P: Platform> Home<P> {
         Home { inside: unsafe { Arc::from_raw(raw) } }
     }
 
-    /// The number of its node; `None` where that is chosen when it is needed first, and has not been.
+    /// The number of its node; `None` if the node is chosen when it is first needed, and has not been chosen yet.
     pub fn node(&self) -> Option<usize> {
         self.inside.known_node().map(|node| node as usize)
     }
 
-    /// It is at home on that node from now on. Items that run go on where they are, and what is queued already runs where it was queued; what
-    /// is queued from now on goes there. Memory that was bound is not moved.
+    /// Moves the home to that node. Items that run go on where they are, and what is already queued runs where it was queued; what is
+    /// queued from now on goes to the new node. Memory that was bound is not moved.
     ///
     /// # Errors
     /// As [`on`](Home::on).
@@ -139,7 +141,7 @@ impl<P: Platform> Home<P> {
 }
 
 impl<P: Platform> Homes<P> {
-    /// The index of the node where one more is at home, and why, in words.
+    /// The index of the node for one more home, and why, in words.
     pub(crate) fn pick(&self, nodes: &Nodes, cpu: usize) -> (usize, String) {
         if nodes.is_single() {
             return (0, "there is one node".to_owned());

@@ -1,85 +1,84 @@
-//! The header of everything that can be queued, and the state word that says who owns it.
+//! The header of everything that can be queued, and the state word that says what owns it.
 //!
 //! # The state word
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `PENDING` | the item is queued, or is being queued, or waits for its time. The thread that set it owns `account` and `origin` |
+//! | 0 | `PENDING` | the item is queued, is being queued, or waits for its time. The thread that set it owns `account` and `origin` |
 //! | 1 | `RUNNING` | a worker executes the item's function |
-//! | 2 | `DEFERRED` | queued while running: whoever ends the execution pushes it |
-//! | 3..8 | | of items that run once: who waits for the result (`task`) |
-//! | 3 | `SYNCED` | of others: one of `disabled` is that of the `cancel_sync`s that are under way, however many; a fork leaves it behind |
+//! | 2 | `DEFERRED` | queued while running: the thread that ends the execution pushes it |
+//! | 3..8 | | of items that run once: which thread or future waits for the result (`task`) |
+//! | 3 | `SYNCED` | of others: `disabled` includes one for the `cancel_sync`s that are under way, however many; a fork discards it |
 //! | 4 | `EMPTY` | of others: the value is gone (`holds`) |
-//! | 8 | `LOCKED` | somebody changes more of the item than the word (`guard`) |
-//! | 9 | `WAITED` | somebody waits for an execution to end |
-//! | 10 | `STALE` | a queueing was cancelled whose node (`next`) is still on a list: who takes it off throws it away |
-//! | 11 | `PROXIED` | the queueing goes by another node, because ours is stale (`proxy`) |
+//! | 8 | `LOCKED` | a thread changes more of the item than the word (`guard`) |
+//! | 9 | `WAITED` | a thread waits for an execution to end |
+//! | 10 | `STALE` | a queueing was cancelled, but its node (`next`) is still on a list: the thread that takes it off throws it away |
+//! | 11 | `PROXIED` | the queueing goes by another node, because the item's own is stale (`proxy`) |
 //! | 12 | `INACTIVE` | held back by its queue's limit |
-//! | 13 | `TIMED` | pending, and not queued yet: on a timer |
-//! | 14 | `ARRIVED` | whoever took the node off its list, or the timer, found the item locked and left it to the lock's holder |
-//! | 15 | `ENDED` | the execution ended while the item was locked: the lock's holder does what is to be done then |
+//! | 13 | `TIMED` | pending, but not queued yet: on a timer |
+//! | 14 | `ARRIVED` | the thread that took the node off its list, or the timer, found the item locked and left it to the lock's holder |
+//! | 15 | `ENDED` | the execution ended while the item was locked: the lock's holder does the worker's remaining steps |
 //! | 16..28 | disabled | how often it was disabled |
-//! | 28..40 | epoch | the process's forks, when the item was queued last |
+//! | 28..40 | epoch | the number of the process's forks when the item was last queued |
 //! | 40..64 | references | handles that users hold |
 //!
-//! Whether an item has a home the word does not say: its links say whether anybody has one at all (`queue/homes`).
+//! The word does not say whether an item has a home: its links say whether any item has one (`queue/homes`).
 //!
-//! | `PENDING` | `RUNNING` | `DEFERRED` | who holds the item |
+//! | `PENDING` | `RUNNING` | `DEFERRED` | what holds the item |
 //! |---|---|---|---|
-//! | 0 | 0 | 0 | idle: nobody; the last handle's drop frees it |
+//! | 0 | 0 | 0 | idle: nothing; the last handle's drop frees it |
 //! | 1 | 0 | 0 | a list, or the thread that is pushing it, or a timer |
 //! | 0 | 1 | 0 | one worker |
 //! | 1 | 1 | 0 | one worker, and a thread that is in the middle of `queue`, or a list of held-back items, or a timer |
 //! | 1 | 1 | 1 | one worker, which will push it |
 //!
 //! # Steps
-//! * **claim** (queuer): sets `PENDING`. If it was set, somebody else's queueing stands, and this one is that one. Refused where
-//!   the item is disabled.
-//! * **account** (queuer): the queue's limit lets it in or holds it back; then `account` is written. Until then it is null: so who
-//!   cancels knows that there is a place to give back.
-//! * **publish** (queuer): where the item is not running, the queuer pushes it. Where it is, the queuer sets `DEFERRED`, and
-//!   who clears `RUNNING` pushes it.
-//! * **start** (worker that took it off a list): `PENDING` to `RUNNING` in one step, `account` to null before.
+//! * **claim** (queuer): sets `PENDING`. If it was already set, another thread's queueing stands, and this call adds none. Refused if the
+//!   item is disabled.
+//! * **account** (queuer): the queue's limit admits it or holds it back; then `account` is written. Until then it is null, so a canceller
+//!   that finds it set knows that there is a place to give back.
+//! * **publish** (queuer): if the item is not running, the queuer pushes it. If it is, the queuer sets `DEFERRED`, and the thread that
+//!   clears `RUNNING` pushes it.
+//! * **start** (worker that took it off a list): sets `account` to null, then changes `PENDING` to `RUNNING` in one step.
 //! * **finish** (that worker): clears `RUNNING`.
-//! * **cancel** (anybody, under the lock): clears `PENDING`. The node stays where it is, `STALE`: lists have no way to take one
-//!   out without stopping others. Worker and canceller decide by compare-exchange on the word: either `start` saw no
-//!   `STALE`, then there is nothing to cancel, or it does.
+//! * **cancel** (any thread, under the lock): clears `PENDING`. The node stays where it is, `STALE`: lists have no way to take one out
+//!   without stopping other threads. Worker and canceller decide by compare-exchange on the word: either `start` saw no `STALE`, and there
+//!   is nothing to cancel, or it sees `STALE`.
 //!
 //! # The lock
-//! `LOCKED` is for what is rare: cancelling, disabling, waiting for an item. Only users' threads wait for it. A worker never does: a
-//! user's thread that is preempted there would stop a worker of a higher priority. It leaves a mark (`ARRIVED`, `ENDED`), and the
-//! holder does the worker's step before it unlocks. Every change of the word is a read-modify-write of the whole
-//! word, so no mark is overlooked. Handles go on meanwhile, and `publish`; a claim waits.
+//! `LOCKED` is for rare operations: cancelling, disabling, waiting for an item. Only users' threads wait for it. A worker never does,
+//! because a user's thread that is preempted there would stop a worker of a higher priority. The worker leaves a mark (`ARRIVED`, `ENDED`),
+//! and the holder does the worker's step before it unlocks. Every change of the word is a read-modify-write of the whole word, so no mark
+//! is overlooked. Meanwhile handles may be added and dropped, and `publish` goes on; a claim waits.
 //!
 //! # What follows
 //! * *One execution at a time, anywhere*: an item is pushed only by the owner of `PENDING`, never while `RUNNING` is
 //!   set, and `RUNNING` is set only by taking it off a list. So the function may be `FnMut`.
-//! * *Nothing is lost between "pending" and "running"*: claim is a read-modify-write even where it fails. Either it
-//!   comes before `start` in the word's modification order, then what the caller wrote before it is visible to the
-//!   execution (release here, acquire in `start`, and the read-modify-writes between them keep the chain), or it
-//!   comes after, then it succeeds and causes another execution.
+//! * *Nothing is lost between "pending" and "running"*: claim is a read-modify-write even if it fails. It may precede `start` in the word's
+//!   modification order: then what the caller wrote before it is visible to the execution (release here, acquire in `start`, and the
+//!   read-modify-writes between them keep the chain). Otherwise it follows `start`, succeeds, and causes another execution.
 //! * *The item may drop its last handle or requeue itself while it runs*: `PENDING`, `RUNNING` and `STALE` keep it alive as a
-//!   handle does; the thread that ends the last of them frees it. What the function captured may go before (`holds`).
-//! * *After a fork* whatever the parent's threads had of an item they have of the parent's: a word of an older epoch counts
-//!   as idle, and who first asks for it in the child makes it so (`current`). Of a task, which runs once, it counts as the
-//!   parent's for ever (`task`). The item whose function forked runs in the child as well (`fork`).
+//!   handle does; the thread that ends the last of them frees it. What the function captured may be dropped earlier (`holds`).
+//! * *After a fork*, whatever the parent's threads held of an item belongs to the parent's copy: a word of an older epoch counts as idle,
+//!   and the first thread that uses it in the child makes it so (`current`). A task, which runs once, counts as the parent's for ever
+//!   (`task`). The item whose function forked runs in the child as well (`fork`).
 //!
 //! # The folder
 //! Imports `base`, `home` and `timer`. An item knows neither queues nor pools: it has an account, which it stores and compares, and whose
-//! owner is asked by a trait (`account`). README.md in the folder lists the races.
+//! owner is called through a trait (`account`). README.md in the folder lists the races.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `execution` | the steps of the thread that executes an item or lets one in |
+//! | `execution` | the steps of the thread that executes or admits an item |
 //! | `guard`, `proxy` | the item's lock and what is done under it; the node of an item whose own is still on a list |
 //! | `holds` | what ends with an item, and when |
-//! | `extra`, `stamp`, `origin` | what few items need, and the word for it; when a sample was queued; by which CPU, and where it is at home |
+//! | `extra`, `stamp`, `origin` | what few items need, and the word for it; when a sample was queued; which CPU queued an item, and its home |
 //! | `account` | what an item knows of its queue, and of the timer |
 //! | `owned` | ownership of an item, as types |
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
-//! | `wait_snapshot` | what was seen of a list while its lock was held |
+//! | `wait_snapshot` | what was seen on a list while its lock was held |
 //!
-//! `guard`, `proxy`, `extra`, `account` and `owned` are a circle with the state word: the slow steps of the word end where the lock is
+//! `guard`, `proxy`, `extra`, `account` and `owned` form a circle with the state word: the slow steps of the word end when the lock is
 //! given back, which makes other steps; and a proxy is an item.
 
 pub(crate) mod account;
@@ -128,36 +127,36 @@ pub(crate) const ARRIVED: u64 = 1 << 14;
 pub(crate) const ENDED: u64 = 1 << 15;
 pub(crate) const DISABLED_ONCE: u64 = 1 << 16;
 pub(crate) const DISABLED: u64 = 0xfff << 16;
-/// Where the epoch begins, and how wide it is: what is 4096 forks in a row old may be taken for one's own.
+/// Where the epoch begins, and how wide it is: an epoch that is exactly 4096 forks old would be taken for the current one.
 const EPOCH_SHIFT: u32 = 28;
 const EPOCH: u64 = 0xfff << EPOCH_SHIFT;
 pub(crate) const REFERENCE: u64 = 1 << 40;
 
-/// So many handles are bearable. Beyond, the process ends: a panic could be caught, and the count would wrap and free an item that has
-/// handles. As many threads again may be between counting and ending.
+/// The largest allowed number of handles. Beyond it, the process ends: a panic could be caught, and the count would wrap and free an item
+/// that has handles. As many threads again may be between counting and ending.
 const MOST_REFERENCES: u64 = (u64::MAX / REFERENCE) / 2;
 
-/// An item of which somebody has one of these must not be freed, although no handle is left.
+/// An item must not be freed while any of these bits is set, even if no handle is left.
 const ALIVE: u64 = PENDING | RUNNING | STALE | LOCKED;
 
 /// What an item's function and memory are; one static table per type of item.
 pub(crate) struct ItemVtable<P: Platform> {
-    /// Runs the function, finishes the item, and frees it if nobody has it any more. The caller has started the item,
-    /// and must not touch it afterwards unless the answer is `deferred`.
+    /// Runs the function, finishes the item, and frees it if nothing holds it any more. The caller has started the item, and must not touch
+    /// it afterwards unless the answer is `deferred`.
     pub(crate) execute: unsafe fn(NonNull<Item<P>>) -> Executed,
     /// Frees the item.
     pub(crate) free: unsafe fn(NonNull<Item<P>>),
-    /// Of items whose value may go before their memory does.
+    /// For items whose value may be dropped before their memory is freed.
     pub(crate) parts: Option<Parts<P>>,
-    /// Ends an item that runs once and was not queued: its handle says that it is cancelled. Of others it is not asked.
+    /// Ends an item that runs once and was not queued: its handle says that it is cancelled. Not called for other items.
     pub(crate) refuse: unsafe fn(NonNull<Item<P>>),
-    /// The function's name, for people.
+    /// The function's name, for display.
     pub(crate) name: fn() -> &'static str,
 }
 
-/// How a type of item parts with its value and its memory, where the value may go first.
+/// How a type of item drops its value and frees its memory separately.
 pub(crate) struct Parts<P: Platform> {
-    /// Drops the value in its place.
+    /// Drops the value in place.
     pub(crate) empty: unsafe fn(NonNull<Item<P>>),
     /// Frees the memory; the value is gone.
     pub(crate) dealloc: unsafe fn(NonNull<Item<P>>),
@@ -174,12 +173,12 @@ pub(crate) struct Item<P: Platform> {
     /// Where it was queued; null from the start of an execution until the next queueing is accounted.
     account: P::AtomicPtr<Account<P>>,
     table: &'static ItemVtable<P>,
-    /// The CPU that queued it, and the node where it is at home, for who wants to know. Relaxed: a hint, which the next queuer may
-    /// overwrite while the worker that has started the item still reads it.
+    /// The CPU that queued it, and its home node, for callers that want to know. Relaxed: a hint, which the next queuer may overwrite while
+    /// the worker that has started the item still reads it.
     origin: P::AtomicU32,
-    /// Where the thread that waits for the result waits; belongs to `task`.
+    /// Where the thread that waits for the result sleeps; belongs to `task`.
     pub(crate) join: P::AtomicU32,
-    /// What few items need, or when the item was queued if that was looked at.
+    /// What few items need; or else when the item was queued, if that was recorded.
     pub(crate) attachment: Attachment<P>,
 }
 
@@ -192,20 +191,20 @@ pub(crate) struct Executed {
     pub(crate) deferred: bool,
 }
 
-/// What is to be done after an execution.
+/// What must be done after an execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finished {
-    /// Nothing: the item is idle, or somebody else has it.
+    /// Nothing: the item is idle, or another thread holds it.
     Done,
     /// It was queued meanwhile; `RUNNING` is still set.
     Deferred,
-    /// Nobody has it any more: free it.
+    /// Nothing holds it any more: free it.
     Free,
-    /// Nothing can execute it any more, and its value is still there: the caller has got a handle, to be let go of.
+    /// Nothing can execute it any more, and its value still exists: the caller has been given a handle, and must let go of it.
     Last,
 }
 
-/// What comes of a node that was taken off a list.
+/// The result of starting a node that was taken off a list.
 pub(crate) enum Started<P: Platform> {
     /// The item has started.
     Yes(Running<P>),
@@ -213,21 +212,21 @@ pub(crate) enum Started<P: Platform> {
     Left,
     /// The queueing was cancelled, and the item lives on. Its account may be gone.
     Cancelled,
-    /// As `Cancelled`, and nobody has the item any more.
+    /// As `Cancelled`, and nothing holds the item any more.
     Free(Abandoned<P>),
     /// The node stands in for another item.
     Proxy(Pending<P>),
 }
 
-/// What comes of an item that was held back.
+/// The result of activating an item that was held back.
 pub(crate) enum Activated<P: Platform> {
-    /// It is not held back any more: to be published.
+    /// It is not held back any more, and must be published.
     Yes(Pending<P>),
     /// The item is locked: it stays where it is, and the lock's holder sends the activation item.
     Locked(Pending<P>),
     /// The queueing was cancelled, and has given back what it counted; the item lives on.
     Cancelled,
-    /// As `Cancelled`, and nobody has the item any more.
+    /// As `Cancelled`, and nothing holds the item any more.
     Free(Abandoned<P>),
 }
 
@@ -238,25 +237,25 @@ pub(crate) unsafe fn never_refused<P: Platform>(_: NonNull<Item<P>>) {
 
 #[cold]
 fn too_many_handles<P: Platform>() -> ! {
-    // Not by a macro that panics where nothing can be written: the count would go on.
+    // Not by a macro that panics if nothing can be written: the count would go on.
     P::warn(&format!(
         "one work item, or one future's wakers, have more than {MOST_REFERENCES} handles; the process ends"
     ));
     std::process::abort();
 }
 
-/// Whether nobody has an item with this word.
+/// Whether nothing holds an item with this word.
 #[inline]
 pub(crate) fn is_abandoned(word: u64) -> bool {
     word < REFERENCE && word & ALIVE == 0
 }
 
-/// The process's forks so far, as the word has them.
+/// The number of the process's forks so far, as the word stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(pub(crate) u64);
 
 impl Epoch {
-    /// Now. Who asks for each item keeps the answer, until a fork.
+    /// The current epoch. A caller that needs it for each item keeps the answer until a fork.
     #[inline]
     pub(crate) fn now<P: Platform>() -> Self {
         Epoch(P::fork_epoch() << EPOCH_SHIFT & EPOCH)
@@ -268,7 +267,7 @@ fn epoch<P: Platform>() -> u64 {
     Epoch::now::<P>().0
 }
 
-/// How often an item is disabled, without what a `cancel_sync` does for a while, as the word has it. Items that run once are never
+/// How often an item is disabled, not counting the temporary one of `cancel_sync`, as the word stores it. Items that run once are never
 /// disabled.
 pub(crate) fn disabled_for_long(word: u64) -> u64 {
     match word & DISABLED {
@@ -277,13 +276,13 @@ pub(crate) fn disabled_for_long(word: u64) -> u64 {
     }
 }
 
-/// Whether a state word is of this process; if not, what it says is of the parent's threads.
+/// Whether a state word is of this process; if not, it describes the parent's threads.
 #[inline]
 pub(crate) fn is_of_this_process<P: Platform>(word: u64) -> bool {
     word & EPOCH == epoch::<P>()
 }
 
-/// Of the 64 bytes that a queued item may cost, with what it captures and what the allocator adds.
+/// Part of the 64 bytes that a queued item may cost, including what it captures and what the allocator adds.
 const _: () = assert!(size_of::<Item<nearq_platform::Linux>>() == 48);
 
 impl<P: Platform> Item<P> {
@@ -292,7 +291,7 @@ impl<P: Platform> Item<P> {
         Self::with_state(table, REFERENCE | epoch::<P>())
     }
 
-    /// An item that runs once, with one handle; whoever made it queues it.
+    /// An item that runs once, with one handle; the thread that made it queues it.
     pub(crate) fn new_pending(table: &'static ItemVtable<P>) -> Self {
         Self::with_state(table, REFERENCE | PENDING | epoch::<P>())
     }
@@ -310,7 +309,8 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Lets [`whole`](Self::whole) have this pointer, which comes from the whole object that the item begins. By who makes one.
+    /// Makes this pointer, which comes from the whole object that the item begins, available to [`whole`](Self::whole). Called by the
+    /// thread that makes an item.
     ///
     /// # Safety
     /// The item is alive.
@@ -319,18 +319,17 @@ impl<P: Platform> Item<P> {
         item
     }
 
-    /// The item by the pointer of the whole object. A reference to the header may be used for the header alone, and the function lies behind
-    /// it.
+    /// The item by the pointer to the whole object. A reference to the header may be used for the header alone, and the function lies
+    /// behind it.
     pub(crate) fn whole(&self) -> ItemRef<'_, P> {
         let whole = taken(core::ptr::from_ref(self)).expect("the address of a reference");
         // SAFETY: alive, as the reference is; and exposed by the thread that made it.
         unsafe { ItemRef::new(whole) }
     }
 
-    // ---- the queuer's way --------------------------------------------------------------------------------
+    // ---- the queuer's steps ------------------------------------------------------------------------------
 
-    /// Takes `PENDING`; the node that the caller sends on its way, or nothing if the item is pending or disabled. `epoch`
-    /// is what it is now.
+    /// Takes `PENDING`; returns the node that the caller sends, or nothing if the item is pending or disabled. `epoch` is the current one.
     #[inline]
     pub(crate) fn claim(item: ItemRef<'_, P>, epoch: Epoch) -> Option<Pending<P>> {
         let state = &item.state;
@@ -349,14 +348,14 @@ impl<P: Platform> Item<P> {
         Self::claim_slow(item)
     }
 
-    /// As [`claim`](Self::claim), where the word is not plain or somebody else changed it.
+    /// As [`claim`](Self::claim), if the word is not plain or another thread changed it.
     #[cold]
     fn claim_slow(item: ItemRef<'_, P>) -> Option<Pending<P>> {
         let mut attempt = 0;
         loop {
             let word = item.current();
             if word & (PENDING | DISABLED) != 0 {
-                // Also a claim that fails is a read-modify-write: release, for the execution that is coming.
+                // A claim that fails is a read-modify-write as well: release, for the execution that is coming.
                 let word = item.state.fetch_or(0, Ordering::AcqRel);
                 if word & (PENDING | DISABLED) != 0 {
                     return None;
@@ -374,15 +373,15 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// The word, as it is after what an older epoch left in it was taken out.
+    /// The word, after removing what an older epoch left in it.
     #[inline]
     pub(crate) fn current(&self) -> u64 {
         let word = self.state.load(Ordering::Acquire);
         if is_of_this_process::<P>(word) { word } else { self.leave_behind(word) }
     }
 
-    /// The process has forked since: threads of the parent that had the item have the parent's. Not of tasks, whose results
-    /// would be lost. Under the lock, so that nobody uses the item before all of it is idle.
+    /// The process has forked since: threads of the parent that held the item hold the parent's copy. Not for tasks, whose results would be
+    /// lost. Under the lock, so that no thread uses the item before all of it is idle.
     #[cold]
     fn leave_behind(&self, mut word: u64) -> u64 {
         loop {
@@ -422,30 +421,31 @@ impl<P: Platform> Item<P> {
         self.account.load(Ordering::Relaxed)
     }
 
-    /// Makes the node ready for a queueing that is not accounted yet. By who has it, before the last bit goes that says so.
+    /// Makes the node ready for a queueing that is not accounted yet. Called by the thread that has the node, before it clears the last bit
+    /// that says so.
     pub(crate) fn forget_account(&self) {
         self.account.store(core::ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// As [`account`](Self::account), for who holds the lock of a pending item: null while it is not accounted, or starts.
+    /// As [`account`](Self::account), for the holder of a pending item's lock: null while it is not accounted, or is starting.
     pub(crate) fn accounted(&self) -> *const Account<P> {
         // Acquire: pairs with the release in `set_target`.
         self.account.load(Ordering::Acquire)
     }
 
-    /// The CPU that queued it, and its home; or, where it is queued again already, those of the next queueing.
+    /// The CPU that queued it, and its home; or, if it is already queued again, those of the next queueing.
     #[inline]
     pub(crate) fn origin(&self) -> Origin {
         Origin::from_word(self.origin.load(Ordering::Relaxed))
     }
 
-    /// As [`set_target`](Self::set_target), for who starts an item from a node that stands in.
+    /// As [`set_target`](Self::set_target), for a thread that starts an item from a node that stands in.
     #[inline]
     pub(crate) fn set_origin(&self, origin: Origin) {
         self.origin.store(origin.word(), Ordering::Relaxed);
     }
 
-    /// What an observed queueing left there; see `observe`. The caller owns `PENDING`.
+    /// The stamp that an observed queueing left there; see `observe`. The caller owns `PENDING`.
     #[inline]
     pub(crate) fn stamp(&self) -> Stamp {
         self.attachment.stamp()
@@ -466,7 +466,7 @@ impl<P: Platform> Item<P> {
         self.state.fetch_and(!INACTIVE, Ordering::Relaxed);
     }
 
-    /// As [`Pending::publish`]: whether the caller pushes the node.
+    /// As [`Pending::publish`]: returns whether the caller pushes the node.
     #[inline]
     fn may_be_pushed(&self) -> bool {
         // Acquire: pairs with the release in `finish`; the next execution sees what the last one did.
@@ -483,7 +483,7 @@ impl<P: Platform> Item<P> {
             if word & RUNNING == 0 {
                 return true;
             }
-            // Cancelled before it was on a list: nobody will take it off one. While the item runs, that is all.
+            // Cancelled before it was on a list: no thread will take it off one. While the item runs, nothing more is needed.
             if word & STALE != 0 {
                 self.forget_account();
             }
@@ -496,12 +496,12 @@ impl<P: Platform> Item<P> {
 
     // ---- forks -------------------------------------------------------------------------------------------
 
-    /// In the child of a fork, for the item whose function forked: it runs there too, in the caller. What was queued for it
-    /// meanwhile is the parent's, and so is who waits for it. It stays disabled, or cancelled.
+    /// In the child of a fork, for the item whose function forked: it runs there too, in the caller. What was queued for it meanwhile is
+    /// the parent's, and so are the threads that wait for it. It stays disabled, or cancelled.
     pub(crate) fn after_fork_in_child(&self) {
         let word = self.state.load(Ordering::Relaxed);
         let disabled = disabled_for_long(word);
-        // The marks of who waits are the parent's.
+        // The marks of waiters are the parent's.
         let ended = if word & DISABLED == 0 { word & (DONE | CANCELLED) } else { 0 };
         let kept = word & (RUNNING | !(REFERENCE - 1)) | ended | disabled | epoch::<P>();
         self.forget_account();
@@ -509,13 +509,13 @@ impl<P: Platform> Item<P> {
         self.state.store(kept, Ordering::Relaxed);
     }
 
-    /// In the child of a fork, for an item of the runtime itself: it is idle, with one handle.
+    /// In the child of a fork, for an item of the runtime itself: makes it idle, with one handle.
     pub(crate) fn reset_after_fork_in_child(&self) {
         crate::base::forked::set(&self.state, REFERENCE | epoch::<P>());
         crate::base::forked::set(&self.account, core::ptr::null_mut());
     }
 
-    /// Makes `extra` know of none of the parent's threads. By who has the item to itself; `word` is what the parent left.
+    /// Makes `extra` forget the parent's threads. Called by the thread that has the item to itself; `word` is what the parent left.
     fn forget_extra(&self, word: u64) {
         if let Some(extra) = self.attachment.extra() {
             extra.after_fork_in_child(word & LOCKED != 0);
@@ -524,7 +524,7 @@ impl<P: Platform> Item<P> {
 
     // ---- handles -----------------------------------------------------------------------------------------
 
-    /// One more handle. The caller has one.
+    /// Adds a handle. The caller has one.
     pub(crate) fn add_reference(&self) {
         let before = self.state.fetch_add(REFERENCE, Ordering::Relaxed);
         if before / REFERENCE >= MOST_REFERENCES {
@@ -532,32 +532,32 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// One handle less; true if the caller must free the item.
+    /// Removes a handle; true if the caller must free the item.
     #[inline]
     pub(crate) fn drop_reference(&self) -> bool {
-        // Release: what was done through this handle comes before the free. Acquire: for whoever frees.
+        // Release: what was done through this handle comes before the free. Acquire: for the thread that frees.
         let before = self.state.fetch_sub(REFERENCE, Ordering::AcqRel);
         is_abandoned(before - REFERENCE)
     }
 
     // ---- reading -----------------------------------------------------------------------------------------
 
-    /// Whether it is queued, or on a timer. Old by the time the caller looks at it.
+    /// Whether it is queued, or on a timer. May be out of date at once.
     pub(crate) fn is_pending(&self) -> bool {
         self.current() & PENDING != 0
     }
 
-    /// Whether it is being executed. Old by the time the caller looks at it.
+    /// Whether it is being executed. May be out of date at once.
     pub(crate) fn is_running(&self) -> bool {
         self.current() & RUNNING != 0
     }
 
-    /// Whether its node is a cancelled queueing's. By who has the node: then it does not become fresh again.
+    /// Whether its node is that of a cancelled queueing. Called by the thread that has the node: then it does not become fresh again.
     pub(crate) fn is_stale(&self) -> bool {
         self.state.load(Ordering::Acquire) & STALE != 0
     }
 
-    /// Whether it refuses to be queued. Old by the time the caller looks at it.
+    /// Whether it refuses to be queued. May be out of date at once.
     pub(crate) fn is_disabled(&self) -> bool {
         self.state.load(Ordering::Acquire) & DISABLED != 0
     }
@@ -570,7 +570,8 @@ impl<P: Platform> Item<P> {
 }
 
 impl<P: Platform> Pending<P> {
-    /// The node, for the caller to push. None: the thread that ends the execution will push it, or the queueing was cancelled meanwhile.
+    /// Returns the node if the caller must push it. None: the thread that ends the execution will push it, or the queueing was cancelled
+    /// meanwhile.
     #[inline]
     pub(crate) fn publish(self) -> Option<Self> {
         self.may_be_pushed().then_some(self)

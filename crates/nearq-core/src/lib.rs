@@ -1,6 +1,6 @@
 //! Work items, workqueues, links, pools and workers: the runtime itself, generic over the platform.
 //!
-//! Users take it through the crate `nearq`. An item's way, and the file that describes each step:
+//! Users take it through the crate `nearq`. The path of an item, and the file that describes each step:
 //!
 //! ```text
 //! Workqueue::queue ─► item: PENDING ─► queue: pod of the CPU ─► admission: max_active? ─ no ─► link: inactive
@@ -9,23 +9,24 @@
 //!                                     inbox ─► idle: wake at most one worker ─► run: repatriate, start, call, finish, count
 //! ```
 //!
-//! Sources are in folders. A folder imports those above it in this table only, as far as its head says; `cargo xtask house` checks it. The head of a
-//! folder's main file (`pool.rs` for `pool`) says what each of its files holds, and which locks and words are its own.
+//! Sources are in folders. A folder imports only those above it in this table, and of these only those that its head names; `cargo xtask
+//! house` checks it. The head of a folder's main file (`pool.rs` for `pool`) says what each of its files holds, and which locks and words
+//! are its own.
 //!
-//! | folder | what it is for |
+//! | folder | purpose |
 //! |---|---|
 //! | `base` | what has no notion of work: waiting, errors, forks, small tools |
 //! | `home` | nodes where things belong |
 //! | `layout` | which pools a queue has, and which queues share them |
 //! | `timer` | the thread that sleeps until something is due |
-//! | `item` | what has an item, and where it waits |
-//! | `observe` | times and events, for readers that there may be |
+//! | `item` | what holds an item, and where it waits |
+//! | `observe` | times and events, for readers, if there are any |
 //! | `pool` | the workers of a pod, and which of them are awake |
-//! | `limit` | what of a queue is let in, and where that is counted |
+//! | `limit` | what a queue admits, and where that is counted |
 //! | `runtime` | what all queues share |
 //! | `queue` | where items go |
 //! | `run` | a worker's thread |
-//! | `monitor` | the thread that looks while work waits |
+//! | `monitor` | the thread that checks while work waits |
 //! | `task` | kinds of items: those that run again and again, closures, futures |
 //! | `user` | what users see |
 
@@ -85,13 +86,13 @@ pub use user::settings::WorkqueueBuilder;
 pub use user::shutdown::{RunningItem, StillRunning, WaitingItems};
 pub use user::workqueue::Workqueue;
 
-/// Says what the current item does, for who looks at the worker; cut to 31 bytes, gone when the item ends.
-/// Nothing happens outside a worker.
+/// Sets the description of what the current item does, for observers of the worker; cut to 31 bytes, cleared when the item ends. Has no
+/// effect outside a worker.
 pub fn set_description(text: &str) {
     set_description_in::<nearq_platform::Linux>(text);
 }
 
-/// As [`set_description`], on the platform that the type says.
+/// As [`set_description`], on the platform given by the type.
 pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
     pool::context::with_current::<P, _>(|context| {
         context.worker.set_description(text);
@@ -99,11 +100,11 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
     });
 }
 
-/// Runs `f`, which may sleep for long: in a lock, a read, a call to somewhere else. Another worker takes the caller's place at once,
-/// where work waits; without this hint the runtime needs some milliseconds to notice. Calls may nest. When `f` has returned, the
-/// caller goes on without waiting for a place, and somebody else gives one up at the end of an item.
+/// Runs `f`, which may sleep for long: in a lock, a read, a remote call. If work waits, another worker takes the caller's place at once;
+/// without this hint the runtime needs some milliseconds to notice. Calls may nest. When `f` has returned, the caller goes on without
+/// waiting for a place, and another worker gives one up at the end of an item.
 ///
-/// Costs some 50 ns where no work waits. Outside a worker it is a plain call.
+/// Costs some 50 ns if no work waits. Outside a worker it is a plain call.
 ///
 /// ```
 /// # use nearq_core as nearq;

@@ -1,9 +1,9 @@
-//! The thread that sees to it that work which waits gets started, whatever the states say.
+//! The thread that ensures that waiting work gets started, whatever the states say.
 //!
-//! Workers may all be asleep inside their items, or preempted; nobody else would notice. So while work waits that nobody
-//! could be woken for, the monitor looks every few milliseconds at what the workers do (`watch`), and gives and takes places
-//! and hands accordingly (`balance`). With nothing waiting it sleeps, without a time-out: an idle process makes no wake-ups. What wakes it,
-//! and how its thread is started: `pool/alarm`.
+//! Workers may all be asleep inside their items, or preempted, and nothing else would notice. So while work waits for which no thread could
+//! be woken, the monitor checks every few milliseconds what the workers do (`watch`), and gives and takes places and hands accordingly
+//! (`balance`). With nothing waiting it sleeps, without a time-out: an idle process makes no wake-ups. For what wakes it, and how its
+//! thread is started, see `pool/alarm`.
 //!
 //! # The folder
 //! Imports `base`, `pool`, `limit`, `runtime` and `queue`. `watch`: what workers do. `balance`: how many may be awake. `rescue`: when rescuers are called.
@@ -26,18 +26,18 @@ use crate::pool::alarm::{self, Task};
 use crate::queue::runtime::Inner;
 use crate::runtime::until_retry;
 
-/// How often the armed monitor looks: a worker that falls asleep is noticed after half of that on average. To wake up and go to sleep
-/// again takes some 15 us where the CPUs are virtual ones, and a look as much again where all workers run: below 1 % of a CPU.
+/// How often the armed monitor checks: a worker that falls asleep is noticed after half of that on average. Waking up and going to sleep
+/// again takes some 15 us on virtual CPUs, and a check takes as much again if all workers run: together below 1 % of a CPU.
 const TICK: Duration = Duration::from_millis(3);
-/// How soon it looks after it was armed.
+/// How soon it checks after it was armed.
 const FIRST_LOOK: Duration = Duration::from_micros(500);
-/// How often it looks where no worker has run for [`STILL`] looks.
+/// How often it checks if no worker has run for [`STILL`] checks.
 const SLOW_TICK: Duration = Duration::from_millis(10);
 const STILL: u32 = 50;
-/// Looks without anything waiting before the monitor sleeps; a few, because work comes in bursts.
+/// The checks without anything waiting before the monitor sleeps; a few, because work comes in bursts.
 const QUIET: u32 = 10;
 
-/// The life of the monitor's thread. False in the child of a fork: there it is the monitor no more.
+/// The life of the monitor's thread. False in the child of a fork: there it is not the monitor any more.
 fn watch<P: Platform>(inner: &Inner<P>) -> bool {
     let alarm = &inner.services.alarm;
     alarm.thread.begun();
@@ -53,7 +53,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             Task::Sleep => {
                 alarm.thread.sleep(until_retry::<P>(None));
                 (quiet, still, pace) = (0, 0, Pace::Begins);
-                // What the clocks show now is what the first look compares with.
+                // What the clocks show now is what the first check compares with.
                 watcher.look(&inner.services.workers);
                 continue;
             }
@@ -72,7 +72,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             pace = Pace::Looks;
         }
         if replaced {
-            // Sleepers seldom come alone: who was called may run into the next.
+            // Sleepers seldom come alone: the worker that was called may block in the next item.
             pace = Pace::Begins;
         }
         if stuck && alarm.take_untidy() {
@@ -84,7 +84,7 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
         }
         inner.look_at_machine(now);
         inner.services.homes.judge(now);
-        // Where work waits all the time, workers may never come to rest.
+        // If work waits all the time, workers may never come to rest.
         inner.reap_orphans();
         quiet = if waiting { 0 } else { quiet + 1 };
         if quiet >= QUIET {
@@ -94,14 +94,14 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
     }
 }
 
-/// Has the monitor sleep until it is armed again, unless something waits.
+/// Makes the monitor sleep until it is armed again, unless something waits.
 fn disarm<P: Platform>(inner: &Inner<P>) {
     inner.services.alarm.disarm(|| inner.pools_in_service().iter().any(|pool| pool.has_waiting()));
 }
 
 impl<P: Platform> alarm::Host<P> for Inner<P> {
     fn start_monitor(&self) -> Result<P::JoinHandle, Refused> {
-        // The thread keeps the runtime.
+        // The thread keeps the runtime alive.
         let own = self.shared();
         let spec = ThreadSpec {
             name: "nq/monitor".into(),
@@ -123,13 +123,13 @@ impl<P: Platform> alarm::Host<P> for Inner<P> {
     }
 }
 
-/// How long the monitor sleeps between two looks.
+/// How long the monitor sleeps between two checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// It was armed just now, maybe because everybody sleeps already.
+    /// It was armed just now, perhaps because every worker sleeps already.
     Begins,
     Looks,
-    /// Nothing has moved for a while.
+    /// Nothing has changed for a while.
     Waits,
 }
 

@@ -1,16 +1,16 @@
-//! Looking on while items are queued and run: how long they wait and run, and what happens one by one.
+//! Observing items while they are queued and run: how long they wait and run, and single events.
 //!
-//! Off, this costs an issuer a look at a word of the link that it reads anyway, and a worker a load of the item's line. On, one item
-//! of so many of a queue is a *sample*: it carries the time of its queueing (its *stamp*), and the worker that runs it
-//! reads the clock before and after. How many are left out is for the sampler to say, for each queue by itself (`sampler`).
+//! When off, this costs an issuer a check of a word of the link that it reads anyway, and a worker a load of the item's line. When on, only
+//! some items of a queue are *samples*: a sample carries the time of its queueing (its *stamp*), and the worker that runs it reads the
+//! clock before and after. The sampler decides how many are left out, for each queue separately (`sampler`).
 //!
-//! # Who says what is looked at
-//! Readers (`readers`): `Timing`, which wants the times of all queues, and `Tracer`, which wants the events of one queue or of all. They are
-//! counted under the lock of `readers`, a leaf. Who changes that goes through the queues afterwards (`Queue::follow_readers`, with
-//! the queue's configuration locked), and a queue that is made looks once more after it was put on the list; as with the freezer.
-//! What a queue is told is a bit of its links, [`OBSERVED`](crate::limit::link::OBSERVED), and [`Observed`].
+//! # What is observed
+//! Readers (`readers`): `Timing`, which wants the times of all queues, and `Tracer`, which wants the events of one queue or of all. They
+//! are counted under the lock of `readers`, a leaf. A thread that changes that goes through the queues afterwards (`Queue::follow_readers`,
+//! with the queue's configuration locked), and a new queue checks once more after it was put on the list; as with the freezer. The result
+//! for a queue is a bit of its links, [`OBSERVED`](crate::limit::link::OBSERVED), and [`Observed`].
 //!
-//! What a stamp is, says `stamp`. All else is counts, and Relaxed. A sample is lost where a stamp meets a change; no item is.
+//! For what a stamp is, see `stamp`. All else is counts, and Relaxed. A sample is lost if a stamp coincides with a change; no item is.
 //!
 //! # The folder
 //! Imports `base` and `item`. `sampler`: which items are samples. `tape`: the events of tracers. `histogram`: times. Its own: the lock of
@@ -34,19 +34,19 @@ use sampler::{Budget, Rate};
 use tape::Tape;
 pub use tape::{TraceEvent, TraceKind};
 
-/// Who looks on, and what is the same for all queues.
+/// The readers, and what is the same for all queues.
 pub(crate) struct Observation<P: Platform> {
     readers: Mutex<Readers, P>,
     pub(crate) budget: Budget<P>,
-    /// Where events are written; null before the first tracer. Stays as long as the runtime.
+    /// Where events are recorded; null before the first tracer. Stays as long as the runtime.
     tape: P::AtomicPtr<Tape<P>>,
 }
 
-/// Who looks on.
+/// The readers.
 struct Readers {
-    /// Those who want times.
+    /// The number of those that want times.
     timing: u32,
-    /// Those who want events: their number, whose events, and how many items of which one is enough, as a power of two.
+    /// Those that want events: their number, whose events, and one item of how many is enough, as a power of two.
     tracers: Vec<(u64, Option<u64>, u32)>,
     next: u64,
 }
@@ -56,7 +56,7 @@ struct Readers {
 struct Wanted {
     any: bool,
     events: bool,
-    /// One item of so many is enough, as a power of two.
+    /// One item of this many is enough, as a power of two.
     power: u32,
 }
 
@@ -86,7 +86,7 @@ impl<P: Platform> Observation<P> {
         }
     }
 
-    /// Where events are written; none before the first tracer.
+    /// Where events are recorded; none before the first tracer.
     pub(crate) fn tape(&self) -> Option<&Tape<P>> {
         // Acquire: pairs with the release in `make_tape`.
         // SAFETY: null, or a box that stays until this is dropped.
@@ -95,7 +95,7 @@ impl<P: Platform> Observation<P> {
 
     /// As [`tape`](Self::tape), which is made if there is none.
     pub(crate) fn make_tape(&self, cpus: usize) -> &Tape<P> {
-        // One maker: with the readers' lock.
+        // A single maker: with the readers' lock.
         let _readers = self.readers.lock();
         if self.tape().is_none() {
             self.tape.store(Box::into_raw(Box::new(Tape::new(cpus))), Ordering::Release);
@@ -103,17 +103,17 @@ impl<P: Platform> Observation<P> {
         self.tape().expect("just made")
     }
 
-    /// Somebody wants times.
+    /// Adds a reader of times.
     pub(crate) fn add_timing(&self) {
         self.readers.lock().timing += 1;
     }
 
-    /// Somebody wants times no more.
+    /// Removes a reader of times.
     pub(crate) fn remove_timing(&self) {
         self.readers.lock().timing -= 1;
     }
 
-    /// Somebody wants the events of one queue or of all, one item of two to the power of `power`. The number for
+    /// Adds a reader of the events of one queue or of all, one item of two to the power of `power`. Returns the number for
     /// [`remove_tracer`](Self::remove_tracer).
     pub(crate) fn add_tracer(&self, queue: Option<u64>, power: u32) -> u64 {
         let mut readers = self.readers.lock();
@@ -123,12 +123,12 @@ impl<P: Platform> Observation<P> {
         number
     }
 
-    /// The tracer of that number wants no events any more.
+    /// Removes the tracer of that number.
     pub(crate) fn remove_tracer(&self, number: u64) {
         self.readers.lock().tracers.retain(|(other, ..)| *other != number);
     }
 
-    /// Whether anybody looks on.
+    /// Whether there is a reader.
     pub(crate) fn has_readers(&self) -> bool {
         let readers = self.readers.lock();
         readers.timing != 0 || !readers.tracers.is_empty()
@@ -144,7 +144,7 @@ impl<P: Platform> Observation<P> {
         self.budget.samples()
     }
 
-    /// Nobody looks on in the child of a fork.
+    /// Drops all readers: there are none in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         // SAFETY: this is the only thread, and no user's code runs under the lock.
         unsafe { self.readers.renew(Readers::none()) };
@@ -158,7 +158,7 @@ impl<P: Platform> Drop for Observation<P> {
     fn drop(&mut self) {
         let tape = self.tape.load(Ordering::Relaxed);
         if !tape.is_null() {
-            // SAFETY: from `make_tape`; the runtime has no thread any more, and tracers hold it.
+            // SAFETY: from `make_tape`; the runtime has no thread any more, and tracers keep it alive.
             drop(unsafe { Box::from_raw(tape) });
         }
     }
@@ -167,7 +167,7 @@ impl<P: Platform> Drop for Observation<P> {
 /// What is observed of one queue.
 pub(crate) struct Observed<P: Platform> {
     pub(crate) rate: Rate<P>,
-    /// Stamps from before count as none.
+    /// Stamps from before this count as none.
     since: P::AtomicU64,
     /// Whether events are wanted.
     pub(crate) events: P::AtomicU32,
@@ -203,7 +203,7 @@ impl<P: Platform> Observed<P> {
         self.rate.power()
     }
 
-    /// Follows the readers; whether the queue's links are to be observed. By who holds the queue's configuration.
+    /// Follows the readers; returns whether the queue's links must be observed. By the thread that holds the queue's configuration.
     pub(crate) fn follow(
         &self,
         observation: &Observation<P>,
@@ -226,7 +226,7 @@ impl<P: Platform> Observed<P> {
         true
     }
 
-    /// Nobody looks on in the child of a fork; its links say so when they are laid out next.
+    /// Drops all readers: there are none in the child of a fork; its links follow when they are next laid out.
     pub(crate) fn after_fork_in_child(&self) {
         forked::set(&self.events, 0);
     }
@@ -242,7 +242,7 @@ impl<P: Platform> Observed<P> {
         known.then(|| Duration::from_nanos(now.as_nanos().saturating_sub(stamp.nanos())))
     }
 
-    /// One item of so many is a sample now.
+    /// One item of this many is a sample now.
     pub(crate) fn every(&self) -> u64 {
         1 << self.rate.power()
     }
@@ -252,7 +252,7 @@ impl<P: Platform> Drop for Observed<P> {
     fn drop(&mut self) {
         let times = self.times.load(Ordering::Relaxed);
         if !times.is_null() {
-            // SAFETY: from `follow`; nobody has the queue any more.
+            // SAFETY: from `follow`; nothing has the queue any more.
             drop(unsafe { Box::from_raw(times) });
         }
     }

@@ -1,44 +1,45 @@
 //! A pool: the workers that serve one pod with one set of attributes, and the items that wait for them.
 //!
-//! # Who may do what
-//! * Any thread pushes onto `inbox` and wakes a worker (`idle`). No lock.
-//! * A worker takes items under `ready`'s lock, a batch at a time: first what is on the list, else all of the inbox. The runtime's own items,
-//!   by which limits are looked after (`activation_item`), come before all others: items of this and of other pools wait for them.
-//! * A worker that finds neither takes back what other workers of the pool have in their batches. Where there is always something, nobody
-//!   comes to that; so a worker that says that it blocks puts its batch back first, and the monitor does it for one that has been in one
-//!   item for long (`relieve`).
-//! * Workers of sibling pools (same nice, same mask, other pod) help: they take from the list, nearest pool first.
-//!   A machine has many pools, and what helpers look at is taken from those who write it. So they look at two lines of a
-//!   pool: its inbox, and what is written once a batch (`listed`). Into batches they look only where a worker has
-//!   taken several items at once (`loaded`).
+//! # Which thread may do what
+//! * Any thread pushes onto `inbox` and wakes a worker (`idle`), without a lock.
+//! * A worker takes items under `ready`'s lock, a batch at a time: first from the list, and if that is empty, all of the inbox. The
+//!   runtime's own items, which check limits (`activation_item`), come before all others, because items of this and of other pools wait for
+//!   them.
+//! * A worker that finds neither takes back what other workers of the pool have in their batches. If there is always something to do, no
+//!   worker gets that far; so a worker that declares that it blocks puts its batch back first, and the monitor does it for a worker that
+//!   has been in one item for long (`relieve`).
+//! * Workers of sibling pools (same nice, same mask, other pod) help: they take from the list, nearest pool first. A machine has many
+//!   pools, and each line that helpers read is taken from the threads that write it. So they read two lines of a pool: its inbox, and what
+//!   is written once a batch (`listed`). They read batches only if a worker has taken several items at once (`loaded`).
 //!
 //! # How many workers
-//! `hands` is how many may be awake at once: the CPUs of the pod, and one more for each worker that the monitor sees asleep inside
-//! its item (`balance`; only the monitor changes it). Workers that have said that they block count as asleep already; there may be one
-//! thread more for each (`away`). No worker is woken while as many are awake as may be. If there are more, because one has come back, one
-//! of them leaves at the end of its batch. Awake - 1, then a look at the inbox, or push, then a look at `awake`: all `SeqCst`.
+//! `hands` is the number of workers that may be awake at once: the CPUs of the pod, and one more for each worker that the monitor sees
+//! asleep inside its item (`balance`; only the monitor changes it). Workers that have declared that they block count as asleep already;
+//! there may be one more thread for each of them (`away`). No worker is woken while as many are awake as may be. If there are more, because
+//! one has come back, one of them leaves at the end of its batch. A leaving worker decrements `awake`, then reads the inbox; a pusher
+//! pushes, then reads `awake`. All are `SeqCst`.
 //!
-//! A worker that begins a batch sees to it that one more worker is there, asleep, until there are as many threads as may be awake:
-//! so a pusher finds somebody to wake, and starts a thread itself only in a pool that has none.
+//! A worker that begins a batch ensures that one more worker exists, asleep, until there are as many threads as may be awake: so a pusher
+//! finds a worker to wake, and starts a thread itself only in a pool that has none.
 //!
 //! Pools live as long as the runtime. The threads of a pool that no queue uses any more end soon, and are not called to help other pools
-//! (`threads`); and where there are many such pools, the monitor does not look at them (`service`).
+//! (`threads`); if there are many such pools, the monitor does not check them (`service`).
 //!
 //! # The folder
-//! Imports `base`, `home`, `layout` and `item`; asks the runtime by a trait (`services`). README.md in the folder lists the races.
+//! Imports `base`, `home`, `layout` and `item`; calls the runtime through a trait (`services`). README.md in the folder lists the races.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `calling`, `siblings`, `homes` | which worker a pusher wakes; pools that help; helpers where items have homes |
-//! | `threads`, `members`, `hooks`, `spawn_failure` | a pool's threads and entries; start hooks; what to do where none can be started |
-//! | `worker`, `worker_slab`, `context`, `place` | a worker as others see it; all of them; as it sees itself; where it may run |
+//! | `calling`, `siblings`, `homes` | which worker a pusher wakes; pools that help; helpers for items with homes |
+//! | `threads`, `members`, `hooks`, `spawn_failure` | a pool's threads and entries; start hooks; what to do if none can be started |
+//! | `worker`, `worker_slab`, `context`, `place` | a worker as other threads see it; all of them; a worker as it sees itself; where it may run |
 //! | `idle`, `level` | which workers sleep, and which is woken; how many run at once |
-//! | `service`, `services`, `alarm` | whether the monitor looks here; what all pools share; what wakes the monitor |
+//! | `service`, `services`, `alarm` | whether the monitor checks the pool; what all pools share; what wakes the monitor |
 //! | `homed` | how many items with homes wait |
 //!
-//! `pool`, `worker`, `worker_slab`, `idle`, `level` and `services` are a circle, because each of them takes part in which workers are awake. Its own: the lock of
-//! the list (`ready`), those of a level and of a worker's entry; the words `awake`, `hands`, `brisk` and `queued_at_level`, the stack of
-//! idle workers, a worker's status, and `armed`.
+//! `pool`, `worker`, `worker_slab`, `idle`, `level` and `services` form a circle, because each of them takes part in deciding which workers
+//! are awake. Its own: the lock of the list (`ready`), those of a level and of a worker's entry; the words `awake`, `hands`, `brisk` and
+//! `queued_at_level`, the stack of idle workers, a worker's status, and `armed`.
 
 pub(crate) mod alarm;
 mod calling;
@@ -82,20 +83,20 @@ use members::Members;
 use services::Services;
 use spawn_failure::SpawnFailure;
 
-/// The monitor looks at the pool (`service`).
+/// The monitor checks the pool (`service`).
 const IN_SERVICE: u32 = 0;
 
-/// Cancelled nodes may be on a pool's lists, if there are not as many others: some 100 KiB.
+/// This many cancelled nodes may be on a pool's lists even if there are fewer others: some 100 KiB.
 const MANY_STALE: usize = 1024;
 
 /// The workers of one pod, and their work.
 pub(crate) struct Pool<P: Platform> {
     pub(crate) id: u32,
     pub(crate) key: PoolKey,
-    /// CPUs of its pod, and cores.
+    /// The number of CPUs of its pod, and of cores.
     cpus: u32,
     cores: u32,
-    /// The number of the node that its pod lies in; none if that is not one.
+    /// The number of the node that its pod lies in; none if the pod does not lie in one node.
     pub(crate) node: Option<u32>,
     pub(crate) level: Arc<Level<P>>,
     services: *const Services<P>,
@@ -106,15 +107,16 @@ pub(crate) struct Pool<P: Platform> {
     homed: Padded<Homed<P>>,
     /// Threads that belong to the pool.
     workers: P::AtomicU32,
-    /// Workers that have said that they block: so many threads more than hands.
+    /// Workers that have declared that they block: there may be that many more threads than hands.
     away: P::AtomicU32,
     /// Workers in their start hooks.
     hooked: P::AtomicU32,
     /// Queues whose items come here now (`threads`).
     users: P::AtomicU32,
-    /// Whether the monitor looks at the pool (`service`).
+    /// Whether the monitor checks the pool (`service`).
     service: P::AtomicU32,
-    /// Nodes that were cancelled while they were on its lists, since those were last tidied. Too many where workers have met some.
+    /// Nodes that were cancelled while they were on its lists, since those were last tidied. Too high if workers have taken some of them
+    /// off.
     stale: P::AtomicU32,
     /// Whether its workers can be started.
     pub(crate) spawn_failure: SpawnFailure<P>,
@@ -135,11 +137,11 @@ struct Arrivals<P: Platform> {
 struct Listed<P: Platform> {
     /// Items taken off the inbox and not yet into a batch.
     ready: Mutex<List<P>, P>,
-    /// The list's length, written under its lock, for who has not got it.
+    /// The list's length, written under its lock, for threads that do not hold the lock.
     len: P::AtomicU32,
     /// Workers that have taken several items at once and have not run them all.
     loaded: P::AtomicU32,
-    /// Items that went into batches, written under the lock: moves as long as the pool does.
+    /// Items that went into batches, written under the lock: changes while the pool makes progress.
     taken: P::AtomicU64,
 }
 
@@ -147,18 +149,18 @@ struct Listed<P: Platform> {
 struct Called<P: Platform> {
     /// Whether the pool waits for a place of its level.
     queued_at_level: P::AtomicU32,
-    /// Workers that run short items one after the other; see "brisk" above.
+    /// Workers that run short items one after the other; see "Brisk workers" in `calling`.
     brisk: P::AtomicU32,
-    /// Workers that have a place of the level: they run items or look for some.
+    /// Workers that have a place of the level: they run items or search for some.
     awake: P::AtomicU32,
     /// How many may be awake at once. Written by the monitor only.
     hands: P::AtomicU32,
 }
 
-// SAFETY: several threads may follow the pointers at once: they lead to the runtime, which owns the pool, and to what that shares by
-// design.
+// SAFETY: several threads may follow the pointers at once: they point to the runtime, which owns the pool, and to what the runtime shares
+// by design.
 unsafe impl<P: Platform> Sync for Pool<P> {}
-// SAFETY: the runtime, which owns the pool, keeps what the pointers lead to for as long as itself, whichever thread has the pool.
+// SAFETY: the runtime, which owns the pool, keeps what the pointers point to alive as long as itself, whichever thread has the pool.
 unsafe impl<P: Platform> Send for Pool<P> {}
 
 impl<P: Platform> Pool<P> {
@@ -214,7 +216,7 @@ impl<P: Platform> Pool<P> {
 
     // ---- pushing ---------------------------------------------------------------------------------------
 
-    /// Puts an item on the pool and sees to it that somebody comes for it.
+    /// Puts an item on the pool and ensures that a worker comes for it.
     #[inline]
     pub(crate) fn push(&self, item: Pending<P>) {
         self.arrivals.inbox.push(item);
@@ -227,19 +229,19 @@ impl<P: Platform> Pool<P> {
         self.call_worker();
     }
 
-    /// Whether as many are awake as may be.
+    /// Whether as many workers are awake as may be.
     pub(crate) fn is_full(&self) -> bool {
         self.called.awake.load(Ordering::SeqCst) >= self.called.hands.load(Ordering::SeqCst)
     }
 
-    // ---- who is awake ----------------------------------------------------------------------------------
+    // ---- which workers are awake ------------------------------------------------------------------------
 
-    /// A worker has got a place of the level, or has none any more.
+    /// A worker has got a place of the level, or has lost it.
     pub(crate) fn change_awake(&self, more: bool) {
         if more {
             self.called.awake.fetch_add(1, Ordering::SeqCst);
         } else {
-            // SeqCst: Dekker's pattern with a pusher; the caller looks at the inbox afterwards.
+            // SeqCst: Dekker's pattern with a pusher; the caller reads the inbox afterwards.
             self.called.awake.fetch_sub(1, Ordering::SeqCst);
             P::model_fence();
         }
@@ -251,7 +253,7 @@ impl<P: Platform> Pool<P> {
         self.called.awake.load(Ordering::Relaxed) > self.hands()
     }
 
-    /// Counts the caller as awake no more if more are than may be.
+    /// Stops counting the caller as awake if more are awake than may be.
     pub(crate) fn leave_if_over(&self) -> bool {
         leave::<P>(&self.called.awake, || self.hands())
     }
@@ -266,7 +268,7 @@ impl<P: Platform> Pool<P> {
         self.called.awake.load(Ordering::Relaxed)
     }
 
-    /// Sets how many may be awake at once; who raises it calls somebody afterwards. By the monitor only.
+    /// Sets how many may be awake at once; a caller that raises it calls a worker afterwards. By the monitor only.
     pub(crate) fn set_hands(&self, hands: u32) {
         self.called.hands.store(hands, Ordering::SeqCst);
         P::model_fence();
@@ -277,7 +279,7 @@ impl<P: Platform> Pool<P> {
         self.cpus
     }
 
-    /// The caller runs short items one after the other, or does so no longer; then it looks at the inbox.
+    /// The caller begins to run short items one after the other, or stops doing so; then it reads the inbox.
     pub(crate) fn change_brisk(&self, brisk: bool) {
         if brisk {
             self.called.brisk.fetch_add(1, Ordering::SeqCst);
@@ -287,7 +289,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Whether pushers wake nobody because a worker runs short items.
+    /// Whether pushers wake no worker because one runs short items.
     pub(crate) fn is_brisk(&self) -> bool {
         self.called.brisk.load(Ordering::SeqCst) != 0
     }
@@ -307,7 +309,7 @@ impl<P: Platform> Pool<P> {
             || !self.arrivals.activations.is_empty()
     }
 
-    /// Moves waiting items into `worker`'s empty batch, at most `limit`, leaving their share to the others.
+    /// Moves waiting items into `worker`'s empty batch, at most `limit`, leaving the other workers their share.
     pub(crate) fn take(&self, worker: &Worker<P>, limit: usize) -> usize {
         if !self.has_work() {
             return 0;
@@ -325,7 +327,7 @@ impl<P: Platform> Pool<P> {
         moved
     }
 
-    /// Moves all that has arrived onto the list.
+    /// Moves everything from the inbox onto the list.
     fn gather(&self, ready: &mut List<P>) {
         ready.append(&mut self.arrivals.inbox.take_all());
         self.put_kickers_first(ready);
@@ -340,7 +342,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Takes back what another worker of this pool has not started, into `worker`'s empty batch.
+    /// Takes items that another worker of this pool has not started into `worker`'s empty batch.
     pub(crate) fn take_back(&self, worker: &Worker<P>) -> usize {
         for other in self.entries() {
             if core::ptr::eq(other, worker) || other.batch.len() == 0 {
@@ -354,8 +356,8 @@ impl<P: Platform> Pool<P> {
         0
     }
 
-    /// Takes the first item that is wanted, for a rescuer. What is wanted comes first from now on, and what was in batches is
-    /// here. Not counted as taken: see `run/rescue`.
+    /// Takes the first item that is wanted, for a rescuer. Wanted items are first on the list from now on, and what was in batches is on
+    /// the list. Not counted as taken: see `run/rescue`.
     pub(crate) fn take_one(&self, wanted: impl Fn(&Item<P>) -> bool) -> Option<Pending<P>> {
         if !self.has_waiting() {
             return None;
@@ -387,8 +389,8 @@ impl<P: Platform> Pool<P> {
         core::mem::swap(ready, &mut batch);
     }
 
-    /// Puts what the worker, which is in an item for long, has not started back to where others find it. True if there was something. Does
-    /// nothing where the list is in use, unless the caller may `wait` for that.
+    /// Puts back what the worker, which has been in an item for long, has not started, so that other workers find it. True if there was
+    /// something. Does nothing if the list is in use, unless the caller may `wait` for that.
     #[cold]
     pub(crate) fn relieve(&self, worker: &Worker<P>, wait: bool) -> bool {
         let listed = &*self.listed;
@@ -405,20 +407,20 @@ impl<P: Platform> Pool<P> {
         moved
     }
 
-    /// The node of a queueing that was cancelled stays on one of the lists, until a worker meets it or the lists are tidied.
+    /// Counts the node of a cancelled queueing, which stays on one of the lists until a worker takes it off or the lists are tidied.
     pub(crate) fn count_stale(&self) {
         self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Throws cancelled nodes away where there are many: workers that are busy for long meet none, and an item that is cancelled and queued
-    /// again leaves one each time. By the monitor. It may walk past as many others.
+    /// Throws cancelled nodes away if there are many: workers that are busy for long take none off, and an item that is cancelled and
+    /// queued again leaves one each time. By the monitor. It may pass as many other nodes.
     pub(crate) fn tidy(&self) {
         let listed = &*self.listed;
         let stale = self.stale.load(Ordering::Relaxed) as usize;
         if stale < MANY_STALE.max(listed.len.load(Ordering::Relaxed) as usize / 2) {
             return;
         }
-        // A worker that has it is about to take something.
+        // A worker that holds it is about to take something.
         let Some(mut ready) = listed.ready.try_lock() else { return };
         self.stale.store(0, Ordering::Relaxed);
         self.gather(&mut ready);
@@ -434,25 +436,25 @@ impl<P: Platform> Pool<P> {
             }
         }
         if self.has_work() {
-            // Who looked in between has seen neither.
+            // A thread that checked in between has seen neither.
             self.call_again();
         }
     }
 
-    /// Notes what waits; see `look`.
+    /// Records what waits; see `look`.
     pub(crate) fn see_waiting(&self, snapshot: &mut WaitSnapshot<P>) {
         let ready = self.listed.ready.lock();
         // SAFETY: the lists keep their items alive; only the thread that has the lock takes some, and this one has it.
         unsafe { snapshot.note(ready.nodes().chain(self.arrivals.inbox.nodes())) };
     }
 
-    /// Whether a worker may have more in its batch than the item that it runs. One that is asleep in an item may have been relieved
-    /// of the rest.
+    /// Whether a worker may have more in its batch than the item that it runs. A worker that is asleep in an item may have been relieved of
+    /// the rest.
     pub(super) fn has_loaded(&self) -> bool {
         self.listed.loaded.load(Ordering::Relaxed) != 0
     }
 
-    /// A worker takes several items at once, or has run or lost them all.
+    /// A worker takes several items at once, or has run or lost all of them.
     pub(crate) fn change_loaded(&self, more: bool) {
         if more {
             self.listed.loaded.fetch_add(1, Ordering::Relaxed);
@@ -495,12 +497,12 @@ impl<P: Platform> Pool<P> {
         self.has_work() || self.has_batches()
     }
 
-    /// Whether a worker's batch has something that it has not started.
+    /// Whether a worker's batch has items that it has not started.
     fn has_batches(&self) -> bool {
         self.entries().any(|worker| worker.batch.len() != 0)
     }
 
-    /// A number that changes as long as items are started here.
+    /// A number that changes while items are started here.
     pub(crate) fn signature(&self) -> u64 {
         self.entries().fold(self.listed.taken.load(Ordering::Relaxed), |sum, worker| {
             sum.wrapping_mul(31).wrapping_add(worker.batch.signature())
@@ -520,27 +522,27 @@ impl<P: Platform> Pool<P> {
         (alive, idle)
     }
 
-    /// Items that wait on the list and in batches. Those on the inbox are not counted: that would take a walk.
+    /// Items that wait on the list and in batches. Those on the inbox are not counted, because that would mean walking it.
     pub(crate) fn ready(&self) -> usize {
         let batches: usize = self.entries().map(|worker| worker.batch.len()).sum();
         self.listed.len.load(Ordering::Relaxed) as usize + batches
     }
 
-    /// Items that wait, at least. By the monitor, seldom: it moves the inbox onto the list to count it.
+    /// The least number of items that wait. By the monitor, seldom: it moves the inbox onto the list to count it.
     pub(crate) fn count_waiting(&self) -> usize {
-        // A worker that has it is about to take something.
+        // A worker that holds it is about to take something.
         if let Some(mut ready) = self.listed.ready.try_lock() {
             self.gather(&mut ready);
             self.listed.len.store(ready.len() as u32, Ordering::SeqCst);
         }
         if self.has_work() {
-            // Who looked in between has seen neither.
+            // A thread that checked in between has seen neither.
             self.call_again();
         }
         self.ready()
     }
 
-    /// No threads, and nothing that waits: both are the parent's. After the workers' entries, in the child of a fork.
+    /// Resets the pool to no threads and nothing waiting: both are the parent's. After the workers' entries, in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         self.arrivals.inbox.after_fork_in_child();
         self.arrivals.activations.after_fork_in_child();

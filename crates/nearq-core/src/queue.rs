@@ -1,5 +1,5 @@
-//! A workqueue's inside: its links, and the way of an item from the issuer to a pool. How its attributes are changed: `change`; the links
-//! of former attributes: `retired`; its end: `end`.
+//! The inside of a workqueue: its links, and the path of an item from the issuer to a pool. For changes of its attributes, see `change`;
+//! for the links of former attributes, `retired`; for its end, `end`.
 //!
 //! # The folder
 //! Imports all folders down to `runtime`.
@@ -11,12 +11,12 @@
 //! | `owner` | the queue as its items and links know it |
 //! | `sets`, `flush` | sets of links; waiting for what was queued before, and until nothing is left |
 //! | `delayed`, `delay` | queueing later; what the timer needs of an item |
-//! | `homes` | where an item goes by its home |
-//! | `rescuer` | the rescuer as the queue has it |
+//! | `homes` | where an item goes because of its home |
+//! | `rescuer` | the rescuer as the queue sees it |
 //! | `sampling`, `points` | samples of its items; probes and spans |
 //! | `end` | owners, and the queue's end |
 //!
-//! `queue`, `homes`, `owner`, `runtime` and `sets` are a circle: parts of one record, and the impl of one trait. Its own: the lock
+//! `queue`, `homes`, `owner`, `runtime` and `sets` form a circle: parts of one record, and the impl of one trait. Its own: the lock
 //! `config`, which comes before those of the runtime; the pointer to the table in use; turns and rounds; owners.
 
 use std::collections::{HashMap, hash_map};
@@ -69,19 +69,19 @@ struct LinkTable<P: Platform> {
     links: Box<[*const Link<P>]>,
     /// By CPU number.
     by_cpu: Box<[*const Link<P>]>,
-    /// Those whose pods lie in a node, by the node's number; and whose turn it is (`homes`).
+    /// Those whose pods lie in a node, by the node's number; and which of them is next (`homes`).
     by_node: Box<[Vec<*const Link<P>>]>,
     turn: Padded<P::AtomicU32>,
 }
 
-/// What only those who change the queue touch.
+/// What is only used to change the queue.
 pub(crate) struct Config<P: Platform> {
     attributes: Attributes,
     bounds: Bounds,
     pub(crate) sets: Sets,
     home: HomeConfig<P>,
-    /// Nobody has a handle, nothing is queued, and nobody touches it: whoever still has it from the runtime's list leaves it
-    /// alone, too. Else it could send an activation item that nobody waits for.
+    /// There is no handle, nothing is queued, and no thread touches it. A thread that still has it from the runtime's list must leave it
+    /// alone too; otherwise it could send an activation item that no thread waits for.
     closed: bool,
     tables: Arena<LinkTable<P>>,
     links: Arena<Link<P>>,
@@ -90,7 +90,7 @@ pub(crate) struct Config<P: Platform> {
     many: retired::Many,
 }
 
-/// What is said of a queue when it is made, and stays.
+/// Properties of a queue that are set when it is made, and never change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueFlags {
     /// It takes part in `Runtime::freeze`.
@@ -103,20 +103,20 @@ pub(crate) struct QueueFlags {
 
 /// The inside of a workqueue.
 pub(crate) struct Queue<P: Platform> {
-    /// No other queue of the runtime ever has it.
+    /// Never used for another queue of the runtime.
     pub(crate) id: u64,
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) flags: QueueFlags,
     runtime: Runtime<P>,
     table: P::AtomicPtr<LinkTable<P>>,
-    /// Which process it is in. Written in the child of a fork only, while no other thread is there.
+    /// Which process it is in. Written only in the child of a fork, while there is no other thread.
     epoch: P::Cell<Epoch>,
-    /// The links, newest first, for who reads them without the lock; never shortened.
+    /// The links, newest first, for threads that read them without the lock; never shortened.
     first_link: P::AtomicPtr<Link<P>>,
     /// Those from here on are retired (`retired`).
     first_retired: P::AtomicPtr<Link<P>>,
-    /// The domains in which items are counted; as the links.
+    /// The domains in which items are counted, linked like the links.
     first_domain: P::AtomicPtr<Admission<P>>,
     pub(crate) flushing: Flushing<P>,
     pub(crate) observed: Observed<P>,
@@ -124,7 +124,7 @@ pub(crate) struct Queue<P: Platform> {
     rescuer: Option<Arc<Rescuer<P>>>,
     /// Handles by which items can be queued. The drop of the last one ends the queue.
     owners: P::AtomicU32,
-    /// The threads that touch the queue although they have no handle, and nothing of theirs is counted there.
+    /// The threads that touch the queue although they have no handle, and have nothing counted there.
     pub(crate) gate: Gate<P>,
     /// Items that are on a timer for it. May be wrong in the child of a fork.
     delays: P::AtomicU32,
@@ -194,17 +194,17 @@ impl<P: Platform> Queue<P> {
         self.rescuer.as_ref()
     }
 
-    // ---- the issuer's way --------------------------------------------------------------------------------
+    // ---- the issuer's path -------------------------------------------------------------------------------
 
-    /// Queues an item for the pod of the CPU that the caller runs on; false if it is pending already, or is refused because the
-    /// queue drains.
+    /// Queues an item for the pod of the CPU that the caller runs on; false if it is pending already, or is refused because the queue
+    /// drains.
     #[inline]
     pub(crate) fn queue(&self, item: ItemRef<'_, P>) -> bool {
         let Some(node) = Item::claim(item, self.epoch()) else { return false };
         self.launch(item, node, P::current_cpu())
     }
 
-    /// As [`queue`](Self::queue), with an error where it is refused.
+    /// As [`queue`](Self::queue), with an error if it is refused.
     pub(crate) fn try_queue(&self, item: ItemRef<'_, P>) -> Result<bool, Error> {
         self.queue_for(item, P::current_cpu(), Way::Again)
     }
@@ -232,7 +232,7 @@ impl<P: Platform> Queue<P> {
         self.current_table().layout.pools.first().map(|pool| &pool.priority)
     }
 
-    /// The nice value that its workers really have.
+    /// The nice value that its workers actually have.
     pub(crate) fn effective_nice(&self) -> i32 {
         self.priority().map_or(0, |priority| self.inner().priorities.effective_nice(priority))
     }
@@ -252,7 +252,7 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Sends an item on its way whose claim gave `node`; false if the queue refuses it.
+    /// Sends an item whose claim gave `node`; false if the queue refuses it.
     #[inline]
     pub(crate) fn launch(&self, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize) -> bool {
         match self.send_by(node, cpu, Way::Again) {
@@ -270,7 +270,7 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Sends a queueing on its way, which comes here like that. If the queue drains, nothing has happened, and the caller gets it back.
+    /// Sends a queueing. If the queue drains, nothing has happened, and the caller gets it back.
     #[inline(always)]
     pub(crate) fn send_by(&self, item: Pending<P>, cpu: usize, way: Way) -> Result<(), Pending<P>> {
         let link = self.link_for(cpu);
@@ -281,8 +281,8 @@ impl<P: Platform> Queue<P> {
         Self::send_to::<false>(link, item, Origin::of_cpu(cpu))
     }
 
-    /// Of a queue that is observed, or whose items may have homes. By itself, with the whole way after it: a call in the middle would cost
-    /// the others some registers.
+    /// For a queue that is observed, or whose items may have homes. A separate function with the whole path after it: a call in the middle
+    /// would cost the other path some registers.
     #[cold]
     #[inline(never)]
     fn send_otherwise(
@@ -348,12 +348,12 @@ impl<P: Platform> Queue<P> {
                 Entry::Refused => return Err(item),
                 Entry::Elsewhere => {}
             }
-            // The table that the caller has read is an old one.
+            // The table that the caller has read is outdated.
             link = link.queue().link_for(origin.cpu());
         }
     }
 
-    /// Sends an item that belongs to the queue already, as a future does that is woken: also while the queue drains. If the runtime is shut
+    /// Sends an item that already belongs to the queue, such as a future that is woken, even while the queue drains. If the runtime is shut
     /// down, and the caller is not one of its workers, nothing has happened, and the caller gets it back.
     pub(crate) fn send_own(&self, item: Pending<P>, cpu: usize) -> Result<(), Pending<P>> {
         let Err(mut item) = self.send_by(item, cpu, Way::Again) else { return Ok(()) };
@@ -381,7 +381,7 @@ impl<P: Platform> Queue<P> {
         false
     }
 
-    /// What is said to who queues while the queue drains.
+    /// The error for a caller that queues while the queue drains.
     pub(crate) fn refusal(&self) -> Error {
         if self.inner().is_shut() {
             return Error::ShutDown;
@@ -430,10 +430,10 @@ impl<P: Platform> Queue<P> {
 
     // ---- counting ----------------------------------------------------------------------------------------
 
-    /// The queue's links, also those that are retired.
+    /// The queue's links, including those that are retired.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // Acquire: pairs with the release in `add_link`. A thread that asks whether anything is left sees every link on which something was
-        // queued before, by the thread itself or by an item whose end it has seen.
+        // Acquire: pairs with the release in `add_link`. A thread that checks whether anything is left sees every link on which something
+        // was queued before, by the thread itself or by an item whose end it has seen.
         let mut next = self.first_link.load(Ordering::Acquire);
         core::iter::from_fn(move || {
             // SAFETY: null, or a link, which lives as long as the queue.
@@ -443,7 +443,7 @@ impl<P: Platform> Queue<P> {
         })
     }
 
-    /// The newest link: as long as it is the same, there are no others.
+    /// The newest link: while it stays the same, there are no others.
     pub(crate) fn newest_link(&self) -> *const Link<P> {
         // Acquire: pairs with the release in `add_link`. It is never older than what `links` has found before.
         self.first_link.load(Ordering::Acquire)
@@ -479,12 +479,12 @@ impl<P: Platform> Queue<P> {
         sum
     }
 
-    /// Throws away what cancelled items have left among those that are held back; by the monitor.
+    /// Throws away what cancelled items have left among the held-back ones; by the monitor.
     pub(crate) fn tidy(&self) {
         self.domains().for_each(Admission::tidy_up);
     }
 
-    /// How the limit stands in each domain.
+    /// The state of the limit in each domain.
     pub(crate) fn limits(&self) -> Vec<DomainLimit> {
         let layout = self.layout();
         let mut rows: Vec<_> = self
@@ -519,7 +519,7 @@ impl<P: Platform> Queue<P> {
 
     // ---- forks -------------------------------------------------------------------------------------------
 
-    /// Before a fork: nobody changes the tables and links.
+    /// Before a fork: no thread changes the tables and links from here on.
     pub(crate) fn hold_for_fork(&self) {
         forked::hold(&self.config);
     }
@@ -533,9 +533,10 @@ impl<P: Platform> Queue<P> {
         unsafe { forked::give_back(&self.config) };
     }
 
-    /// Nothing is queued, and nobody is in the middle of anything: what and who did are the parent's. In the child of a fork.
+    /// Resets the queue so that nothing is queued and no thread is in the middle of anything: what was queued, and the threads that were,
+    /// are the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        // Also where a shutdown had not come to this queue.
+        // Even if a shutdown had not reached this queue.
         let shut = self.inner().is_shut();
         // SAFETY: this is the only thread, and it is not in the middle of a call that reads it.
         self.epoch.with_mut(|epoch| unsafe { *epoch = Epoch::now::<P>() });

@@ -8,12 +8,12 @@
 //!            │         v                      │ nothing                     │ turn over, or no more here
 //!            └────── rest ◄──── spin ◄────────┘◄────────────────────────────┘
 //! ```
-//! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level
-//! back, and looks once more at its own pool and at the pods it helps (see `idle` and `level` for why nothing is lost).
+//! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level back, and checks
+//! its own pool and the pods it helps once more (see `idle` and `level` for why nothing is lost).
 //!
 //! # The folder
-//! Imports all folders down to `queue`, but `timer` and `observe`. `search`: where a worker looks for items. `homes`: how an item with a home
-//! runs. `threads`: how a worker's thread begins and ends. `rescue`: the thread of a rescuer. It has no locks or words of its own.
+//! Imports all folders down to `queue`, except `timer` and `observe`. `search`: where a worker looks for items. `homes`: how an item with a
+//! home runs. `threads`: how a worker's thread begins and ends. `rescue`: the thread of a rescuer. It has no locks or words of its own.
 
 mod homes;
 mod rescue;
@@ -42,15 +42,15 @@ use crate::pool::worker::Worker;
 use crate::queue::runtime::Inner;
 use crate::runtime::until_retry;
 
-/// How long a worker keeps its place while pools of its level wait for one. Long beside a wake-up (some 10 us),
-/// short beside what a person notices.
+/// How long a worker keeps its place while pools of its level wait for one. Long compared with a wake-up (some 10 us), short compared with
+/// what a person notices.
 const TURN: Duration = Duration::from_millis(1);
 // In nanoseconds, because they are compared for each batch.
 
-/// Items shorter than this are taken in growing batches: the lock (some 10 ns) would show.
+/// Items shorter than this are taken in growing batches: otherwise the lock (some 10 ns) would be noticeable.
 const SHORT_ITEM: u64 = 5_000;
-/// What waits is worth another worker from here on: a wake-up costs some 10 us, and whoever is woken may take the CPU from the
-/// issuer.
+/// From this much waiting work on, waking another worker is worth it: a wake-up costs some 10 us, and the worker that is woken may take the
+/// CPU from the issuer.
 const WORTH_WAKING: u64 = 100_000;
 /// Items longer than this are taken one by one: others would wait behind them.
 const LONG_ITEM: u64 = 20_000;
@@ -66,7 +66,7 @@ enum YieldReason {
     Surplus(Surplus),
 }
 
-/// Whether the thread is still a worker after an item, or the copy of one in the child of a fork (`fork`), or was retired to make room for
+/// Whether the thread is still a worker after an item, is the copy of one in the child of a fork (`fork`), or was retired to make room for
 /// another pool's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ran {
@@ -93,10 +93,10 @@ pub(crate) struct Runner<'a, P: Platform> {
     accounted: Instant,
     /// Items that it has run since it was woken.
     ran: u32,
-    /// How often in a row it has looked for work in vain before it slept, and for how many times more it does not look.
+    /// How often in a row it has looked for work without success before it slept, and how many more times it does not look.
     in_vain: u32,
     sleeps_at_once: u32,
-    /// Before that it does not let others run again; see `let_others_run`.
+    /// Until then it does not let other threads run again; see `let_others_run`.
     keeps_cpu_until: Instant,
     /// It gives up its place although there is work.
     yields: Option<YieldReason>,
@@ -117,7 +117,7 @@ pub(crate) fn run<P: Platform>(
     let mut runner = Runner::new(&context, inner, pool, worker, place);
     let ended = runner.live();
     if ended != Ran::Forked {
-        // The entry may be another thread's by now.
+        // The entry may belong to another thread by now.
         worker.thread.lock().take_if(|thread| *thread == P::current_thread());
     }
     ended == Ran::Retired
@@ -135,7 +135,7 @@ fn execute<P: Platform>(
 }
 
 impl<'a, P: Platform> Runner<'a, P> {
-    /// For the caller, whose context that is.
+    /// For the caller, to which that context belongs.
     pub(crate) fn new(
         context: &'a Context<'a, P>,
         inner: &'a Inner<P>,
@@ -212,7 +212,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         taken
     }
 
-    /// The worker is about to sleep: has its pool wait for a place, if it needs one for what is left.
+    /// The worker is about to sleep: queues its pool up for a place, if it needs one for what is left.
     fn queue_up(&self) {
         let level = &self.pool.level;
         if self.yields.is_none() || !self.pool.has_waiting() {
@@ -223,10 +223,10 @@ impl<'a, P: Platform> Runner<'a, P> {
             Some(YieldReason::Turn) => level.enqueue(self.pool),
             Some(YieldReason::Surplus(Surplus::OfLevel)) => {
                 level.enqueue(self.pool);
-                // Somebody may have given one back in between, when nobody waited yet.
+                // A place may have been given back in between, when no pool waited yet.
                 level.hand_out();
             }
-            // As many as may be are awake here; who rests next looks at the inbox.
+            // As many workers are awake here as may be; the next one that rests checks the inbox.
             Some(YieldReason::Surplus(Surplus::OfPool)) | None => {}
         }
     }
@@ -250,12 +250,12 @@ impl<'a, P: Platform> Runner<'a, P> {
             if end.nanos_since(self.accounted) >= ACCOUNT_EVERY {
                 self.account(end);
             }
-            // By the monitor: to read the machine takes a millisecond of CPU time, for which a worker beside many threads would wait
-            // for seconds.
+            // By the monitor: reading the machine takes a millisecond of CPU time, for which a worker would wait for seconds if there are
+            // many threads.
             if self.inner.is_look_due(end) {
                 self.inner.services.alarm.arm();
             }
-            // From here on it may wait for a lock, and that is no item's doing.
+            // From here on it may wait for a lock, and no item is responsible for that.
             self.worker.set_running(core::ptr::null());
             let level = &self.pool.level;
             self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
@@ -277,7 +277,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
     }
 
-    /// The first item of the batch may block; then the monitor sees to it that the others do not wait for it.
+    /// The first item of the batch may block; then the monitor ensures that the others do not wait for it.
     #[inline]
     fn watch_batch(&self) {
         if self.worker.batch.len() > 1 {
@@ -300,7 +300,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
     }
 
-    /// Takes more items at a time while they are short, one by one while they are long.
+    /// Takes more items at a time while they are short, and one by one while they are long.
     fn adapt(&mut self, nanos: u64, count: u32) {
         if count == 0 {
             return;
@@ -313,7 +313,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
     }
 
-    /// Whether the items so far were short, several batches long.
+    /// Whether the items so far were short, for several batches.
     fn is_brisk(&self) -> bool {
         self.limit == CAPACITY
     }
@@ -380,7 +380,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         Ran::Here
     }
 
-    /// As [`execute`], where the item is not run in the usual way.
+    /// As [`execute`], if the item is not run in the usual way.
     #[inline(never)]
     fn run_in_manner(
         &mut self,
@@ -411,8 +411,8 @@ impl<'a, P: Platform> Runner<'a, P> {
         if manner & HOMED != 0 { self.run_at_home(served, item, execute) } else { execute(item) }
     }
 
-    /// The item has described itself, or it has forked and this is the child. There, nothing of the pool, the entry or the
-    /// link may be touched: all of it may be another thread's by now.
+    /// The item has described itself, or it has forked and this is the child. In the child, nothing of the pool, the entry or the link may
+    /// be touched: all of it may belong to another thread by now.
     #[cold]
     fn look_after(&self, deferred: &mut Option<Running<P>>) -> Ran {
         if P::fork_epoch() == self.epoch {
@@ -420,18 +420,18 @@ impl<'a, P: Platform> Runner<'a, P> {
             return Ran::Here;
         }
         if let Some(item) = deferred.take() {
-            // Queued in the child while it ran here. That queueing was counted in the child, the execution was not.
+            // Queued in the child while it ran here. That queueing was counted in the child; the execution was not.
             push_deferred(item, None);
         }
         Ran::Forked
     }
 
-    /// Says whose items it serves; null for nobody's. The queue that it has served may be freed then.
+    /// Sets the account whose items it serves; null for none. The queue that it has served so far may be freed then.
     fn serve(&mut self, account: *const Account<P>) {
         if self.memory.is_changed() {
             // SAFETY: null, or the link of an item that the caller is about to run.
             let link = unsafe { Link::of(account).as_ref() };
-            // Of links whose items may have homes, each item says what it wants.
+            // If the link's items may have homes, each item says what it wants.
             if link.is_some_and(|link| link.manner() & HOMED == 0) {
                 self.memory.want::<P>(Wanted::Own, &self.inner.services.homes);
             }
@@ -441,7 +441,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.inner.services.departures.notify();
     }
 
-    /// What is to be done with a node whose item did not start. An item that started instead, and where it is counted.
+    /// What to do with a node whose item did not start. Returns an item that started instead, and where it is counted.
     #[cold]
     fn set_aside(&mut self, started: Started<P>) -> Option<(Running<P>, *const Account<P>)> {
         match started {
@@ -460,7 +460,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         None
     }
 
-    /// Counts the CPU time since the last look for the link that is served now, as the kernel's tick does.
+    /// Counts the CPU time since the last check for the link that is served now, as the kernel's tick does.
     fn account(&mut self, now: Instant) {
         self.accounted = now;
         let Ok(cpu_time) = P::cpu_time(P::current_thread()) else { return };
@@ -473,7 +473,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
     }
 
-    /// Serves nobody, and knows of no item. The time.
+    /// Stops serving a link, and forgets the item; returns the time.
     pub(crate) fn let_go(&mut self) -> Instant {
         let now = P::now();
         if !self.context.account.get().is_null() {
@@ -481,13 +481,13 @@ impl<'a, P: Platform> Runner<'a, P> {
             self.worker.set_running(core::ptr::null());
             self.serve(core::ptr::null());
         }
-        // It may be gone, and what is freed from here on is foreign code.
+        // The item may be gone, and what is freed from here on is foreign code.
         self.context.executing.item.set(core::ptr::null());
         now
     }
 
-    /// Sleeps until there is work. The caller is searching, and is searching again when this returns `None`. Otherwise it ends, and how is
-    /// returned.
+    /// Sleeps until there is work. The caller is searching, and is searching again when this returns `None`. Otherwise it ends, in the way
+    /// that is returned.
     fn rest(&mut self) -> Option<Ran> {
         let now = self.let_go();
         self.inner.reap_orphans();
@@ -500,12 +500,12 @@ impl<'a, P: Platform> Runner<'a, P> {
         if self.pool.has_work() {
             self.pool.call_worker();
         } else if had_place && self.yields.is_none() && self.pool.siblings_need_help() {
-            // Who got no place need not call another one that would get none.
+            // A worker that got no place need not call another one, which would get none either.
             self.pool.wake_another();
         }
         self.inner.settled();
         let mut timeout = Some(self.inner.idle_timeout());
-        // Whether it is there only because an attempt is left.
+        // Whether it stays only because an attempt is left.
         let mut stays = false;
         loop {
             if self.inner.is_stopping() && self.worker.die() {
@@ -532,7 +532,7 @@ impl<'a, P: Platform> Runner<'a, P> {
                 if self.worker.die() {
                     return Some(self.ended());
                 }
-                // Somebody is waking us this very moment.
+                // A thread is waking us at this very moment.
                 timeout = None;
             }
         }

@@ -1,9 +1,10 @@
 //! A runtime: the pools, levels and queues of one process, and how they follow the machine.
 //!
-//! It knows its queues by a trait ([`KnownQueue`]): they are above. The handle that users have is above as well (`queue/runtime`).
+//! It knows its queues through a trait ([`KnownQueue`]): they are a higher layer. The handle that users have is in a higher layer as well
+//! (`queue/runtime`).
 //!
-//! Locks here are taken when something is created or changed, never on an item's way. Order: a queue's `config`, then
-//! `pools`, then `levels`.
+//! Locks here are taken when something is created or changed, never on an item's path. Order: a queue's `config`, then `pools`, then
+//! `levels`.
 //!
 //! # The folder
 //! Imports `base`, `home`, `layout`, `timer`, `observe` and `pool`.
@@ -11,12 +12,12 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `pools` | pools and levels, made on first use |
-//! | `threads`, `limit`, `retry` | which threads there may be; what happens at the limit; attempts that are made again |
-//! | `phase`, `orphans` | how far the runtime is; queues that nobody waits for |
-//! | `hosts` | what the timer and the homes ask |
-//! | `config`, `report`, `hogs` | what is said when a runtime is built; stalls, for people; functions that compute for too long |
+//! | `threads`, `limit`, `retry` | which threads there may be; what happens at the limit; attempts that are repeated |
+//! | `phase`, `orphans` | the phase of the runtime; queues that no thread waits for |
+//! | `hosts` | the runtime as the timer and the homes call it |
+//! | `config`, `report`, `hogs` | what is set when a runtime is built; stalls, as reports for people; functions that compute for too long |
 //!
-//! `runtime`, `phase`, `pools` and `retry` are a circle: parts of one record. Its own: the locks `machine_config`, `pools`, `levels`,
+//! `runtime`, `phase`, `pools` and `retry` form a circle: parts of one record. Its own: the locks `machine_config`, `pools`, `levels`,
 //! `siblings`, `queues`, `orphans` and that of the line for threads; the words `threads`, `leaving`, `reserved`, `stopping` and `shut`.
 
 use core::time::Duration;
@@ -53,7 +54,7 @@ mod threads;
 
 pub(crate) use retry::until_retry;
 
-/// The machine, affinity and quota are looked at again at most this often, and only while there is work.
+/// The machine, affinity and quota are read again at most this often, and only while there is work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A queue, as its runtime knows it.
@@ -67,10 +68,10 @@ pub(crate) trait KnownQueue: Send + Sync + 'static {
     /// Whether it takes part in a freeze.
     fn is_freezable(&self) -> bool;
 
-    /// It is put on the list of those that nobody waits for. With the lock of that list.
+    /// Called when it is put on the list of queues that no thread waits for. With the lock of that list.
     fn mark_orphaned(&self);
 
-    /// Closes the queue if nobody touches it any more; then nobody will. By a thread that took the last handle.
+    /// Closes the queue if no thread touches it any more; then none ever will. By a thread that took the last handle.
     fn close_if_unused(&self) -> bool;
 }
 
@@ -84,57 +85,57 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     pub(crate) stopping: P::AtomicU32,
     pub(crate) shutdown: Shutdown<P>,
     pub(crate) machine_config: Mutex<Arc<MachineConfig>, P>,
-    /// What the machine configuration says may not have reached every level and queue.
+    /// Whether the current machine configuration may not have reached every level and queue.
     pub(crate) stale: P::AtomicU32,
     pub(crate) pools: Mutex<Pools<P>, P>,
-    /// Lists of siblings, replaced ones included: a worker may be reading one.
+    /// Lists of siblings, including replaced ones: a worker may be reading one.
     pub(crate) siblings: Mutex<Arena<Vec<*const Pool<P>>>, P>,
     pub(crate) levels: Mutex<Vec<Arc<Level<P>>>, P>,
-    /// Every queue whose end has not begun; a queue takes itself off.
+    /// Every queue whose end has not begun; a queue removes itself.
     pub(crate) queues: Mutex<Vec<std::sync::Weak<Q>>, P>,
     pub(crate) orphans: Mutex<Vec<Arc<Q>>, P>,
     pub(crate) has_orphans: P::AtomicU32,
     pub(crate) config: Config,
-    /// No other runtime of the process has it: by this its threads know whose they are.
+    /// Unique among the runtimes of the process: it tells which runtime a thread belongs to.
     pub(crate) number: u64,
     /// Threads of rescuers, which are no workers and do not count under the limit.
     pub(crate) reserved: P::AtomicU32,
-    /// Threads of workers that have ended, and their stop hooks have not. They do not count under the limit.
+    /// Worker threads that have ended while their stop hooks have not. They do not count under the limit.
     pub(crate) leaving: P::AtomicU32,
-    /// When rescuers were last tried to be started anew, in the child of a fork.
+    /// When the last attempt was made to start rescuers again, in the child of a fork.
     pub(crate) rescuers_tried: P::AtomicU64,
     pub(crate) threads: P::AtomicU32,
-    /// Workers' threads that were started, to tell them apart; and the handle of the one that has ended last.
+    /// The number of worker threads that were started, to tell them apart; and the handle of the one that ended last.
     pub(crate) started: P::AtomicU32,
     pub(crate) last_ended: Mutex<Option<P::JoinHandle>, P>,
     pub(crate) thread_limit: P::AtomicU32,
     /// Pools that wait for a thread which the limit refuses.
     pub(crate) line: limit::Line<P>,
     pub(crate) spin: P::AtomicU32,
-    /// No spinning where one CPU is allowed: whoever is waited for could not run.
+    /// No spinning if one CPU is allowed: the thread that is waited for could not run.
     may_spin: P::AtomicU32,
     pub(crate) idle_timeout: P::AtomicU64,
     pub(crate) last_look: P::AtomicU64,
-    /// Who has heard where all workers are at home; 0 is nobody. Relaxed: it is the turn of one thread at a time to look.
+    /// The scheduler that has been told the homes of all workers; 0 is none. Relaxed: only one thread at a time checks.
     heard: P::AtomicU64,
     /// 1 while an attempt is left to the threads that wait for work; see `retry`.
     pub(crate) left: P::AtomicU32,
     next_pool: P::AtomicU32,
     next_queue: P::AtomicU64,
     default_max_active_warned: P::AtomicU32,
-    /// Functions that used the CPU of a per-CPU pool for too long, and from when on that is so.
+    /// Functions that used the CPU of a per-CPU pool for too long, and the limit for that.
     pub(crate) hogs: Hogs<P>,
     pub(crate) cpu_intensive_after: P::AtomicU64,
     pub(crate) stall_after: P::AtomicU64,
     pub(crate) handles: P::AtomicU32,
 }
 
-// SAFETY: the raw pointers in `siblings` lead to pools that `pools` keeps.
+// SAFETY: the raw pointers in `siblings` point to pools that `pools` keeps alive.
 unsafe impl<P: Platform, Q: KnownQueue> Send for Core<P, Q> {}
 // SAFETY: several threads may read the lists of `siblings` at once: pools are `Sync`, and so is everything else here.
 unsafe impl<P: Platform, Q: KnownQueue> Sync for Core<P, Q> {}
 
-/// Runtimes that the process has had.
+/// How many runtimes the process has had.
 #[allow(
     clippy::disallowed_types,
     reason = "a count, which no thread waits for and no model looks at"
@@ -143,7 +144,7 @@ static RUNTIMES: core::sync::atomic::AtomicU64 = core::sync::atomic::AtomicU64::
 
 impl<P: Platform, Q: KnownQueue> Drop for Core<P, Q> {
     fn drop(&mut self) {
-        // `fork` follows it, unless it never came so far.
+        // `fork` follows it, unless it never got that far.
         P::unfollow_forks(core::ptr::from_ref(self).cast());
     }
 }
@@ -199,9 +200,9 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// One reference more.
+    /// Adds one reference.
     pub(crate) fn shared(&self) -> Arc<Self> {
-        // SAFETY: the handle's `start` has made it so, and the caller keeps it alive.
+        // SAFETY: the handle's `start` has put it into an exposed `Arc`, and the caller keeps it alive.
         unsafe { crate::base::shared::share(self) }
     }
 
@@ -214,7 +215,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.spin.load(Ordering::Relaxed)
     }
 
-    /// Whether another thread can change what this one looks at, meanwhile.
+    /// Whether another thread can change what this one reads while it spins.
     pub(crate) fn may_spin(&self) -> bool {
         self.may_spin.load(Ordering::Relaxed) != 0
     }
@@ -225,7 +226,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     // ---- attributes --------------------------------------------------------------------------------------
 
-    /// Whether a mask, if there is one, can be carried out here.
+    /// Whether a mask, if there is one, can be applied here.
     pub(crate) fn check_mask(&self, mask: Option<&CpuSet>) -> Result<(), Error> {
         self.check_mask_within(mask, MachineConfig::allowed)
     }
@@ -277,7 +278,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     // ---- the machine ---------------------------------------------------------------------------------------
 
-    /// Called by threads that are awake anyway: looks at the machine again if the last time is long enough ago.
+    /// Called by threads that are awake anyway: reads the machine again if the last time is long enough ago.
     #[inline]
     pub(crate) fn look_at_machine(&self, now: Instant) {
         if self.is_look_due(now) {
@@ -285,7 +286,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// Whether the machine should be looked at again.
+    /// Whether the machine should be read again.
     #[inline]
     pub(crate) fn is_look_due(&self, now: Instant) -> bool {
         let last = self.last_look.load(Ordering::Relaxed);
@@ -308,11 +309,11 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     }
 
     pub(crate) fn refresh(&self) {
-        // What cannot be read now may be readable in a second; until then the last answer stands.
+        // What cannot be read now may be readable in a second; until then the last answer stays valid.
         let Ok(mut now) = P::look_again(|| self.machine_config()) else { return };
         now.limits.affinity = self.services.homes.unentered(now.limits.affinity);
         let known = self.machine_config();
-        // Not only the online CPUs: a machine that was read in part before may be whole now.
+        // Not only the online CPUs: a machine that was partly read before may be complete now.
         let is_known = |topology: &Topology| *topology == known.topology;
         let same = now.limits == known.limits && now.topology.as_ref().is_none_or(is_known);
         if same && self.stale.swap(0, Ordering::Relaxed) == 0 {
@@ -346,12 +347,12 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// From when on an item of a per-CPU queue uses its CPU for too long; zero is never.
+    /// How long an item of a per-CPU queue may use its CPU before that is too long; zero is never.
     pub(crate) fn cpu_intensive_after(&self) -> Duration {
         Duration::from_nanos(self.cpu_intensive_after.load(Ordering::Relaxed))
     }
 
-    /// Where work waits and nothing starts for so long, that is reported; zero is never.
+    /// How long work may wait while nothing starts before that is reported; zero is never.
     pub(crate) fn stall_after(&self) -> Duration {
         Duration::from_nanos(self.stall_after.load(Ordering::Relaxed))
     }
@@ -375,7 +376,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     }
 }
 
-/// As the runtime keeps it; what is longer than five centuries is cut.
+/// The time as the runtime stores it; anything longer than five centuries is cut.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

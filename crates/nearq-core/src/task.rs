@@ -1,35 +1,34 @@
-//! What is spawned: a closure that runs once, and what closures and futures (`future`) have in common.
+//! Spawned tasks: a closure that runs once, and what closures and futures (`future`) have in common.
 //!
 //! # The state word
-//! A task is born with `PENDING` (`item`), and has `RUNNING` from its start on. Nobody else can queue a closure: it is
-//! started once, or cancelled before. Besides what `item` says, the word of a task has:
+//! A task is created with `PENDING` (`item`), and has `RUNNING` from its start on. No other thread can queue a closure: it is started once,
+//! or cancelled before. In addition to `item`, the word of a task has:
 //!
-//! | bit | name | meaning | who changes it |
+//! | bit | name | meaning | changed by |
 //! |---|---|---|---|
-//! | 3 | `DONE` | the result is there | who ends the task sets it |
+//! | 3 | `DONE` | the result is available | the thread that ends the task sets it |
 //! | 4 | `ASLEEP` | a thread sleeps on `Item::join`, until that is not zero | the joiner sets it |
-//! | 5 | `POLLED` | a waker is there | the joiner sets it |
-//! | 6 | `CHANGING` | the joiner writes its waker; who ends the task leaves it alone | the joiner sets and clears it |
-//! | 7 | `CANCELLED` | the result is, or will be, `JoinError::Cancelled` | who cancels sets it |
+//! | 5 | `POLLED` | a waker is stored | the joiner sets it |
+//! | 6 | `CHANGING` | the joiner writes its waker; the thread that ends the task leaves it alone | the joiner sets and clears it |
+//! | 7 | `CANCELLED` | the result is, or will be, `JoinError::Cancelled` | the canceller sets it |
 //!
-//! * Closure and result share their place, the stage. It belongs to the worker from `RUNNING` on, or to who has taken the
-//!   queueing back (`Item::cancel`) of a closure; to the handle after `DONE`. `DONE` is written with release and read with
-//!   acquire.
-//! * Start against cancel, of a closure: `Item::cancel` decides, for one canceller. A closure that has neither `PENDING` nor
-//!   `RUNNING` nor `DONE` is one that somebody has cancelled and is dropping. `CANCELLED` and `DONE` are set in one step there.
-//!   The node may still be on a list; who takes it off touches the stage only to free it.
-//! * The worker ends with one compare-exchange where nobody waits: `DONE` set, `RUNNING` cleared. Else it sets `DONE`, wakes
-//!   who waits while `RUNNING` keeps the task alive, and clears `RUNNING` last.
-//! * The waker's place belongs to the joiner in `CHANGING`, and to who ends the task from `POLLED | DONE` on. Each changes
-//!   the word before it touches the place, so the later one sees the earlier one.
-//! * In the child of a fork, a task of the parent's that has no result yet will have none: its word is of another epoch
-//!   (`item`), and whoever has its handle takes it for cancelled. Nobody touches its stage: it may be half moved.
-//! * The memory is one allocation, freed by who ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
+//! * Closure and result share their place, the stage. It belongs to the worker from `RUNNING` on, or to the thread that has taken back the
+//!   queueing of a closure (`Item::cancel`); to the handle after `DONE`. `DONE` is written with release and read with acquire.
+//! * A closure's start against its cancellation: `Item::cancel` decides, for one canceller. A closure that has neither `PENDING` nor
+//!   `RUNNING` nor `DONE` has been cancelled by a thread that is dropping it. That thread sets `CANCELLED` and `DONE` in one step. The node
+//!   may still be on a list; the thread that takes it off touches the stage only to free it.
+//! * If no thread waits, the worker ends with one compare-exchange: `DONE` set, `RUNNING` cleared. Otherwise it sets `DONE`, wakes the
+//!   waiter while `RUNNING` keeps the task alive, and clears `RUNNING` last.
+//! * The waker's place belongs to the joiner in `CHANGING`, and to the thread that ends the task from `POLLED | DONE` on. Each changes the
+//!   word before it touches the place, so the later one sees the earlier one.
+//! * In the child of a fork, a task of the parent's that has no result yet will never have one: its word is of another epoch (`item`), and
+//!   its handle treats it as cancelled. No thread touches its stage: it may be half moved.
+//! * The memory is one allocation, freed by the thread that ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
 //!
 //! # The folder
 //! Imports `base`, `home`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: waiting for a
-//! result; a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. Its own: bits 3 to 8 of the
-//! word, and the place of the waker.
+//! result; forms a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. Its own: bits 3 to 8 of
+//! the word, and the place of the waker.
 
 pub(crate) mod future;
 pub(crate) mod join;
@@ -50,21 +49,21 @@ use crate::item::{
 };
 use crate::task::join::{JoinHandle, Kind};
 
-/// Who else wants to know what becomes of a task; a part of the task itself.
+/// What else must be notified of a task's end; a part of the task itself.
 pub(crate) trait Owner<P: Platform>: Send + 'static {
-    /// Whether it wants to be told. If not, a task ends in one step.
+    /// Whether it must be notified. If not, a task ends in one step.
     const TOLD: bool;
 
     /// A future is about to be polled.
     fn began(&self);
 
-    /// Whether a future has been polled. Old by the time the caller looks at it.
+    /// Whether a future has been polled. May be out of date at once.
     fn has_begun(&self) -> bool;
 
-    /// The result is there.
+    /// The result is available.
     ///
     /// # Safety
-    /// The owner is that of `item`, which is kept alive meanwhile. Called once a task.
+    /// The owner is that of `item`, which is kept alive meanwhile. Called once per task.
     unsafe fn ended(&self, item: NonNull<Item<P>>);
 }
 
@@ -92,14 +91,14 @@ pub(crate) enum Stage<F, T> {
     Taken,
 }
 
-/// What the handle needs of a task whose program's type it does not know.
+/// The part of a task that its handle uses without knowing the program's type.
 #[repr(C)]
 pub(crate) struct Head<P: Platform> {
     pub(crate) item: Item<P>,
     pub(crate) waker: P::Cell<Option<Waker>>,
 }
 
-/// A task; the header comes first, then the owner, so that who knows only these finds them.
+/// A task; the header comes first, then the owner, so that code that knows only these finds them.
 #[repr(C)]
 pub(crate) struct Task<P: Platform, O, F, T> {
     pub(crate) head: Head<P>,
@@ -123,7 +122,7 @@ impl<P: Platform, O, F, T> Task<P, O, F, T> {
     /// only handle.
     ///
     /// # Panics
-    /// If it was taken before.
+    /// If it has already been taken.
     pub(crate) unsafe fn take(item: NonNull<Item<P>>) -> Result<T, JoinError> {
         // SAFETY: the header comes first (repr C), and the caller says that it is a task of this type.
         let this = unsafe { item.cast::<Self>().as_ref() };
@@ -171,41 +170,41 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
     }
 
     unsafe fn free(item: NonNull<Item<P>>) {
-        // SAFETY: allocated as a box of this type by `new`, and nobody has it any more.
+        // SAFETY: allocated as a box of this type by `new`, and nothing holds it any more.
         let task = unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) };
-        // A result that nobody took may panic when it is dropped.
+        // A result that was never taken may panic when it is dropped.
         contain(|| drop(task));
     }
 
     /// Drops the closure of a task that was not queued.
     ///
     /// # Safety
-    /// As [`cancel`](Self::cancel), and the task is on no list, nor will be.
+    /// As [`cancel`](Self::cancel); the task is on no list, and never will be.
     unsafe fn refuse(item: NonNull<Item<P>>) {
         // SAFETY: as the caller says.
         let this = unsafe { item.cast::<Self>().as_ref() };
         // SAFETY: as the caller says.
         unsafe { this.be_cancelled(item) };
-        // Acquire: what was done through the handle, which is still there.
+        // Acquire: what was done through the handle, which still exists.
         this.head.item.state.fetch_and(!PENDING, Ordering::AcqRel);
     }
 
-    /// The closure will not start: drops it, and says so.
+    /// The closure will not start: drops it, and records that.
     ///
     /// # Safety
-    /// The caller has seen to that, and has a handle; `item` is the task's header.
+    /// The caller has ensured that it will not start, and has a handle; `item` is the task's header.
     unsafe fn be_cancelled(&self, item: NonNull<Item<P>>) {
         self.stage.with_mut(|stage| {
             let cancelled = Stage::Result(Err(JoinError::Cancelled));
-            // SAFETY: nobody starts the closure, so the place belongs to us until DONE.
+            // SAFETY: no thread starts the closure, so the place belongs to us until DONE.
             let closure = core::mem::replace(unsafe { &mut *stage }, cancelled);
-            // What it captured may panic when it is dropped.
+            // Dropping what it captured may panic.
             contain(|| drop(closure));
         });
         // Release: the result. Acquire: the waker.
         let before = self.head.item.state.fetch_or(DONE | CANCELLED, Ordering::AcqRel);
         self.head.tell(before);
-        // SAFETY: the owner of this very task, which the caller's handle keeps alive; nobody else ends a cancelled closure.
+        // SAFETY: the owner of this very task, which the caller's handle keeps alive; no other thread ends a cancelled closure.
         unsafe { self.owner.ended(item) };
     }
 
@@ -222,7 +221,7 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             return cancelled;
         }
         if !this.head.item.cancel() {
-            // Relaxed: nothing is done because of it.
+            // Relaxed: nothing depends on it.
             let word = state.load(Ordering::Relaxed);
             return word & CANCELLED != 0 || word & (PENDING | RUNNING | DONE) == 0;
         }
@@ -238,7 +237,7 @@ pub(crate) fn left_behind<P: Platform>(word: u64) -> Option<bool> {
 }
 
 impl<P: Platform> Head<P> {
-    /// The result of a closure is there. True if the caller is to free the task; if not, it must not touch it any more.
+    /// The result of a closure is available. True if the caller must free the task; if not, it must not touch it any more.
     ///
     /// # Safety
     /// `item` is the closure's header, the owner is its own, and the caller has its `RUNNING`.
@@ -276,14 +275,14 @@ impl<P: Platform> Head<P> {
         self.item.state.fetch_and(!RUNNING, Ordering::AcqRel) < REFERENCE
     }
 
-    /// Wakes who waits for the result, by what the word was when the caller set `DONE`. The caller keeps the task alive.
+    /// Wakes the waiter for the result, by what the word was when the caller set `DONE`. The caller keeps the task alive.
     pub(crate) fn tell(&self, before: u64) {
         if before & ASLEEP != 0 {
             self.item.join.store(1, Ordering::Release);
             P::wake(&raw const self.item.join, 1);
         }
         if before & (POLLED | CHANGING) == POLLED {
-            // SAFETY: with POLLED and DONE set and CHANGING not, the place belongs to who set DONE.
+            // SAFETY: with POLLED and DONE set and CHANGING not, the place belongs to the thread that set DONE.
             let waker = self.waker.with_mut(|waker| unsafe { (*waker).take() });
             if let Some(waker) = waker {
                 // A waker is foreign code; its panic must not end a worker.
@@ -296,7 +295,8 @@ impl<P: Platform> Head<P> {
 /// The queueing and the handle of a task that has just been made.
 ///
 /// # Safety
-/// The item was made with `PENDING` and one reference, and nobody has either; the pointer is that of the whole allocation, of the kind's type.
+/// The item was made with `PENDING` and one reference, which nothing else has; the pointer is that of the whole allocation, of the kind's
+/// type.
 pub(crate) unsafe fn born<P: Platform, T>(
     item: NonNull<Item<P>>,
     kind: &'static Kind<T, P>,
@@ -322,7 +322,7 @@ where
     T: Send + 'static,
 {
     let task = Box::new(Task::<P, O, F, T>::new(&Task::<P, O, F, T>::TABLE, owner, closure));
-    // The whole allocation's pointer, so that what is behind the header may be reached through it.
+    // The pointer to the whole allocation, so that what is behind the header may be reached through it.
     let item: NonNull<Item<P>> = NonNull::from(Box::leak(task)).cast();
     // SAFETY: made with PENDING and one reference, which are these two.
     unsafe { born(item, &Task::<P, O, F, T>::KIND) }

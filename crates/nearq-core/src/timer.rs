@@ -1,52 +1,53 @@
 //! The thread that sleeps until something is due: `nq/timer`, one for a runtime, started on first use.
 //!
-//! Whoever wants to be told of a deadline embeds a [`TimerNode`] (`node`) and arms it. The thread alone touches the timing
-//! wheel (`wheel`); owners tell it what they want in the node's word, and through an inbox (`inbox`) where it would not look
-//! at the node early enough by itself. Nobody takes a lock, nothing is allocated, and nobody waits for anybody. To start the thread
-//! is a step of its own (`see_to_the_thread`), which may wait; owners take it after they have given their locks back.
+//! A caller that needs to be notified at a deadline embeds a [`TimerNode`] (`node`) and arms it. Only the thread touches the timing wheel
+//! (`wheel`). Owners write what they want into the node's word, and push the node onto an inbox (`inbox`) if the thread would not read the
+//! node early enough by itself. No thread takes a lock, allocates, or waits for another. Starting the thread is a step of its own
+//! (`see_to_the_thread`), which may wait; owners take it after they have given their locks back.
 //!
 //! # Steps
-//! * An **owner** writes what it wants into the node. If the thread will look at the node in time, that is all. Else it pushes
-//!   a request, and wakes the thread where that sleeps for longer than until the deadline.
-//! * The **thread** takes all requests, puts the nodes where they belong, calls the owners of those that are due, and sleeps
-//!   until the next one. It never ticks: with nothing armed it sleeps until it is woken.
-//! * A node that is **disarmed** stays with the timer until the thread looks at it. The request for that wakes nobody,
-//!   nor does one for a later deadline, until [`CROWD`] of them wait: so a time-out that is armed and disarmed for each
-//!   request costs a fraction of a wake-up, and holds the memory of some hundred nodes at most.
+//! * An **owner** writes what it wants into the node. If the thread will read the node in time, that is all. Otherwise the owner pushes a
+//!   request, and wakes the thread if that sleeps until after the deadline.
+//! * The **thread** takes all requests, puts the nodes where they belong, calls the owners of those that are due, and sleeps until the next
+//!   one. It never ticks: with nothing armed it sleeps until it is woken.
+//! * A node that is **disarmed** stays with the timer until the thread reads it. The request for that does not wake the thread, nor does
+//!   one for a later deadline, until [`CROWD`] of them wait: so a time-out that is armed and disarmed for each request costs a fraction of
+//!   a wake-up, and holds the memory of some hundred nodes at most.
 //!
-//! # To wake or not
-//! `sleep` says until when the thread sleeps; `AWAKE` while it looks at the inbox before it sleeps again. Thread: write `sleep`
-//! (SETTLE), read the inbox (CHECK). Owner: push, or write the word of a node that is in the inbox (PUSH), read `sleep`
-//! (LOOK). All `SeqCst`: either SETTLE comes before LOOK, then the owner sees how long the thread sleeps, and wakes it if
-//! that is too long; or PUSH comes before CHECK, then the thread finds the request. Who wakes it sets `sleep` to `AWAKE` by
-//! compare-exchange: one wake-up for however many requests. Where that fails, somebody else woke it, or it has written
-//! `sleep` anew after PUSH, and CHECKs after that.
+//! # Whether to wake
+//! `sleep` says until when the thread sleeps; it is `AWAKE` while the thread will still read the inbox before it sleeps again. Thread:
+//! write `sleep` (SETTLE), read the inbox (CHECK). Owner: push, or write the word of a node that is in the inbox (PUSH), read `sleep`
+//! (LOOK). All are `SeqCst`. Either SETTLE comes before LOOK: then the owner sees how long the thread sleeps, and wakes it if that is too
+//! long. Or PUSH comes before CHECK: then the thread finds the request. An owner that wakes the thread sets `sleep` to `AWAKE` by
+//! compare-exchange: one wake-up for any number of requests. If that fails, either another owner woke the thread, or the thread has written
+//! `sleep` again after PUSH, and its CHECK comes after that.
 //!
 //! # Holds
-//! The timer holds a node from an `arm` that says [`Hold::Taken`] until it calls `release`, and touches it at no other
-//! time. In between it is alive and stays where it is. Each hold is released exactly once.
+//! The timer holds a node from an `arm` that returns [`Hold::Taken`] until it calls `release`, and touches it at no other time. While held,
+//! the node is alive and stays where it is. Each hold is released exactly once.
 //!
 //! # Foreign code
-//! What an owner has to run for an expired node that is not the runtime's own (a destructor, where the item's queue is gone) would hold up
-//! every other deadline. The owner gives it back from `expire`, and a thread of its own, `nq/drop`, runs it; the timer's does only where none
-//! can be started. So do futures that a wake ends there, because their queue is gone. Such a thread has no handle of the runtime, and nobody
-//! waits for it. Other wakers are called by the timer's thread: they are to do little.
+//! What an owner has to run for an expired node may be code that is not the runtime's own (a destructor, if the item's queue is gone), and
+//! would delay every other deadline. So the owner returns that code from `expire`, and a separate thread, `nq/drop`, runs it; the timer's
+//! thread runs it only if no such thread can be started. The same applies to futures that a wake ends there, because their queue is gone.
+//! Such a thread has no handle of the runtime, and no thread waits for it. Other wakers are called by the timer's thread: they should do
+//! little.
 //!
 //! # The end
-//! The thread closes the inbox, then releases every node it knows of, without `expire`. A push that comes later fails:
-//! if the hold is new, nobody else knows of it, and `arm` takes it back; if not, the node is on the wheel, or was in the inbox
-//! when that was closed, so the thread has released it or will. Where no thread could ever be started, the thread that ends the runtime does
-//! it, or the one that has failed to start it after that: `base/service_thread` says which.
+//! The thread closes the inbox, then releases every node it knows of, without `expire`. A push that comes later fails. If the hold is new,
+//! no other thread knows of it, and `arm` takes it back; if not, the node is on the wheel, or was in the inbox when that was closed, so the
+//! thread has released it or will. If no thread could ever be started, either the thread that ends the runtime does this, or the thread
+//! whose attempt to start it fails after that: `base/service_thread` says which.
 //!
 //! # The folder
-//! Imports `base` and `layout` (priorities of its thread); asks the runtime by a trait ([`Host`]). Nothing here knows items.
+//! Imports `base` and `layout` (priorities of its thread); calls the runtime through a trait ([`Host`]). Nothing here knows items.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `node` | what an owner embeds: the word in which it says what it wants |
-//! | `inbox` | requests: nodes at which the thread would not look early enough |
-//! | `hands`, `wheel` | what the thread has for itself; when which node is due |
-//! | `leavings` | foreign code that expired nodes have left, for a thread of its own |
+//! | `node` | what an owner embeds: the word into which it writes what it wants |
+//! | `inbox` | requests: nodes that the thread would not read early enough |
+//! | `hands`, `wheel` | what only the thread uses; when each node is due |
+//! | `leavings` | foreign code that expired nodes have left, for a separate thread |
 //!
 //! Its own: the word `sleep`, a node's word and place, and the inbox.
 
@@ -71,23 +72,23 @@ use leavings::Leavings;
 pub(crate) use node::{Foreign, TimerNode, TimerTable};
 use node::{NONE, deadline_of};
 
-/// So many requests that are not urgent wake the thread: few enough that it has them done in some 10 µs, enough that each
-/// pays for little of a wake-up.
+/// This many requests that are not urgent wake the thread: few enough that it handles them in some 10 µs, enough that each pays for little
+/// of a wake-up.
 const CROWD: u32 = 256;
 
-/// For so many times as long as a look through all nodes took there is no other one: where many queues end, the thread spends a tenth of its
-/// time on that at most.
+/// After going through all nodes, the thread does not do so again for this many times as long as it took: if many queues end, it spends a
+/// tenth of its time on that at most.
 const SWEEP_SHARE: u64 = 9;
 
-/// `sleep` of a thread that looks at the inbox before it sleeps again, or that has not begun.
+/// `sleep` of a thread that will read the inbox before it sleeps again, or that has not begun.
 const AWAKE: u64 = 0;
 /// `sleep` of a thread that sleeps until it is woken; later than any deadline.
 const FOREVER: u64 = u64::MAX;
 
-/// Whether the timer holds a node more than before `arm`.
+/// Whether `arm` has added a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// It has taken hold of the node. It may have released it by now.
+    /// It has taken a hold on the node. It may have released it by now.
     Taken,
     /// It held the node already: one `release` is still to come, or has just come.
     Kept,
@@ -95,24 +96,23 @@ pub(crate) enum Hold {
     Refused,
 }
 
-/// What came of arming a node.
+/// The result of arming a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Armed {
-    /// A deadline was wanted before, and `expire` will not be called for it. False also where it has been called, or is
-    /// about to be.
+    /// A deadline was wanted before, and `expire` will not be called for it. Also false if it has been called, or is about to be.
     pub(crate) prevented: bool,
     pub(crate) hold: Hold,
 }
 
 /// A runtime, as its timer knows it.
 pub(crate) trait Host<P: Platform>: Send + Sync {
-    /// The runtime's number, by which its threads know whose they are.
+    /// The runtime's number, which tells which runtime a thread belongs to.
     fn number(&self) -> u64;
 
     /// A thread with the CPUs, the priority and the signals of the runtime. Foreign code may run there.
     fn thread_spec(&self) -> ThreadSpec;
 
-    /// The system has refused the thread: it is to be tried again later.
+    /// The system has refused the thread: the start must be retried later.
     fn retry_later(&self);
 }
 
@@ -123,12 +123,12 @@ pub(crate) struct Timer<P: Platform> {
 
 struct Shared<P: Platform> {
     requests: Padded<Incoming<P>>,
-    /// Until when the thread sleeps; see the head.
+    /// The time until which the thread sleeps; see the head of the file.
     sleep: Padded<P::AtomicU64>,
     thread: ServiceThread<P>,
-    /// Whether the thread is to look for nodes that wait for what is gone.
+    /// Whether the thread must look for nodes that wait for something that is gone.
     sweeps: P::AtomicU32,
-    /// The most favoured of the queues that use the timer.
+    /// The priority of the most favoured queue that uses the timer.
     favoured: Favoured<P>,
     /// The runtime; none in tests.
     host: Option<Weak<dyn Host<P>>>,
@@ -138,12 +138,12 @@ struct Shared<P: Platform> {
 /// What owners write.
 struct Incoming<P: Platform> {
     inbox: Inbox<P>,
-    /// Requests that woke nobody, since the thread has looked. A little too many at times, never too few.
+    /// Requests that did not wake the thread, since it last read the inbox. A little too high at times, never too low.
     waiting: P::AtomicU32,
 }
 
 impl<P: Platform> Timer<P> {
-    /// A timer whose thread keeps that runtime, if there is one.
+    /// A timer whose thread keeps that runtime alive, if there is one.
     pub(crate) fn new(host: Option<Weak<dyn Host<P>>>) -> Self {
         let requests = Incoming { inbox: Inbox::new(), waiting: P::AtomicU32::new(0) };
         let shared = Shared {
@@ -158,14 +158,14 @@ impl<P: Platform> Timer<P> {
         Timer { shared: Arc::new(shared) }
     }
 
-    /// Has the node expire at `deadline`, or as soon after as the thread gets to it; never before. Replaces the deadline that was
-    /// wanted before.
+    /// Makes the node expire at `deadline`, or as soon after as the thread gets to it; never before. Replaces the deadline that was wanted
+    /// before.
     ///
-    /// What the caller wrote before is visible to `expire`. Where the hold is [`Hold::Taken`], `release` may be called before
-    /// this returns: what keeps the node alive for the timer must be there before the call.
+    /// What the caller wrote before is visible to `expire`. If the hold is [`Hold::Taken`], `release` may be called before this returns:
+    /// what keeps the node alive for the timer must exist before the call.
     ///
     /// # Safety
-    /// * The node is alive during the call, and until `release` is called where the hold is taken; it stays where it is.
+    /// * The node is alive during the call, and until `release` is called if the hold is taken; it stays where it is.
     /// * The pointer may be used for all that the callbacks touch (it comes from a pointer to the whole object).
     /// * The node is armed and disarmed by one thread at a time, on this timer only.
     pub(crate) unsafe fn arm(&self, node: NonNull<TimerNode<P>>, deadline: Instant) -> Armed {
@@ -187,54 +187,54 @@ impl<P: Platform> Timer<P> {
         Armed { prevented, hold: if wanted.new_hold { Hold::Taken } else { Hold::Kept } }
     }
 
-    /// Has the node not expire. True: a deadline was wanted, and `expire` will not be called for it. False: none was, or `expire`
-    /// has been called, or is about to be.
+    /// Makes the node not expire. True: a deadline was wanted, and `expire` will not be called for it. False: none was, or `expire` has
+    /// been called, or is about to be.
     ///
-    /// Where the timer held the node it holds it still, and releases it after a while.
+    /// If the timer held the node, it still holds it, and releases it after a while.
     ///
     /// # Safety
     /// As for [`arm`](Self::arm).
     pub(crate) unsafe fn disarm(&self, node: NonNull<TimerNode<P>>) -> bool {
         // SAFETY: alive during the call.
         let wanted = unsafe { node.as_ref() }.want_nothing();
-        // Where the inbox is closed, the thread releases the node on its own.
+        // If the inbox is closed, the thread releases the node on its own.
         if wanted.push && self.shared.requests.inbox.push(node) {
             self.shared.notify(NONE, true);
         }
         wanted.prevented
     }
 
-    /// Has the thread started if there is none. After [`arm`](Self::arm), by a thread that has no lock which a node's owner needs: it waits
-    /// where threads are refused, and where the runtime ends meanwhile it releases all nodes itself.
+    /// Starts the thread if there is none. Called after [`arm`](Self::arm), by a thread that has no lock which a node's owner needs: it
+    /// waits if threads are refused, and if the runtime ends meanwhile, it releases all nodes itself.
     #[inline]
     pub(crate) fn see_to_the_thread(&self) {
         self.shared.see_to_the_thread();
     }
 
-    /// A queue of this priority uses the timer: its thread is favoured at least as much from now on.
+    /// A queue of this priority uses the timer: the timer's thread is favoured at least as much from now on.
     pub(crate) fn serve(&self, priority: &Priority) {
         if self.shared.favoured.add(priority) {
-            // The permit brings it to a thread that sleeps.
+            // The permit reaches a thread that sleeps.
             self.shared.thread.wake();
         }
     }
 
-    /// Has the thread look for nodes that wait for what is gone by now, at once or, if it has just done so, after a while. Each node costs it
-    /// some 100 ns, for which other deadlines wait.
+    /// Makes the thread look for nodes that wait for something that is gone by now, at once or, if it has just done so, after a while. Each
+    /// node costs it some 100 ns, for which other deadlines wait.
     pub(crate) fn sweep(&self) {
-        // Release: what is gone. The permit brings it to a thread that sleeps; one that has been told and has not looked yet will look.
+        // Release: what is gone. The permit reaches a thread that sleeps; a thread that has been told and has not looked yet will look.
         if self.shared.sweeps.swap(1, Ordering::Release) == 0 {
             self.shared.thread.wake();
         }
     }
 
-    /// Has the thread started now, for a caller that will need it where none can be.
+    /// Starts the thread now, for a caller that will need it at a time when none can be started.
     pub(crate) fn reserve(&self) -> Result<(), Refused> {
         let shared = &self.shared;
         shared.settle(shared.thread.reserve(|| shared.spawn()))
     }
 
-    /// Tries again to start the thread, if it is needed and was refused. By who is awake anyway.
+    /// Tries again to start the thread, if it is needed and was refused. By a thread that is awake anyway.
     pub(crate) fn retry(&self) {
         let shared = &self.shared;
         if shared.thread.is_missing()
@@ -254,7 +254,7 @@ impl<P: Platform> Timer<P> {
         }
     }
 
-    /// Whether the thread is there, or about to be started.
+    /// Whether the thread exists, or is about to be started.
     pub(crate) fn is_alive(&self) -> bool {
         self.shared.thread.is_alive()
     }
@@ -264,7 +264,7 @@ impl<P: Platform> Timer<P> {
         self.shared.thread.join();
     }
 
-    /// The timer never gets a thread: a test does by hand what that would do.
+    /// The timer never gets a thread: a test does by hand what it would do.
     #[cfg(test)]
     pub(crate) fn do_without_thread(&self) {
         self.shared.thread.do_without();
@@ -276,11 +276,11 @@ impl<P: Platform> Timer<P> {
         Hands::new(0).end(&self.shared);
     }
 
-    /// Not started, with nothing on the wheel or asked for: thread and nodes are the parent's. One that was stopped stays so.
+    /// Resets it to not started, with nothing on the wheel or requested: thread and nodes are the parent's. If it was stopped, it stays so.
     /// In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         let shared = &*self.shared;
-        // Its thread would have released what it held; nobody does here, for it is the parent's.
+        // Its thread would have released what it held; nothing is released here, because it is the parent's.
         let stopped = shared.thread.after_fork_in_child();
         shared.requests.inbox.after_fork_in_child(stopped);
         forked::set(&shared.requests.waiting, 0);
@@ -297,7 +297,7 @@ impl<P: Platform> Timer<P> {
 }
 
 impl<P: Platform> Shared<P> {
-    /// A request is in the inbox that is to be looked at before `deadline`; `new` if it was not there before.
+    /// A request is in the inbox that must be read before `deadline`; `new` if it was not there before.
     fn notify(&self, deadline: u64, new: bool) {
         P::model_fence();
         // LOOK.
@@ -334,7 +334,7 @@ impl<P: Platform> Shared<P> {
         self.settle(self.thread.start(|| self.spawn()))
     }
 
-    /// Does what a start leaves to be done.
+    /// Does what remains to be done after a start.
     fn settle(&self, start: Start) -> Result<(), Refused> {
         match start {
             Start::Done => Ok(()),
@@ -352,7 +352,7 @@ impl<P: Platform> Shared<P> {
     }
 
     fn spawn(self: &Arc<Self>) -> Result<P::JoinHandle, Refused> {
-        // The thread keeps the runtime alive: callbacks use it. It is there: the thread that uses the timer keeps it.
+        // The thread keeps the runtime alive, because callbacks use it. It exists: the thread that uses the timer keeps it alive.
         let keep = self.host.as_ref().and_then(Weak::upgrade);
         let (spec, shared) = (spec_of("nq/timer", keep.as_deref()), Arc::clone(self));
         P::spawn(spec, move || {
@@ -364,7 +364,7 @@ impl<P: Platform> Shared<P> {
     }
 }
 
-/// A thread as the runtime wants it, if there is one: not as the thread that happens to start it.
+/// A thread as the runtime specifies it, if there is one: not like the thread that happens to start it.
 fn spec_of<P: Platform>(name: &str, host: Option<&dyn Host<P>>) -> ThreadSpec {
     let spec = host.map_or_else(ThreadSpec::default, Host::thread_spec);
     ThreadSpec { name: name.into(), ..spec }
@@ -377,7 +377,7 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
     let mut followed = 0;
     // Whether foreign code is left for which no thread could be started.
     let mut is_left = false;
-    // When the thread may look through all nodes again.
+    // When the thread may go through all nodes again.
     let mut next_sweep = 0;
     while !shared.thread.is_stopped() {
         let favoured = shared.favoured.word();
@@ -386,7 +386,7 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
             shared.favoured.favour(P::current_thread());
         }
         let begin = P::now().as_nanos();
-        // Acquire: what is gone. Before the requests: those of nodes that wait for it are there.
+        // Acquire: what is gone. Before the requests are taken, so that those of nodes that wait for it are among them.
         let sweeps = begin >= next_sweep && shared.sweeps.swap(0, Ordering::Acquire) != 0;
         hands.attend(shared, begin);
         if sweeps {
@@ -399,13 +399,13 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
             is_left = !hands.give_away(shared);
         }
         let next = hands.next();
-        // Something has become due meanwhile, or a batch was not all.
+        // Another deadline has passed meanwhile, or a batch did not include all.
         if next.is_some_and(|next| next <= P::now().as_nanos()) {
             continue;
         }
         // What has expired may have found no worker, and there may be no other thread that would try again to start one.
         let retry = (is_left || P::has_retries()).then(|| (P::now() + PAUSE).as_nanos());
-        // Put off. One that is asked for from now on brings its permit.
+        // Postponed. A sweep that is requested from now on brings its permit.
         let sweep = (shared.sweeps.load(Ordering::Relaxed) != 0).then_some(next_sweep);
         let next = [next, retry, sweep].into_iter().flatten().min();
         // SETTLE.

@@ -1,12 +1,12 @@
-//! What users see: workqueues and their settings, sets, scopes and homes, and looking on from outside. Imports all other folders.
+//! What users see: workqueues and their settings, sets, scopes and homes, and observation from outside. Imports all other folders.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `workqueue`, `settings`, `default` | queues: their handle, how they are built and changed, those that every program has |
-//! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what the child of a fork makes of them |
+//! | `workqueue`, `settings`, `default` | queues: their handle, how they are built and changed, the system queues |
+//! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what becomes of them in the child of a fork |
 //! | `set`, `scope` | many tasks at once |
-//! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what there is on a node |
-//! | `handle`, `look`, `readers`, `info` | looking on from outside: settings, what runs and waits, times and events, pools |
+//! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what is on a node |
+//! | `handle`, `look`, `readers`, `info` | observation from outside: settings, what runs and waits, times and events, pools |
 
 pub(crate) mod at_home;
 pub(crate) mod builder;

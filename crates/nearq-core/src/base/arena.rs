@@ -7,7 +7,8 @@ use nearq_platform::Platform;
 
 use crate::base::numa_box::NumaBox;
 
-/// Owns values that are shared through raw pointers until it is dropped; whoever drops it says that nobody reads them any more.
+/// Owns values that are shared through raw pointers until it is dropped. The code that drops it must ensure that no thread reads them any
+/// more.
 pub(crate) struct Arena<T>(Vec<NumaBox<T>>);
 
 impl<T> Arena<T> {

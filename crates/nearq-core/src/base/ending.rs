@@ -1,16 +1,16 @@
-//! The ends of futures, one after the other where the end of one brings about the next.
+//! The ends of futures, run one after the other when one end causes the next.
 //!
-//! A future that is dropped drops what it holds. That may wake another future whose queue is gone, or give back what kept it, and so the
-//! other one ends in the same thread (`future`). A chain of these must not need a stack that is as deep as the chain is long: beyond
-//! [`DEEPEST`] ends within each other, the next ones are put on a list, and the outermost of the ends runs them when it is over. A thread
-//! that is about to wait runs them first ([`catch_up`]), because it may wait for one of them.
+//! A future that is dropped drops what it holds. That may wake another future whose queue is gone, or give back what kept it alive, so that
+//! the other future ends in the same thread (`future`). A chain of these must not need a stack as deep as the chain is long: beyond
+//! [`DEEPEST`] ends within each other, the next ones are put on a list, and the outermost end runs them when it is over. A thread that is
+//! about to wait runs them first ([`catch_up`]), because it may wait for one of them.
 //!
-//! Closures that are cancelled are not put off: who cancels one is promised that it has been dropped when that returns (`task`), and may
-//! free what it used. So a chain of them does need a deep stack.
+//! Closures that are cancelled are not put off: a caller that cancels one is promised that it has been dropped when the call returns
+//! (`task`), and may free what the closure used. So a chain of them does need a deep stack.
 //!
-//! The timer's thread has no time for what these ends run. All that it brings about are put off, for another thread to run ([`put_off`]).
+//! The timer's thread has no time for what these ends run. It puts off all ends that it causes, for another thread to run ([`put_off`]).
 //!
-//! The list is on the stack of the outermost end; the thread's second slot (`Threads::ending`) leads to it. Nobody else knows of it.
+//! The list is on the stack of the outermost end; the thread's second slot (`Threads::ending`) points to it. Nothing else knows of it.
 
 use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
@@ -18,13 +18,13 @@ use std::collections::VecDeque;
 
 use nearq_platform::Platform;
 
-/// So many ends run within each other.
+/// At most this many ends run within each other.
 const DEEPEST: u32 = 16;
 
 /// An end that was put off.
 pub(crate) struct End(Box<dyn FnOnce()>);
 
-// SAFETY: `in_turn` is told that any thread may run it.
+// SAFETY: the caller of `in_turn` promises that any thread may run it.
 unsafe impl Send for End {}
 
 impl End {
@@ -47,13 +47,13 @@ impl<P: Platform> Drop for Entered<P> {
     }
 }
 
-/// What the ends that the caller is within have put off.
+/// The ends that were put off by the ends that the caller is within.
 fn current<'a, P: Platform>() -> Option<&'a Ends> {
     // SAFETY: null, or set by `in_turn` to what is on this thread's stack until that has cleared it again.
     unsafe { P::ending().cast::<Ends>().as_ref() }
 }
 
-/// Runs `end`, which ends a future and does not panic: now, or before the outermost end that the caller is within is over.
+/// Runs `end`, which ends a future and does not panic: either now, or before the outermost end that the caller is within is over.
 ///
 /// # Safety
 /// Any thread may run `end`.
@@ -76,8 +76,8 @@ pub(crate) unsafe fn in_turn<P: Platform>(end: impl FnOnce() + 'static) {
     ends.depth.set(depth);
 }
 
-/// Runs `f`, which does not panic, and gives the ends that it brings about to `add` instead of running them. For a thread that is within no
-/// end. (If it waits in `f`, they run before that: it may wait for them.)
+/// Runs `f`, which does not panic, and gives the ends that it causes to `add` instead of running them. The calling thread is not within an
+/// end. (If it waits in `f`, the ends run before that wait, because it may wait for them.)
 pub(crate) fn put_off<P: Platform, R>(f: impl FnOnce() -> R, add: impl FnMut(End)) -> R {
     debug_assert!(current::<P>().is_none());
     let ends = Ends { depth: Cell::new(DEEPEST), later: RefCell::default() };
@@ -89,7 +89,7 @@ pub(crate) fn put_off<P: Platform, R>(f: impl FnOnce() -> R, add: impl FnMut(End
     result
 }
 
-/// Runs the ends that have been put off in this thread; before it waits.
+/// Runs the ends that have been put off in this thread. Called before the thread waits.
 pub(crate) fn catch_up<P: Platform>() {
     if let Some(ends) = current::<P>() {
         ends.run_later();

@@ -1,4 +1,4 @@
-//! What can be wrong with what the runtime is asked for.
+//! What can be wrong with a request to the runtime.
 
 use core::fmt;
 use core::time::Duration;
@@ -13,14 +13,14 @@ use nearq_topology::CpuSet;
 pub enum Error {
     /// A scope's name that does not exist.
     UnknownScope(String),
-    /// A CPU that the machine has not.
+    /// A CPU that the machine does not have.
     NoSuchCpu {
         /// What was asked for.
         cpu: usize,
-        /// The CPUs that there are.
+        /// The CPUs that exist.
         possible: CpuSet,
     },
-    /// A node that the machine has not, or that has no CPU.
+    /// A node that the machine does not have, or that has no CPU.
     NoSuchNode {
         /// What was asked for.
         node: usize,
@@ -47,7 +47,7 @@ pub enum Error {
         /// The queue's `max_active`.
         max_active: usize,
     },
-    /// Something that a per-CPU queue has not; the text names it.
+    /// Something that a per-CPU queue does not have; the text names it.
     PerCpu(&'static str),
     /// A limit for an ordered queue; the text names it.
     Ordered(&'static str),
@@ -69,13 +69,13 @@ pub enum Error {
         /// What was refused, and the limits that refuse it.
         refused: Refused,
     },
-    /// The runtime was shut down, or is being: it takes nothing but what its own running items queue.
+    /// The runtime was shut down, or is being shut down: it accepts only what its own running items queue.
     ShutDown,
     /// The machine could not be described.
     Machine(String),
     /// A node that cannot be a home.
     NoHome(NoHome),
-    /// A weight of homes that there is not, or that it may not be.
+    /// A weight of homes that does not exist, or that is not allowed.
     Weight(WrongWeight),
     /// The operating system refused.
     Refused(Refused),

@@ -6,40 +6,40 @@
 //! # The word
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `AWAITED` | somebody waits, or did a moment ago: who notifies must do something |
+//! | 0 | `AWAITED` | a waiter exists, or did a moment ago: a notifier must do something |
 //! | 1 | `ASLEEP` | a thread sleeps on the word, or is about to |
-//! | 2..32 | | notifications that found somebody waiting |
+//! | 2..32 | | notifications that found a waiter |
 //!
-//! * A waiter sets `AWAITED` (a thread `ASLEEP` too), looks at its condition, and sleeps only as long as the word is what it
-//!   set. A future pushes its waker onto `stack` before it sets `AWAITED`.
-//! * Who notifies looks at `AWAITED`; where it is set, takes both marks away and counts in one step, takes the stack as a whole,
-//!   and wakes everybody. It takes no lock and waits for nobody. Waiters whose condition does not hold begin again.
+//! * A waiter sets `AWAITED` (a thread also sets `ASLEEP`), checks its condition, and sleeps only while the word is what it set. A future
+//!   pushes its waker onto `stack` before it sets `AWAITED`.
+//! * A notifier reads `AWAITED`. If it is set, the notifier clears both marks and increments the count in one step, takes the whole stack,
+//!   and wakes all waiters. It takes no lock and waits for no thread. Waiters whose condition does not hold begin again.
 //!
 //! # Nothing is lost
-//! Dekker's pattern, all `SeqCst`. Waiter: mark the word (MARK), read what the condition is about (SEE). The other: write that
-//! (MAKE), read the word (LOOK). Either LOOK finds the mark, or SEE sees what was made. So the write that makes a condition
-//! true, and the condition's reads, must be `SeqCst` too. Where LOOK finds the mark and another one takes it away before us, that
-//! one wakes everybody after MAKE. A waker is on the stack before its mark is set, so who takes the mark away
-//! takes the waker with it, or somebody did before: then the waker has been called or will be, and its future looks again.
+//! Dekker's pattern, all `SeqCst`. The waiter marks the word (MARK), then reads what the condition is about (SEE). The notifier writes that
+//! (MAKE), then reads the word (LOOK). Either LOOK finds the mark, or SEE sees what was made. So the write that makes a condition true, and
+//! the condition's reads, must be `SeqCst` too. If LOOK finds the mark but another notifier clears it first, that notifier wakes all
+//! waiters after MAKE. A waker is on the stack before its mark is set, so the notifier that clears the mark takes the waker with it, unless
+//! an earlier notifier did. In that case the waker has been called or will be, and its future checks again.
 //!
-//! # Who owns a registration
-//! It is shared by the stack and the future, and counted. Its `state` goes once from `ARMED` to `LEFT` (by the future) or to `TAKEN`
-//! (by who took the stack); whoever made that step has the waker.
-//! A future that is dropped takes its waker out at once. Its empty registration stays on the stack until the next
-//! notification. That is bounded: once more than `limit` have been pushed since, who pushes takes the stack and wakes those that are
-//! still armed for nothing. The limit is four times as many as were armed then, and at least `LEAST`: so of four registrations
-//! at most one is woken in vain.
+//! # Ownership of a registration
+//! It is shared by the stack and the future, and counted. Its `state` changes once from `ARMED`: to `LEFT` (by the future) or to `TAKEN`
+//! (by the thread that took the stack). The side that made that step has the waker. A future that is dropped takes its waker out at once.
+//! Its empty registration stays on the stack until the next notification. Their number is bounded: once more than `limit` have been pushed
+//! since the last one, the thread that pushes takes the stack and wakes, for nothing, those that are still armed. The limit is four times
+//! the number that were armed then, and at least `LEAST`. So at most one of four registrations is woken for nothing.
 //!
 //! # When the event may be freed
-//! Not before [`Event::take`] has returned, for anybody who calls it: the callers see to that (a worker by
-//! the link that it serves, an issuer by its handle). What is left to do then, [`Notification::wake`], touches the event's
-//! memory no more: it has an address to wake, and registrations that are its own. Wakers are foreign code; they are called
-//! there and only there. A panic of a waker that is called or dropped goes no further.
+//! Not before [`Event::take`] has returned in every thread that calls it: the callers ensure that (a worker by the link that it serves, an
+//! issuer by its handle). What remains to be done then, [`Notification::wake`], no longer touches the event's memory: it has an address to
+//! wake, and registrations of its own. Wakers are foreign code, and are called nowhere else. A panic of a waker that is called or dropped
+//! goes no further.
 //!
 //! # In the child of a fork
-//! Marks and registrations of the parent's do no harm: a thread that the child does not have is woken in vain, a waker of the parent's is
-//! forgotten, neither called nor dropped, and a future that the child has a copy of registers anew when it is polled. So an event that the
-//! runtime has no list of needs no work after a fork. For the others, [`Event::after_fork_in_child`] saves the next notification work.
+//! Marks and registrations of the parent's threads do no harm. A thread that the child does not have is woken without effect. A waker of
+//! the parent's is forgotten, neither called nor dropped. A future that the child has a copy of registers again when it is polled. So an
+//! event that the runtime has no list of needs no work after a fork. For the others, [`Event::after_fork_in_child`] saves work at the next
+//! notification.
 
 use core::task::Waker;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ const ARMED: u32 = 0;
 const LEFT: u32 = 1;
 const TAKEN: u32 = 2;
 
-/// Registrations that may be on a stack without a look how many of them are still armed.
+/// Registrations that may be on a stack before it is checked how many of them are still armed.
 const LEAST: u32 = 32;
 
 /// What threads and futures wait for.
@@ -73,7 +73,7 @@ struct Registration<P: Platform> {
     state: P::AtomicU32,
     /// Belongs to the thread that changes `state` from `ARMED`.
     waker: P::Cell<Option<Waker>>,
-    /// Belongs to who pushes it, then to who takes the stack.
+    /// Belongs to the thread that pushes it, then to the thread that takes the stack.
     next: P::AtomicPtr<Registration<P>>,
     /// The process in which it was made: in the child of a fork, a waker of the parent's is never called.
     epoch: u64,
@@ -81,11 +81,11 @@ struct Registration<P: Platform> {
 
 /// A future's side of an event. Dropping it takes the waker back.
 pub(crate) struct Listener<P: Platform> {
-    /// The registration, and what tells its waker from others.
+    /// The registration, and the identity of its waker.
     registered: Option<(Arc<Registration<P>>, Identity)>,
 }
 
-/// What tells a waker from all others that are alive: the addresses of what it leads to and of its functions. No second clone of the waker,
+/// What distinguishes a waker from all others that are alive: the addresses of its data and of its functions. No second clone of the waker,
 /// because that would keep its task alive after the first has been called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity(usize, usize);
@@ -96,7 +96,7 @@ impl Identity {
     }
 }
 
-/// Those who are to be woken; the event is not needed any more.
+/// The waiters to be woken; the event is not needed any more.
 #[must_use = "nobody is woken before `wake`"]
 pub(crate) struct Notification<P: Platform> {
     /// The word, if threads sleep on it. Used as an address, never read.
@@ -104,7 +104,7 @@ pub(crate) struct Notification<P: Platform> {
     registrations: *mut Registration<P>,
 }
 
-// SAFETY: a registration's cell is touched by who changes its state only, and wakers may be sent.
+// SAFETY: a registration's cell is touched only by the thread that changes its state, and wakers may be sent.
 unsafe impl<P: Platform> Send for Registration<P> {}
 // SAFETY: the cell belongs to the one thread that takes `state` away from `ARMED`, and `next` to the one that pushes or takes the
 // stack.
@@ -120,10 +120,9 @@ impl<P: Platform> Event<P> {
         }
     }
 
-    // ---- who notifies --------------------------------------------------------------------------------------
+    // ---- notifiers -----------------------------------------------------------------------------------------
 
-    /// Wakes everybody who waits. One load where nobody does. What may have made a condition true was written, `SeqCst`,
-    /// before.
+    /// Wakes all waiters. Costs one load if there are none. The caller has already written, `SeqCst`, what may have made a condition true.
     #[inline]
     pub(crate) fn notify(&self) {
         if self.is_awaited() {
@@ -131,7 +130,7 @@ impl<P: Platform> Event<P> {
         }
     }
 
-    /// Whether somebody may wait; where not, there is nothing to notify of.
+    /// Whether a thread or future may be waiting; if not, there is nothing to notify.
     #[inline]
     pub(crate) fn is_awaited(&self) -> bool {
         P::model_fence();
@@ -139,14 +138,14 @@ impl<P: Platform> Event<P> {
         self.word.load(Ordering::SeqCst) & AWAITED != 0
     }
 
-    /// Takes those who wait, as the last thing that is done with the event. The caller wakes them.
+    /// Takes the waiters, as the caller's last access to the event. The caller wakes them.
     #[cold]
     pub(crate) fn take(&self) -> Notification<P> {
         // SeqCst: LOOK.
         let mut word = self.word.load(Ordering::SeqCst);
         loop {
             if word & AWAITED == 0 {
-                // Nobody, or another one does it.
+                // There is no waiter, or another thread wakes it.
                 return Notification::nobody();
             }
             // Clears the two lowest bits and counts.
@@ -163,12 +162,12 @@ impl<P: Platform> Event<P> {
 
     fn take_stack(&self) -> *mut Registration<P> {
         self.pushed.store(0, Ordering::Relaxed);
-        // SeqCst: comes after the mark was taken away. Acquire: the registrations.
+        // SeqCst: comes after the mark was cleared. Acquire: the registrations.
         self.stack.swap(core::ptr::null_mut(), Ordering::SeqCst)
     }
 
-    /// Nobody waits: the threads and futures that did are the parent's. What was registered is forgotten. In the child of a fork, by the
-    /// thread that has the event to itself.
+    /// Drops all waiters: the threads and futures that waited are the parent's, and what was registered is forgotten. In the child of a
+    /// fork, by the thread that has the event to itself.
     pub(crate) fn after_fork_in_child(&self) {
         let word = self.word.load(Ordering::Relaxed);
         crate::base::forked::set(&self.word, word & !(AWAITED | ASLEEP));
@@ -176,10 +175,10 @@ impl<P: Platform> Event<P> {
         crate::base::forked::set(&self.pushed, 0);
     }
 
-    // ---- who waits -----------------------------------------------------------------------------------------
+    // ---- waiters -------------------------------------------------------------------------------------------
 
-    /// Sleeps until `condition` holds, or the deadline has come; whether it holds. The condition may be asked any number of times; its
-    /// reads are `SeqCst`. Workers call `context::wait_until`.
+    /// Sleeps until `condition` holds or the deadline has passed; returns whether it holds. The condition may be evaluated any number of
+    /// times; its reads are `SeqCst`. Workers call `context::wait_until`.
     pub(crate) fn sleep_until(
         &self,
         deadline: Option<Instant>,
@@ -200,7 +199,7 @@ impl<P: Platform> Event<P> {
         }
     }
 
-    /// Says that somebody waits; the word then.
+    /// Marks that there is a waiter; returns the word after that.
     fn mark(&self, marks: u32) -> u32 {
         // SeqCst: MARK.
         let word = self.word.fetch_or(marks, Ordering::SeqCst) | marks;
@@ -219,9 +218,9 @@ impl<P: Platform> Event<P> {
         let registration = Arc::into_raw(registration).cast_mut();
         let mut head = self.stack.load(Ordering::Relaxed);
         loop {
-            // SAFETY: the count that the stack will have is still ours.
+            // SAFETY: the count that the stack will own is still ours.
             unsafe { &*registration }.next.store(head, Ordering::Relaxed);
-            // SeqCst: comes before the mark. Release: the registration.
+            // SeqCst: precedes the mark. Release: the registration.
             let pushed = self.stack.compare_exchange_weak(
                 head,
                 registration,
@@ -238,7 +237,7 @@ impl<P: Platform> Event<P> {
 
 impl<P: Platform> Drop for Event<P> {
     fn drop(&mut self) {
-        // Futures may still have theirs; nobody will call their wakers, and nobody has anything to say.
+        // Futures may still have theirs; their wakers will never be called.
         let mut next = self.take_stack();
         while let Some(registration) = take_first(&mut next) {
             registration.end(TAKEN);
@@ -249,31 +248,31 @@ impl<P: Platform> Drop for Event<P> {
 /// Takes the first registration off a list that the caller owns.
 fn take_first<P: Platform>(list: &mut *mut Registration<P>) -> Option<Arc<Registration<P>>> {
     let first = core::ptr::NonNull::new(*list)?;
-    // SAFETY: from `Arc::into_raw` in `push`, with the count that the stack had; the caller has the list.
+    // SAFETY: from `Arc::into_raw` in `push`, with the count that the stack owned; the caller owns the list.
     let first = unsafe { Arc::from_raw(first.as_ptr().cast_const()) };
     *list = first.next.load(Ordering::Relaxed);
     Some(first)
 }
 
 impl<P: Platform> Registration<P> {
-    /// Ends it, and drops the waker where nobody has taken it before.
+    /// Ends it, and drops the waker unless another thread has taken it before.
     fn end(&self, how: u32) {
         let waker = self.leave(how);
         if self.epoch == P::fork_epoch() {
             contain(|| drop(waker));
         } else {
-            // In the child of a fork: what a waker of the parent's leads to may be half changed, and its locks may be held for good.
+            // In the child of a fork: the data behind a waker of the parent's may be half changed, and its locks may be held for good.
             core::mem::forget(waker);
         }
     }
 
-    /// Ends it; the waker, where nobody has taken it before.
+    /// Ends it; returns the waker, unless another thread has taken it before.
     fn leave(&self, how: u32) -> Option<Waker> {
-        // AcqRel: whoever comes second sees that the waker is gone, and what was done before.
+        // AcqRel: the second of the two sides sees that the waker is gone, and what was done before.
         let armed = self.state.swap(how, Ordering::AcqRel) == ARMED;
         armed
             .then(|| {
-                // SAFETY: who took the state away from ARMED has the cell.
+                // SAFETY: the thread that changed the state from ARMED owns the cell.
                 self.waker.with_mut(|waker| unsafe { (*waker).take() })
             })
             .flatten()
@@ -281,12 +280,12 @@ impl<P: Platform> Registration<P> {
 }
 
 impl<P: Platform> Notification<P> {
-    /// Nobody is to be woken.
+    /// A notification that wakes no waiter.
     pub(crate) fn nobody() -> Self {
         Notification { sleepers: core::ptr::null(), registrations: core::ptr::null_mut() }
     }
 
-    /// Wakes them all: how many of the futures were still waiting.
+    /// Wakes them all; returns how many of the futures were still waiting.
     pub(crate) fn wake(mut self) -> u32 {
         if !self.sleepers.is_null() {
             P::wake(self.sleepers, usize::MAX);
@@ -317,7 +316,7 @@ impl<P: Platform> Listener<P> {
         Listener { registered: None }
     }
 
-    /// Whether `condition` holds. Where it does not, `waker` is called when the event is notified of next.
+    /// Whether `condition` holds. If it does not, `waker` is called at the next notification.
     pub(crate) fn poll_until(
         &mut self,
         event: &Event<P>,
@@ -330,14 +329,14 @@ impl<P: Platform> Listener<P> {
         }
         let own = Identity::of(waker);
         let armed = self.registered.as_ref().is_some_and(|(registration, registered)| {
-            // Acquire: pairs with `leave`. While it is armed, its waker is alive, so no other one has the same identity. Where it is taken right
-            // after, the waker is called.
+            // Acquire: pairs with `leave`. While it is armed, its waker is alive, so no other waker has the same identity. If it is taken
+            // right after this, the waker is called.
             registration.state.load(Ordering::Acquire) == ARMED
                 && *registered == own
                 && registration.epoch == P::fork_epoch()
         });
         if !armed {
-            // Foreign code, which may panic: before anything is changed.
+            // Foreign code, which may panic: so before anything is changed.
             let waker = waker.clone();
             self.leave();
             let registration = Arc::new(Registration {

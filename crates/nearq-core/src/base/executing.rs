@@ -1,7 +1,7 @@
 //! Which item the current thread executes, if it is a worker; and foreign code that a worker runs between two items.
 //!
-//! The thread's slot (`Threads::slot`) leads to the worker's `Context`, which begins with [`Executing`]. So this file knows neither workers
-//! nor items: of an item it has the address.
+//! The thread's slot (`Threads::slot`) points to the worker's `Context`, which begins with [`Executing`]. So this file knows neither
+//! workers nor items: it has only the address of an item.
 
 use core::cell::Cell;
 
@@ -9,7 +9,7 @@ use nearq_platform::Platform;
 
 /// What a worker executes. Private to its thread.
 pub(crate) struct Executing {
-    /// The item that it executes, or has executed last: then only an address to compare with. Null while the worker itself
+    /// The item that it executes, or has executed last: after the execution, only an address to compare with. Null while the worker itself
     /// frees something (`fork`).
     pub(crate) item: Cell<*const ()>,
 }
@@ -23,7 +23,7 @@ impl Executing {
 /// Runs `f` with what the current thread executes, if it is a worker.
 fn current<P: Platform, R>(f: impl FnOnce(&Executing) -> R) -> Option<R> {
     // SAFETY: the slot of a thread of platform P is null, or was set by `Context::enter` to a context of the same P on this thread's stack,
-    // which begins with this record; the guard clears it before the context goes, and nobody else has a reference that excludes ours.
+    // which begins with this record; the guard clears it before the context goes, and no other reference excludes ours.
     let executing = unsafe { P::slot().cast::<Executing>().as_ref() }?;
     Some(f(executing))
 }
@@ -33,8 +33,8 @@ pub(crate) fn executes<P: Platform>(item: *const ()) -> bool {
     current::<P, _>(|executing| core::ptr::eq(executing.item.get(), item)).unwrap_or(false)
 }
 
-/// Runs foreign code that is not the function of an item; a panic goes no further. What the calling worker executed last may be gone; should
-/// the foreign code fork, that must not be touched (`fork`).
+/// Runs foreign code that is not the function of an item; a panic goes no further. The item that the calling worker executed last may be
+/// gone, so it must not be touched if the foreign code forks (`fork`).
 pub(crate) fn outside_item<P: Platform>(foreign: impl FnOnce()) {
     let executed = current::<P, _>(|executing| executing.item.replace(core::ptr::null()));
     crate::base::outcome::contain(foreign);

@@ -1,28 +1,28 @@
-//! The gate of a queue: the threads that touch the queue and have no handle of it.
+//! The gate of a queue: it tracks threads that touch the queue without a handle.
 //!
-//! Users queue through a handle, which they have, so none of them queues while the queue is dropped. Two kinds of threads have none:
+//! Users queue through a handle, so none of them queues while the queue is dropped. Two kinds of threads have no handle:
 //! * Those that *pass*: they wake a future, or send an item whose time has come, and keep the queue's memory by a reference. The drop
-//!   closes the gate, waits until nobody is in the middle of it, and looks only then whether the queue is empty: a thread that was in
-//!   before has counted its item by then; one that comes later is refused. Items of the queue itself do not ask: they are counted while
-//!   they run.
-//! * Those that *visit*: they have cancelled an item, or send one that they had the lock of. What they do may make the queue empty, so
-//!   they come in first, and keep its memory by being in. They are never refused.
+//!   closes the gate, waits until no thread is inside it, and only then checks whether the queue is empty. A thread that was inside before
+//!   has counted its item by then; a thread that comes later is refused. Items of the queue itself do not pass the gate: they are counted
+//!   while they run.
+//! * Those that *visit*: they have cancelled an item, or send one whose lock they held. What they do may make the queue empty, so they
+//!   enter first, and keep its memory by being inside. They are never refused.
 //!
-//! A thread is in for a few instructions, and waits for nobody; only the drop waits.
+//! A thread is inside for a few instructions, and waits for no other; only the drop waits.
 //!
 //! # Orphans
-//! Nobody waits for a queue that one of its own items drops: it is put on a list (`Core::adopt`), and a worker
-//! that has nothing to do drops those of the list that nobody touches any more. Where the worker finds somebody in the gate, that thread
-//! must look again when it leaves, because there may be no worker that would. So the thread that puts a queue on the list marks the gate
-//! (MARK), under the lock of the list. A thread that leaves (LEAVE) and finds the mark looks at the list: it finds the queue there, or
-//! another thread has dropped it. LEAVE and MARK change the same word: if LEAVE comes first, each thread that looks at the queue after MARK
-//! finds that the other one has left.
+//! No thread waits for a queue that one of its own items drops. The queue is put on a list (`Core::adopt`), and a worker that has nothing
+//! to do drops those queues of the list that no thread touches any more. If the worker finds a thread in the gate, that thread must check
+//! again when it leaves, because there may be no worker to do it. So the thread that puts a queue on the list marks the gate (MARK), under
+//! the lock of the list. A thread that leaves (LEAVE) and finds the mark checks the list: it finds the queue there, or another thread has
+//! dropped it. LEAVE and MARK change the same word: if LEAVE comes first, each thread that checks the queue after MARK finds that the
+//! leaving thread has left.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 const CLOSED: u32 = 1 << 31;
 const ORPHANED: u32 = 1 << 30;
-/// How many are in the middle of it.
+/// How many threads are inside it.
 const COUNT: u32 = ORPHANED - 1;
 
 /// See the head of the file.
@@ -32,9 +32,9 @@ pub(crate) struct Gate<P: Platform> {
 
 /// How a thread has passed.
 pub(crate) struct Passed {
-    /// Whether the gate was open, so that the thread was let in.
+    /// Whether the gate was open, so that the thread passed.
     pub(crate) open: bool,
-    /// Whether the queue is an orphan, and the thread has to look whether it was the last.
+    /// Whether the queue is an orphan, so that the thread must check whether it was the last.
     pub(crate) orphaned: bool,
 }
 
@@ -51,27 +51,27 @@ impl<P: Platform> Gate<P> {
         if open {
             f();
         }
-        // LEAVE. Release: pairs with the acquire in `is_quiet`; a thread that sees that nobody is inside sees what was done there. Acquire:
-        // pairs with MARK.
+        // LEAVE. Release: pairs with the acquire in `is_quiet`; a thread that sees that no thread is inside sees what was done there.
+        // Acquire: pairs with MARK.
         let before = self.word.fetch_sub(1, Ordering::AcqRel);
         self.wake_after(before);
         Passed { open, orphaned: before & ORPHANED != 0 }
     }
 
-    /// Comes in, whether the gate is closed or not. Before what may make the queue empty, which must be a release: a thread that sees it
-    /// sees the visit as well.
+    /// Enters, whether the gate is closed or not. Must come before the change that may make the queue empty, and that change must be a
+    /// release: a thread that sees it sees the visit as well.
     pub(crate) fn begin_visit(&self) {
         self.word.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Ends a visit: the last that the caller does to the gate. If the queue is an orphan, `keep` is called first, for a reference by which
-    /// the caller can look whether it was the last.
+    /// Ends a visit: the caller's last access to the gate. If the queue is an orphan, `keep` is called first; it returns a reference by
+    /// which the caller can check whether it was the last.
     pub(crate) fn end_visit<T>(&self, keep: impl Fn() -> T) -> Option<T> {
         let mut word = self.word.load(Ordering::Acquire);
         let mut kept = None;
         loop {
             if word & ORPHANED != 0 {
-                // Once: what is kept may not be dropped here.
+                // At most once: what is kept may not be dropped here.
                 kept.get_or_insert_with(&keep);
             }
             // LEAVE, as in `pass`.
@@ -91,43 +91,44 @@ impl<P: Platform> Gate<P> {
         }
     }
 
-    /// Wakes the thread that drops the queue, if the caller was the last inside. The gate may be gone: its address is all that is used.
+    /// Wakes the thread that drops the queue, if the caller was the last inside. The gate may be gone: only its address is used.
     fn wake_after(&self, before: u32) {
-        // Nobody waits where the queue is an orphan.
+        // No thread waits if the queue is an orphan.
         if before == CLOSED + 1 {
             P::wake(&raw const self.word, usize::MAX);
         }
     }
 
-    /// Nobody is in the middle of it: the threads that were are the parent's. It stays closed if it was. In the child of a fork.
+    /// Resets the gate to having no thread inside: those that were inside are the parent's. A closed gate stays closed. In the child of a
+    /// fork.
     pub(crate) fn after_fork_in_child(&self) {
         crate::base::forked::set(&self.word, self.word.load(Ordering::Relaxed) & !COUNT);
     }
 
-    /// Refuses from now on the threads that pass.
+    /// Refuses passing threads from now on.
     pub(crate) fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Whether it refuses the threads that pass. For good, once it does.
+    /// Whether it refuses passing threads. Never changes back.
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: a thread that is to know has been told by other means.
+        // Relaxed: a thread that must know has been told by other means.
         self.word.load(Ordering::Relaxed) & CLOSED != 0
     }
 
-    /// From now on threads that leave look whether they were the last. MARK.
+    /// From now on, threads that leave check whether they were the last. MARK.
     pub(crate) fn mark_orphaned(&self) {
         // Release: pairs with LEAVE.
         self.word.fetch_or(ORPHANED, Ordering::AcqRel);
     }
 
-    /// Whether nobody is in the middle of it.
+    /// Whether no thread is inside it.
     pub(crate) fn is_quiet(&self) -> bool {
         // Acquire: pairs with LEAVE.
         self.word.load(Ordering::Acquire) & COUNT == 0
     }
 
-    /// Waits until nobody is in the middle of it. By the thread that has closed it, or it may take for ever.
+    /// Waits until no thread is inside it. Called by the thread that has closed it, or it may take for ever.
     pub(crate) fn wait_until_quiet(&self) {
         loop {
             // Acquire: pairs with LEAVE.

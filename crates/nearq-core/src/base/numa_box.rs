@@ -1,7 +1,7 @@
-//! Memory on a node: what the threads of one node write lies there, on pages of its own.
+//! Memory on a node: what the threads of one node write is kept there, on pages of its own.
 //!
-//! Only where there are several nodes; else, and where no node is said, it is memory like any other. To be refused a node is no error:
-//! containers forbid it, and cpusets leave nodes out. The memory is then where the thread runs that made it.
+//! This applies only if there are several nodes and a node is given; otherwise it is memory like any other. It is no error if a node is
+//! refused: containers forbid it, and cpusets leave nodes out. The memory is then where the allocating thread runs.
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -18,7 +18,7 @@ pub(crate) struct NumaBox<T> {
 
 // SAFETY: it owns its values, and hands out shared references only.
 unsafe impl<T: Send> Send for NumaBox<T> {}
-// SAFETY: a shared `NumaBox` gives out `&T` alone, and nobody writes its own fields.
+// SAFETY: a shared `NumaBox` gives out only `&T`, and its own fields are never written.
 unsafe impl<T: Sync> Sync for NumaBox<T> {}
 
 impl<T> NumaBox<T> {
@@ -44,22 +44,22 @@ impl<T> NumaBox<T> {
         let memory = unsafe { alloc::alloc_zeroed(layout) };
         let Some(start) = NonNull::new(memory) else { alloc::handle_alloc_error(layout) };
         if let Some(node) = node {
-            // SAFETY: validity: the allocation, zeroed. Aliasing and thread: nobody else knows of it, and nothing is written while the slice
-            // is used.
+            // SAFETY: validity: the allocation, zeroed. Aliasing and thread: no other thread knows of it, and nothing is written while the
+            // slice is used.
             let all = unsafe { core::slice::from_raw_parts(memory.cast_const(), layout.size()) };
-            // Allocating may have touched it. Refused: see above.
+            // The allocation may have touched it already. If the node is refused: see above.
             let _ = P::bind_memory(all, &MemoryPolicy::Preferred(node as usize), true);
         }
         let mut near = NumaBox { start: start.cast(), len: 0, layout };
         while near.len < len {
-            // SAFETY: within the allocation, which has room for so many, aligned, and not written yet.
+            // SAFETY: within the allocation, which has room for `len` values, aligned, and not written yet.
             unsafe { near.start.add(near.len).write(make()) };
             near.len += 1;
         }
         near
     }
 
-    /// The first of them, for shared use.
+    /// The first value, for shared use.
     pub(crate) fn as_ptr(&self) -> *mut T {
         self.start.as_ptr()
     }
@@ -70,7 +70,7 @@ impl<T> Deref for NumaBox<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many were written by `new`, and are never borrowed exclusively before the drop.
+        // SAFETY: `new` wrote that many, and they are never borrowed exclusively before the drop.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
             let near = NumaBox::new::<Sim>(Some(1), 1, || [0_u8; 100]);
             let start = near.as_ptr().cast::<u8>();
             assert_eq!(start.addr() % Sim::page_size(), 0);
-            // SAFETY: the value's own bytes; nobody else has a reference.
+            // SAFETY: the value's own bytes; no other reference exists.
             let bytes = unsafe { core::slice::from_raw_parts_mut(start, 100) };
             Sim::write(bytes);
             Sim::residency(bytes, 1).expect("works").most()

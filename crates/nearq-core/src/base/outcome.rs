@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// What a closure that panicked left behind.
 pub struct Panic(Box<dyn Any + Send>);
 
-// SAFETY: a shared reference gives the message alone, which is a `&str` or a `String` and so may be read by all threads; of any other value
-// nothing but the type is looked at. The value itself comes out by value only, and is `Send`.
+// SAFETY: a shared reference gives access only to the message, which is a `&str` or a `String` and so may be read by all threads; of any
+// other value only the type is examined. The value itself comes out by value only, and is `Send`.
 unsafe impl Sync for Panic {}
 
 impl Panic {
@@ -21,7 +21,7 @@ impl Panic {
         self.0
     }
 
-    /// The message, if the value is one.
+    /// The message, if the value is a text.
     pub fn message(&self) -> Option<&str> {
         self.0
             .downcast_ref::<&str>()
@@ -40,7 +40,7 @@ nearq_topology::debug_as_display!(Panic);
 
 impl std::error::Error for Panic {}
 
-/// Why what was spawned has no result.
+/// Why a spawned closure or future has no result.
 #[non_exhaustive]
 pub enum JoinError {
     /// It panicked.
@@ -49,7 +49,7 @@ pub enum JoinError {
     /// [`JoinSet`](crate::JoinSet), or, if it is a future, by a wake after its queue was dropped. Or the process is the child of
     /// a fork, and its parent runs it.
     Cancelled,
-    /// Nobody waited for it, because that would never have ended: the limit of its queue holds it back, and every item that has a place
+    /// The wait for it was refused because it would never have ended: the limit of its queue holds it back, and every item that has a place
     /// of that limit waits like the caller. It goes on by itself, and starts when one of these has ended.
     Deadlock,
 }
@@ -68,7 +68,7 @@ impl JoinError {
         }
     }
 
-    /// The panic, if there was one; its payload is what `std::panic::resume_unwind` wants.
+    /// The panic, if there was one; its payload can be passed to `std::panic::resume_unwind`.
     pub fn into_panic(self) -> Option<Panic> {
         match self {
             JoinError::Panicked(panic) => Some(panic),
@@ -100,15 +100,15 @@ nearq_topology::debug_as_display!(JoinError);
 
 impl std::error::Error for JoinError {}
 
-/// Runs foreign code whose panic must go no further: what a user's function, hook or waker does, or a user's value when it is
-/// dropped, must not end a worker. The panic hook has told about it. True if it panicked.
+/// Runs foreign code whose panic must go no further: a user's function, hook or waker, or the drop of a user's value, must not end a
+/// worker. The panic hook has already reported it. True if it panicked.
 #[inline]
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
     let outcome = catch_unwind(AssertUnwindSafe(f));
     outcome.map_err(discard).is_err()
 }
 
-/// Drops what somebody panicked with. That is foreign too, and so is what its drop panics with; in the end it is forgotten.
+/// Drops the value of a panic. The drop is foreign code too, and may panic with another value; in the end that is forgotten.
 #[cold]
 fn discard(mut payload: Box<dyn Any + Send>) {
     for _ in 0..8 {

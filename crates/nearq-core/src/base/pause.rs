@@ -1,9 +1,9 @@
-//! Standing back after a compare-exchange that failed.
+//! Backing off after a compare-exchange that failed.
 //!
-//! Of N CPUs that try to change one word at once, one succeeds and the others have fetched the line for nothing; all
-//! of them trying again at once makes each change cost N transfers of the line. Who failed waits a little, longer each
-//! time, so that the line is with one who succeeds. Binary exponential back-off, after Metcalfe and Boggs, "Ethernet"
-//! (1976); for locks Anderson, "The Performance of Spin Lock Alternatives" (1990).
+//! If N CPUs try to change one word at once, one succeeds and the others have fetched the line for nothing; if all of them try again at
+//! once, each change costs N transfers of the line. A thread that failed waits a little, longer each time, so that the line stays with a
+//! thread that succeeds. Binary exponential back-off, after Metcalfe and Boggs, "Ethernet" (1976); for locks Anderson, "The Performance of
+//! Spin Lock Alternatives" (1990).
 
 use nearq_platform::Platform;
 
@@ -17,7 +17,7 @@ pub(crate) fn after_failure<P: Platform>(attempt: &mut u32) {
     *attempt += 1;
 }
 
-/// Waits for a thread that holds something for a few instructions, and may have been preempted there.
+/// Waits for a thread that holds something for a few instructions, and may have been preempted meanwhile.
 #[cold]
 pub(crate) fn for_holder<P: Platform>(attempt: &mut u32) {
     after_failure::<P>(attempt);

@@ -1,24 +1,24 @@
-//! A thread of the runtime's own that is started on first use: the monitor's and the timer's. This file starts it, tries again where the
-//! system refuses it, ends it, and resets it in the child of a fork. Its owner supplies what it does.
+//! A thread of the runtime's own that is started on first use: the monitor's and the timer's. This file starts it, retries if the system
+//! refuses it, ends it, and resets it in the child of a fork. Its owner supplies what it does.
 //!
 //! # The words
-//! | `state` | meaning | who takes it away |
+//! | `state` | meaning | changed by |
 //! |---|---|---|
 //! | `NOT_STARTED` | there is none | a thread that needs it: to `STARTING`; the thread that ends the runtime: to `ENDED` |
-//! | `STARTING` | the thread that made this step tries to start it | that thread: to `STARTED`, or back |
-//! | `STARTED` | it is there, or has been | nobody |
-//! | `ENDED` | there is none, and there will be none | nobody |
+//! | `STARTING` | the thread that made this step is trying to start it | that thread: to `STARTED`, or back |
+//! | `STARTED` | it exists, or did | never |
+//! | `ENDED` | there is none, and there will be none | never |
 //!
-//! * **The end.** The thread that ends the runtime writes `stopped`, then reads `alive` and `state` ([`stop`](ServiceThread::stop)). A thread
-//!   that starts it writes `alive`, then reads `stopped`; if the start has failed, it writes `state`, then reads `stopped`. All `SeqCst`: one of the two sees the
-//!   other. So either the thread is started and ends by itself, or exactly one of the two takes `state` to `ENDED`, and is told to do what the
-//!   thread would have done at its end.
-//! * **A need that comes while a start fails.** The thread that has it writes it down, then reads `state`; a start that has failed writes
-//!   `state`, and its caller then looks for needs. Both `SeqCst` again.
+//! * **The end.** The thread that ends the runtime writes `stopped`, then reads `alive` and `state` ([`stop`](ServiceThread::stop)). A
+//!   thread that starts the service thread writes `alive`, then reads `stopped`; if the start has failed, it writes `state`, then reads
+//!   `stopped`. All accesses are `SeqCst`, so one of the two sees the other. So either the service thread is started and ends by itself, or
+//!   exactly one of the two takes `state` to `ENDED`, and must do what the service thread would have done at its end.
+//! * **A need that comes while a start fails.** The thread that has the need records it, then reads `state`; the thread whose start has
+//!   failed writes `state`, and its caller then checks for needs. Both are `SeqCst` again.
 //!
-//! # Where the system refuses it
-//! A thread that needs it tries for a while, some 80 ms. After that has failed once, each start is a single try, so that the threads that come
-//! after need not wait each time.
+//! # If the system refuses it
+//! A thread that needs it retries for a while, some 80 ms. After that has failed once, each start is a single try, so that later threads
+//! need not wait each time.
 
 use core::time::Duration;
 
@@ -37,15 +37,15 @@ const STARTING: u32 = 1;
 const STARTED: u32 = 2;
 const ENDED: u32 = 3;
 
-/// What came of a start.
+/// The result of a start.
 #[derive(Debug)]
 #[must_use = "the caller may have to do what the thread would have done"]
 pub(crate) enum Start {
-    /// It is there, or another thread sees to it.
+    /// It exists, or another thread is starting it.
     Done,
-    /// The system refuses it. The caller looks once more for what needs it.
+    /// The system refuses it. The caller checks once more for what needs it.
     Refused(Refused),
-    /// The runtime ends, and there will be no thread: the caller does what that would have done at its end.
+    /// The runtime ends, and there will be no thread: the caller does what the thread would have done at its end.
     Ended,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct ServiceThread<P: Platform> {
     parker: Parker<P>,
     state: P::AtomicU32,
     stopped: P::AtomicU32,
-    /// Whether it is there, or about to be started.
+    /// Whether it exists, or is about to be started.
     alive: P::AtomicU32,
     /// Whether it could not be started last time.
     refused: P::AtomicU32,
@@ -77,10 +77,10 @@ impl<P: Platform> ServiceThread<P> {
 
     // ---- threads that need it ------------------------------------------------------------------------------
 
-    /// Whether it has yet to be started, at a glance.
+    /// Whether it has yet to be started; a quick check.
     #[inline]
     pub(crate) fn is_missing(&self) -> bool {
-        // Relaxed: `start` asks again.
+        // Relaxed: `start` checks again.
         self.state.load(Ordering::Relaxed) == NOT_STARTED
     }
 
@@ -128,14 +128,15 @@ impl<P: Platform> ServiceThread<P> {
         }
     }
 
-    /// Starts it now, for a caller that will need it when no thread can be started. Waits for a start by another thread to come out.
+    /// Starts it now, for a caller that will need it at a time when no thread can be started. Waits for the outcome of a start by another
+    /// thread.
     pub(crate) fn reserve(
         &self,
         mut spawn: impl FnMut() -> Result<P::JoinHandle, Refused>,
     ) -> Start {
         loop {
             let start = self.start(&mut spawn);
-            // Acquire: what the thread that tried has done. It may be about to fail.
+            // Acquire: what the thread that tried has done. That start may be about to fail.
             let undecided = self.state.load(Ordering::Acquire) <= STARTING && !self.is_stopped();
             if !matches!(start, Start::Done) || !undecided {
                 return start;
@@ -144,22 +145,22 @@ impl<P: Platform> ServiceThread<P> {
         }
     }
 
-    /// The next start is a single try: for a thread that must not sleep for it.
+    /// Makes the next start a single try: for a thread that must not sleep for it.
     pub(crate) fn try_once(&self) {
         self.refused.store(1, Ordering::Relaxed);
     }
 
-    /// Notes that the system refuses it. True unless that was known: the user is to be told.
+    /// Notes that the system refuses it. True unless that was known: the user must be warned.
     pub(crate) fn is_refused_anew(&self) -> bool {
         self.refused.swap(1, Ordering::Relaxed) == 0
     }
 
-    /// Whether the system has refused it, and it is not there yet.
+    /// Whether the system has refused it, and it does not exist yet.
     pub(crate) fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed) != 0
     }
 
-    /// Wakes it, if it is there; if it does not sleep, its next sleep ends at once.
+    /// Wakes it, if it exists; if it does not sleep, its next sleep ends at once.
     #[inline]
     pub(crate) fn wake(&self) {
         self.parker.unpark();
@@ -167,30 +168,30 @@ impl<P: Platform> ServiceThread<P> {
 
     // ---- the thread itself ---------------------------------------------------------------------------------
 
-    /// The thread, which is the caller, begins.
+    /// The service thread, which is the caller, begins.
     pub(crate) fn begun(&self) {
         *self.thread.lock() = Some(P::current_thread());
     }
 
-    /// Sleeps until it is woken, or that time has come.
+    /// Sleeps until it is woken, or until that time.
     pub(crate) fn sleep(&self, until: Option<Instant>) {
         self.parker.park(until);
     }
 
-    /// Whether it is to end.
+    /// Whether it must end.
     pub(crate) fn is_stopped(&self) -> bool {
         P::model_fence();
         self.stopped.load(Ordering::SeqCst) != 0
     }
 
-    /// The thread ends, and there will be no other one.
+    /// The service thread ends, and there will be no other.
     pub(crate) fn ended(&self) {
         self.alive.store(0, Ordering::SeqCst);
     }
 
     // ---- the end -------------------------------------------------------------------------------------------
 
-    /// Tells the thread to end. [`Start::Ended`]: there was none and will be none, so the caller does what it would have done.
+    /// Tells the service thread to end. [`Start::Ended`]: there was none and will be none, so the caller does what it would have done.
     pub(crate) fn stop(&self) -> Start {
         self.stopped.store(1, Ordering::SeqCst);
         P::model_fence();
@@ -198,7 +199,7 @@ impl<P: Platform> ServiceThread<P> {
         if self.step(NOT_STARTED, ENDED) { Start::Ended } else { Start::Done }
     }
 
-    /// Whether it is there, or about to be started.
+    /// Whether it exists, or is about to be started.
     pub(crate) fn is_alive(&self) -> bool {
         P::model_fence();
         self.alive.load(Ordering::SeqCst) != 0
@@ -217,7 +218,8 @@ impl<P: Platform> ServiceThread<P> {
         *self.thread.lock()
     }
 
-    /// Not started: the thread is the parent's. One that was stopped stays so; true then. In the child of a fork.
+    /// Resets it to not started: the thread is the parent's. If it was stopped, it stays so, and the answer is true. In the child of a
+    /// fork.
     pub(crate) fn after_fork_in_child(&self) -> bool {
         let stopped = self.stopped.load(Ordering::Relaxed) != 0;
         forked::set(&self.state, if stopped { ENDED } else { NOT_STARTED });
@@ -235,7 +237,7 @@ impl<P: Platform> ServiceThread<P> {
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// As if the thread were there, and not stopped: a test does by hand what that would do.
+    /// Pretends that the thread exists and is not stopped: a test does by hand what it would do.
     #[cfg(test)]
     pub(crate) fn do_without(&self) {
         self.stopped.store(0, Ordering::SeqCst);

@@ -1,8 +1,8 @@
-//! Pointers that are taken up again by their addresses: one more reference of what lies in an `Arc`, by a plain reference to it; and the nodes
+//! Pointers that are recovered from their addresses: one more reference to a value in an `Arc`, by a plain reference to it; and the nodes
 //! of lists onto which any thread pushes.
 //!
-//! A plain reference may be used for the value alone, and the count lies in front of that. So the pointer of the whole is exposed when the
-//! `Arc` is made, and taken up again by the address.
+//! A plain reference may be used for the value alone, and the count lies in front of the value. So the pointer to the whole is exposed when
+//! the `Arc` is made, and recovered from the address.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ pub(crate) fn exposed<T>(value: T) -> Arc<T> {
     expose(Arc::new(value))
 }
 
-/// Lets [`share`] make more of an `Arc`.
+/// Makes an existing `Arc` usable by [`share`].
 pub(crate) fn expose<T>(arc: Arc<T>) -> Arc<T> {
     let _ = Arc::as_ptr(&arc).expose_provenance();
     arc
 }
 
-/// One reference more.
+/// Adds one reference.
 ///
 /// # Safety
-/// The value lies in an `Arc` that [`exposed`] has made, and somebody has a reference of that throughout the call.
+/// The value lies in an `Arc` that [`exposed`] has made, and a reference to that exists throughout the call.
 pub(crate) unsafe fn share<T>(value: &T) -> Arc<T> {
     let whole = core::ptr::with_exposed_provenance::<T>(core::ptr::from_ref(value).addr());
     // SAFETY: as the caller promises.
@@ -33,9 +33,10 @@ pub(crate) unsafe fn share<T>(value: &T) -> Arc<T> {
 
 // ---- nodes of lists ------------------------------------------------------------------------------------------
 //
-// A thread that is about to push has written the first node's address into its own node. Meanwhile that first node may be taken and freed, and
-// another one be made at the same address and pushed: then the exchange, which compares addresses, succeeds, and the pointer is one to what is
-// gone. So a node is made public by its address before it is pushed, and the thread that takes the list goes by addresses.
+// A thread that is about to push has written the first node's address into its own node. Meanwhile that first node may be taken and freed,
+// and another node may be made at the same address and pushed. Then the exchange, which compares addresses, succeeds, and the pointer
+// points to the freed node. So a node's address is exposed before the node is pushed, and the thread that takes the list recovers pointers
+// from addresses.
 
 /// The node's pointer, as it is pushed.
 #[inline(always)]

@@ -1,13 +1,13 @@
 //! When a home's node is chosen.
 
-/// When the node of a home is chosen that may be anywhere; see [`Home::pick`](crate::Home::pick).
+/// When the node of a home that may be anywhere is chosen; see [`Home::pick`](crate::Home::pick).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HomeChoice {
-    /// When the home is made, as a kernel does at `fork`: what is made at the same time is spread, and where it is can be told.
+    /// When the home is made, as a kernel does at `fork`: homes that are made at the same time are spread, and the node is known at once.
     #[default]
     Now = 0,
-    /// When it is needed for the first time: its first item is queued, memory is bound, a thread enters. By the load of that moment, and
-    /// nearest to who needs it on a tie.
+    /// When it is needed for the first time: its first item is queued, memory is bound, or a thread enters. Chosen by the load at that
+    /// moment, and nearest to the thread that needs it on a tie.
     FirstRun = 1,
 }
 
@@ -16,7 +16,7 @@ impl HomeChoice {
         if number == HomeChoice::FirstRun as u32 { HomeChoice::FirstRun } else { HomeChoice::Now }
     }
 
-    /// Its name, as settings have it.
+    /// Its name, as used in settings.
     pub fn name(self) -> &'static str {
         match self {
             HomeChoice::Now => "now",
@@ -24,7 +24,7 @@ impl HomeChoice {
         }
     }
 
-    /// The one of that name.
+    /// The choice of that name.
     pub fn by_name(name: &str) -> Option<Self> {
         [HomeChoice::Now, HomeChoice::FirstRun].into_iter().find(|choice| choice.name() == name)
     }

@@ -1,7 +1,7 @@
-//! Dynamic homes: they go where most of their memory is, and most of their items' CPU time was.
+//! Dynamic homes: they move to where most of their memory is, and most of their items' CPU time was.
 //!
-//! The monitor judges them, at most once in the interval of the weights and only while there is work: a look at 256 pages costs some 0.1 ms,
-//! too much between two items. How it is judged: `nearq_home::Mover`.
+//! The monitor judges them, at most once in the interval of the weights and only while there is work: sampling 256 pages costs some 0.1 ms,
+//! too much between two items. For how it judges, see `nearq_home::Mover`.
 
 use core::time::Duration;
 
@@ -12,10 +12,10 @@ use super::inside::{Inside, index_of, since_start};
 use super::{Home, Homes};
 
 impl<P: Platform> Home<P> {
-    /// Whether it is dynamic: it goes where most of the [registered](Self::register) memory is, with some weight on where its items ran. It
-    /// moves only where another node is better by a margin, twice in a row, and at most once in an interval
+    /// Sets whether it is dynamic: it moves to where most of the [registered](Self::register) memory is, with some weight on where its
+    /// items ran. It moves only if another node is better by a margin, twice in a row, and at most once in an interval
     /// ([`home_weights`](crate::Runtime::home_weights): `move_margin`, `move_time`, `move_interval_ms`). It is judged while the runtime has
-    /// work. Where there is one node this does nothing.
+    /// work. If there is only one node, this does nothing.
     pub fn follow(&self, follow: bool) {
         let nodes = self.inside().homes.nodes();
         self.inside().set_follows(follow, &nodes, P::now());
@@ -28,7 +28,7 @@ impl<P: Platform> Home<P> {
 }
 
 impl<P: Platform> Homes<P> {
-    /// Judges the dynamic homes, if it is time. By the monitor.
+    /// Judges the dynamic homes, if it is due. By the monitor.
     pub(crate) fn judge(&self, now: Instant) {
         if !self.are_used() || !self.begin_judging(now) {
             return;
@@ -56,7 +56,7 @@ impl<P: Platform> Inside<P> {
         let Some(index) = index_of(nodes, node) else { return };
         let mover = change.mover.get_or_insert_with(|| Mover::new(index, since_start(now)));
         if mover.home() != index {
-            // The nodes that may be used have changed, and with them the numbers.
+            // The nodes that may be used have changed, and with them the indices.
             mover.set(index, since_start(now));
         }
         match mover.consider(since_start(now), &evidence, nodes, weights) {

@@ -1,11 +1,11 @@
-//! What all handles of a home share: its node, why that, and what it goes by if it is dynamic.
+//! What all handles of a home share: its node, the reason for it, and what a dynamic home follows.
 //!
-//! # Who counts
-//! `handles` counts [`Home`](super::Home)s; its memory is counted by the `Arc`. From the first handle to the last one the home counts
-//! on its node (`Change::counted`, under `change`). A queue keeps the memory of every home that it has had, without a handle: who
-//! reads an old one a moment too late finds it there.
+//! # What is counted
+//! `handles` counts [`Home`](super::Home)s; its memory is counted by the `Arc`. From the first handle to the last one, the home counts on
+//! its node (`Change::counted`, under `change`). A queue keeps the memory of every home that it has had, without a handle: a thread that
+//! reads an old one a moment too late still finds it.
 //!
-//! `node` is a single word: who reads it while it is changed has the one or the other.
+//! `node` is a single word: a thread that reads it while it is changed gets either the old or the new one.
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Inside<P: Platform> {
     handles: P::AtomicU32,
     /// 1: it is dynamic.
     follows: P::AtomicU32,
-    /// CPU time of its items since it was judged last, in nanoseconds, by the node's number; counted while it is dynamic.
+    /// CPU time of its items since it was last judged, in nanoseconds, by the node's number; counted while it is dynamic.
     cpu_time: Box<[P::AtomicU64]>,
     pub(super) change: Mutex<Change, P>,
     /// Memory that belongs to it, with the number under which it was registered.
@@ -37,9 +37,9 @@ pub(crate) struct Inside<P: Platform> {
 pub(super) struct Change {
     /// The node on which it counts.
     counted: Option<u32>,
-    /// Why it is where it is, in words.
+    /// The reason for its node, in words.
     pub(super) why: String,
-    /// What follows its memory, with the index of the home among the nodes of that moment.
+    /// Decides its moves, with the index of the home among the nodes of that moment.
     pub(super) mover: Option<Mover>,
 }
 
@@ -63,7 +63,7 @@ impl Ranges {
 }
 
 impl<P: Platform> Inside<P> {
-    /// One without a handle; `node` is none where that is to be chosen later.
+    /// A home without a handle; `node` is none if it is chosen later.
     pub(super) fn new(homes: &Arc<Homes<P>>, node: Option<u32>, why: String) -> Arc<Self> {
         let made = Arc::new(Inside {
             homes: Arc::clone(homes),
@@ -104,13 +104,13 @@ impl<P: Platform> Inside<P> {
         node
     }
 
-    /// It is on that node from now on, and why. Under `change`.
+    /// Puts it on that node, with the reason. Under `change`.
     pub(super) fn put(&self, change: &mut Change, node: u32) {
         self.node.store(node, Ordering::Relaxed);
         self.count(change);
     }
 
-    /// Brings the count of homes into accord with the handles and the node.
+    /// Brings the count of homes into agreement with the handles and the node.
     fn count(&self, change: &mut Change) {
         let wanted = self.known_node().filter(|_| self.is_held());
         if change.counted == wanted {
@@ -125,26 +125,25 @@ impl<P: Platform> Inside<P> {
         change.counted = wanted;
     }
 
-    /// Whether anybody has a handle.
+    /// Whether it has a handle.
     pub(crate) fn is_held(&self) -> bool {
-        // Relaxed: a holder of the lock sees the handles of all that held it before (`hold`). To other threads the answer may be
-        // outdated.
+        // Relaxed: a holder of the lock sees the handles of all that held it before (`hold`). For other threads the answer may be outdated.
         self.handles.load(Ordering::Relaxed) != 0
     }
 
-    /// One handle more.
+    /// Adds a handle.
     pub(super) fn hold(&self) {
         // Relaxed: the lock orders its holders, so each sees the handles of all that held the lock before. A thread that has made the first
         // handle or dropped the last, and has not held the lock yet, will take the lock later and count again.
         match self.handles.fetch_add(1, Ordering::Relaxed) {
             0 => self.count(&mut self.change.lock()),
-            // As `Arc`: leaked handles must not wrap the count.
+            // As in `Arc`: leaked handles must not wrap the count.
             before if before > u32::MAX / 2 => std::process::abort(),
             _ => {}
         }
     }
 
-    /// One handle less.
+    /// Removes a handle.
     pub(super) fn let_go(&self) {
         // Relaxed: the lock orders its holders, and the thread that drops the last handle takes it and counts again. No memory is freed
         // on the strength of this count.
@@ -153,7 +152,7 @@ impl<P: Platform> Inside<P> {
         }
     }
 
-    // ---- what it goes by ---------------------------------------------------------------------------------
+    // ---- what a dynamic home follows ---------------------------------------------------------------------
 
     /// Whether it is dynamic.
     #[inline]
@@ -170,21 +169,21 @@ impl<P: Platform> Inside<P> {
         }
     }
 
-    /// An item of its ran for so long on a node.
+    /// An item of this home ran for this long on a node.
     pub(crate) fn count_cpu_time(&self, node: u32, nanos: u64) {
         if let Some(counter) = self.cpu_time.get(node as usize) {
             counter.fetch_add(nanos, Ordering::Relaxed);
         }
     }
 
-    /// What was counted of a node since the last time.
+    /// The time counted for a node since the last call.
     pub(super) fn take_cpu_time(&self, node: usize) -> u64 {
         self.cpu_time.get(node).map_or(0, |counter| counter.swap(0, Ordering::Relaxed))
     }
 
     // ---- forks -------------------------------------------------------------------------------------------
 
-    /// In the child of a fork. What a thread was changing that is not here is forgotten; it may be half done.
+    /// In the child of a fork. What a thread that is gone was changing is forgotten; it may be half done.
     pub(super) fn after_fork_in_child(&self) {
         if self.change.is_locked() {
             let why = "it was being changed when the process forked".to_owned();
@@ -198,12 +197,12 @@ impl<P: Platform> Inside<P> {
     }
 }
 
-/// The index of a node that can be a home now.
+/// The index of a node, if it can be a home now.
 pub(super) fn index_of(nodes: &Nodes, node: u32) -> Option<usize> {
     nodes.iter().position(|known| known.id == node as usize)
 }
 
-/// The clock, as movers want it.
+/// The clock, as movers need it.
 pub(super) fn since_start(now: Instant) -> core::time::Duration {
     core::time::Duration::from_nanos(now.as_nanos())
 }

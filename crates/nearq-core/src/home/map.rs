@@ -1,11 +1,11 @@
-//! What of the machine the ways of items look up: which node a CPU is on, and how much imbalance it takes between two. Single words, so
-//! that nobody waits for who changes them.
+//! What an item's path looks up about the machine: which node a CPU is on, and how much imbalance it takes between two nodes. Single words,
+//! so that no thread waits for another that changes them.
 
 use nearq_home::Weights;
 use nearq_platform::{Atomic, Ordering, Platform};
 use nearq_topology::{LOCAL_DISTANCE, Topology};
 
-/// No node: of a CPU that is not known.
+/// No node: for a CPU that is not known.
 const NOWHERE: u32 = u32::MAX;
 
 /// Nodes by their numbers, as the operating system gives them.
@@ -14,7 +14,7 @@ pub(crate) struct Map<P: Platform> {
     node_of: Box<[u32]>,
     /// One more than the highest number.
     nodes: usize,
-    /// From the node that looks to the node of the item, a row for each.
+    /// From the helper's node to the item's node, a row for each.
     distances: Box<[u32]>,
     /// What the imbalance must exceed, likewise.
     thresholds: Box<[P::AtomicU32]>,
@@ -56,7 +56,7 @@ impl<P: Platform> Map<P> {
         }
     }
 
-    /// Whether somebody of a node may take an item from its home, where so many more wait for each CPU there, in thousandths: as
+    /// Whether a worker of one node may take an item from its home, if so many more wait for each CPU there, in thousandths: as
     /// `Weights::may_take`, without the weights' lock.
     pub(crate) fn may_take(&self, helper: u32, home: u32, imbalance: u32) -> bool {
         let threshold = self.thresholds.get(helper as usize * self.nodes + home as usize);

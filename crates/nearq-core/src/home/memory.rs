@@ -8,19 +8,19 @@ use nearq_platform::{MemoryPolicy, Platform, Residency};
 use super::{Home, Homes, Inside};
 use crate::base::error::Error;
 
-/// Pages that are looked up of one range, and of all the memory of a dynamic home: some 0.1 ms.
+/// How many pages are looked up of one range, and of all the memory of a dynamic home: some 0.1 ms.
 pub(super) const SAMPLES: usize = 256;
 
-/// Where the memory comes from that a queue's items touch first.
+/// Where the memory that a queue's items touch first comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueMemory {
-    /// Of an item with a home, from there, also where it runs elsewhere, as long as there is some; of others from where the program has its
-    /// memory from anyway, which is mostly where they run.
+    /// For an item with a home: from there, even if it runs elsewhere, while that node has some. For others: from where the program gets
+    /// its memory anyway, which is mostly where they run.
     #[default]
     Home = 0,
-    /// From all nodes in turn, page by page: for what items of all nodes use alike.
+    /// From all nodes in turn, page by page: for memory that items of all nodes use alike.
     Interleave = 1,
-    /// From where the program has it from anyway, whatever the home is.
+    /// From where the program gets it anyway, whatever the home is.
     Untouched = 2,
 }
 
@@ -33,7 +33,7 @@ impl QueueMemory {
         }
     }
 
-    /// Its name, as settings have it.
+    /// Its name, as used in settings.
     pub fn name(self) -> &'static str {
         match self {
             QueueMemory::Home => "home",
@@ -42,7 +42,7 @@ impl QueueMemory {
         }
     }
 
-    /// The one of that name.
+    /// The setting of that name.
     pub fn by_name(name: &str) -> Option<Self> {
         let all = [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
         all.into_iter().find(|memory| memory.name() == name)
@@ -67,9 +67,9 @@ pub(crate) fn most_of<P: Platform>(
 }
 
 impl<P: Platform> Home<P> {
-    /// Has a range lie at home: the pages that are elsewhere are moved, what is touched later comes from there as long as it has memory. Pages
-    /// that are only partly inside are left alone. Whether it could be done: a container may forbid it, which is warned of once; then
-    /// the memory stays where it is. True where there is one node.
+    /// Makes a range lie at home: pages that are elsewhere are moved, and pages that are touched later come from there while it has memory.
+    /// Pages that are only partly inside are left alone. Returns whether it could be done: a container may forbid it, for which there is
+    /// one warning; then the memory stays where it is. True if there is only one node.
     ///
     /// # Errors
     /// The home's node cannot be used any more.
@@ -89,20 +89,20 @@ impl<P: Platform> Home<P> {
         }
     }
 
-    /// As [`bind`](Self::bind), of a slice of anything.
+    /// As [`bind`](Self::bind), for a slice of any type.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_slice<T>(&self, slice: &mut [T]) -> Result<bool, Error> {
         let bytes = core::mem::size_of_val(slice);
         // SAFETY: validity: the slice's own bytes. What is in them that is no value of `u8` (padding) is neither read nor written: the
-        // platform uses the address and the length. Aliasing: the caller's exclusive borrow, for the time of the call.
+        // platform uses the address and the length. Aliasing: the caller's exclusive borrow, during the call.
         let range = unsafe { core::slice::from_raw_parts_mut(slice.as_mut_ptr().cast(), bytes) };
         self.bind(range)
     }
 
-    /// The range belongs to the home as long as what is returned lives: a [dynamic](Self::follow) home goes where most of it is. The memory
-    /// itself is not touched, kept or moved; addresses where none is any more count as nothing.
+    /// The range belongs to the home while the return value lives: a [dynamic](Self::follow) home moves to where most of its memory is. The
+    /// memory itself is not touched, kept or moved; addresses that are not mapped any more count as nothing.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -119,7 +119,7 @@ impl<P: Platform> Home<P> {
         self.register_slice(range)
     }
 
-    /// As [`register`](Self::register), of a slice of anything.
+    /// As [`register`](Self::register), for a slice of any type.
     pub fn register_slice<T>(&self, slice: &[T]) -> Registered<P> {
         let start = slice.as_ptr().addr();
         let range = start..start + core::mem::size_of_val(slice);
@@ -128,7 +128,7 @@ impl<P: Platform> Home<P> {
     }
 }
 
-/// Memory that belongs to a home; given by [`Home::register`]. When it is dropped, it belongs to it no more.
+/// Memory that belongs to a home; returned by [`Home::register`]. When this is dropped, the memory does not belong to the home any more.
 #[must_use = "the memory belongs to the home as long as this lives"]
 #[derive(Debug)]
 pub struct Registered<P: Platform = nearq_platform::Linux> {
@@ -143,7 +143,7 @@ impl<P: Platform> Drop for Registered<P> {
 }
 
 impl<P: Platform> Inside<P> {
-    /// Sampled pages of the registered memory, by the node's number: as many samples of each range as it has of all the bytes.
+    /// Sampled pages of the registered memory, by the node's number: each range gets samples in proportion to its share of all the bytes.
     pub(super) fn pages(&self) -> Residency {
         let list: Vec<_> = self.ranges.lock().list.iter().map(|(_, range)| range.clone()).collect();
         let all: usize = list.iter().map(ExactSizeIterator::len).sum();
@@ -163,7 +163,7 @@ impl<P: Platform> Inside<P> {
     }
 }
 
-/// What a worker's memory policy shall be.
+/// What a worker's memory policy must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// What the program had before there were homes.
@@ -176,14 +176,14 @@ pub(crate) enum Wanted {
 
 /// The memory policy of one worker's thread. Private to it.
 ///
-/// A thread inherits the policy of the one that started it, which may be a worker in the middle of an item with a home. So where there are homes
-/// a new worker does not know what it has, and sees to it before its first item.
+/// A thread inherits the policy of the thread that started it, which may be a worker in the middle of an item with a home. So if there are
+/// homes, a new worker does not know which policy it has, and sets it before its first item.
 pub(crate) struct WorkerMemory {
-    /// None where that is not known.
+    /// None if that is not known.
     has: Option<Wanted>,
     /// What the program had before there were homes; known from the first change on.
     own: Option<MemoryPolicy>,
-    /// It is refused, or it is a policy that is not to be touched.
+    /// It is refused, or it is a policy that must not be touched.
     off: bool,
 }
 
@@ -192,13 +192,13 @@ impl WorkerMemory {
         WorkerMemory { has: (!homes.are_used()).then_some(Wanted::Own), own: None, off: false }
     }
 
-    /// Whether it is not what the program had before, or may not be.
+    /// Whether it differs from what the program had before, or may differ.
     #[inline]
     pub(crate) fn is_changed(&self) -> bool {
         self.has != Some(Wanted::Own)
     }
 
-    /// Sees to it that the policy is that: one system call if it is another one.
+    /// Ensures that the policy is that: one system call if it is another one.
     #[inline]
     pub(crate) fn want<P: Platform>(&mut self, wanted: Wanted, homes: &Arc<Homes<P>>) {
         if self.has != Some(wanted) && !self.off {

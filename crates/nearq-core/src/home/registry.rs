@@ -1,14 +1,14 @@
-//! What the homes of one runtime have in common: the nodes that there are, how many homes were given out on each, and what is set.
+//! What the homes of one runtime have in common: the nodes, how many homes were given out on each, and the settings.
 //!
-//! It lives as long as the runtime and every home. A home does not keep the runtime: of that there is a weak reference, for who needs the
-//! queues.
+//! It lives as long as the runtime and every home. A home does not keep the runtime alive: it has a weak reference to it, for code that
+//! needs the queues.
 //!
-//! # What is on an item's way
-//! `used` alone, and behind it the single words of `map`: until the first home is made on a machine of several nodes, no
-//! item, issuer or worker reads more than that, and issuers not even that: their links say so (`HOMED` in `link`).
+//! # What is on an item's path
+//! Only `used`, and behind it the single words of `map`. Until the first home is made on a machine of several nodes, no item, issuer or
+//! worker reads more than `used`, and issuers not even that: their links tell them (`HOMED` in `link`).
 //!
 //! # Locks
-//! Each is taken for a few instructions by users' threads and the monitor, seldom by a worker, and none inside another but `nodes` and
+//! Each is taken for a few instructions by users' threads and the monitor, seldom by a worker, and none inside another, except `nodes` and
 //! `weights` inside a home's `change`.
 
 use core::time::Duration;
@@ -29,17 +29,16 @@ use crate::base::forked;
 enum OwnPolicy {
     Unknown,
     Known(MemoryPolicy),
-    /// The system does not tell, or it could not be had again: no policy is changed.
+    /// The system does not report it, or it could not be restored: no policy is changed.
     Untouchable,
 }
 
 /// A runtime, as its homes know it.
 pub(crate) trait Host: Send + Sync {
-    /// Has the queues follow whether items may have homes.
+    /// Makes the queues follow whether items may have homes.
     fn mark_links(&self);
 
-    /// Workers that run something which is not at home where they run, in thousandths, by the node's number. `nodes` is one more than the
-    /// highest.
+    /// Workers that run something which is not at home there, in thousandths, by the node's number. `nodes` is one more than the highest.
     fn strangers(&self, nodes: usize) -> Vec<u32>;
 }
 
@@ -50,21 +49,21 @@ pub(crate) struct Homes<P: Platform> {
     weights: Mutex<Weights, P>,
     /// Homes that were given out, by the node's number.
     given: Box<[P::AtomicU32]>,
-    /// 1 from the first home on, where there are several nodes.
+    /// 1 from the first home on, if there are several nodes.
     used: P::AtomicU32,
-    /// 1 where the nodes that may be used are several.
+    /// 1 if several nodes may be used.
     several: P::AtomicU32,
     choice: P::AtomicU32,
     /// 1: what an item with a home spawns is at home there.
     inherits: P::AtomicU32,
     /// The memory policy of the program before there were homes.
     own: Mutex<OwnPolicy, P>,
-    /// Of threads that have entered: the affinity that they got, and what they had. If one of them is that by which the system knows
-    /// the process, the process may use as much as before all the same.
+    /// For threads that have entered: the affinity that they got, and what they had. If the system reports the affinity of one of them as
+    /// that of the process, the process may still use as much as before.
     entered: Mutex<Vec<(CpuSet, CpuSet)>, P>,
-    /// When dynamic homes were judged last.
+    /// When dynamic homes were last judged.
     judged: P::AtomicU64,
-    /// Every home, for the monitor; those that are gone are taken off now and then.
+    /// Every home, for the monitor; those that are gone are removed now and then.
     list: Mutex<Vec<Weak<Inside<P>>>, P>,
     /// The runtime; none in tests.
     host: Option<Weak<dyn Host>>,
@@ -96,7 +95,7 @@ impl<P: Platform> Homes<P> {
         }
     }
 
-    /// The runtime, if it is there.
+    /// The runtime, if it still exists.
     fn host(&self) -> Option<Arc<dyn Host>> {
         self.host.as_ref()?.upgrade()
     }
@@ -106,11 +105,11 @@ impl<P: Platform> Homes<P> {
         Arc::clone(&self.nodes.lock())
     }
 
-    /// Follows a change of the machine, or of what of it may be used.
+    /// Follows a change of the machine, or of the part of it that may be used.
     pub(crate) fn set_machine(&self, topology: &Topology, allowed: &CpuSet) {
         let nodes = Nodes::of(topology, allowed);
-        // The map was made when the runtime began. If the machine had one node then, because it could not be read, there are no homes later
-        // either.
+        // The map was made when the runtime began. If the machine appeared to have one node then, because it could not be read, there are
+        // no homes later either.
         let nodes =
             if self.map.nodes() == 1 && !nodes.is_single() { nodes.joined() } else { nodes };
         self.several.store(u32::from(!nodes.is_single()), Ordering::SeqCst);
@@ -122,14 +121,15 @@ impl<P: Platform> Homes<P> {
         self.several.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether items may have homes: there is one, and several nodes.
+    /// Whether items may have homes: there is a home, and there are several nodes.
     #[inline]
     pub(crate) fn are_used(&self) -> bool {
-        // SeqCst: whoever makes a queue looks here after it is on the runtime's list, and `begin_use` the other way round.
+        // SeqCst: a thread that makes a queue reads this after it has put the queue on the runtime's list; `begin_use` does it the other
+        // way round.
         self.used.load(Ordering::SeqCst) != 0 && self.has_several()
     }
 
-    /// There is a home: the queues' links have items look for theirs from now on, where there are several nodes.
+    /// There is a home: from now on the queues' links make items look for theirs, if there are several nodes.
     pub(crate) fn begin_use(&self) {
         if self.used.load(Ordering::Relaxed) == 0 && self.has_several() {
             self.own_policy();
@@ -142,8 +142,8 @@ impl<P: Platform> Homes<P> {
         }
     }
 
-    /// The memory policy that workers have when nothing else is wanted: what the caller had who asked first, which is the one who made the first
-    /// home. None where it cannot be had again: then no policy is touched.
+    /// The memory policy that workers have when nothing else is wanted: that of the first caller, which made the first home. None if it
+    /// cannot be restored: then no policy is touched.
     pub(super) fn own_policy(&self) -> Option<MemoryPolicy> {
         let mut own = self.own.lock();
         if *own == OwnPolicy::Unknown {
@@ -183,14 +183,14 @@ impl<P: Platform> Homes<P> {
 
     // ---- counting ----------------------------------------------------------------------------------------
 
-    /// One home more on a node.
+    /// Counts a home on a node.
     pub(super) fn count(&self, node: u32) {
         if let Some(given) = self.given.get(node as usize) {
             given.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// One home less.
+    /// Takes a home off the count of a node.
     pub(super) fn uncount(&self, node: u32) {
         if let Some(given) = self.given.get(node as usize) {
             given.fetch_sub(1, Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl<P: Platform> Homes<P> {
         nodes.iter().map(|node| load(node.id)).collect()
     }
 
-    // ---- what is set -------------------------------------------------------------------------------------
+    // ---- settings ----------------------------------------------------------------------------------------
 
     pub(crate) fn weights(&self) -> Weights {
         self.weights.lock().clone()
@@ -251,12 +251,12 @@ impl<P: Platform> Homes<P> {
         list.push(Arc::downgrade(home));
     }
 
-    /// Every home that somebody has.
+    /// Every home that has a handle.
     pub(super) fn all(&self) -> Vec<Arc<Inside<P>>> {
         self.list.lock().iter().filter_map(Weak::upgrade).filter(|home| home.is_held()).collect()
     }
 
-    /// Whether dynamic homes are to be judged now; true for one caller in each interval.
+    /// Whether to judge the dynamic homes now; true for one caller in each interval.
     pub(super) fn begin_judging(&self, now: nearq_platform::Instant) -> bool {
         let last = self.judged.load(Ordering::Relaxed);
         let interval = self.weights.lock().move_interval_ms();
@@ -291,7 +291,7 @@ impl<P: Platform> Homes<P> {
         }
     }
 
-    /// In the child of a fork, after the locks are free: what another thread was changing of a home is forgotten.
+    /// In the child of a fork, after the locks are free: forgets what another thread was changing of a home.
     pub(crate) fn after_fork_in_child(&self) {
         for home in self.list.lock().iter().filter_map(Weak::upgrade) {
             home.after_fork_in_child();

@@ -1,16 +1,16 @@
-//! What an item knows of what is above it: of the queue that it goes through, and of the timer.
+//! What an item knows of the layers above it: of its queue, and of the timer.
 //!
-//! # The queue: an address to be counted at, and an owner to be told
-//! An item stores its account, compares it, and hands it on; it does not look into it. So nothing here knows of queues, links and limits,
-//! which are above. The owner is called where that is rare: a queueing was cancelled, the holder of an item's lock has a node to send, or an
-//! item's time has come. A link begins with its account, so the worker that executes an item finds the link without a call
-//! (`Link::of`).
+//! # The queue: an address where items are counted, and an owner to notify
+//! An item stores its account, compares it, and hands it on, but does not read it. So nothing here knows of queues, links and limits, which
+//! are above. The owner is called only in rare cases: a queueing was cancelled, the holder of an item's lock has a node to send, or an
+//! item's time has come. A link begins with its account, so the worker that executes an item finds the link without a call (`Link::of`).
 //!
-//! An account is never freed before its owner. A thread that follows the pointer keeps the owner: because a queueing is counted there, or by a visit.
+//! An account is never freed before its owner. A thread that follows the pointer keeps the owner alive, because a queueing is counted
+//! there, or by a visit.
 //!
-//! # The timer: a record, and how that is asked
-//! The record is made and read in `queue/delay`, which knows queues. The item's lock keeps it: it is replaced and freed under the lock, or with
-//! the item (`extra`).
+//! # The timer: a record, and how it is called
+//! The record is made and read in `queue/delay`, which knows queues. The item's lock keeps it alive: it is replaced and freed under the
+//! lock, or with the item (`extra`).
 
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -25,26 +25,27 @@ use crate::base::event::Notification;
 use crate::item::guard::ItemGuard;
 use crate::timer::TimerNode;
 
-/// Where queueings are counted: that with which a link begins.
+/// Where queueings are counted: the first part of a link.
 pub(crate) struct Account<P: Platform> {
     owner: *const dyn Owner<P>,
 }
 
-/// An account whose owner is kept for `'a`, by the pointer of the whole link that it begins: a reference to the account would give that away.
+/// An account whose owner is kept alive for `'a`, by the pointer to the whole link that it begins: a reference to the account would lose
+/// access to the rest.
 #[derive(Clone, Copy)]
 pub(crate) struct AccountRef<'a, P: Platform>(NonNull<Account<P>>, PhantomData<&'a Account<P>>);
 
 impl<P: Platform> AccountRef<'_, P> {
-    /// A borrow of that account; none of null.
+    /// A borrow of that account; none if it is null.
     ///
     /// # Safety
-    /// The pointer is null, or that of a whole link, and the owner is kept for as long as the borrow is used.
+    /// The pointer is null, or that of a whole link, and the owner is kept alive while the borrow is used.
     #[inline(always)]
     pub(crate) unsafe fn new(account: *const Account<P>) -> Option<Self> {
         NonNull::new(account.cast_mut()).map(|account| AccountRef(account, PhantomData))
     }
 
-    /// The pointer of the whole link.
+    /// The pointer to the whole link.
     #[inline(always)]
     pub(crate) fn as_raw(self) -> *const Account<P> {
         self.0.as_ptr()
@@ -56,16 +57,16 @@ impl<P: Platform> Deref for AccountRef<'_, P> {
 
     #[inline(always)]
     fn deref(&self) -> &Account<P> {
-        // SAFETY: the caller of `new` keeps the owner, and so the account, for as long as this borrow is used; shared references only.
+        // SAFETY: the caller of `new` keeps the owner, and so the account, alive while this borrow is used; shared references only.
         unsafe { self.0.as_ref() }
     }
 }
 
 /// A queue, as items know it.
 pub(crate) trait Owner<P: Platform>: Send + Sync {
-    /// A queueing was cancelled: gives back what it counted at the account. `held_back`: it had not been let in. `homed`: its node is on the
-    /// list of a pool for items with homes. The threads that waited for that are to be woken outside all locks, and the leftover to be
-    /// dropped there.
+    /// A queueing was cancelled: gives back what it counted at the account. `held_back`: it had not been admitted. `homed`: its node is on
+    /// the list of a pool for items with homes. The caller wakes the threads that waited for that, and drops the leftover, outside all
+    /// locks.
     fn retire(
         &self,
         account: AccountRef<'_, P>,
@@ -73,26 +74,26 @@ pub(crate) trait Owner<P: Platform>: Send + Sync {
         homed: bool,
     ) -> (Notification<P>, Option<Leftover<P>>);
 
-    /// Keeps the queue from being freed, for a few instructions of a thread that has nothing else there.
+    /// Keeps the queue from being freed, for a few instructions of a thread that holds nothing else there.
     fn begin_visit(&self);
 
-    /// The last that the thread does to the queue. What is returned is to be dropped outside all locks.
+    /// The thread's last access to the queue. The caller drops the return value outside all locks.
     fn end_visit(&self) -> Option<Leftover<P>>;
 
-    /// Pushes a node that is counted at the account, and on no list; without a node, has the limit looked after. By a visitor.
+    /// Pushes a node that is counted at the account and is on no list; without a node, has the limit checked. Called by a visitor.
     fn send(&self, account: AccountRef<'_, P>, node: Option<Pending<P>>);
 
-    /// Sends an item whose time has come, for that CPU, unless the queue is being dropped. `node` is what the item goes by. The caller has a
-    /// handle of the item, and not its lock.
+    /// Sends an item whose time has come, for that CPU, unless the queue is being dropped. `node` is the node by which the item is queued.
+    /// The caller has a handle of the item, but not its lock.
     fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize);
 
-    /// The thread that is to be woken after something has ended, or was cancelled, at the account, which somebody watches.
+    /// The waiters to wake after something has ended, or was cancelled, at an account that is being watched.
     fn tell_of(&self, account: AccountRef<'_, P>) -> Notification<P>;
 
     /// Whether the queue's rescuer runs an item that is counted at the account.
     fn rescues(&self, account: AccountRef<'_, P>) -> bool;
 
-    /// The queue has no handle, and its memory is kept by the caller, which has ended a visit: looks whether that was the last.
+    /// The queue has no handle. Its memory is kept by the caller, which has ended a visit and checks whether it was the last.
     fn reap(&self);
 }
 
@@ -110,14 +111,15 @@ impl<P: Platform> Account<P> {
         unsafe { &*self.owner }
     }
 
-    /// The owner's address. To be followed where the caller knows what type all owners are.
+    /// The owner's address. To be followed only if the caller knows which type all owners have.
     #[inline]
     pub(crate) fn owner_address(&self) -> *const () {
         self.owner.cast()
     }
 }
 
-/// A queue without a handle, kept by a thread that has ended its visit. Its drop looks whether that was the last that touched the queue.
+/// A queue without a handle, kept by a thread that has ended its visit. Its drop checks whether that thread was the last that touched the
+/// queue.
 pub(crate) struct Leftover<P: Platform>(Arc<dyn Owner<P>>);
 
 impl<P: Platform> Leftover<P> {
@@ -132,16 +134,16 @@ impl<P: Platform> Drop for Leftover<P> {
     }
 }
 
-/// What is to be sent when an item's lock has been given back: a node, or the look after the limit. A cancelled node is sent as well;
-/// the worker that takes it off its list throws it away.
+/// What must be sent when an item's lock has been given back: a node, or a check of the limit. A cancelled node is sent as well; the worker
+/// that takes it off its list throws it away.
 pub(crate) struct Left<P: Platform> {
     account: *const Account<P>,
     node: Option<Pending<P>>,
 }
 
 impl<P: Platform> Left<P> {
-    /// The queueing is counted at the account, and the caller has the item's lock: so the queue is there. From here on it is
-    /// there because we visit it.
+    /// The queueing is counted at the account, and the caller has the item's lock, so the queue exists. From here on, our visit keeps it
+    /// alive.
     pub(crate) fn new(account: AccountRef<'_, P>, node: Option<Pending<P>>) -> Self {
         account.owner().begin_visit();
         Left { account: account.as_raw(), node }
@@ -161,28 +163,28 @@ impl<P: Platform> Left<P> {
 
 impl<P: Platform> Drop for Left<P> {
     fn drop(&mut self) {
-        // The last that is done to the queue. No lock is held.
+        // Our last access to the queue. No lock is held.
         drop(self.account().owner().end_visit());
     }
 }
 
 // ---- the timer --------------------------------------------------------------------------------------------
 
-/// That with which the record of a delayed item begins.
+/// The first part of a delayed item's record.
 #[repr(C)]
 pub(crate) struct Later<P: Platform> {
     pub(crate) node: TimerNode<P>,
     table: &'static LaterTable<P>,
 }
 
-/// What is asked of an item's record. `this` is the item's, and the caller has the item's lock; or it is about to free the item.
+/// The operations of an item's record. `this` is the item's. The caller has the item's lock, or is about to free the item.
 pub(crate) struct LaterTable<P: Platform> {
-    /// Takes an item off the timer that is on one.
+    /// Takes an item off the timer it is on.
     pub(crate) cancel: unsafe fn(this: *const Later<P>, guard: &ItemGuard<'_, P>),
-    /// The timer found the item locked: what it came for, to be done when the lock has been given back.
+    /// The timer found the item locked: returns what the timer came to do, for after the lock has been given back.
     pub(crate) take_over:
         unsafe fn(this: *const Later<P>, guard: &ItemGuard<'_, P>) -> Option<Launch<P>>,
-    /// Gives the item's reference of the record back.
+    /// Gives back the item's reference to the record.
     pub(crate) abandon: unsafe fn(this: *const Later<P>),
 }
 
@@ -194,7 +196,7 @@ impl<P: Platform> Later<P> {
     /// See [`LaterTable::cancel`]. Under the lock of an item that is on a timer.
     pub(crate) fn cancel(guard: &ItemGuard<'_, P>) {
         let this = guard.later();
-        // SAFETY: an item that is on a timer has a record, as long as we have the lock.
+        // SAFETY: an item that is on a timer has a record, while we have the lock.
         unsafe { ((*this).table.cancel)(this, guard) };
     }
 
@@ -205,7 +207,7 @@ impl<P: Platform> Later<P> {
         unsafe { ((*this).table.take_over)(this, guard) }
     }
 
-    /// Lets go of an item's record, if it has one. By the thread that frees the item or replaces the record.
+    /// Releases an item's record, if it has one. By the thread that frees the item or replaces the record.
     ///
     /// # Safety
     /// Null, or the record of an item that does not have it any more.
@@ -228,14 +230,14 @@ pub(crate) struct Launch<P: Platform> {
 }
 
 impl<P: Platform> Launch<P> {
-    /// Sends it, unless the queue is being dropped. The caller has a handle of the item, and not its lock.
+    /// Sends it, unless the queue is being dropped. The caller has a handle of the item, but not its lock.
     pub(crate) fn go(self) {
         // SAFETY: the caller's handle.
         let item = unsafe { ItemRef::new(self.item) };
         self.queue.submit(item, self.node, self.cpu);
     }
 
-    /// As [`go`](Self::go), and gives a reference back.
+    /// As [`go`](Self::go), and gives back a reference to the item.
     pub(crate) fn go_with_reference(self) {
         let item = self.item;
         self.go();

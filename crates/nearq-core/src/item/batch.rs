@@ -1,18 +1,16 @@
-//! The items that one worker has taken and not yet started; others may take them back.
+//! The items that one worker has taken and not yet started; other workers may take them back.
 //!
-//! A worker moves up to [`CAPACITY`] items under the pool's lock at a time, so that the lock costs little per item.
-//! But the first of them may take long, or block. So a batch belongs to its worker only as long as nobody else is
-//! out of work.
+//! A worker moves up to [`CAPACITY`] items under the pool's lock at a time, so that the lock costs little per item. But the first of them
+//! may take long, or block. So a batch belongs to its worker only while no other worker is out of work.
 //!
 //! # Protocol
 //! `word` packs `generation:32 | head:16 | tail:16`; the batch holds the slots `head..tail`.
 //! * *fill* (owner, when `head == tail`): writes the slots, then `word` with a new generation.
 //! * *pop* (owner): reads slot `head`, then moves `head` by compare-exchange.
-//! * *steal* (anybody): reads the upper half of the slots, then moves `tail` by compare-exchange.
+//! * *steal* (any worker): reads the upper half of the slots, then moves `tail` by compare-exchange.
 //!
-//! Only the owner writes slots, and only when nothing is in them; the new generation makes every compare-exchange
-//! fail that began before the fill, so a thief's stale reads are thrown away. The release of *fill* pairs with the
-//! acquire of *steal*'s load and hands the items over.
+//! Only the owner writes slots, and only when they are empty. The new generation makes every compare-exchange fail that began before the
+//! fill, so a thief's stale reads are thrown away. The release of *fill* pairs with the acquire of *steal*'s load and hands the items over.
 
 use core::ptr::NonNull;
 
@@ -54,12 +52,12 @@ impl<P: Platform> Batch<P> {
         (tail - head) as usize
     }
 
-    /// A number that changes whenever an item leaves or comes.
+    /// A number that changes whenever an item is added or removed.
     pub(crate) fn signature(&self) -> u64 {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Forgets what is in it, which is the parent's; in the child of a fork.
+    /// Empties it, because its content is the parent's; in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         let (generation, ..) = unpack(self.word.load(Ordering::Relaxed));
         crate::base::forked::set(&self.word, pack(generation, 0, 0));
@@ -104,8 +102,8 @@ impl<P: Platform> Batch<P> {
         }
     }
 
-    /// Takes the younger half (at least one item) into `into`; returns how many. None where `owned` says that the batch belongs to another
-    /// pool by now: it is asked when the batch has been read, so what is taken is of the pool that it was asked for.
+    /// Takes the younger half (at least one item) into `into`; returns how many. None if `owned` says that the batch belongs to another
+    /// pool by now: it is called after the batch has been read, so what is taken belongs to the pool it was requested for.
     pub(crate) fn steal(&self, into: &mut List<P>, owned: impl FnOnce() -> bool) -> usize {
         // Acquire: pairs with the release in `fill`.
         let word = self.word.load(Ordering::Acquire);

@@ -1,4 +1,4 @@
-//! The steps of who executes an item, and of who lets one in that was held back. They are described in `item`.
+//! The steps of a thread that executes an item, and of a thread that admits an item that was held back. They are described in `item`.
 
 use core::ptr::NonNull;
 
@@ -15,11 +15,11 @@ impl<P: Platform> Item<P> {
     #[inline]
     fn try_start(&self, word: u64) -> bool {
         let account = self.account.load(Ordering::Relaxed);
-        // Before the next queuer can have PENDING.
+        // Before the next queuer can own PENDING.
         self.account.store(core::ptr::null_mut(), Ordering::Relaxed);
         debug_assert_eq!(word & (PENDING | RUNNING), PENDING);
-        // Acquire: pairs with every `claim` before it. Release: keeps the fields' reads above it. SeqCst: who sees the
-        // item not pending and then writes something is not seen by this execution, or sees all that it does.
+        // Acquire: pairs with every `claim` before it. Release: keeps the fields' reads above it. SeqCst: if a thread sees the item not
+        // pending and then writes something, this execution either sees nothing of that, or sees all that the thread does.
         let started = self.state.compare_exchange(
             word,
             word ^ (PENDING | RUNNING),
@@ -32,8 +32,8 @@ impl<P: Platform> Item<P> {
         started.is_ok()
     }
 
-    /// The caller has the node of a queueing that was cancelled: it can be queued again. Whether the item is to be freed; nothing
-    /// if the word is another one by now.
+    /// The caller has the node of a cancelled queueing: the node can be queued again. Returns whether the item must be freed; nothing if
+    /// the word has changed by now.
     fn throw_away(&self, word: u64) -> Option<bool> {
         self.forget_account();
         self.change(word, word & !STALE).then_some(is_abandoned(word & !STALE))
@@ -46,14 +46,14 @@ impl<P: Platform> Item<P> {
         if word & DEFERRED != 0 {
             return Finished::Deferred;
         }
-        // Release: the next execution, or the free, sees what this one did. Acquire: for who frees.
+        // Release: the next execution, or the free, sees what this one did. Acquire: for the thread that frees.
         if word & (LOCKED | WAITED | STALE) == 0 && self.change(word, word & !RUNNING) {
             return if is_abandoned(word & !RUNNING) { Finished::Free } else { Finished::Done };
         }
         self.finish_slow()
     }
 
-    /// As [`finish`](Self::finish), and frees the item if nobody has it any more. True for `Deferred`.
+    /// As [`finish`](Self::finish), and frees the item if nothing holds it any more. True for `Deferred`.
     ///
     /// # Safety
     /// The caller has the item's `RUNNING`.
@@ -63,7 +63,7 @@ impl<P: Platform> Item<P> {
         match unsafe { item.as_ref() }.finish() {
             Finished::Done => {}
             Finished::Deferred => return true,
-            // SAFETY: it is said so.
+            // SAFETY: the answer says so.
             over => unsafe { Item::free_if_over(over, item) },
         }
         false
@@ -84,7 +84,7 @@ impl<P: Platform> Item<P> {
             } else if word & DEFERRED != 0 {
                 return Finished::Deferred;
             } else if self.is_to_be_emptied(word & !RUNNING) {
-                // SAFETY: no handle is left, and RUNNING, the last of what could have it executed, is ours; EMPTY is not set.
+                // SAFETY: no handle is left, and RUNNING, the last thing that could have it executed, is ours; EMPTY is not set.
                 unsafe { self.empty_contained() };
             } else if self.change(word, word & !RUNNING) {
                 let free = is_abandoned(word & !RUNNING);
@@ -93,17 +93,17 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// As [`finish`](Self::finish), after that said `Deferred`. `Deferred` once more if the caller pushes the item onto the pool of
-    /// `served`, which is where it was queued. The caller has not counted the execution as completed yet, so `served` is alive;
-    /// another account may be gone as soon as somebody cancels the item, so that case takes the lock.
+    /// As [`finish`](Self::finish), after that said `Deferred`. `Deferred` once more if the caller must push the item onto the pool of
+    /// `served`, where it was queued. The caller has not counted the execution as completed yet, so `served` is alive; another account may
+    /// be gone as soon as a thread cancels the item, so that case takes the lock.
     #[inline]
     fn finish_queued(&self, served: *const Account<P>) -> Finished {
         loop {
             let word = self.state.load(Ordering::Acquire);
             if word & (LOCKED | WAITED | PROXIED | DEFERRED) == DEFERRED {
                 if self.change(word, word & !(RUNNING | DEFERRED)) {
-                    // Not before: until then it may be cancelled and queued elsewhere, and the word is as it was. Now the node
-                    // is ours, so its account stays.
+                    // Not earlier: until then it may be cancelled and queued elsewhere while the word is unchanged. Now the node is ours,
+                    // so its account stays.
                     let own = core::ptr::eq(self.account(), served);
                     return if own { Finished::Deferred } else { self.pass_on() };
                 }
@@ -117,7 +117,7 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Pushes a node that is on no list, and may have been cancelled, where it was queued. The caller has the node.
+    /// Pushes a node to where it was queued. The node is on no list, and may have been cancelled. The caller has the node.
     #[cold]
     fn pass_on(&self) -> Finished {
         loop {
@@ -138,7 +138,7 @@ impl<P: Platform> Item<P> {
 }
 
 impl<P: Platform> Pending<P> {
-    /// From `PENDING` to `RUNNING`, in one step. The caller took the node off a list.
+    /// Changes `PENDING` to `RUNNING`, in one step. The caller took the node off a list.
     #[inline]
     pub(crate) fn start(self) -> Started<P> {
         let word = self.state.load(Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl<P: Platform> Pending<P> {
         }
     }
 
-    /// The limit lets an item in that was held back. The caller has taken it off the list of those, and a place for it.
+    /// The limit admits an item that was held back. The caller has taken it off the list of held-back items, and has taken a place for it.
     pub(crate) fn activate(self) -> Activated<P> {
         loop {
             let word = self.state.load(Ordering::Acquire);
@@ -199,7 +199,7 @@ impl<P: Platform> Pending<P> {
     }
 }
 
-/// What is left of an execution.
+/// What remains to be done after an execution.
 pub(crate) struct Ended<P: Platform> {
     /// The function panicked; the panic has been dealt with.
     pub(crate) panicked: bool,
@@ -215,21 +215,21 @@ impl<P: Platform> Running<P> {
         let item = self.into_raw();
         // SAFETY: its RUNNING is ours, and the table is its own.
         let Executed { panicked, deferred } = unsafe { (table.execute)(item) };
-        // SAFETY: it is said so.
+        // SAFETY: the answer says so.
         Ended { panicked, deferred: deferred.then(|| unsafe { Running::from_raw(item) }) }
     }
 
-    /// As [`Item::finish`], after the function of the item's table has said `deferred`. The node, if the caller is to push it onto the pool of
-    /// `served`. The caller has not counted the execution yet.
+    /// As [`Item::finish`], after the function of the item's table has said `deferred`. Returns the node if the caller must push it onto
+    /// the pool of `served`. The caller has not counted the execution yet.
     #[inline]
     pub(crate) fn finish_deferred(self, served: *const Account<P>) -> Option<Pending<P>> {
         let item = self.into_raw();
         // SAFETY: RUNNING keeps it alive.
         match unsafe { item.as_ref() }.finish_queued(served) {
-            // SAFETY: DEFERRED was cleared, and with it the node is the caller's.
+            // SAFETY: DEFERRED was cleared, so the node is the caller's.
             Finished::Deferred => Some(unsafe { Pending::from_raw(item) }),
             over => {
-                // SAFETY: it is said so.
+                // SAFETY: the answer says so.
                 unsafe { Item::free_if_over(over, item) };
                 None
             }

@@ -1,18 +1,19 @@
-//! What few items need: made when one is first waited for, delayed, or queued again after a cancel. And the word of an item in which it is
-//! known, or, where there is none, the stamp of a sample (`observe`): most items have neither, and the header has no room for both.
+//! What few items need: made when an item is first waited for, delayed, or queued again after a cancel. Also the word of an item that
+//! points to it or, if there is none, holds the stamp of a sample (`observe`): most items have neither, and the header has no room for
+//! both.
 //!
 //! | the word | meaning |
 //! |---|---|
 //! | null | neither |
 //! | odd | a stamp, in all bits but the lowest |
-//! | bit 1 | a handle of a home ([`Home::into_raw`]), in all other bits: of what is spawned, which has no other home ever |
-//! | else | a pointer to an [`Extra`], which has room for the stamp and the home; never changes again |
+//! | bit 1 | a handle of a home ([`Home::into_raw`]), in all other bits: of a spawned item, whose home never changes |
+//! | otherwise | a pointer to an [`Extra`], which has room for the stamp and the home; never changes again |
 //!
-//! Whoever needs the extra makes it and takes the stamp or the home along; of several one wins. Who reads a home in the word meanwhile may do
-//! so as long as the item lives: the handle stays the same, and goes with the item. The home of a [`Work`](crate::Work) can be changed, so it is
-//! in the extra, behind a lock. The owner of `PENDING` writes the stamp, where the word is
-//! no pointer by compare-exchange: if that fails, somebody has made the extra. AcqRel where a pointer is written, Acquire where one may be
-//! read: whoever sees it sees what it leads to.
+//! A thread that needs the extra makes it and moves the stamp or the home into it; if several do so, one wins. A thread that reads a home
+//! in the word meanwhile may use it while the item lives: the handle stays the same, and is dropped with the item. The home of a
+//! [`Work`](crate::Work) can be changed, so it is in the extra, behind a lock. The owner of `PENDING` writes the stamp, by compare-exchange
+//! if the word is no pointer: if that fails, another thread has made the extra. AcqRel when a pointer is written, Acquire when one may be
+//! read: a thread that sees the pointer sees what it points to.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ impl<P: Platform> Attachment<P> {
         }
     }
 
-    /// The stamp in the word; none if that is a pointer.
+    /// The stamp in the word; none if the word is a pointer.
     fn stamp_in(word: *mut Extra<P>) -> Stamp {
         if word.addr() & 1 == 0 { Stamp::NONE } else { Stamp(word.addr() as u64 >> 1) }
     }
@@ -54,7 +55,7 @@ impl<P: Platform> Attachment<P> {
         NonNull::new(word).filter(|pointer| pointer.addr().get() & (HOME | 1) == 0)
     }
 
-    /// The handle in the word, as it was before it was put there.
+    /// The handle in the word, as it was before it was stored there.
     fn home_in(word: *mut Extra<P>) -> Option<*const Inside<P>> {
         let is_home = word.addr() & (HOME | 1) == HOME;
         is_home.then(|| word.map_addr(|address| address & !HOME).cast_const().cast())
@@ -76,16 +77,16 @@ impl<P: Platform> Attachment<P> {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             if let Some(first) = Self::pointer_in(word) {
-                // SAFETY: nobody has seen ours, and the first is freed with the word.
+                // SAFETY: no other thread has seen ours, and the first is freed with the word.
                 unsafe {
                     drop(Box::from_raw(made));
                     return first.as_ref();
                 }
             }
-            // SAFETY: nobody has seen it yet; never borrowed exclusively afterwards.
+            // SAFETY: no other thread has seen it yet; never borrowed exclusively afterwards.
             let extra: &Extra<P> = unsafe { &*made };
             extra.stamp.store(Self::stamp_in(word).0, Ordering::Relaxed);
-            // SAFETY: the word's handle, which is the extra's from the exchange on; if that fails it is left alone.
+            // SAFETY: the word's handle, which belongs to the extra after the exchange; if the exchange fails, it is left alone.
             let home = Self::home_in(word).map(|home| unsafe { Home::from_raw(home) });
             *extra.home.lock() = home;
             match self.0.compare_exchange(word, made, Ordering::AcqRel, Ordering::Acquire) {
@@ -129,7 +130,7 @@ impl<P: Platform> Attachment<P> {
 
     // ---- the home ----------------------------------------------------------------------------------------
 
-    /// Gives the item a home for good. By who has made it, before anybody else knows of it.
+    /// Gives the item a home for good. Called by the thread that made the item, before any other thread knows of it.
     pub(crate) fn give_home(&self, home: Home<P>) {
         let raw = home.into_raw().cast_mut().cast::<Extra<P>>();
         let word = raw.map_addr(|address| address | HOME);
@@ -146,7 +147,7 @@ impl<P: Platform> Attachment<P> {
         }
     }
 
-    /// Changes the item's home. Of an item whose home is in the word it is not called, but by who gives it one.
+    /// Changes the item's home. Not called for an item whose home is in the word.
     pub(crate) fn set_home(&self, home: Option<Home<P>>) {
         if home.is_none() && self.extra().is_none() {
             return;
@@ -159,14 +160,14 @@ impl<P: Platform> Attachment<P> {
     /// The item's home.
     pub(crate) fn home(&self) -> Option<Home<P>> {
         self.with_home(|home| {
-            // SAFETY: the pointer of an `Arc`, which the item's handle keeps; this adds the reference that is taken.
+            // SAFETY: the pointer of an `Arc`, which the item's handle keeps alive; this adds the reference that is taken.
             unsafe { Arc::increment_strong_count(home) };
-            // SAFETY: the pointer of an `Arc`, of which this takes over the reference that was added just now.
+            // SAFETY: the pointer of an `Arc`; this takes over the reference that was added just now.
             Home::of(unsafe { Arc::from_raw(home) })
         })
     }
 
-    /// What `read` makes of the item's home, if it has one. The caller keeps the item.
+    /// The result of `read` on the item's home, if it has one. The caller keeps the item alive.
     pub(crate) fn with_home<R>(&self, read: impl FnOnce(*const Inside<P>) -> R) -> Option<R> {
         let word = self.0.load(Ordering::Acquire);
         if let Some(home) = Self::home_in(word) {
@@ -176,7 +177,7 @@ impl<P: Platform> Attachment<P> {
         home.as_ref().map(|home| read(Arc::as_ptr(home.inside())))
     }
 
-    /// As [`home`](Self::home), for a worker, which does not wait: none as well where somebody changes it right now.
+    /// As [`home`](Self::home), for a worker, which does not wait: also none if another thread is changing it.
     pub(crate) fn home_at_once(&self) -> Option<Home<P>> {
         match self.extra() {
             Some(extra) => extra.home.try_lock()?.clone(),
@@ -186,7 +187,7 @@ impl<P: Platform> Attachment<P> {
 }
 
 impl<P: Platform> Attachment<P> {
-    /// Frees what the word holds. By the item's drop, before any of its fields is dropped: the simulator forgets a cache line when an
+    /// Frees what the word holds. Called by the item's drop before any of its fields is dropped: the simulator forgets a cache line when an
     /// atomic on it is dropped, and the word of an item whose state has been dropped would have to come from memory.
     ///
     /// # Safety
@@ -216,16 +217,16 @@ impl<P: Platform> Attachment<P> {
 
 /// See the fields.
 pub(crate) struct Extra<P: Platform> {
-    /// What has ended while somebody waited (`guard`). Written under the item's lock.
+    /// What has ended while a thread waited (`guard`). Written under the item's lock.
     pub(crate) ended: P::AtomicU64,
-    /// Queueings that were cancelled, while somebody waited, behind the execution that runs: they count when that has ended. Under the
-    /// item's lock.
+    /// Queueings that were cancelled behind the running execution while a thread waited: they count when that execution has ended. Under
+    /// the item's lock.
     pub(crate) later: P::AtomicU64,
-    /// Who waits. Written under the item's lock.
+    /// How many wait. Written under the item's lock.
     pub(crate) waiters: P::AtomicU32,
-    /// `ended` has grown.
+    /// Notified when `ended` has grown.
     pub(crate) event: Event<P>,
-    /// Holds of the memory; the item's own is one (`item/holds`).
+    /// Holds on the memory; the item's own is one (`item/holds`).
     pub(crate) holds: P::AtomicU32,
     /// Calls of `cancel_sync` that are under way. Under the item's lock.
     pub(crate) syncs: P::AtomicU32,
@@ -254,10 +255,10 @@ impl<P: Platform> Extra<P> {
         }
     }
 
-    /// Nobody waits, and no node is under way: who did and what was are the parent's. What has ended stays counted. In the child
-    /// of a fork, by who has the item to itself; `locked` if a thread of the parent had its lock.
+    /// Resets it: the waiters and the nodes under way are the parent's. What has ended stays counted. In the child of a fork, by the thread
+    /// that has the item to itself; `locked` if a thread of the parent had its lock.
     ///
-    /// The delay is of another epoch, and is replaced when it is needed (`queue/delay`); unless it may be half changed, then it is
+    /// The delay belongs to another epoch, and is replaced when it is needed (`queue/delay`); but if it may be half changed, it is
     /// forgotten.
     pub(crate) fn after_fork_in_child(&self, locked: bool) {
         forked::set(&self.waiters, 0);
@@ -276,7 +277,7 @@ impl<P: Platform> Extra<P> {
 
 impl<P: Platform> Drop for Extra<P> {
     fn drop(&mut self) {
-        // SAFETY: null, or the record of the item, which goes.
+        // SAFETY: null, or the record of the item, which is being dropped.
         unsafe { Later::abandon(self.delay.load(Ordering::Acquire)) };
     }
 }
@@ -290,7 +291,7 @@ mod tests {
     fn a_stamp_is_kept_where_there_is_an_extra_and_where_there_is_none() {
         let mut word = Attachment::<Linux>::none();
         assert!(word.stamp() == Stamp::NONE && word.extra().is_none());
-        // As large as one can be.
+        // The largest possible one.
         for stamp in [Stamp(1), Stamp(u64::MAX >> 1), Stamp::NONE, Stamp(7)] {
             word.set_stamp(stamp);
             assert!(word.stamp() == stamp && word.extra().is_none());

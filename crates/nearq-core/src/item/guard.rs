@@ -1,30 +1,30 @@
 //! The lock of an item, and what is done under it: cancelling, disabling, waiting for an execution to end.
 //!
-//! # Who waits for whom
-//! Users' threads take the lock, a few instructions long, and wait for each other. Workers never wait: one that finds the item
-//! locked leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
-//! * `ARRIVED`: a worker took the node off a list to run it: it is pushed again, right after the lock. Or an activator wanted to
-//!   let it in (`INACTIVE`): the queue's activation item is sent. Or the timer wanted to queue it (`TIMED`): that is done right after the
-//!   lock too.
-//! * `ENDED`: the execution has ended: `RUNNING` is cleared, who waits is counted, and what was queued meanwhile (`DEFERRED`)
-//!   is pushed.
+//! # Which threads wait
+//! Users' threads hold the lock for a few instructions, and wait for each other. Workers never wait: a worker that finds the item locked
+//! leaves a mark in the word (`item`), and the holder does what the worker came for before it unlocks:
+//! * `ARRIVED`: a worker took the node off a list to run it: the holder pushes it again, right after the lock. Or an activator wanted to
+//!   admit it (`INACTIVE`): the holder sends the queue's activation item. Or the timer wanted to queue it (`TIMED`): the holder does that,
+//!   also right after the lock.
+//! * `ENDED`: the execution has ended: the holder clears `RUNNING`, counts the end for the waiters, and pushes what was queued meanwhile
+//!   (`DEFERRED`).
 //!
-//! The lock is given back by a compare-exchange that fails if a mark came; so none is overlooked. While it is held, the item neither
-//! starts nor ends nor is activated. A claim waits, publishing and handles go on: they change bits that the holder leaves alone, or
-//! looks at anew in each compare-exchange.
+//! The lock is given back by a compare-exchange that fails if a mark was set, so none is overlooked. While it is held, the item neither
+//! starts nor ends nor is activated. A claim waits; publishing and handles go on: they change bits that the holder leaves alone, or reads
+//! again in each compare-exchange.
 //!
 //! # Cancelling
-//! `PENDING` goes. Where the node is on a list, it becomes `STALE`; where the lock's holder has it (`ARRIVED`) or the execution
-//! would push it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Owner::retire`): so
-//! nothing that is cancelled holds up others, a flush, or the queue's end. A queueing that is not accounted yet cannot be
-//! cancelled: the canceller unlocks and tries again; that queuer is a few instructions away.
+//! `PENDING` is cleared. If the node is on a list, it becomes `STALE`; if the lock's holder has it (`ARRIVED`) or the execution would push
+//! it (`DEFERRED`), it is on none. The place under the queue's limit is given back at once (`Owner::retire`), so nothing that is cancelled
+//! delays others, a flush, or the queue's end. A queueing that is not accounted yet cannot be cancelled: the canceller unlocks and tries
+//! again, because that queuer is only a few instructions away.
 //!
 //! # Waiting
-//! `ended` counts, while anybody waits (`WAITED`), what has ended: executions, and queueings that were cancelled. Who begins to wait
-//! sees under the lock how many of them are on their way (one that runs, one that is queued), and waits until
-//! `ended` has grown by so many. Queueings that come later come later in that count, also those that are cancelled while an
-//! earlier execution runs: they are kept apart (`later`) until that has ended. So an item that requeues itself for ever
-//! keeps nobody waiting, and nobody is told too early.
+//! While any thread waits (`WAITED`), `ended` counts what has ended: executions, and queueings that were cancelled. A thread that begins to
+//! wait sees under the lock how many of them are on their way (one that runs, one that is queued), and waits until `ended` has grown by
+//! that number. Later queueings come later in that count, including those that are cancelled while an earlier execution runs: they are
+//! counted separately (`later`) until that execution has ended. So an item that requeues itself for ever keeps no thread waiting, and no
+//! thread is woken too early.
 
 use core::cell::Cell;
 use std::sync::Arc;
@@ -40,24 +40,24 @@ use crate::item::{
     PROXIED, RUNNING, STALE, SYNCED, TIMED, WAITED, disabled_for_long, is_abandoned,
 };
 
-/// So often an item can be disabled for long: one less than the word has room for, for those that are disabled for a moment.
+/// The most often that an item can be disabled for long: one less than the word has room for, which leaves one for `disable_for_now`.
 const MOST_DISABLED: u64 = DISABLED - DISABLED_ONCE;
 
 /// The lock, held.
 pub(crate) struct ItemGuard<'a, P: Platform> {
     item: &'a Item<P>,
-    /// Something has ended for which somebody waits.
+    /// Something has ended that a thread waits for.
     notify: Cell<bool>,
     /// What must not be dropped under the lock: it may be the last handle of a queue.
     kept: Cell<Option<Arc<dyn Owner<P>>>>,
-    /// Who waited for the queue of what was cancelled.
+    /// The waiters of the queue where an item was cancelled.
     told: Cell<Option<Notification<P>>>,
     /// That queue, if it has no handle any more.
     leftover: Cell<Option<Leftover<P>>>,
 }
 
 impl<P: Platform> Item<P> {
-    /// Takes the lock. Not for workers on their own account.
+    /// Takes the lock. Workers do not call it on their own account.
     pub(crate) fn lock(&self) -> ItemGuard<'_, P> {
         let mut attempt = 0;
         loop {
@@ -75,7 +75,7 @@ impl<P: Platform> Item<P> {
         (free && self.change(word, word | LOCKED)).then(|| self.guard())
     }
 
-    /// Takes the lock; nothing if the item is abandoned. For who has nothing but a hold of the memory.
+    /// Takes the lock; nothing if the item is abandoned. For a caller that has only a hold on the memory.
     pub(crate) fn lock_unless_abandoned(&self) -> Option<ItemGuard<'_, P>> {
         let mut attempt = 0;
         loop {
@@ -100,7 +100,7 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Takes the item's queueing back, if it has not started; true if there was one.
+    /// Takes back the item's queueing, if it has not started; true if there was one.
     pub(crate) fn cancel(&self) -> bool {
         let mut attempt = 0;
         loop {
@@ -117,14 +117,13 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Leaves an item that is on a timer to the lock's holder, or finds that it is on none; true then. False if it is not
-    /// locked any more.
+    /// Leaves an item that is on a timer to the lock's holder, or finds that it is on none; then true. False if it is not locked any more.
     pub(crate) fn leave_to_holder(&self) -> bool {
         let word = self.current();
         word & TIMED == 0 || (word & LOCKED != 0 && self.change(word, word | ARRIVED))
     }
 
-    /// Refuses every queueing from now on, once more.
+    /// Refuses every queueing from now on; adds one to how often the item is disabled.
     pub(crate) fn disable(&self) {
         loop {
             let word = self.current();
@@ -136,11 +135,11 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Undoes one `disable`; true if that was the last.
+    /// Undoes one `disable`; true if it was the last.
     pub(crate) fn enable(&self) -> bool {
         loop {
             let word = self.current();
-            // Not by what a `cancel_sync` does meanwhile, which ends by itself.
+            // Ignores the temporary one of a `cancel_sync`, which ends by itself.
             let depth = disabled_for_long(word);
             assert!(depth != 0, "a work item is enabled more often than it was disabled");
             if self.change(word, word - DISABLED_ONCE) {
@@ -149,9 +148,9 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// As [`disable`](Self::disable), until [`enable_after`](Self::enable_after): by a call that ends in the same thread, so that a child
-    /// that has lost the thread does without. However many such calls are under way, they have one place among those that disable the
-    /// item, which no `enable` of somebody else takes back.
+    /// As [`disable`](Self::disable), until [`enable_after`](Self::enable_after): by a call that ends in the same thread, so that the child
+    /// of a fork, which has lost the thread, drops it. However many such calls are under way, they count as one `disable`, which no
+    /// `enable` by another caller takes back.
     pub(crate) fn disable_for_now(&self) {
         let extra = self.extra();
         let guard = self.lock();
@@ -170,7 +169,7 @@ impl<P: Platform> Item<P> {
         let guard = self.lock();
         let syncs = &self.known_extra().syncs;
         match syncs.load(Ordering::Relaxed) {
-            // A fork has left it behind.
+            // A fork has discarded it.
             0 => {}
             1 => {
                 syncs.store(0, Ordering::Relaxed);
@@ -193,7 +192,7 @@ impl<P: Platform> Item<P> {
             .expect("the caller has seen a bit that only items with an extra have")
     }
 
-    /// Begins to wait for what runs, and what is queued if `queued`; nothing if there is none. Ends with
+    /// Begins to wait for the running execution, and for the queued one if `queued`; nothing if there is none. Ends with
     /// [`end_wait`](Self::end_wait).
     pub(crate) fn begin_wait(&self, queued: bool) -> Option<u64> {
         let extra = self.extra();
@@ -204,7 +203,7 @@ impl<P: Platform> Item<P> {
         let target = (count != 0).then(|| {
             extra.waiters.fetch_add(1, Ordering::Relaxed);
             self.state.fetch_or(WAITED, Ordering::Relaxed);
-            // What is kept apart comes right after what runs.
+            // What is counted separately comes right after the running execution.
             extra.ended.load(Ordering::Relaxed) + extra.later.load(Ordering::Relaxed) + count
         });
         guard.unlock();
@@ -213,23 +212,23 @@ impl<P: Platform> Item<P> {
 
     /// Whether what [`begin_wait`](Self::begin_wait) began to wait for has ended.
     pub(crate) fn has_ended(&self, target: u64) -> bool {
-        // SeqCst: `Event` asks for it. Acquire: pairs with `count_ended`; what the execution did is visible.
+        // SeqCst: `Event` requires it. Acquire: pairs with `count_ended`; what the execution did is visible.
         self.known_extra().ended.load(Ordering::SeqCst) >= target
     }
 
-    /// Waits no longer.
+    /// Ends a wait.
     pub(crate) fn end_wait(&self) {
         let guard = self.lock();
         let extra = self.known_extra();
         if extra.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.state.fetch_and(!WAITED, Ordering::Relaxed);
-            // Nobody counts any more, nor compares.
+            // Nothing counts or compares any more.
             extra.later.store(0, Ordering::Relaxed);
         }
         guard.unlock();
     }
 
-    /// Gives a claim back that led to nothing, because the queue refused it. `node` is what the claim of `item` gave.
+    /// Gives back a claim that the queue refused. `node` is what the claim of `item` returned.
     #[cold]
     pub(crate) fn unclaim(item: ItemRef<'_, P>, node: Pending<P>) {
         let guard = item.lock();
@@ -239,23 +238,23 @@ impl<P: Platform> Item<P> {
             // SAFETY: it stands in for the item, and was not sent.
             unsafe { crate::item::proxy::free(node) };
         }
-        // SAFETY: it is said so; the caller does without its handle or hold then.
+        // SAFETY: the answer says so; then the caller does without its handle or hold.
         unsafe { Item::free_if_over(guard.unlock_by_worker(), item.as_raw()) };
     }
 }
 
 impl<P: Platform> ItemGuard<'_, P> {
-    /// The word, as of now.
+    /// The current word.
     pub(crate) fn word(&self) -> u64 {
         self.item.state.load(Ordering::Acquire)
     }
 
-    /// Clears bits; the word as it was.
+    /// Clears bits; returns the word before.
     pub(crate) fn clear(&self, bits: u64) -> u64 {
         self.item.state.fetch_and(!bits, Ordering::AcqRel)
     }
 
-    /// Takes the queueing back; whether there was one. Nothing if it is between two steps of somebody else: try again.
+    /// Takes the queueing back; returns whether there was one. Nothing if it is between two steps of another thread: try again.
     pub(crate) fn cancel(&self) -> Option<bool> {
         let word = self.word();
         if word & PENDING == 0 {
@@ -284,7 +283,7 @@ impl<P: Platform> ItemGuard<'_, P> {
         Some(true)
     }
 
-    /// Where the item is counted as held back, if it is. Nothing if it is between two steps of somebody else: try again.
+    /// Where the item is counted as held back, if it is. Nothing if it is between two steps of another thread: try again.
     #[expect(
         clippy::option_option,
         reason = "as `cancel`: the outer one is for the caller's loop alone"
@@ -301,12 +300,12 @@ impl<P: Platform> ItemGuard<'_, P> {
         };
         // SAFETY: null, or the account where the node is counted; cancelling, which gives that back, needs the lock.
         let account = unsafe { AccountRef::new(node.accounted()) }?;
-        // After the account, which is written when it is decided.
+        // After the account, which is written when this is decided.
         let is_held_back = node.current() & INACTIVE != 0;
         Some(is_held_back.then_some(account))
     }
 
-    /// Clears `PENDING` of an item whose queueing goes by its own node; the word before.
+    /// Clears `PENDING` of an item that is queued by its own node; returns the word before.
     fn make_stale(&self) -> u64 {
         loop {
             let word = self.word();
@@ -314,7 +313,7 @@ impl<P: Platform> ItemGuard<'_, P> {
             let arrived = word & (ARRIVED | INACTIVE) == ARRIVED;
             let stale = if arrived || word & DEFERRED != 0 { 0 } else { STALE };
             if stale == 0 {
-                // On no list: the next queueing begins with the node.
+                // On no list: the next queueing uses the node.
                 self.item.forget_account();
             }
             let to = word & !(PENDING | DEFERRED | ARRIVED | INACTIVE) | stale;
@@ -324,7 +323,7 @@ impl<P: Platform> ItemGuard<'_, P> {
         }
     }
 
-    /// Drops the queue after the lock is given back.
+    /// Drops the queue after the lock has been given back.
     pub(crate) fn keep(&self, queue: Arc<dyn Owner<P>>) {
         let before = self.kept.replace(Some(queue));
         // Another handle of the same queue: an item is on one timer, for one queue.
@@ -336,28 +335,28 @@ impl<P: Platform> ItemGuard<'_, P> {
         self.item
     }
 
-    /// What the timer has of the item; null if it never was on one.
+    /// The item's timer record; null if it was never on a timer.
     pub(crate) fn later(&self) -> *const Later<P> {
         self.item.extra().delay.load(Ordering::Acquire)
     }
 
-    /// Counts an execution that has ended, for those who wait, and what was cancelled behind it.
+    /// Counts an execution that has ended, for the waiters, and what was cancelled behind it.
     fn count_ended(&self) {
         let extra = self.item.known_extra();
         let count = 1 + extra.later.swap(0, Ordering::Relaxed);
-        // Release: what the execution did. SeqCst: `Event` asks for it.
+        // Release: what the execution did. SeqCst: `Event` requires it.
         extra.ended.fetch_add(count, Ordering::SeqCst);
         P::model_fence();
         self.notify.set(true);
     }
 
-    /// Counts a queueing that is over without an execution, if anybody waits: behind the execution that runs, if one does.
+    /// Counts a queueing that is over without an execution, if any thread waits: behind the running execution, if there is one.
     fn count_dropped(&self) {
         let word = self.word();
         if word & WAITED == 0 {
             return;
         }
-        // Under the lock an execution neither starts nor ends, except that it may leave `ENDED`: it is counted when the lock is
+        // Under the lock an execution neither starts nor ends, except that it may leave `ENDED`: that is counted when the lock is
         // given back.
         if word & RUNNING != 0 {
             self.item.known_extra().later.fetch_add(1, Ordering::Relaxed);
@@ -366,20 +365,20 @@ impl<P: Platform> ItemGuard<'_, P> {
         }
     }
 
-    /// Gives the lock back. For who has a handle.
+    /// Gives the lock back. For a caller that has a handle.
     pub(crate) fn unlock(self) {
         let finished = self.unlock_by_worker();
         debug_assert_eq!(finished, Finished::Done, "the caller has a handle");
     }
 
-    /// Does what was left to the holder, and gives the lock back. For a thread that has no handle: says whether the item is to be freed,
-    /// or the caller has got the last handle.
+    /// Does what was left to the holder, and gives the lock back. For a thread that has no handle: says whether the item must be freed, or
+    /// whether the caller has been given the last handle.
     pub(crate) fn unlock_by_worker(self) -> Finished {
         let item = self.item;
-        // Foreign code, which is called when the item is not touched any more.
+        // Foreign code, which is called once the item is not touched any more.
         let mut waiters = Vec::new();
-        // What a worker would come for at once, to find the item locked: it is sent when that is over. Else a worker that is
-        // faster than we are would come again and again.
+        // What a worker would take at once, only to find the item locked: it is sent after the unlock. Otherwise a worker that is faster
+        // than this thread would come again and again.
         let mut left: Option<Left<P>> = None;
         let mut launch = None;
         let mut finished = Finished::Done;
@@ -407,7 +406,7 @@ impl<P: Platform> ItemGuard<'_, P> {
             } else if let Some(told) = self.told.take() {
                 waiters.push(told);
             } else if item.is_to_be_emptied(word & !LOCKED) {
-                // Its destructor may take long, and workers come again and again while the item is locked: so it runs afterwards.
+                // Its destructor may take long, and workers come again and again while the item is locked: so it runs after the unlock.
                 item.add_reference();
                 finished = Finished::Last;
             } else if item.change(word, word & !LOCKED) {
@@ -429,7 +428,7 @@ impl<P: Platform> ItemGuard<'_, P> {
         }
     }
 
-    /// A worker or an activator came by: what is to be sent for that.
+    /// A worker or an activator found the item locked: what must be sent for it.
     fn bring_on(&self, word: u64) -> Left<P> {
         if word & INACTIVE != 0 {
             // Held back, so accounted; cancelling, which gives that back, needs the lock.

@@ -6,7 +6,7 @@
 //! does not wait for a worker to remove that node, and its destructor does not run where the runtime removes it. The thread that ends the
 //! last of these drops the value before it gives that one up:
 //!
-//! | what ends last | who drops the value |
+//! | what ends last | the value is dropped by |
 //! |---|---|
 //! | the last handle | the thread that drops the handle (`let_go`) |
 //! | an execution | the worker, before it clears `RUNNING` |
@@ -35,28 +35,29 @@ use crate::base::executing::outside_item;
 /// More holds than there is memory for.
 const TOO_MANY: u32 = u32::MAX / 2;
 
-/// Gives back what its owner has, also where a destructor panics.
+/// Gives back what its owner has, even if a destructor panics.
 struct GiveBack<P: Platform>(NonNull<Item<P>>, unsafe fn(NonNull<Item<P>>));
 
 impl<P: Platform> Drop for GiveBack<P> {
     fn drop(&mut self) {
-        // SAFETY: the one that makes this has the handle or the hold that the function gives back, which nothing but this drop does.
+        // SAFETY: the creator of this has the handle or the hold that the function gives back, and only this drop gives it back.
         unsafe { (self.1)(self.0) };
     }
 }
 
 impl<P: Platform> Item<P> {
-    /// Gives a handle back. With the last one goes the value, in the caller's thread.
+    /// Gives a handle back. With the last handle, the value is dropped in the caller's thread.
     ///
-    /// One compare-exchange decides: either it finds that the caller has the last handle of what nothing executes, and the value goes first;
-    /// or it gives the handle back while the word says so of somebody else, who decides by a compare-exchange of the same word.
+    /// One compare-exchange decides. Either it finds that the caller has the last handle of an item that nothing executes, and the value is
+    /// dropped first; or it gives the handle back while the word still names another holder, which decides by a compare-exchange of the
+    /// same word.
     ///
     /// # Safety
     /// The caller has a handle, and does not use it afterwards.
     pub(crate) unsafe fn let_go(item: NonNull<Self>) {
         // SAFETY: the caller's handle.
         let this = unsafe { item.as_ref() };
-        // Acquire, here and below: pairs with the release of those who have given other handles back.
+        // Acquire, here and below: pairs with the release of the threads that have given other handles back.
         let mut word = this.state.load(Ordering::Acquire);
         loop {
             // Ours is the only handle then, so no thread can queue the item. A thread that has the lock checks this itself before it unlocks.
@@ -93,16 +94,16 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Gives a reference back, unless it is the last of what could keep the value: true then, and the caller has it still.
+    /// Gives a reference back, unless it is the last that could keep the value alive: then true, and the caller still has it.
     ///
     /// # Safety
-    /// The caller has a reference, and does not use it afterwards where this is false.
+    /// The caller has a reference, and does not use it afterwards if this is false.
     pub(crate) unsafe fn drop_reference_unless_last(item: NonNull<Self>) -> bool {
         // SAFETY: the caller's reference.
         let this = unsafe { item.as_ref() };
         let mut word = this.state.load(Ordering::Relaxed);
         loop {
-            // A cancelled node may be all that is left. A lock's holder has a reference of its own, or leaves soon; it counts as none.
+            // A cancelled node may be all that is left. A lock's holder has a reference of its own, or leaves soon; it is not counted.
             if word - REFERENCE < REFERENCE && word & (PENDING | RUNNING) == 0 {
                 return true;
             }
@@ -131,7 +132,7 @@ impl<P: Platform> Item<P> {
     /// Drops the value, whose destructor may panic.
     ///
     /// # Safety
-    /// The caller has the last of what could have the item executed, and the value is still there.
+    /// The caller has the last thing that could have the item executed, and the value still exists.
     pub(crate) unsafe fn empty(&self) {
         let parts = self.table().parts.as_ref().expect("the caller has asked for it");
         // Release: the thread that frees the item must see that the value is gone.
@@ -151,7 +152,7 @@ impl<P: Platform> Item<P> {
         outside_item::<P>(|| unsafe { self.empty() });
     }
 
-    /// Ends an item: the function of its table by which it is freed.
+    /// Ends an item: the function in its table that frees it.
     ///
     /// # Safety
     /// The item is abandoned, and its table has parts. Called once.
@@ -163,12 +164,12 @@ impl<P: Platform> Item<P> {
         // Acquire: pairs with `empty`.
         if this.state.load(Ordering::Acquire) & EMPTY == 0 {
             let parts = this.table().parts.as_ref().expect("as the caller says");
-            // SAFETY: nobody has the item any more. That the value is gone need not be said: the item is ended once.
+            // SAFETY: nothing holds the item any more. EMPTY need not be set: the item is ended once.
             unsafe { (parts.empty)(item) };
         }
     }
 
-    /// Takes a hold of the memory. The caller keeps the item from being abandoned.
+    /// Takes a hold on the memory. The caller keeps the item from being abandoned.
     pub(crate) fn hold(&self) {
         // Relaxed: the thread that takes a hold already keeps the memory.
         let before = self.extra().holds.fetch_add(1, Ordering::Relaxed);
@@ -177,21 +178,21 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Gives a hold of the memory back. The caller keeps the item from being abandoned, so it is not the last one.
+    /// Gives back a hold on the memory. The caller keeps the item from being abandoned, so it is not the last one.
     pub(crate) fn unhold(&self) {
-        // Release: what was done by the hold comes before the memory goes.
+        // Release: what was done under the hold comes before the memory is freed.
         let before = self.extra().holds.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 1, "the item's own hold is there");
     }
 
-    /// Gives a hold of the memory back, and frees it with the last one.
+    /// Gives back a hold on the memory; the last one frees it.
     ///
     /// # Safety
     /// The caller has a hold, and does not touch the item afterwards.
     pub(crate) unsafe fn release(item: NonNull<Self>) {
         // SAFETY: the hold keeps the memory.
         let this = unsafe { item.as_ref() };
-        // Release: what was done under the hold comes before the memory goes. Acquire: the thread that frees it sees that.
+        // Release: what was done under the hold comes before the memory is freed. Acquire: the thread that frees it sees that.
         let others = this
             .attachment
             .extra()
@@ -204,20 +205,20 @@ impl<P: Platform> Item<P> {
         }
     }
 
-    /// Frees an item. What its function captured may panic when it is dropped; that must not end a worker.
+    /// Frees an item. Dropping what its function captured may panic; that must not end a worker.
     ///
     /// # Safety
-    /// Nobody has the item any more.
+    /// Nothing holds the item any more.
     #[cold]
     pub(crate) unsafe fn free(item: NonNull<Self>) {
         // SAFETY: as the caller says.
         outside_item::<P>(|| unsafe { (item.as_ref().table().free)(item) });
     }
 
-    /// Frees an item if that is what is left to be done, or lets go of its last handle.
+    /// Frees an item if the answer says so, or lets go of its last handle.
     ///
     /// # Safety
-    /// Where it is to be freed, nobody has it any more; where a handle is left, it is the caller's.
+    /// If it must be freed, nothing holds it any more; if a handle is left, it is the caller's.
     pub(crate) unsafe fn free_if_over(left: Finished, item: NonNull<Self>) {
         match left {
             // SAFETY: as the caller says.

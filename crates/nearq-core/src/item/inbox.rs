@@ -1,12 +1,11 @@
-//! The list onto which any thread pushes items, and from which a worker takes them all.
+//! The list onto which any thread pushes items, and from which a worker takes all of them.
 //!
-//! One pointer. A push is one compare-exchange: before it, nobody sees the item, after it, everybody does. So a
-//! pusher that is preempted anywhere delays its own item and nobody else's (a queue in which a push takes two
-//! steps hides, between them, whatever others push behind). The price is the order: the list is last-in-first-out,
-//! and `take_all` reverses it.
+//! One pointer. A push is one compare-exchange: before it, no thread sees the item; after it, every thread does. So a pusher that is
+//! preempted anywhere delays only its own item. (A queue in which a push takes two steps hides, between them, whatever other threads push
+//! behind.) The price is the order: the list is last-in-first-out, and `take_all` reverses it.
 //!
-//! Ordering: push and the emptiness test are `SeqCst`, because a pusher and a worker that goes to sleep decide by
-//! Dekker's pattern who sees whom (`idle`). The push releases the item, `take_all` acquires it.
+//! Ordering: push and the emptiness test are `SeqCst`, because a pusher and a worker that goes to sleep use Dekker's pattern to ensure that
+//! one sees the other (`idle`). The push releases the item, `take_all` acquires it.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
@@ -24,7 +23,7 @@ impl<P: Platform> Inbox<P> {
         Inbox { head: P::AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Pushes an item; the list has it afterwards.
+    /// Pushes an item; the list owns it afterwards.
     #[inline]
     pub(crate) fn push(&self, item: Pending<P>) {
         let item = item.into_raw();
@@ -42,16 +41,16 @@ impl<P: Platform> Inbox<P> {
         }
     }
 
-    /// Whether nothing is there; see the ordering above.
+    /// Whether it is empty; see the ordering above.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.load(Ordering::SeqCst).is_null()
     }
 
-    /// What is there, last pushed first.
+    /// The items on it, last pushed first.
     ///
     /// # Safety
-    /// Nobody takes anything as long as the answer is used.
+    /// No thread takes anything while the answer is used.
     pub(crate) unsafe fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
         // Acquire: pairs with the release in `push`.
         let mut next: *const Item<P> = self.head.load(Ordering::Acquire);
@@ -63,7 +62,8 @@ impl<P: Platform> Inbox<P> {
         })
     }
 
-    /// Takes everything, first pushed first. That nothing is there is `SeqCst` too: who gives a place back looks here (`admission`).
+    /// Takes everything, first pushed first. The check for emptiness is `SeqCst` too: a thread that gives a place back reads this list
+    /// (`admission`).
     pub(crate) fn take_all(&self) -> List<P> {
         let mut list = List::new();
         if self.is_empty() {
@@ -73,18 +73,18 @@ impl<P: Platform> Inbox<P> {
         while let Some(item) = crate::base::shared::taken(newest) {
             // SAFETY: the swap gave us the whole list, and with it each item's PENDING.
             newest = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
-            // SAFETY: the swap gave us the item's PENDING, of which nobody else makes a `Pending`.
+            // SAFETY: the swap gave us the item's PENDING, of which no other thread makes a `Pending`.
             list.push_front(unsafe { Pending::from_raw(item) });
         }
         list
     }
 
-    /// Forgets what is on it, which is the parent's; in the child of a fork.
+    /// Empties it, because its content is the parent's; in the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         crate::base::forked::set(&self.head, core::ptr::null_mut());
     }
 
-    /// Spins, about `budget` looks, until something is there. Says whether it is.
+    /// Spins, about `budget` reads, until it is not empty. Returns whether it is not.
     #[inline]
     pub(crate) fn spin(&self, budget: u32) -> bool {
         P::wait_until_changed_ptr(&self.head, core::ptr::null_mut(), budget)

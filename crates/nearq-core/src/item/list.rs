@@ -98,7 +98,7 @@ impl<P: Platform> List<P> {
         *other = List::new();
     }
 
-    /// Takes at most `most` of what is wanted out of the first `among` items. The rest keeps its order.
+    /// Takes at most `most` of the wanted items out of the first `among`. The rest keeps its order.
     pub(crate) fn extract(
         &mut self,
         wanted: impl Fn(&Item<P>) -> bool,
@@ -122,7 +122,7 @@ impl<P: Platform> List<P> {
         chosen
     }
 
-    /// Moves what is wanted to the front. Both parts keep their order.
+    /// Moves the wanted items to the front. Both parts keep their order.
     pub(crate) fn prefer(&mut self, wanted: impl Fn(&Item<P>) -> bool) {
         let (mut first, mut rest) = (List::new(), List::new());
         while let Some(item) = self.pop_front() {

@@ -8,19 +8,19 @@ pub(crate) struct Origin(u32);
 impl Origin {
     const CPU_BITS: u32 = 20;
 
-    /// As an item has it.
+    /// The origin stored in an item's word.
     #[inline(always)]
     pub(super) fn from_word(word: u32) -> Self {
         Origin(word)
     }
 
-    /// The word in which an item has it.
+    /// The word to store in an item.
     #[inline(always)]
     pub(super) fn word(self) -> u32 {
         self.0
     }
 
-    /// Of an item without a home.
+    /// The origin of an item without a home.
     #[inline(always)]
     pub(crate) fn of_cpu(cpu: usize) -> Self {
         Origin(cpu as u32)

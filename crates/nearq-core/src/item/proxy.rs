@@ -1,21 +1,21 @@
 //! The node of an item whose own node is still on a list, for a queueing that was cancelled.
 //!
-//! Lists have no way to take an item out of their middle (`item`), so a cancelled node stays there until somebody comes by. If the
-//! item is queued again before that, it must go to the end of the list, or to another one. So it goes by a node that is
-//! allocated for this one queueing: an item without a function, whose target is the real one.
+//! Lists have no way to take an item out of their middle (`item`), so a cancelled node stays there until a worker takes it off. If the item
+//! is queued again before that, it must go to the end of the list, or onto another one. So it is queued by a node that is allocated for
+//! this one queueing: an item without a function, whose target is the real one.
 //!
 //! # Protocol
-//! * *claim* (queuer, under the target's lock, where that is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and
-//!   `PROXIED`. The node has a hold of the target's memory (`item/holds`). It is accounted, held back, activated and pushed like any item.
-//! * *arrive* (worker that took it off a list): under the target's lock, which it only tries for: if it is locked, the node
-//!   goes back onto the pool. If the target runs, the node stays with it (`DEFERRED`), and who ends the execution pushes
-//!   it. Else the target starts, and the node is gone.
-//! * *cancel* (under the target's lock): the node becomes `STALE` itself, and who takes it off its list frees it. Where it is
-//!   on none (`DEFERRED`), the canceller frees it.
+//! * *claim* (queuer, under the target's lock, if the target is `STALE` and not `PENDING`): makes the node, and sets `PENDING` and
+//!   `PROXIED`. The node has a hold on the target's memory (`item/holds`). It is accounted, held back, activated and pushed like any item.
+//! * *arrive* (worker that took it off a list): under the target's lock, which it only tries to take: if that is locked, the node goes back
+//!   onto the pool. If the target runs, the node stays with it (`DEFERRED`), and the thread that ends the execution pushes it. Otherwise
+//!   the target starts, and the node is freed.
+//! * *cancel* (under the target's lock): the node becomes `STALE` itself, and the thread that takes it off its list frees it. If it is on
+//!   none (`DEFERRED`), the canceller frees it.
 //!
 //! A node's own word has `PENDING | PROXIED`, or `STALE | PROXIED` once it is cancelled, and `INACTIVE` like any item's; it is never
-//! `LOCKED` or `RUNNING`. `PROXIED` in the target's word means: `Extra::proxy` is alive, and is the current queueing's. Both
-//! change under the target's lock only.
+//! `LOCKED` or `RUNNING`. `PROXIED` in the target's word means that `Extra::proxy` is alive and belongs to the current queueing. Both
+//! change only under the target's lock.
 
 use core::ptr::NonNull;
 
@@ -50,21 +50,21 @@ impl<P: Platform> Proxy<P> {
     }
 
     unsafe fn free(node: NonNull<Item<P>>) {
-        // SAFETY: only `make` uses this table, so the node is one of its; a table's `free` is called when nobody has the item any more.
+        // SAFETY: only `make` uses this table, so `make` made the node; a table's `free` is called when nothing holds the item any more.
         unsafe { release(node) };
     }
 }
 
-/// The table of the item for which a node is on a list: its own, or that of the item for which it stands in.
+/// The table of the item that a node on a list is for: its own, or that of the item for which it stands in.
 ///
 /// # Safety
-/// The node is on a list and stays there for the time of the call, and it was not stale after it was there.
+/// The node is on a list and stays there during the call, and was not stale after it was put there.
 pub(crate) unsafe fn table_of<P: Platform>(node: &Item<P>) -> &'static ItemVtable<P> {
     let word = node.state.load(Ordering::Acquire);
     if word & (PENDING | PROXIED | STALE) != PENDING | PROXIED {
         return node.table();
     }
-    // An item of which a proxy is under way is not on a list itself, or its own node is stale there.
+    // An item with a proxy under way is not on a list itself, or its own node is stale there.
     let proxy = node.whole().as_raw().cast::<Proxy<P>>();
     // SAFETY: an item on a list with PENDING and PROXIED, and not STALE, is a proxy, which the list keeps; it has a hold of its target.
     unsafe { proxy.as_ref().target.as_ref().table() }
@@ -79,12 +79,12 @@ pub(crate) unsafe fn target_of<P: Platform>(node: &Item<P>) -> ItemRef<'_, P> {
     unsafe { ItemRef::new(node.whole().as_raw().cast::<Proxy<P>>().as_ref().target) }
 }
 
-/// Lets a node go that nobody has any more, and its hold of the target.
+/// Frees a node that nothing holds any more, and gives back its hold on the target.
 ///
 /// # Safety
-/// The node was made by [`claim`], and nobody has it any more.
+/// The node was made by [`claim`], and nothing holds it any more.
 unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
-    // SAFETY: `make` allocated it as a box of this type, and nobody has it any more, as the caller says.
+    // SAFETY: `make` allocated it as a box of this type, and nothing holds it any more, as the caller says.
     let target = unsafe { Box::from_raw(node.cast::<Proxy<P>>().as_ptr()) }.target;
     // SAFETY: the node had a hold.
     unsafe { Item::release(target) };
@@ -93,7 +93,7 @@ unsafe fn release<P: Platform>(node: NonNull<Item<P>>) {
 /// Frees a node that is on no list. The caller has a handle of the target, or its lock.
 ///
 /// # Safety
-/// The node was made by [`make`], and nobody else has it.
+/// The node was made by [`make`], and nothing else holds it.
 pub(crate) unsafe fn free<P: Platform>(node: Pending<P>) {
     // SAFETY: as the caller says.
     let target = unsafe { Box::from_raw(node.into_raw().cast::<Proxy<P>>().as_ptr()) }.target;
@@ -101,7 +101,7 @@ pub(crate) unsafe fn free<P: Platform>(node: Pending<P>) {
     unsafe { target.as_ref() }.unhold();
 }
 
-/// Claims an item whose node is stale: the node to be sent. Nothing if it is not stale any more, or claimed.
+/// Claims an item whose node is stale; returns the node to send. Nothing if it is not stale any more, or is claimed.
 pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
     let extra = target.extra();
     let made = make(target);
@@ -122,7 +122,7 @@ pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
     node
 }
 
-/// Takes `TIMED` from a pending item, under its lock: the node by which it goes on.
+/// Takes `TIMED` from a pending item, under its lock; returns the node by which it goes on.
 pub(crate) fn take_off_timer<P: Platform>(guard: &ItemGuard<'_, P>) -> Pending<P> {
     let target = guard.item();
     loop {
@@ -145,34 +145,34 @@ pub(crate) fn take_off_timer<P: Platform>(guard: &ItemGuard<'_, P>) -> Pending<P
     }
 }
 
-/// A node with a hold of its target.
+/// A node with a hold on its target.
 fn make<P: Platform>(target: ItemRef<'_, P>) -> Pending<P> {
     target.hold();
     let made = Box::new(Proxy {
         item: Item::with_state(&Proxy::<P>::TABLE, PENDING | PROXIED | Epoch::now::<P>().0),
         target: target.as_raw(),
     });
-    // SAFETY: made with PENDING, and nobody else has it.
+    // SAFETY: made with PENDING, and nothing else holds it.
     unsafe { Pending::from_raw(Item::expose(NonNull::from(Box::leak(made)).cast())) }
 }
 
 /// The current node of an item that is `PROXIED`.
 ///
 /// # Safety
-/// The caller has the item's lock for as long as the answer is used.
+/// The caller has the item's lock while the answer is used.
 pub(crate) unsafe fn of<P: Platform>(extra: &Extra<P>) -> ItemRef<'_, P> {
     let node = NonNull::new(extra.proxy.load(Ordering::Relaxed));
-    // SAFETY: an item that is away has a node, which is alive as long as the item is locked.
+    // SAFETY: an item that is away has a node, which is alive while the item is locked.
     unsafe { ItemRef::new(node.expect("an item that is away has a node")) }
 }
 
-/// What becomes of a node that was taken off a list.
+/// The result of taking a node off a list.
 pub(crate) enum Arrived<P: Platform> {
-    /// The target has started; it was counted there.
+    /// The target has started; it was counted at that account.
     Started(Running<P>, *const Account<P>),
-    /// Nothing is left to do.
+    /// Nothing remains to be done.
     Gone,
-    /// The target is locked: onto the pool with the node, once more.
+    /// The target is locked: the node must go back onto the pool.
     Again(Pending<P>),
 }
 
@@ -182,22 +182,22 @@ pub(crate) fn arrive<P: Platform>(node: Pending<P>) -> Arrived<P> {
     let item = unsafe { node.as_raw().cast::<Proxy<P>>().as_ref() }.target;
     // SAFETY: the node has a hold of it.
     let target = unsafe { item.as_ref() };
-    // Cancelled, and nobody has the target any more: its lock is nobody's.
+    // Cancelled, and nothing holds the target any more: no thread has its lock.
     let is_over = is_abandoned(target.state.load(Ordering::Acquire));
     if !is_over {
         let Some(guard) = target.try_lock() else { return Arrived::Again(node) };
         if node.state.load(Ordering::Acquire) & STALE == 0 {
             return start_target(guard, node);
         }
-        // SAFETY: it is said so; the node's hold keeps the memory.
+        // SAFETY: the answer says so; the node's hold keeps the memory.
         unsafe { Item::free_if_over(guard.unlock_by_worker(), item) };
     }
-    // SAFETY: it is on no list, and cancelled: nobody else has it. Its hold keeps the target until here.
+    // SAFETY: it is on no list, and cancelled: nothing else holds it. Its hold keeps the target until here.
     unsafe { release(node.into_raw()) };
     Arrived::Gone
 }
 
-/// Starts the target of a node that has arrived, or leaves the node to the execution that runs.
+/// Starts the target of a node that has arrived, or leaves the node to the running execution.
 fn start_target<P: Platform>(guard: ItemGuard<'_, P>, node: Pending<P>) -> Arrived<P> {
     let target = guard.item();
     let (account, origin, stamp) = (node.account(), node.origin(), node.stamp());
@@ -219,7 +219,7 @@ fn start_target<P: Platform>(guard: ItemGuard<'_, P>, node: Pending<P>) -> Arriv
             if target.change(word, to) {
                 // SAFETY: RUNNING was set.
                 let running = unsafe { Running::from_raw(target.whole().as_raw()) };
-                // SAFETY: on no list, and the target is not away any more: nobody else has the node. RUNNING keeps the target.
+                // SAFETY: on no list, and the target is not away any more: nothing else holds the node. RUNNING keeps the target.
                 unsafe { free(node) };
                 return Arrived::Started(running, account);
             }
@@ -227,8 +227,8 @@ fn start_target<P: Platform>(guard: ItemGuard<'_, P>, node: Pending<P>) -> Arriv
     }
 }
 
-/// Takes back the queueing of an item that is `PROXIED`: where it is accounted, and whether it is held back there. Nothing if it is not
-/// accounted yet.
+/// Takes back the queueing of an item that is `PROXIED`; returns where it is accounted, and whether it is held back there. Nothing if it is
+/// not accounted yet.
 pub(crate) fn cancel<P: Platform>(guard: &ItemGuard<'_, P>) -> Option<(*const Account<P>, bool)> {
     let target = guard.item();
     // SAFETY: the target is away, and we have its lock.
@@ -243,8 +243,8 @@ pub(crate) fn cancel<P: Platform>(guard: &ItemGuard<'_, P>) -> Option<(*const Ac
         unsafe { free(Pending::from_raw(node.as_raw())) };
         return Some((account, false));
     }
-    // One step for both: STALE alone keeps it, so whoever takes it off its list frees it. AcqRel: he finds out; or has let it in
-    // before, which we find out. Nobody else has set STALE, nor cleared PENDING.
+    // One step for both: STALE alone keeps it, so the thread that takes it off its list frees it. AcqRel: either that thread sees the
+    // cancel, or it has admitted the node before, which we see. No other thread has set STALE or cleared PENDING.
     let before = node.state.fetch_add(STALE - PENDING, Ordering::AcqRel);
     Some((account, before & INACTIVE != 0))
 }

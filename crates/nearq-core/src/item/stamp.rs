@@ -1,14 +1,14 @@
-//! When an item was queued that is a sample, for those who measure how long items wait (`observe`).
+//! When a sampled item was queued, for measuring how long items wait (`observe`).
 //!
 //! A word of the item, in nanoseconds, with the sample's weight (a power of two) in its highest bits. Written by the owner of `PENDING`
-//! while the link is observed: 0 if the item is no sample. Read by the worker that has just started the item; a queuer that is as fast
-//! may have written the next one, then a sample is taken for a shorter one, or for none. (To read it before the start would cost each
-//! item an instruction.) Nobody clears it: a stamp from before the queue was observed last (`since`) counts as none. Relaxed: it
-//! goes with the item, which is handed on with release and acquire.
+//! while the link is observed: 0 if the item is no sample. Read by the worker that has just started the item; a fast queuer may have
+//! written the next one by then, so that a sample is taken for a shorter one, or for none. (To read it before the start would cost each
+//! item an instruction.) It is never cleared: a stamp from before the queue was last observed (`since`) counts as none. Relaxed: it travels
+//! with the item, which is handed on with release and acquire.
 
 use nearq_platform::Instant;
 
-/// Where the weight begins in a stamp, of which one bit is the item's (`extra`). What is below are nanoseconds: 9 years.
+/// Where the weight begins in a stamp, of which one bit belongs to the item (`extra`). The bits below are nanoseconds: 9 years.
 const WEIGHT: u32 = 58;
 
 /// What a sample knows of its queueing.
@@ -19,7 +19,7 @@ impl Stamp {
     /// The item is no sample.
     pub(crate) const NONE: Stamp = Stamp(0);
 
-    /// Of a sample that stands for two to the power of `power` items.
+    /// The stamp of a sample that stands for two to the power of `power` items.
     pub(crate) fn new(now: Instant, power: u32) -> Self {
         Stamp(now.as_nanos() & ((1 << WEIGHT) - 1) | u64::from(power) << WEIGHT)
     }
@@ -29,7 +29,7 @@ impl Stamp {
         self.0 & ((1 << WEIGHT) - 1)
     }
 
-    /// For how many items it stands.
+    /// How many items it stands for.
     pub(crate) fn weight(self) -> u64 {
         1 << (self.0 >> WEIGHT)
     }

@@ -1,5 +1,5 @@
-//! The state word through every interleaving: one push per claim, one execution at a time, and who sees what.
-//! What the tests of other modules need of the model checker is here too.
+//! The state word through every interleaving: one push per claim, one execution at a time, and what each thread sees. What the tests of
+//! other modules need from the model checker is here too.
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
@@ -23,12 +23,12 @@ use crate::task::work::Work;
 
 type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
-/// Runs `program` through every interleaving with at most so many preemptions.
+/// Runs `program` through every interleaving with at most that many preemptions.
 pub(crate) fn model(preemptions: usize, program: impl Fn() + Send + Sync + 'static) {
     builder(preemptions).check(program);
 }
 
-/// As [`model`], with a quick and a long bound. With the long one, what is too large to be looked at as a whole is looked at for ten
+/// As [`model`], with a quick and a long bound. With the long one, a program that is too large to be checked completely is checked for ten
 /// minutes.
 pub(crate) fn model_within(quick: usize, long: usize, program: impl Fn() + Send + Sync + 'static) {
     let mut builder = builder(bound(quick, long));
@@ -36,7 +36,7 @@ pub(crate) fn model_within(quick: usize, long: usize, program: impl Fn() + Send 
     builder.check(program);
 }
 
-/// As [`model_within`], for what is too large to be looked at as a whole even with one preemption less: its first runs.
+/// As [`model_within`], for a program that is too large to be checked completely even with one preemption less: its first runs.
 pub(crate) fn model_in_part(
     runs: usize,
     preemptions: usize,
@@ -44,7 +44,7 @@ pub(crate) fn model_in_part(
 ) {
     let mut builder = builder(preemptions);
     builder.max_permutations = bound(Some(runs), None);
-    // Only at these intervals is the limit looked at.
+    // The limit is checked only at these intervals.
     builder.checkpoint_interval = runs;
     builder.max_duration = bound(None, Some(TEN_MINUTES));
     builder.check(program);
@@ -70,7 +70,7 @@ pub(crate) fn pending<P: Platform>(item: &Item<P>) -> Pending<P> {
     unsafe { Pending::from_raw(core::ptr::NonNull::from(item)) }
 }
 
-/// Runs an item as a worker does, and pushes it again where that is wanted.
+/// Runs an item as a worker does, and pushes it again if necessary.
 pub(crate) fn execute(item: Pending<Loom>, push: impl FnOnce(Pending<Loom>)) {
     match item.start() {
         Started::Yes(item) => {
@@ -117,7 +117,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     let entered = context.enter();
     let table = item.table();
     let deferred = item.execute(table).deferred;
-    // SAFETY: null for the activation item; else a link of the queue, which is alive.
+    // SAFETY: null for the activation item; otherwise a link of the queue, which is alive.
     match unsafe { Link::of(account).as_ref() } {
         Some(served) => {
             if let Some(item) = deferred {
@@ -136,7 +136,7 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     true
 }
 
-/// Whether `part` aborts the process: it runs in one of its own, by the test of that name, which calls this.
+/// Whether `part` aborts the process: it runs in a process of its own, in the test of that name, which calls this.
 pub(crate) fn aborts(test: &str, part: impl FnOnce()) {
     const CHILD: &str = "NEARQ_TEST_CHILD";
     if std::env::var_os(CHILD).is_some() {
@@ -182,7 +182,7 @@ impl Place {
         }
     }
 
-    /// Runs until nothing is left; when nobody else is there any more.
+    /// Runs until nothing is left; when no other thread exists any more.
     fn run_out(&self) {
         while !self.inbox.is_empty() {
             self.run();
@@ -282,7 +282,7 @@ fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees
                 cell.0.with_mut(|value| unsafe { *value = 10 });
                 assert!(place.queue(&work));
                 if ran.load(Ordering::Acquire) == 1 {
-                    // Perhaps still running: then whoever runs it pushes it.
+                    // It may still be running: then the thread that runs it pushes it.
                     assert!(place.queue(&work), "it is not pending once it runs");
                 }
             })
@@ -292,7 +292,7 @@ fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees
         Loom::join(queuer);
         place.run_out();
         let runs = ran.load(Ordering::Relaxed);
-        // SAFETY: everybody else has ended.
+        // SAFETY: every other thread has ended.
         assert_eq!(cell.0.with(|value| unsafe { *value }), 10 + runs);
         assert_eq!(place.pushes.load(Ordering::Relaxed), runs);
     });
@@ -331,12 +331,12 @@ fn requeueing_from_inside_and_from_outside_at_once() {
     });
 }
 
-/// Says when it is dropped, and that it is dropped once.
+/// Reports when it is dropped, and that it is dropped once.
 pub(crate) struct Tail(pub(crate) Arc<AtomicU32>);
 
 impl Drop for Tail {
     fn drop(&mut self) {
-        // Relaxed: who frees must see what was done before by other means than this.
+        // Relaxed: the thread that frees must see what was done before by other means than this.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -408,7 +408,7 @@ fn start(node: Option<Pending<Linux>>) -> Running<Linux> {
     }
 }
 
-/// An item of which tests look at the address alone.
+/// An item of which tests use only the address.
 pub(crate) fn blank<P: Platform>() -> Item<P> {
     struct Never<P>(core::marker::PhantomData<P>);
     impl<P: Platform> Never<P> {

@@ -1,4 +1,4 @@
-//! What was seen on a list of items while its lock was held, to be looked at afterwards (`look`).
+//! What was seen on a list of items while its lock was held, to be examined afterwards (`look`).
 
 use nearq_platform::Platform;
 
@@ -6,7 +6,7 @@ use crate::item::account::Account;
 use crate::item::stamp::Stamp;
 use crate::item::{Item, ItemVtable};
 
-/// Nodes that are looked at in one place: some 10 us.
+/// The most nodes that are examined in one place: some 10 us.
 pub(crate) const MOST: usize = 512;
 
 /// What is known of a node on a list.
@@ -32,7 +32,7 @@ impl<P: Platform> WaitSnapshot<P> {
     /// Notes the nodes.
     ///
     /// # Safety
-    /// They are alive for the time of the call, and their tables are their own or proxies'.
+    /// They are alive during the call, and their tables are their own or proxies'.
     pub(crate) unsafe fn note(&mut self, nodes: impl Iterator<Item = *const Item<P>>) {
         for node in nodes {
             if self.seen.len() == MOST {

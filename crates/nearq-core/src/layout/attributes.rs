@@ -1,4 +1,4 @@
-//! What can be set of a workqueue, and which pools follow from it.
+//! The attributes of a workqueue, and which pools follow from them.
 
 use core::time::Duration;
 
@@ -10,28 +10,28 @@ use crate::layout::priority::{
     LEAST_FAVOURED, LONGEST_SLICE, MOST_FAVOURED, Priority, SHORTEST_SLICE,
 };
 
-/// What can be set of a workqueue, also while it runs.
+/// The attributes of a workqueue, which can be set even while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// How CPUs are grouped; `None` follows the runtime's default.
     pub scope: Option<Scope>,
     /// Workers never leave their pod.
     pub strict: bool,
-    /// An item runs on the CPU that queued it, where a worker can.
+    /// An item runs on the CPU that queued it, if a worker can run there.
     pub localize: bool,
-    /// Idle workers of other pods take items of this queue. Has no effect where `strict` is set.
+    /// Idle workers of other pods take items of this queue. Has no effect if `strict` is set.
     pub helping: bool,
     /// Off: one pod of all CPUs of the queue, whatever the scope says.
     pub affinity: bool,
     /// The CPUs that the queue's items may run on; `None` is all that the process may use.
     pub cpumask: Option<CpuSet>,
-    /// The nice value of the workers, -20 (most favoured) to 19; 0 is what the maker of the runtime had. No effect with `idle`.
+    /// The nice value of the workers, -20 (most favoured) to 19; 0 is the value of the thread that made the runtime. No effect with `idle`.
     pub nice: i32,
     /// The workers are of the class `SCHED_IDLE`: they run when nothing else wants the CPU. The nice value and the slice have no
     /// effect meanwhile, and are in effect again when this is switched off.
     pub idle: bool,
-    /// How long a worker runs in one go while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. A shorter one
-    /// has it run sooner after a sleep, and be interrupted more often. Linux has them from 6.12 on; elsewhere no effect.
+    /// How long a worker runs in one go while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. With a shorter slice
+    /// it runs sooner after a sleep, and is interrupted more often. Linux supports slices from 6.12 on; elsewhere no effect.
     pub slice: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Attributes {
 }
 
 impl Attributes {
-    /// These, with all that differs between `before` and `wanted` as it is in `wanted`.
+    /// These attributes, with everything that differs between `before` and `wanted` taken from `wanted`.
     pub(crate) fn with_changes(&self, before: &Self, wanted: Self) -> Self {
         macro_rules! pick {
             ($($attribute:ident)*) => {
@@ -70,7 +70,7 @@ impl Attributes {
     }
 }
 
-/// What kind of queue it is, from the beginning to the end: where its items go and where they are counted.
+/// What kind of queue it is, which never changes: where its items go and where they are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// To the pod of the CPU that queues, counted by node.
@@ -113,27 +113,27 @@ impl Kind {
     }
 }
 
-/// What makes two pools the same.
+/// What two pools must have in common to be the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PoolKey {
-    /// Of one CPU, for per-CPU queues: its workers come back to it whenever they can.
+    /// Whether it is for one CPU, for per-CPU queues: its workers come back to that CPU whenever they can.
     pub(crate) bound: bool,
     pub(crate) priority: Priority,
     pub(crate) strict: bool,
     pub(crate) helping: bool,
     /// Where its workers belong.
     pub(crate) pod: CpuSet,
-    /// Where they may go; for strict pools the pod, so that queues with different masks share the pool.
+    /// Where they may go; for strict pools this is the pod, so that queues with different masks share the pool.
     pub(crate) allowed: CpuSet,
 }
 
-/// Which CPUs and nodes a machine has, for an issuer that names one.
+/// Which CPUs and nodes a machine has, for an issuer that names one of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Places {
     possible: CpuSet,
     /// The node's number, by CPU number.
     node_of: Vec<Option<usize>>,
-    /// Each node that has CPUs, and the CPU that stands for it: the first that is online, else the first.
+    /// Each node that has CPUs, and the CPU that stands for it: the first that is online, otherwise the first.
     nodes: Vec<(usize, usize)>,
 }
 
@@ -182,7 +182,7 @@ impl Places {
     }
 }
 
-/// The process-wide side of the decision: what of the attributes' words is in effect.
+/// The process-wide side of the decision: which of the attributes are in effect.
 #[derive(Clone, Debug)]
 pub(crate) struct MachineConfig {
     pub(crate) topology: Topology,
@@ -216,13 +216,13 @@ pub(crate) struct Layout {
     pub(crate) domains: Vec<Domain>,
     /// Index into `pools` by CPU number.
     pub(crate) by_cpu: Vec<u32>,
-    /// The CPUs that the queue may use at all.
+    /// All CPUs that the queue may use.
     pub(crate) effective: CpuSet,
     /// The machine's CPUs and nodes by number.
     pub(crate) places: Places,
 }
 
-/// A mask within what is allowed; all that is allowed where nothing would be left.
+/// A mask within what is allowed; all that is allowed if nothing would be left.
 fn within(mask: Option<&CpuSet>, allowed: CpuSet) -> CpuSet {
     match mask {
         Some(mask) if mask.intersects(&allowed) => mask.intersection(&allowed),
@@ -231,7 +231,7 @@ fn within(mask: Option<&CpuSet>, allowed: CpuSet) -> CpuSet {
 }
 
 impl MachineConfig {
-    /// The CPUs that the queues may use: what the process may, within the mask where something of that is left.
+    /// The CPUs that the queues may use: those that the process may use, within the mask unless nothing would be left.
     pub(crate) fn allowed(&self) -> CpuSet {
         within(self.mask.as_ref(), self.limits.effective())
     }
@@ -241,20 +241,20 @@ impl MachineConfig {
         u32::try_from(self.limits.parallelism()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The queue's mask within what is allowed; all that is allowed where nothing would be left.
+    /// The queue's mask within what is allowed; all that is allowed if nothing would be left.
     pub(crate) fn effective(&self, attributes: &Attributes) -> CpuSet {
         within(attributes.cpumask.as_ref(), self.allowed())
     }
 
-    /// Which pools the attributes mean on this machine.
+    /// The pools that the attributes select on this machine.
     ///
-    /// The fallbacks are the kernel's: a pod of which the queue may use no CPU stands for all its CPUs, and a mask of
-    /// which the process may use no CPU stands for all that the process may use.
+    /// The fallbacks are the kernel's: if the queue may use no CPU of a pod, all its CPUs are used, and if the process may use no CPU of a
+    /// mask, all that the process may use are used.
     pub(crate) fn layout(&self, kind: Kind, attributes: &Attributes) -> Layout {
         match kind {
             Kind::Unbound => self.unbound(attributes, self.affinity && attributes.affinity),
             Kind::Ordered => {
-                // One pool: what another one had taken could be late.
+                // One pool: an item that another pool had taken could be late.
                 let layout = self.unbound(attributes, false);
                 Layout { domains: vec![Domain::Whole; layout.pools.len()], ..layout }
             }
@@ -262,8 +262,8 @@ impl MachineConfig {
         }
     }
 
-    /// A pool for each CPU, also for those that are offline or that the process may not use: items for them run somewhere else,
-    /// and on their CPU again as soon as that can be used.
+    /// A pool for each CPU, including those that are offline or that the process may not use: items for them run somewhere else, and on
+    /// their CPU again as soon as that can be used.
     fn per_cpu(&self, attributes: &Attributes) -> Layout {
         let possible = self.topology.possible();
         let mut by_cpu = vec![0; possible.last().map_or(1, |last| last + 1)];
@@ -335,14 +335,14 @@ impl Layout {
 
     /// How many items a domain may have active.
     pub(crate) fn limit(&self, domain: Domain, bounds: Bounds) -> usize {
-        // The others have the whole number, however many CPUs are theirs.
+        // The others have the whole number, however many CPUs they have.
         let here = if matches!(domain, Domain::Node(_)) { self.cpus_of(domain).len() } else { 0 };
         domain.share(here, self.effective.len(), bounds)
     }
 }
 
 impl Priority {
-    /// What attributes mean. Those of the idle class have neither nice value nor slice, so that all of them share pools.
+    /// The priority of these attributes. Those of the idle class have neither nice value nor slice, so that all of them share pools.
     pub(crate) fn of(attributes: &Attributes) -> Self {
         let Attributes { nice, idle, slice, .. } = *attributes;
         if idle {
@@ -352,7 +352,7 @@ impl Priority {
         }
     }
 
-    /// Whether there is such a priority.
+    /// Whether such a priority exists.
     pub(crate) fn check(attributes: &Attributes) -> Result<(), Error> {
         if !(MOST_FAVOURED..=LEAST_FAVOURED).contains(&attributes.nice) {
             return Err(Error::NiceOutOfRange(attributes.nice));
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!(layout.cpus_of(node(1)).to_list(), "4-6");
         let whole = Attributes { scope: Some(Scope::System), ..Attributes::default() };
         assert_eq!(here.layout(Kind::Unbound, &whole).domains, [Domain::Across]);
-        // A pod of which nothing may be used stands for all, on both nodes.
+        // If nothing of a pod may be used, it stands for all, on both nodes.
         let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
         let layout = here.layout(Kind::Unbound, &part);
         assert_eq!(pods(&layout), ["1", "2-3", "4-5", "1-5"]);

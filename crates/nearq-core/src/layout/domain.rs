@@ -1,7 +1,7 @@
 //! Where `max_active` is counted: the domains of a queue, and how many items each of them may have active.
 //!
-//! As in the kernel, one number for the whole queue is counted in several places, so that the items of two nodes write no
-//! common line:
+//! As in the kernel, one number for the whole queue is counted in several places, so that the items of two nodes do not write the same
+//! line:
 //!
 //! | queue | domains |
 //! |---|---|
@@ -9,14 +9,14 @@
 //! | per-CPU | one for each CPU |
 //! | ordered | one |
 //!
-//! A node gets its share of `max_active` by its CPUs, but not less than `min_active`: so many items that depend on each other
-//! can always be active together. The shares are rounded up, and `Across` has the whole number for itself: over all domains a
-//! queue may have more than `max_active` items active. No share is less than one, or what was queued on a node that the queue
-//! has left since would wait for ever.
+//! A node gets its share of `max_active` by its CPUs, but not less than `min_active`: that many items that depend on each other can always
+//! be active together. The shares are rounded up, and `Across` has the whole number for itself: over all domains a queue may have more than
+//! `max_active` items active. No share is less than one; otherwise what was queued on a node that the queue has left since would wait for
+//! ever.
 
 use nearq_topology::CpuSet;
 
-/// Interdependent items that may be active together if nothing else is said, as in the kernel.
+/// The default number of interdependent items that may be active together, as in the kernel.
 pub(crate) const DEFAULT_MIN_ACTIVE: usize = 8;
 
 /// A part of a queue whose active items are counted together.
@@ -57,7 +57,7 @@ impl core::fmt::Display for Domain {
     }
 }
 
-/// What a queue was told of its limit.
+/// The settings of a queue's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) max_active: usize,
@@ -65,31 +65,31 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Of an ordered queue.
+    /// The bounds of an ordered queue.
     pub(crate) const ONE: Bounds = Bounds { max_active: 1, min_active: 1 };
 
-    /// `max_active` as asked for, `min_active` as the kernel chooses it if nothing is said.
+    /// `max_active` as requested; `min_active` as requested or, by default, as the kernel chooses it.
     pub(crate) fn new(max_active: usize, min_active: Option<usize>) -> Self {
         let min_active = min_active.unwrap_or(DEFAULT_MIN_ACTIVE).min(max_active);
         Bounds { max_active, min_active }
     }
 
-    /// With another `max_active`. A lower one takes `min_active` along, a higher one does not bring it back.
+    /// With another `max_active`. A lower one lowers `min_active` too; a higher one does not restore it.
     pub(crate) fn with_max_active(self, max_active: usize) -> Self {
         Bounds { max_active, min_active: self.min_active.min(max_active) }
     }
 }
 
-/// How a queue's limit stands in one of its domains; see [`QueueHandle::limits`](crate::QueueHandle::limits).
+/// The state of a queue's limit in one of its domains; see [`QueueHandle::limits`](crate::QueueHandle::limits).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainLimit {
     /// The domain.
     pub domain: Domain,
-    /// The queue's CPUs that belong to it; none where the queue's mask has left it.
+    /// The queue's CPUs that belong to it; none if the queue's mask has left it.
     pub cpus: CpuSet,
     /// Items that may be on pools or running at once.
     pub limit: usize,
-    /// Items that are. May be more for a while after the limit was lowered.
+    /// Items that are on pools or running. May be more than the limit for a while after it was lowered.
     pub active: usize,
     /// Items that wait because of the limit.
     pub inactive: usize,
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(share(4, 8, 1024, 8), 512);
         assert_eq!(share(1, 3, 100, 8), 34);
         assert_eq!(share(2, 3, 100, 8), 67);
-        // 2048 times 4096 CPUs is no problem.
+        // 2048 times 4096 CPUs does not overflow.
         assert_eq!(share(4096, 4096, 2048, 8), 2048);
     }
 

@@ -1,17 +1,17 @@
-//! How the threads of a runtime are favoured: what queues ask for, what the system allows, and what came of it.
+//! How the threads of a runtime are favoured: what queues ask for, what the system allows, and what was reached.
 //!
-//! A pool has one [`Priority`]; its workers take it before anything else (`ThreadSpec::scheduling`), then look what they got
-//! (`Inner::arrive`). Where a nice value is refused, they have the nearest that is allowed. If that is a value below 0, they take a
-//! short slice as well: it asks for no privilege, and has a thread that wakes up run before others that are in the middle of a
-//! longer one. The first thread that is refused a nice value warns of it, once in a process for each value and cause.
+//! A pool has one [`Priority`]; its workers take it before anything else (`ThreadSpec::scheduling`), then check what they got
+//! (`Inner::arrive`). If a nice value is refused, they have the nearest that is allowed. If a value below 0 is refused, they take a short
+//! slice as well: it needs no privilege, and makes a thread that wakes up run before others that are in the middle of a longer slice. The
+//! first thread that is refused a nice value warns of it, once in a process for each value and cause.
 //!
-//! **The ordinary** priority is what the caller had that made the runtime: nice 0 in most programs, nice 10 under `nice`. That
-//! is what nice 0 of a queue means; all other values mean themselves. Each thread says what it wants: it would have what the thread
-//! has that happens to start it, which may be an item of another queue.
+//! **The ordinary** priority is that of the caller that made the runtime: nice 0 in most programs, nice 10 under `nice`. That is what nice
+//! 0 of a queue means; all other values are absolute. Each thread requests its priority: otherwise it would have that of the thread that
+//! happens to start it, which may be running an item of another queue.
 //!
-//! **Threads that serve all queues** (`monitor`, `timer`) are as favoured as the most favoured of them. [`Favoured`] is that maximum. Who
-//! makes a pool adds to it, then favours the monitor's thread if there is one; that thread says who it is, then looks. The lock of the
-//! thread's handle orders the two: one of them sees the other.
+//! **Threads that serve all queues** (`monitor`, `timer`) are as favoured as the most favoured queue. [`Favoured`] is that maximum. A
+//! thread that makes a pool adds to it, then favours the monitor's thread if there is one; the monitor's thread stores its handle, then
+//! reads the maximum. The lock of that handle orders the two: one of them sees the other.
 //!
 //! Nothing here waits: words are read, written and compared.
 
@@ -19,9 +19,9 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, Ordering, Platform, SchedPolicy, Scheduling};
 
-/// The slice of workers that could not have the nice value below 0 that they should have: the shortest that Linux gives.
+/// The slice of workers that could not get their nice value below 0: the shortest that Linux gives.
 pub(crate) const SHORT_SLICE: Duration = Duration::from_micros(100);
-/// What Linux cuts slices to.
+/// The shortest slice that Linux allows.
 pub(crate) const SHORTEST_SLICE: Duration = Duration::from_micros(100);
 pub(crate) const LONGEST_SLICE: Duration = Duration::from_millis(100);
 /// The most favoured nice value.
@@ -43,7 +43,7 @@ pub(crate) struct Favoured<P: Platform>(P::AtomicU64);
 
 /// No slice was asked for; longer than any.
 const NO_SLICE: u64 = u32::MAX as u64;
-/// Of nobody: less favoured than the least.
+/// The value of no queue: less favoured than the least.
 const NOBODY: u64 = 40 << 32 | NO_SLICE;
 
 impl<P: Platform> Favoured<P> {
@@ -51,7 +51,7 @@ impl<P: Platform> Favoured<P> {
         Favoured(P::AtomicU64::new(NOBODY))
     }
 
-    /// Adds one, with a nice value that means itself. True if that makes a difference.
+    /// Adds one, with an absolute nice value. True if that makes a difference.
     #[inline]
     pub(crate) fn add(&self, priority: &Priority) -> bool {
         let slice = priority.slice.map_or(NO_SLICE, |slice| slice.as_nanos() as u64);
@@ -62,8 +62,8 @@ impl<P: Platform> Favoured<P> {
             if more == known {
                 return false;
             }
-            // Relaxed: the value is all there is. What comes next orders it before the thread that is to be favoured reads `word`: the lock
-            // of the monitor's handle, or the permit of the timer's parker.
+            // Relaxed: nothing but the value matters. What comes next orders it before the thread to be favoured reads `word`: the lock of
+            // the monitor's handle, or the permit of the timer's parker.
             match self.0.compare_exchange_weak(known, more, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => known = now,
@@ -71,16 +71,16 @@ impl<P: Platform> Favoured<P> {
         }
     }
 
-    /// All of it in one number: another one whenever `add` has made a difference.
+    /// All of it in one number, which changes whenever `add` has made a difference.
     #[inline]
     pub(crate) fn word(&self) -> u64 {
-        // Relaxed: the value is all there is. The lock of the monitor's handle, or the permit of the timer's parker, orders it after
+        // Relaxed: nothing but the value matters. The lock of the monitor's handle, or the permit of the timer's parker, orders it after
         // `add`.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Has a thread that serves them all be as favoured as the most favoured of them, if it was less so, as far as that is allowed.
-    /// Quietly: a worker says what is refused.
+    /// Makes a thread that serves all queues as favoured as the most favoured of them, if it was less so, as far as that is allowed. Gives
+    /// no warning: a worker reports what is refused.
     pub(crate) fn favour(&self, thread: P::Thread) {
         let Ok(has) = P::scheduling(thread) else { return };
         let Some(most) = self.beyond(has.nice) else { return };
@@ -114,11 +114,11 @@ const MASK: u64 = (1 << BITS) - 1;
 
 /// What a runtime knows of priorities.
 pub(crate) struct Priorities<P: Platform> {
-    /// What who made the runtime had.
+    /// The priority of the caller that made the runtime.
     ordinary: Scheduling,
-    /// What each nice value came to, as last seen: 0 is not known, else that value's number and 1.
+    /// The nice value reached for each requested one, as last seen: 0 is not known, otherwise that value's number and 1.
     reached: [P::AtomicU64; 4],
-    /// Of all pools.
+    /// The maximum over all pools.
     pub(crate) favoured: Favoured<P>,
 }
 
@@ -132,7 +132,7 @@ impl<P: Platform> Priorities<P> {
         }
     }
 
-    /// The least favoured that a thread which serves all queues may be.
+    /// The least favoured priority that a thread which serves all queues may have.
     pub(crate) fn ordinary(&self) -> Scheduling {
         Scheduling { slice: None, ..self.ordinary }
     }
@@ -146,7 +146,7 @@ impl<P: Platform> Priorities<P> {
         }
     }
 
-    /// The priority with a nice value that means itself.
+    /// The priority with an absolute nice value.
     pub(crate) fn absolute(&self, priority: &Priority) -> Priority {
         let nice = if priority.nice == 0 { self.ordinary.nice } else { priority.nice };
         Priority { nice, ..*priority }
@@ -154,7 +154,7 @@ impl<P: Platform> Priorities<P> {
 
     fn reached(&self, nice: i32) -> Option<i32> {
         let (word, shift) = (number(nice) / IN_A_WORD, number(nice) % IN_A_WORD * BITS);
-        // Relaxed: the value is all there is.
+        // Relaxed: nothing but the value matters.
         let seen = self.reached[word as usize].load(Ordering::Relaxed) >> shift & MASK;
         (seen != 0).then(|| seen as i32 - 1 + MOST_FAVOURED)
     }
@@ -175,22 +175,22 @@ impl<P: Platform> Priorities<P> {
         }
     }
 
-    /// The nice value that workers of that priority have; before there was any, the one that the caller could have.
+    /// The nice value that workers of that priority have; before there were any, the one that the caller could have.
     pub(crate) fn effective_nice(&self, priority: &Priority) -> i32 {
         let wanted = self.scheduling(priority).nice;
         self.reached(wanted).unwrap_or_else(|| P::attainable_nice(wanted))
     }
 }
 
-/// Sees to it that the caller, which has asked for `wanted`, has that or what is nearest, and warns once of what was refused. Returns
-/// the nice value that it has; none if that cannot be told.
+/// Ensures that the caller, which has asked for `wanted`, has that or the nearest that is allowed, and warns once of what was refused.
+/// Returns the nice value that it has; none if that is not known.
 pub(crate) fn take<P: Platform>(wanted: Scheduling) -> Option<i32> {
     let me = P::current_thread();
     let has = P::scheduling(me).ok()?;
     if has.nice <= wanted.nice && has.policy == wanted.policy {
         return Some(has.nice);
     }
-    // What it has was inherited, or is the nearest that is allowed: the same call tells why, or succeeds now.
+    // What it has was inherited, or is the nearest that is allowed: the same call reports why, or succeeds now.
     let refused = P::favour(me, wanted).err();
     let has = P::scheduling(me).ok()?;
     let slice = wanted.slice.or((wanted.nice < 0).then_some(SHORT_SLICE));

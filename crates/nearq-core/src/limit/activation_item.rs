@@ -1,7 +1,7 @@
-//! The item by which a domain asks a worker to look after its limit: only workers activate what is held back.
+//! The item by which a domain asks a worker to check its limit: only workers activate what is held back.
 //!
-//! It belongs to no link and is not counted. A domain has one; while it is pending, another question is the same one. It goes to a pool of the
-//! domain that has a worker to spare, and there it comes before all else: what it lets in may be for CPUs that are idle.
+//! It belongs to no link and is not counted. A domain has one; while it is pending, further requests are merged with it. It goes to a pool
+//! of the domain that has a worker to spare, and there it comes before all else: what it admits may be for CPUs that are idle.
 
 use core::ptr::NonNull;
 
@@ -12,7 +12,7 @@ use crate::item::{Epoch, Executed, Finished, Item, ItemVtable};
 use crate::limit::admission::Admission;
 use crate::pool::Pool;
 
-/// The item, and whom it asks for.
+/// The item, and the domain for which it asks.
 #[repr(C)]
 pub(crate) struct ActivationItem<P: Platform> {
     item: Item<P>,
@@ -35,7 +35,7 @@ impl<P: Platform> ActivationItem<P> {
         }
     }
 
-    /// Says to whom it belongs; before it is sent. The domain does not move any more.
+    /// Sets the domain to which it belongs; before it is sent. The domain does not move any more.
     pub(crate) fn set_admission(&self, admission: *const Admission<P>) {
         // Release: pairs with the acquire in `execute`.
         self.admission.store(admission.cast_mut(), Ordering::Release);
@@ -43,25 +43,25 @@ impl<P: Platform> ActivationItem<P> {
 
     /// Sends it to a worker of `pool`, unless it is on its way.
     pub(crate) fn send(&self, pool: &Pool<P>) {
-        // SAFETY: the domain has a handle. The whole activation item's pointer: `execute` looks behind the item.
+        // SAFETY: the domain has a handle. The pointer to the whole activation item: `execute` reads what lies behind the item.
         let item = unsafe { ItemRef::new(NonNull::from(self).cast()) };
-        // Nobody cancels an activation item, so the node is its own.
+        // An activation item is never cancelled, so the node is its own.
         if let Some(node) = Item::claim(item, Epoch::now::<P>()).and_then(Pending::publish) {
             pool.push_kicker(node);
         }
     }
 
-    /// Whether that node is it.
+    /// Whether that node is this item.
     pub(crate) fn is(&self, item: &Item<P>) -> bool {
         core::ptr::eq(item, &raw const self.item)
     }
 
-    /// Whether it is on its way or being carried out.
+    /// Whether it is on its way or being executed.
     pub(crate) fn is_active(&self) -> bool {
         self.item.is_pending() || self.item.is_running()
     }
 
-    /// It is not on its way. In the child of a fork.
+    /// Resets it to not being on its way. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         self.item.reset_after_fork_in_child();
     }
@@ -80,11 +80,12 @@ impl<P: Platform> ActivationItem<P> {
     }
 }
 
-/// Carries out the item by which a queue asks a worker to look after its limit, which has started. It belongs to no link and is not counted.
+/// Executes the item by which a queue asks a worker to check its limit, which has started. It belongs to no link and is not counted.
 #[cold]
 pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: Running<P>) {
     let table = item.table();
-    // The queue waits for its activation item before it is freed. Nobody cancels an activation item, so it is still queued where that was deferred.
+    // The queue waits for its activation item before it is freed. An activation item is never cancelled, so it is still queued where it was
+    // deferred.
     if let Some(item) = item.execute(table).deferred
         && let Some(node) = item.finish_deferred(core::ptr::null())
     {

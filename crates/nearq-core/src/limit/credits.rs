@@ -1,24 +1,24 @@
 //! Admissions that a link has in advance, so that the issuers of one pod write a line of their own.
 //!
-//! Without them every item of a domain, on whatever CPU it is queued, would write the domain's one counter: on a node
-//! with a hundred CPUs the items of all pods would wait for that line, one after the other, however small the pods are.
+//! Without them every item of a domain, on whichever CPU it is queued, would write the domain's one counter: on a node with a hundred CPUs
+//! the items of all pods would wait for that line, one after the other, however small the pods are.
 //!
 //! # Protocol
-//! One word: how many credits there are, an epoch, and how many items have *entered*: were let in on this link, all in all.
-//! Each credit is counted in the domain's `admitted` already; whoever takes one has nothing more to count.
-//! * `take`: an issuer uses one, and has entered.
-//! * `enter`: an item enters that was let in without a credit. `enter_with`: the same, by an issuer that got several from the
-//!   domain (`Admission::refill`); it leaves the rest here, if the epoch is the one that it saw *before* it looked
-//!   whether the queue is open.
-//! * `withdraw`: takes all back, for other links. `revoke`: the same, and moves the epoch on. Who closes a queue revokes
-//!   after it has closed: then no credit is left, and none comes: who saw the new epoch saw the queue closed, who saw
-//!   the old one cannot add. Whoever has taken back or could not add gives back to the domain.
+//! One word: how many credits there are, an epoch, and how many items have *entered* (were admitted on this link, all in all). Each credit
+//! is already counted in the domain's `admitted`; a thread that takes one has nothing more to count.
+//! * `take`: an issuer uses a credit, and its item has entered.
+//! * `enter`: an item enters that was admitted without a credit. `enter_with`: the same, by an issuer that got several credits from the
+//!   domain (`Admission::refill`); it leaves the rest here, if the epoch is the one that it saw *before* it checked whether the queue is
+//!   open.
+//! * `withdraw`: takes all back, for other links. `revoke`: the same, and increments the epoch. A thread that closes a queue revokes after
+//!   it has closed. Then no credit is left, and none comes: a thread that saw the new epoch saw the queue closed, and one that saw the old
+//!   epoch cannot add. A thread that has taken credits back or could not add them returns them to the domain.
 //!
-//! An item has entered before anybody can run it: so where as many have ended as have entered, none is left. That costs
-//! nothing: `take` adds one number to the word, whatever is in it. The count is one of 32 bits, and so are the counts that it
-//! is compared with: far fewer items than that are on pools and running.
+//! An item has entered before any worker can run it: so if as many have ended as have entered, none is left. That costs nothing: `take`
+//! adds one number to the word, whatever is in it. The count has 32 bits, and so have the counts that it is compared with: far fewer items
+//! than that are on pools and running.
 //!
-//! All `SeqCst`, because the order of the closed ceiling and the epoch decides, and (`link`) of what has entered and ended.
+//! All are `SeqCst`, because the order of the closed ceiling and the epoch matters, and (`link`) that of what has entered and ended.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -26,7 +26,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 const EPOCH: u32 = 10;
 /// Where the count of what has entered begins.
 const ENTERED: u32 = 32;
-/// As many as fit; what is too much goes back.
+/// As many as fit; the excess goes back.
 const MOST: u32 = (1 << EPOCH) - 1;
 const EPOCHS: u32 = (1 << (ENTERED - EPOCH)) - 1;
 const ONE_ENTERED: u64 = 1 << ENTERED;
@@ -36,7 +36,7 @@ pub(crate) struct Credits<P: Platform> {
     word: P::AtomicU64,
 }
 
-/// When credits were asked for; those that come later than a revocation do not count.
+/// When credits were requested; those that come later than a revocation do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch(u32);
 
@@ -63,12 +63,12 @@ impl<P: Platform> Credits<P> {
     /// Uses one, if there is one.
     #[inline]
     pub(crate) fn take(&self) -> bool {
-        // One less, and one more that has entered.
+        // One credit less, and one more item that has entered.
         self.update(|word| (credits(word) != 0).then(|| word.wrapping_add(ONE_ENTERED - 1)))
             .is_some()
     }
 
-    /// The epoch that credits which are asked for from now on belong to.
+    /// The epoch of credits that are requested from now on.
     pub(crate) fn epoch(&self) -> Epoch {
         epoch(self.word.load(Ordering::SeqCst))
     }
@@ -83,7 +83,7 @@ impl<P: Platform> Credits<P> {
         (self.word.load(Ordering::SeqCst) >> ENTERED) as u32
     }
 
-    /// Counts an item that was let in without a credit.
+    /// Counts an item that was admitted without a credit.
     pub(crate) fn enter(&self) {
         self.word.fetch_add(ONE_ENTERED, Ordering::SeqCst);
     }
@@ -93,8 +93,8 @@ impl<P: Platform> Credits<P> {
         self.word.fetch_sub(ONE_ENTERED, Ordering::SeqCst);
     }
 
-    /// As [`enter`](Self::enter), with more credits that were asked for at `asked`. False if these have been revoked since, or
-    /// are too many: then they are not added.
+    /// As [`enter`](Self::enter), with more credits that were requested at `asked`. False if these have been revoked since, or are too
+    /// many: then they are not added.
     pub(crate) fn enter_with(&self, more: u32, asked: Epoch) -> bool {
         let added = self.update(|word| {
             let fits = epoch(word) == asked && credits(word) + more <= MOST;
@@ -112,18 +112,18 @@ impl<P: Platform> Credits<P> {
         before.map_or(0, credits)
     }
 
-    /// Takes all, also those that are on their way here.
+    /// Takes all, including those that are on their way here.
     pub(crate) fn revoke(&self) -> u32 {
         self.update(|word| Some(next_epoch(word))).map_or(0, credits)
     }
 
-    /// None are left, and as many items have entered as have `ended`. In the child of a fork, where nobody brings any.
+    /// Resets it to no credits, and as many items entered as have `ended`. In the child of a fork, where no thread brings any.
     pub(crate) fn after_fork_in_child(&self, ended: u32) {
         let rest = self.word.load(Ordering::Relaxed) & (ONE_ENTERED - 1) & !u64::from(MOST);
         crate::base::forked::set(&self.word, u64::from(ended) << ENTERED | rest);
     }
 
-    /// Changes the word unless `change` finds nothing to change; the word before.
+    /// Changes the word unless `change` finds nothing to change; returns the word before.
     #[inline]
     fn update(&self, change: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let mut seen = self.word.load(Ordering::SeqCst);

@@ -1,17 +1,16 @@
 //! A link: one workqueue on one pool. Where an item is counted.
 //!
-//! A queue's links are never freed before the queue: an issuer that read the old table a moment ago may still look at one of them. A
-//! change of attributes that comes back to an earlier pool finds its link again. Where a queue has had many, those on which nothing is left
-//! are retired: they take no more items (`queue/retired`).
+//! A queue's links are never freed before the queue: an issuer that read the old table a moment ago may still use one of them. A change of
+//! attributes that comes back to an earlier pool finds its link again. If a queue has had many, those on which nothing is left are retired:
+//! they accept no more items (`queue/retired`).
 //!
 //! # When a link is drained
-//! What enters is counted with the credits, before anybody can run it, what is held back in `held`; an item that is activated
-//! has entered before it is not held back any more. So: read what has ended, then `held`, then what has entered. If nothing is
-//! held back, and as many have ended as entered, then at the time of the last read everything that had come here by then had
-//! ended. All `SeqCst`.
+//! What enters is counted with the credits, before any worker can run it; what is held back is counted in `held`. An item that is activated
+//! has entered before it stops being held back. So: read what has ended, then `held`, then what has entered. If nothing is held back, and
+//! as many have ended as entered, then everything that had come here by the time of the last read had ended by then. All are `SeqCst`.
 //!
-//! Who waits for that marks the link as watched, then looks. Who ends an item looks at the mark afterwards and
-//! tells the queue (`flush`). All `SeqCst`: one of the two sees the other.
+//! A thread that waits for that marks the link as watched, then checks it. A thread that ends an item reads the mark afterwards and
+//! notifies the queue (`flush`). All are `SeqCst`: one of the two sees the other.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -45,19 +44,19 @@ struct Stripe<P: Platform> {
     away: P::AtomicU64,
 }
 
-/// The link is not the one that issuers use now; somebody may wait for what is left on it.
+/// The link is not the one that issuers use now; a thread may wait for what is left on it.
 pub(crate) const PAST: u32 = 1;
-/// Somebody waits for the queue to be empty.
+/// A thread waits for the queue to be empty.
 pub(crate) const DRAINING: u32 = 1 << 1;
 
-/// The link takes items.
+/// The link accepts items.
 const SERVES: u32 = 0;
-/// It takes none while the thread that retires it looks whether something is left.
+/// It accepts none while the thread that retires it checks whether something is left.
 const RETIRES: u32 = 1;
 /// It is retired.
 const GONE: u32 = 2;
 
-/// Items run on the CPU that queued them, where a worker can.
+/// Items run on the CPU that queued them, if a worker can run there.
 pub(crate) const LOCALIZE: u32 = 1;
 /// Items do not count as running.
 pub(crate) const INTENSIVE: u32 = 1 << 1;
@@ -68,10 +67,10 @@ pub(crate) const HOMED: u32 = 1 << 3;
 
 /// One workqueue on one pool.
 ///
-/// In this order: an item's account is the link's address (`Link::of`), and what is read for each item comes before what is not.
+/// In this order: an item's account is the link's address (`Link::of`), and what is read for each item comes before the rest.
 #[repr(C)]
 pub(crate) struct Link<P: Platform> {
-    /// Where the link's items are counted, as they know it; its owner is the queue.
+    /// Where the link's items are counted, as the items know it; its owner is the queue.
     account: Account<P>,
     /// The domain of the queue in which its items are counted.
     admission: *const Admission<P>,
@@ -84,18 +83,18 @@ pub(crate) struct Link<P: Platform> {
     pub(crate) set: usize,
     /// When its set came into use, for the order among the links of one pool.
     age: P::AtomicU64,
-    /// Why somebody may wait for the link to be drained; 0 if nobody does. Read after each item.
+    /// Why a thread may wait for the link to be drained; 0 if none does. Read after each item.
     watched: P::AtomicU32,
-    /// Whether it takes items: [`SERVES`], [`RETIRES`] or [`GONE`].
+    /// Whether it accepts items: [`SERVES`], [`RETIRES`] or [`GONE`].
     retired: P::AtomicU32,
-    /// Items that may be let in without a look at the domain's limit.
+    /// Items that may be admitted without reading the domain's limit.
     pub(crate) credits: Padded<Credits<P>>,
     /// Items beyond the domain's limit.
     pub(crate) inactive: Padded<Inbox<P>>,
-    /// How many those are, or are about to be.
+    /// How many of those there are, or are about to be.
     held: Padded<P::AtomicU64>,
     stripes: NumaBox<Padded<Stripe<P>>>,
-    /// Items that were let in, and cancelled before they ran.
+    /// Items that were admitted, and cancelled before they ran.
     cancelled: P::AtomicU64,
     /// Calls of the queue's rescuer to the pool, and what it has run on account of the link.
     mayday: P::AtomicU64,
@@ -109,8 +108,7 @@ pub(crate) struct Link<P: Platform> {
 // SAFETY: `account` points to the queue that owns the link and outlives it, `admission` to a part of that queue; the rest is
 // `Sync` by itself.
 unsafe impl<P: Platform> Sync for Link<P> {}
-// SAFETY: `account` and `admission` lead to the queue that owns the link, whichever thread uses or frees it; all else is `Send` by
-// itself.
+// SAFETY: `account` and `admission` point to the queue that owns the link, whichever thread uses or frees it; all else is `Send` by itself.
 unsafe impl<P: Platform> Send for Link<P> {}
 
 impl<P: Platform> Link<P> {
@@ -160,23 +158,23 @@ impl<P: Platform> Link<P> {
     /// The account of the link's items.
     #[inline(always)]
     pub(crate) fn account(&self) -> *const Account<P> {
-        // Of the whole link, so that `of` leads back to it.
+        // Of the whole link, so that `of` recovers it.
         core::ptr::from_ref(self).cast()
     }
 
-    /// As [`account`](Self::account), for who has the link.
+    /// As [`account`](Self::account), for code that has the link.
     #[inline(always)]
     fn lent(&self) -> AccountRef<'_, P> {
         // SAFETY: of the whole link; a thread that has the link keeps the owner.
         unsafe { AccountRef::new(self.account()) }.expect("a reference is not null")
     }
 
-    /// The thread that is to be woken after something has ended here.
+    /// The waiters to wake after something has ended here.
     pub(crate) fn told(&self) -> Notification<P> {
         self.account.owner().tell_of(self.lent())
     }
 
-    /// The link whose account that is; null for null.
+    /// The link whose account that is; null if `account` is null.
     #[inline(always)]
     pub(crate) fn of(account: *const Account<P>) -> *const Self {
         const { assert!(core::mem::offset_of!(Link<P>, account) == 0) };
@@ -201,10 +199,10 @@ impl<P: Platform> Link<P> {
         &self.stripes[worker as usize & (self.stripes.len() - 1)]
     }
 
-    /// Counts one execution that has ended, as the last thing that is done for it.
+    /// Counts one execution that has ended, as the last step of that execution.
     #[inline]
     pub(crate) fn count_completed(&self, worker: u32) {
-        // SeqCst: Dekker's pattern with `Admission::close`. Release: whoever reads the sum sees what the item did.
+        // SeqCst: Dekker's pattern with `Admission::close`. Release: a thread that reads the sum sees what the item did.
         self.stripe(worker).completed.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -258,23 +256,23 @@ impl<P: Platform> Link<P> {
         self.rescued.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one item that was let in and cancelled.
+    /// Counts one item that was admitted and cancelled.
     pub(crate) fn count_cancelled(&self) {
         // SeqCst: Dekker's pattern with `Admission::close`. Release: a thread that reads the sum sees what was done before.
         self.cancelled.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Items that were let in and are over: executions that have ended, and what was cancelled. Never more than there were,
-    /// and those counted before a `SeqCst` fence or operation of the caller are in it.
+    /// Items that were admitted and are over: executions that have ended, and what was cancelled. Never more than there were; those counted
+    /// before a `SeqCst` fence or operation of the caller are included.
     pub(crate) fn completed(&self) -> u64 {
         let stripes = self.stripes.iter();
         stripes.map(|stripe| stripe.completed.load(Ordering::SeqCst)).sum::<u64>()
             + self.cancelled.load(Ordering::SeqCst)
     }
 
-    // ---- what has come, and whether it has ended -------------------------------------------------------------
+    // ---- what has entered, and whether it has ended ----------------------------------------------------------
 
-    /// An execution has ended: counts it, and tells who waits for that. The last thing that is done for it.
+    /// Counts an execution that has ended, and notifies the threads that wait for that. The last step of that execution.
     #[inline]
     pub(crate) fn end(&self, worker: u32) {
         self.count_completed(worker);
@@ -296,7 +294,7 @@ impl<P: Platform> Link<P> {
         self.held.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Lets an item in that was held back.
+    /// Admits an item that was held back.
     pub(crate) fn enter_held(&self) {
         self.credits.enter();
         self.held.fetch_sub(1, Ordering::SeqCst);
@@ -307,7 +305,7 @@ impl<P: Platform> Link<P> {
         self.held.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether the link takes no items. For a thread that is about to count one here, and once more after it has.
+    /// Whether the link accepts no items. For a thread that is about to count one here, and again after it has.
     pub(crate) fn is_retired(&self) -> bool {
         P::model_fence();
         self.retired.load(Ordering::SeqCst) != SERVES
@@ -318,8 +316,8 @@ impl<P: Platform> Link<P> {
         self.retired.load(Ordering::SeqCst) == GONE
     }
 
-    /// Has the link take no more items; false if something is left on it, and then it does take some. By the thread that has the queue's
-    /// configuration, about a link that is not in the table in use.
+    /// Stops the link from accepting items; false if something is left on it, and then it accepts them again. By the thread that has the
+    /// queue's configuration, for a link that is not in the table in use.
     pub(crate) fn retire(&self) -> bool {
         self.retired.store(RETIRES, Ordering::SeqCst);
         P::model_fence();
@@ -335,26 +333,26 @@ impl<P: Platform> Link<P> {
         self.tell();
     }
 
-    /// Whether everything that had come here by now has ended.
+    /// Whether everything that has come here so far has ended.
     pub(crate) fn is_drained(&self) -> bool {
         let ended = self.ended();
         P::model_fence();
         self.held() == 0 && self.entered() == ended
     }
 
-    /// What has ended, as it is compared with what has entered.
+    /// What has ended, as a count to compare with what has entered.
     pub(crate) fn ended(&self) -> u32 {
         self.completed() as u32
     }
 
-    /// Who runs its items now: workers of the pool, and the queue's rescuer.
+    /// How many workers run its items now: those of the pool, and the queue's rescuer.
     fn running(&self) -> u64 {
         let rescuer = self.account.owner().rescues(self.lent());
         self.pool.workers_of(self.account()) + u64::from(rescuer)
     }
 
-    /// Whether more was let in than has ended or is run by workers of the pool. What helpers and the rescuer run counts as
-    /// waiting. What waits never counts as running, unless a worker looks for its next item at this very moment.
+    /// Whether more was admitted than has ended or is run by workers of the pool. What helpers and the rescuer run counts as waiting. What
+    /// waits never counts as running, unless a worker is looking for its next item at this very moment.
     pub(crate) fn has_waiting(&self) -> bool {
         let ended = self.ended();
         let running = self.pool.workers_of(self.account());
@@ -366,7 +364,7 @@ impl<P: Platform> Link<P> {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Items let in, all in all, in 32 bits.
+    /// Items admitted, all in all, in 32 bits.
     pub(crate) fn entered(&self) -> u32 {
         self.credits.entered()
     }
@@ -383,25 +381,25 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Somebody may wait, for that reason, from now on.
+    /// From now on, a thread may wait for that reason.
     pub(crate) fn watch(&self, why: u32) {
         self.watched.fetch_or(why, Ordering::SeqCst);
         P::model_fence();
     }
 
-    /// Nobody waits for that reason any more.
+    /// No thread waits for that reason any more.
     pub(crate) fn unwatch(&self, why: u32) {
         self.watched.fetch_and(!why, Ordering::SeqCst);
     }
 
-    /// Whether somebody may wait for the link to be drained.
+    /// Whether a thread may wait for the link to be drained.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         P::model_fence();
         self.watched.load(Ordering::SeqCst) != 0
     }
 
-    /// Something has ended here: tells who may wait for that.
+    /// Something has ended here: notifies the threads that may wait for that.
     #[inline]
     pub(crate) fn tell(&self) {
         if self.is_watched() {
@@ -414,7 +412,7 @@ impl<P: Platform> Link<P> {
         self.age.load(Ordering::SeqCst)
     }
 
-    /// Says when its set came into use; before issuers find it. By who holds the queue's configuration.
+    /// Sets when its set came into use; before issuers find it. By the thread that holds the queue's configuration.
     pub(crate) fn set_age(&self, age: u64) {
         self.age.store(age, Ordering::SeqCst);
     }
@@ -435,7 +433,7 @@ impl<P: Platform> Link<P> {
         self.power.load(Ordering::Relaxed)
     }
 
-    /// As [`power`](Self::power), from now on. Seldom another one: every issuer reads it.
+    /// Sets [`power`](Self::power) from now on. It seldom changes, because every issuer reads it.
     pub(crate) fn set_power(&self, power: u32) {
         if self.power() != power {
             self.power.store(power, Ordering::Relaxed);
@@ -457,7 +455,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Nothing waits here. What has been completed stays counted; [`Admission::after_fork_in_child`] counts as much as
+    /// Resets it so that nothing waits here. What has been completed stays counted; [`Admission::after_fork_in_child`] counts as much as
     /// admitted. In the child of a fork.
     ///
     /// [`Admission::after_fork_in_child`]: crate::limit::admission::Admission::after_fork_in_child
@@ -465,7 +463,7 @@ impl<P: Platform> Link<P> {
         self.credits.after_fork_in_child(self.ended());
         self.inactive.after_fork_in_child();
         crate::base::forked::set(&*self.held, 0);
-        // A link that is past stays so: its set is not in use.
+        // A link that is `PAST` stays so: its set is not in use.
         let past = self.watched.load(Ordering::Relaxed) & PAST;
         crate::base::forked::set(&self.watched, past | if shut { DRAINING } else { 0 });
     }
@@ -475,7 +473,7 @@ impl<P: Platform> Link<P> {
         let sum = |counter: fn(&Stripe<P>) -> &P::AtomicU64| {
             self.stripes.iter().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum::<u64>()
         };
-        // First what has ended, then what runs: an item that ends in between counts twice for a moment, never not at all.
+        // What has ended is read first, then what runs: an item that ends in between counts twice for a moment, and is never missed.
         let completed = sum(|stripe| &stripe.completed);
         let running = self.running();
         LinkStatistics {
@@ -497,7 +495,8 @@ impl<P: Platform> Link<P> {
     }
 }
 
-/// Ends an execution during which the item was queued on some link: on `served`, where the caller counts it afterwards, or on another one.
+/// Ends an execution during which the item was queued on some link: on `served`, where the caller counts the execution afterwards, or on
+/// another one.
 pub(crate) fn push_deferred<P: Platform>(item: Running<P>, served: Option<&Link<P>>) {
     let account = served.map_or(core::ptr::null(), Link::account);
     if let (Some(node), Some(served)) = (item.finish_deferred(account), served) {
@@ -523,7 +522,7 @@ impl LinkStatistics {
     }
 }
 
-/// What of a queue is under way. Read while items come and go: each number may be a few too high or too low.
+/// What is under way in a queue. Read while items come and go: each number may be a few too high or too low.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InHand {
@@ -543,14 +542,14 @@ impl core::ops::AddAssign for InHand {
     }
 }
 
-/// What has happened on one pool on account of one queue.
+/// What has happened on one pool for one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatistics {
     /// The pool's number, as in its workers' names.
     pub pool: u32,
     /// The CPUs of the pod.
     pub pod: nearq_topology::CpuSet,
-    /// Executions that have begun; may count one too many for a moment per worker.
+    /// Executions that have begun; may be one too high for a moment per worker.
     pub started: u64,
     /// Executions that have ended.
     pub completed: u64,
@@ -563,8 +562,8 @@ pub struct LinkStatistics {
     pub repatriated: u64,
     /// Executions by workers of other pods.
     pub helped: u64,
-    /// How often another worker was called because one slept inside an item and had not said so with
-    /// [`blocking`](crate::blocking). Counted when the item has ended.
+    /// How often another worker was called because one slept inside an item and had not declared it with [`blocking`](crate::blocking).
+    /// Counted when the item has ended.
     pub concurrency_wakeups: u64,
     /// How often an item of a per-CPU queue used its CPU for longer than the limit while others waited; see
     /// [`RuntimeBuilder::cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after). Counted when the item has ended.

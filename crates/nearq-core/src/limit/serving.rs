@@ -27,8 +27,7 @@ fn serves_link<P: Platform>(is_it: impl FnOnce(&Link<P>) -> bool) -> bool {
 }
 
 impl<P: Platform> Item<P> {
-    /// The domain in which the item is held back, if the caller's own item has a place there. It is there as long as that
-    /// item runs.
+    /// The domain in which the item is held back, if the caller's own item has a place there. It exists while that item runs.
     pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
         if !is_in_item::<P>() {
             return None;
@@ -37,7 +36,7 @@ impl<P: Platform> Item<P> {
         loop {
             let guard = self.lock();
             let domain = guard.held_back_at().map(|account| {
-                // SAFETY: each account is the beginning of a link; the item is counted there as long as we have its lock.
+                // SAFETY: each account is the beginning of a link; the item is counted there while we have its lock.
                 let link = account.map(|account| unsafe { &*Link::of(account.as_raw()) });
                 link.map(|link| core::ptr::from_ref(link.admission()))
             });

@@ -1,13 +1,13 @@
-//! Whose turn it is among what a domain holds back. Private to who activates (`admission`).
+//! Which pool has the next turn among what a domain holds back. Private to the activator (`admission`).
 //!
-//! Pools take turns. What is held back for one pool starts in the order in which it was queued, also where a flush has led
-//! its issuers from one link to another (`flush`): the older link's items first.
+//! Pools take turns. What is held back for one pool starts in the order in which it was queued, even if a flush has led its issuers from
+//! one link to another (`flush`): the older link's items come first.
 //!
 //! # Older first
-//! Somebody queues A on the old link, then B on the new one. Who takes B must find A: so the newer link's inbox is taken
-//! first. A was there before B, hence before B was taken, and the older inbox is taken after that. If a link comes into use anew
-//! meanwhile, what was newer is older now. Its age is written before anybody can queue there: so ages that are the same
-//! after all were taken were right; else everything is taken once more, and A with it.
+//! A thread queues A on the old link, then B on the new one. A worker that takes B must find A, so the newer link's inbox is taken first. A
+//! was there before B, hence before B was taken, and the older inbox is taken after that. If a link comes into use again meanwhile, what
+//! was newer is now older. Its age is written before any thread can queue there. So if the ages are unchanged after everything was taken,
+//! they were right; otherwise everything is taken once more, and A with it.
 
 use nearq_platform::Platform;
 
@@ -18,15 +18,15 @@ use crate::limit::admission::Admission;
 use crate::limit::link::Link;
 use crate::pool::Pool;
 
-/// What was taken off the inactive inboxes, by pool, and whose turn it is.
+/// What was taken off the inactive inboxes, by pool, and which pool has the next turn.
 pub(crate) struct Turn<P: Platform> {
     pools: Vec<OfPool<P>>,
     next: usize,
-    /// The newest link that is in `pools`; older ones are as well, unless they are retired: from this one on.
+    /// The newest link that is in `pools`; older ones are as well, except those from the first retired one on.
     known: *const Link<P>,
     retired: *const Link<P>,
     items: usize,
-    /// Links on which something was let in while somebody watched them.
+    /// Links on which something was admitted while a thread watched them.
     pub(crate) watched: Vec<*const Link<P>>,
 }
 
@@ -76,7 +76,7 @@ impl<P: Platform> Turn<P> {
         self.items += self.pools.iter_mut().map(OfPool::collect).sum::<usize>();
     }
 
-    /// Adds the links that are new, and leaves out those that are retired.
+    /// Adds the links that are new, and drops those that are retired.
     fn learn(&mut self, admission: &Admission<P>) {
         let line = admission.line();
         let retired = admission.first_retired();
@@ -104,7 +104,7 @@ impl<P: Platform> Turn<P> {
         }
     }
 
-    /// Leaves out links to which nothing comes any more. To the `line` of an ordered queue all comes.
+    /// Drops links to which nothing comes any more. Everything comes to the `line` of an ordered queue.
     fn forget_retired(&mut self, line: Option<&Link<P>>) {
         let line = line.map_or(core::ptr::null(), core::ptr::from_ref);
         for pool in &mut self.pools {
@@ -115,7 +115,7 @@ impl<P: Platform> Turn<P> {
         self.pools.retain(|pool| !pool.links.is_empty());
     }
 
-    /// What was collected and is left.
+    /// What was collected and is still there.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
         self.pools.iter().flat_map(|pool| pool.links.iter().flat_map(|link| link.list.nodes()))
     }
@@ -161,7 +161,7 @@ impl<P: Platform> Turn<P> {
 }
 
 impl<P: Platform> OfPool<P> {
-    /// Takes what is on the links' inboxes; how many that was.
+    /// Takes what is on the links' inboxes; returns how many items that was.
     fn collect(&mut self) -> usize {
         if let [only] = &mut self.links[..] {
             return only.collect();

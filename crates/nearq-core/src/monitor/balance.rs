@@ -1,29 +1,29 @@
 //! How many workers may be awake, from what the monitor sees of them.
 //!
 //! A worker that sleeps inside its item keeps its place of the level and its hand of the pool, because nothing tells the runtime. So the
-//! monitor adds as many places (`Level::set_extra`) and hands (`Pool::set_hands`) as workers *are away*: asleep, or, in the pool of one
-//! CPU, hogging it. Then somebody is called, and that is all: nothing is undone when the sleeper comes back. It goes on with its work, and most
-//! often another one has fallen asleep meanwhile. So where items sleep all the time, there soon are as many workers awake or asleep
-//! as it takes, and nothing needs to be detected any more.
+//! monitor adds as many places (`Level::set_extra`) and hands (`Pool::set_hands`) as workers *are away*: asleep or, in the pool of one CPU,
+//! hogging it. Then a worker is called, and that is all: nothing is undone when the sleeper comes back. It goes on with its work, and most
+//! often another one has fallen asleep meanwhile. So if items sleep all the time, there soon are as many workers awake or asleep as needed,
+//! and nothing has to be detected any more.
 //!
-//! Places and hands are taken away when on two looks in a row more workers could run than there are CPUs: half of what was too much on
-//! both. Then as many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`). Workers of which
-//! the system does not tell what they do may be asleep: nothing is taken away for them.
+//! Places and hands are taken away if at two checks in a row more workers could run than there are CPUs: half of the excess that both saw.
+//! Then that many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`). Workers whose state
+//! the system does not report may be asleep: nothing is taken away for them.
 //!
 //! # Progress
-//! None of this is relied upon. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a call, whatever
-//! the states say. Where the workers do use their CPUs, each one more doubles the time until the next, up to [`PATIENCE`].
+//! Progress does not depend on any of this. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a
+//! call, whatever the states say. If the workers do use their CPUs, each further one doubles the time until the next, up to [`PATIENCE`].
 //!
-//! It gets them beyond what is taken, not beyond what is allowed: those that hold places may have got more than there are by now, as what was
-//! too much is taken away while they run on. And nothing is taken away, of the pool or its level, before the pool has started something with
-//! what it got.
+//! It gets them in addition to those that are taken, not to those that are allowed: more workers may hold places than there are by now,
+//! because the excess is taken away while they run on. And nothing is taken away from the pool or its level before the pool has started
+//! something with what it got.
 //!
-//! That time is counted in looks, none of them for more than [`LONGEST_STEP`]: whatever keeps the monitor from looking keeps the
-//! workers from running as well. And where a look finds as many workers of the level running, or ready to, as there are CPUs, the pool
-//! waits for its turn: other programs have the CPUs, and one more thread would only be one more that waits. There it takes [`STUCK`]
-//! without such a look, or [`TURN`] in all, as a state may be misread.
+//! That time is the sum of the times between checks, each counted as [`LONGEST_STEP`] at most: whatever keeps the monitor from checking
+//! keeps the workers from running as well. If a check finds as many workers of the level running, or ready to, as there are CPUs, the pool
+//! waits for its turn: other programs have the CPUs, and one more thread would only be one more that waits. Then it takes [`STUCK`] without
+//! such a check, or [`TURN`] in all, because a state may be misread.
 //!
-//! Belongs to the monitor's thread, as all that it remembers.
+//! Belongs to the monitor's thread, like everything that it remembers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -38,15 +38,15 @@ use crate::pool::level::Level;
 use crate::pool::worker::Counted;
 use crate::queue::runtime::Inner;
 
-/// A pool that had work and started nothing for so long gets one more worker.
+/// A pool that had work and started nothing for this long gets one more worker.
 const STUCK: Duration = Duration::from_millis(10);
-/// As long as the level is seen to be full of workers that run, so long.
+/// The same, while the level is seen to be full of running workers.
 const TURN: Duration = Duration::from_millis(100);
-/// The longest time between two that it gets so.
+/// The longest time between two such workers.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What the time between two looks counts for at most.
+/// The most that the time between two checks counts.
 const LONGEST_STEP: Duration = Duration::from_millis(5);
-/// Looks in a row with too many workers that can run, until places are taken away.
+/// How many checks in a row must see too many workers that can run before places are taken away.
 const SURPLUS: u32 = 2;
 
 /// What workers are doing, counted.
@@ -56,9 +56,9 @@ struct Counts {
     placed: u32,
     /// Those of them that do not use it: asleep, or hogs.
     away: u32,
-    /// Those of them that are known to run, or to be kept from it by nothing but others that do.
+    /// Those of them that are known to run, or that only other running threads keep from it.
     ready: u32,
-    /// Those of them of which the system does not tell.
+    /// Those of them whose state the system does not report.
     untold: u32,
 }
 
@@ -67,12 +67,12 @@ impl Counts {
         self.placed - self.away
     }
 
-    /// Those that are more than so many, although none of them may be asleep.
+    /// How many there are beyond `cpus`, although none of them may be asleep.
     fn beyond(self, cpus: u32) -> u32 {
         (self.runnable() - self.untold).saturating_sub(cpus)
     }
 
-    /// Those that do not use their places, or may not.
+    /// Those that do not use their places, or may not be using them.
     fn maybe_away(self) -> u32 {
         self.away + self.untold
     }
@@ -84,7 +84,7 @@ struct OfPool {
     counts: Counts,
     surplus: Surplus,
     progress: Option<Progress>,
-    /// Where items with homes wait.
+    /// If items with homes wait.
     noted: Option<Noted>,
 }
 
@@ -93,9 +93,9 @@ struct OfPool {
 struct Progress {
     signature: u64,
     waited: Duration,
-    /// Since a look found the level full of workers that run.
+    /// Since a check found the level full of running workers.
     doubted: Duration,
-    /// CPU time of the pool's workers, and when that was read: at the second look, as most often there is none.
+    /// CPU time of the pool's workers, and when that was read: at the second check, because most often there is none.
     used: Option<(Instant, Duration)>,
     patience: Duration,
     /// Whether it has got a place and a hand since.
@@ -111,18 +111,18 @@ struct OfLevel<P: Platform> {
     surplus: Surplus,
     /// Whether work waits at one of its pools.
     waiting: bool,
-    /// Whether it is not known of one of them whether those that run are too many.
+    /// Whether it is unknown for one of them whether too many workers run.
     unknown: bool,
-    /// Whether one of them has got a place for the sake of progress, and has started nothing since.
+    /// Whether one of them has got a place to ensure progress, and has started nothing since.
     given: bool,
 }
 
-/// What came of a look.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Adjusted {
     /// Work waits somewhere.
     pub(crate) waiting: bool,
-    /// Somebody was called because a worker is asleep, or hogs its CPU.
+    /// A worker was called because another is asleep, or hogs its CPU.
     pub(crate) replaced: bool,
     /// Work waits at a pool that has started nothing for [`STUCK`].
     pub(crate) stuck: bool,
@@ -132,7 +132,7 @@ pub(crate) struct Adjusted {
 pub(crate) struct Balance<P: Platform> {
     pools: ByPool<OfPool>,
     levels: Vec<OfLevel<P>>,
-    /// When it looked last.
+    /// When it last checked.
     looked: Option<Instant>,
 }
 
@@ -141,7 +141,7 @@ impl<P: Platform> Balance<P> {
         Balance { pools: ByPool::new(), levels: Vec::new(), looked: None }
     }
 
-    /// Nothing waits any more. What was given stays for workers that are asleep now, and goes with the rest.
+    /// Nothing waits any more. What was given stays for workers that are asleep now; the rest is taken back.
     pub(crate) fn settle(&mut self, pools: &[Arc<Pool<P>>]) {
         for of in &mut self.levels {
             of.level.set_extra(of.level.extra().min(of.counts.maybe_away()));
@@ -153,7 +153,7 @@ impl<P: Platform> Balance<P> {
         }
     }
 
-    /// Gives places and hands after a look at the workers.
+    /// Gives places and hands after a check of the workers.
     pub(crate) fn adjust(
         &mut self,
         inner: &Inner<P>,
@@ -162,7 +162,7 @@ impl<P: Platform> Balance<P> {
         now: Instant,
     ) -> Adjusted {
         let own: Vec<bool> = pools.iter().map(|pool| pool.has_waiting()).collect();
-        // Who helps may fall asleep in another pool's item, and is replaced as in one of its own pool's.
+        // A helper may fall asleep in another pool's item, and is replaced as if the item were of its own pool.
         let waits = |pool: &Pool<P>| place_of(pools, pool).is_some_and(|place| own[place]);
         let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(waits);
         let waiting: Vec<bool> = pools.iter().zip(&own).map(helps).collect();
@@ -233,7 +233,7 @@ impl<P: Platform> Balance<P> {
                 worker.count(Counted::Hogged);
                 inner.count_hog(worker.function(), limit);
             }
-            // It is in the item that it was in then; what is behind that waits for it, unless somebody has nothing else to do.
+            // It is still in the same item; what is behind that item waits for it, unless another worker has nothing else to do.
             if now.saturating_since(seen.since) >= STUCK
                 && seen.item == worker.batch.signature()
                 && worker.batch.len() != 0
@@ -266,7 +266,7 @@ impl<P: Platform> Balance<P> {
             level.counts.placed += of.counts.placed;
             level.counts.away += of.counts.away;
             level.counts.untold += of.counts.untold;
-            // Where nobody was asked, the clocks say that all the pool's CPUs are used.
+            // If no worker's state was asked for, the clocks say that all the pool's CPUs are used.
             let unasked = watcher.is_left_alone(pool);
             let used = if unasked { pool.cpus().min(of.counts.placed) } else { 0 };
             level.counts.ready += of.counts.ready.max(used);
@@ -277,17 +277,17 @@ impl<P: Platform> Balance<P> {
     }
 }
 
-/// What is too much, look after look.
+/// The excess, check after check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Surplus {
-    /// Looks in a row with one.
+    /// Checks in a row with an excess.
     looks: u32,
-    /// The least of them.
+    /// The least of those.
     least: u32,
 }
 
 impl Surplus {
-    /// How much to take away after a look that saw `now` too many: half of what was too much in [`SURPLUS`] looks in a row.
+    /// How much to take away after a check that saw `now` too many: half of the excess in [`SURPLUS`] checks in a row.
     fn take(&mut self, now: u32) -> u32 {
         if now == 0 {
             *self = Surplus::default();
@@ -304,7 +304,7 @@ impl Surplus {
 }
 
 impl<P: Platform> OfLevel<P> {
-    /// Whether as many workers as should run do, or would if others did not have their CPUs.
+    /// Whether as many workers as should run do so, or would if other threads did not have their CPUs.
     fn is_full(&self) -> bool {
         self.counts.ready >= self.level.limit()
     }
@@ -324,7 +324,7 @@ impl<P: Platform> OfLevel<P> {
 }
 
 impl OfPool {
-    /// Whether somebody was called because workers are away. `unknown` is whether those that run may be too many.
+    /// Returns whether a worker was called because workers are away. `unknown`: too many may be running.
     fn adjust<P: Platform>(&mut self, pool: &Pool<P>, unknown: bool) -> bool {
         let (hands, cpus) = (pool.hands(), pool.cpus());
         let runnable = self.counts.runnable();
@@ -350,19 +350,19 @@ impl OfPool {
         false
     }
 
-    /// Whether it has got a place for the sake of progress, and has started nothing since.
+    /// Whether it has got a place to ensure progress, and has started nothing since.
     fn is_given(&self) -> bool {
         self.progress.as_ref().is_some_and(|progress| progress.given)
     }
 
-    /// Whether more may run than CPUs, and places or hands could be taken away.
+    /// Whether more workers than CPUs may be running, and places or hands could be taken away.
     fn may_have_surplus<P: Platform>(&self, pool: &Pool<P>) -> bool {
         self.counts.runnable() > pool.cpus()
             && (pool.hands() > pool.cpus() || pool.level.extra() > 0)
     }
 
-    /// Whether nothing has been started for [`STUCK`]. `passed` is the time since the last look, and `full` whether this one found the
-    /// pool's level full of workers that run.
+    /// Whether nothing has been started for [`STUCK`]. `passed` is the time since the last check, and `full` whether this check found the
+    /// pool's level full of running workers.
     fn see_to_progress<P: Platform>(
         &mut self,
         pool: &Pool<P>,
@@ -389,7 +389,7 @@ impl OfPool {
         progress.stuck |= progress.waited >= STUCK;
         progress.doubted = if full { Duration::ZERO } else { progress.doubted + passed };
         if pool.is_brisk() {
-            // A worker that ran short items has met a long one: pushers wake somebody again.
+            // A worker that ran short items has come to a long one: pushers wake workers again.
             pool.wake_another();
         }
         let (begin, used) = *progress.used.get_or_insert_with(|| (now, pool.cpu_time()));
@@ -423,7 +423,7 @@ fn count_replaced<P: Platform>(pool: &Pool<P>, watcher: &Watcher<P>) {
     let since = |worker| {
         watcher.seen(worker).filter(|seen| seen.doing == Doing::Blocked).map(|seen| seen.since)
     };
-    // The one whose item was begun last.
+    // The worker whose item began last.
     let asleep = pool.entries().filter_map(|worker| Some((since(worker)?, worker)));
     if let Some((_, worker)) = asleep.max_by_key(|(since, _)| *since) {
         worker.count(Counted::Replaced);

@@ -6,7 +6,7 @@ use nearq_platform::Platform;
 
 use crate::pool::Pool;
 
-/// A value for each pool of a list, in the list's order. Pools come into service and go: `align` makes the values follow.
+/// A value for each pool of a list, in the list's order. Pools enter and leave service: `align` makes the values follow.
 pub(crate) struct ByPool<T> {
     ids: Vec<u32>,
     values: Vec<T>,
@@ -17,7 +17,7 @@ impl<T: Default> ByPool<T> {
         ByPool { ids: Vec::new(), values: Vec::new() }
     }
 
-    /// Gives each of these pools, which are in the order of their numbers, its value: the one that it had, or a new one.
+    /// Gives each of these pools, which are in the order of their numbers, its value: its previous one, or a new one.
     pub(crate) fn align<P: Platform>(&mut self, pools: &[Arc<Pool<P>>]) -> &mut [T] {
         let ids = pools.iter().map(|pool| pool.id);
         if !ids.clone().eq(self.ids.iter().copied()) {
@@ -33,7 +33,7 @@ impl<T: Default> ByPool<T> {
         &mut self.values
     }
 
-    /// The values of the pools that were given last.
+    /// The values of the pools that were last given.
     pub(crate) fn values(&mut self) -> &mut [T] {
         &mut self.values
     }

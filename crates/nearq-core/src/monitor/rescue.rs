@@ -1,4 +1,4 @@
-//! When the monitor calls rescuers, and starts them anew in the child of a fork (`run/rescue`).
+//! When the monitor calls rescuers, and starts them again in the child of a fork (`run/rescue`).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::queue::runtime::Inner;
 
-/// How often rescuers that could not be started in the child of a fork are tried again.
+/// How often starting rescuers is retried in the child of a fork.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Calls the rescuers that are needed. By the monitor, on each of its looks, when it has done what it can to start workers. Whether
-/// it must look again soon, because some may be needed.
+/// Calls the rescuers that are needed. By the monitor, on each check, when it has done what it can to start workers. Returns whether it
+/// must check again soon, because some may be needed.
 pub(crate) fn attend<P: Platform>(inner: &Inner<P>, pools: &[Arc<Pool<P>>], now: Instant) -> bool {
     start_anew(inner, now);
     let mut any = false;
@@ -25,14 +25,14 @@ pub(crate) fn attend<P: Platform>(inner: &Inner<P>, pools: &[Arc<Pool<P>>], now:
         }
         any = true;
         if pool.spawn_failure.is_due(pool.signature(), now) && !call(inner, pool) {
-            // Nothing that could be rescued. Something may come that can be.
+            // Nothing that could be rescued waits now; something may come that can be.
             pool.spawn_failure.begin_anew();
         }
     }
     any && inner.reserved.load(Ordering::Relaxed) != 0
 }
 
-/// Calls the rescuers of the queues that have something at the pool. Whether there were any.
+/// Calls the rescuers of the queues that have something at the pool. Returns whether there were any.
 pub(crate) fn call<P: Platform>(inner: &Inner<P>, pool: &Arc<Pool<P>>) -> bool {
     let mut any = false;
     for queue in inner.live_queues() {
@@ -46,8 +46,8 @@ pub(crate) fn call<P: Platform>(inner: &Inner<P>, pool: &Arc<Pool<P>>) -> bool {
     any
 }
 
-/// A link of the queue of which something may wait at the pool. It may be one that runs, or waits elsewhere; none although
-/// something waits only where a worker will find it.
+/// A link of the queue that may have something waiting at the pool. What waits may in fact be running, or waiting elsewhere. If something
+/// waits but no link is returned, a worker will find it.
 fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Option<&'a Link<P>> {
     let here = |link: &&Link<P>| Arc::ptr_eq(&link.pool, pool);
     let kicked = || queue.domains().any(|domain| domain.activation_item.is_active());
@@ -64,7 +64,7 @@ fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Op
         })
 }
 
-/// In the child of a fork: starts the rescuers anew.
+/// In the child of a fork: starts the rescuers again.
 fn start_anew<P: Platform>(inner: &Inner<P>, now: Instant) {
     if inner.services.rescuers_missing.load(Ordering::Relaxed) == 0 {
         return;
@@ -74,7 +74,7 @@ fn start_anew<P: Platform>(inner: &Inner<P>, now: Instant) {
         return;
     }
     inner.rescuers_tried.store(now.as_nanos().max(1), Ordering::Relaxed);
-    // Before the queues are looked at: a fork after this sets it again, in the child.
+    // Before the queues are read: a fork after this sets it again, in the child.
     inner.services.rescuers_missing.store(0, Ordering::Relaxed);
     for queue in inner.live_queues() {
         let Some(rescuer) = queue.rescuer() else { continue };

@@ -1,15 +1,15 @@
-//! Work that waits and does not get started: who is told of it, and what.
+//! Work that waits and does not get started: what is reported, and to whom.
 //!
-//! A pool has *stalled* where work waits and nothing has been started for a period (30 s, if nothing else is said). That need not be
-//! a fault: items may be long, or many. Most often it is one: items that wait for each other, a lock that nobody gives back, a
-//! limit on threads. Nobody else would say anything, so the monitor does, once a period as long as it lasts.
+//! A pool has *stalled* if work waits and nothing has been started for a period (30 s by default). That need not be a fault: items may be
+//! long, or many. Most often it is one: items that wait for each other, a lock that is never given back, a limit on threads. Nothing else
+//! would report it, so the monitor does, once a period for as long as it lasts.
 //!
-//! It looks a hundred times in a period while work waits, and knows what it has seen in its looks at the workers (`watch`): since when an item runs is
-//! the time when it saw that first, so an item may have run for longer than is said. What it does not know of a thread (workers
-//! that have said that they block are not watched) it asks the system when a stall is reported, and where threads sleep as well: that
-//! takes some 10 us a thread.
+//! It checks a hundred times in a period while work waits, and knows what it has seen when it checked the workers (`watch`). An item's
+//! running time is counted from when the monitor first saw it, so the item may have run for longer than reported. When a stall is reported,
+//! the monitor asks the system for what it does not know of a thread (workers that have declared that they block are not watched), and for
+//! where threads sleep: that takes some 10 us a thread.
 //!
-//! Belongs to the monitor's thread. The callback is foreign code that runs there: its panic ends with it. Where it forks, the monitor's
+//! Belongs to the monitor's thread. The callback is foreign code that runs there: its panic goes no further. If it forks, the monitor's
 //! thread in the child ends as soon as it returns.
 
 use core::time::Duration;
@@ -25,11 +25,11 @@ use crate::pool::worker::Worker;
 use crate::queue::runtime::Inner;
 use crate::runtime::report::{Activity, BusyWorker, MOST_SHOWN, PoolThreads, Stall, ThreadLimit};
 
-/// The period if nothing is said, as in the kernel.
+/// The default period, as in the kernel.
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(30);
-/// So many looks in a period.
+/// The number of checks in a period.
 const LOOKS: u32 = 100;
-/// Workers that a report names: a person reads it, and each costs the monitor some 10 us.
+/// The most workers that a report names: it is read by people, and each costs the monitor some 10 us.
 const MOST_NAMED: usize = 64;
 /// Reported instead of a function's name for a worker that is in its start hook.
 const START_HOOK: &str = "the hook on_worker_start";
@@ -37,7 +37,7 @@ const START_HOOK: &str = "the hook on_worker_start";
 /// A pool in which work waits.
 struct Seen {
     signature: u64,
-    /// When something was started there last, or work was seen first.
+    /// When something was last started there, or work was first seen.
     since: Instant,
     /// When that, or the last report, was.
     told: Instant,
@@ -55,7 +55,7 @@ impl Stalls {
         Stalls { pools: ByPool::new(), next: None }
     }
 
-    /// Looks whether anything has stalled, and tells of it. By the monitor. False where the callback has forked, and this is the child.
+    /// Checks whether anything has stalled, and reports it. By the monitor. False if the callback has forked, and this is the child.
     pub(crate) fn look<P: Platform>(
         &mut self,
         inner: &Inner<P>,
@@ -105,7 +105,7 @@ fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
     });
     match &inner.config.on_stall {
         Some(callback) => drop(contain(|| callback(stall))),
-        // Nobody else would hear of it.
+        // There is no other way to learn of it.
         None if !is_heard => P::warn(&stall.to_string()),
         None => {}
     }

@@ -1,4 +1,4 @@
-//! Work that nobody could be woken for is not forgotten.
+//! Work for which no thread could be woken is not forgotten.
 
 #![cfg(not(miri))]
 
@@ -12,10 +12,10 @@ use crate::limit::admission::tests::{Stub, idle};
 #[test]
 fn one_pushes_while_the_monitor_goes_to_sleep() {
     model(3, || {
-        // Its pool waits for a place, so the issuer wakes nobody.
+        // Its pool waits for a place, so the issuer wakes no worker.
         let stub = Stub::new(8, 1);
         let inner = stub.queue.inner();
-        // As if its thread were there: this one.
+        // This thread acts as the monitor's.
         inner.services.alarm.arm_for_test();
         let work = idle();
         let issuer = stub.issuer(&work);

@@ -1,24 +1,24 @@
 //! What the workers are doing, as the monitor sees it from outside.
 //!
-//! A look reads the CPU clock of each worker that has a place of its level (0.2 to 0.8 us). One whose clock moved about as much as the
-//! time did has run all the while. Of the others the system is asked what they do (3 to 5 us), but only if they have run since they
-//! were asked last: who has not run can neither have fallen asleep nor have ended its item.
+//! A check reads the CPU clock of each worker that has a place of its level (0.2 to 0.8 us). A worker whose clock moved about as much as
+//! the time did has run all the while. For the others, the system is asked what they do (3 to 5 us), but only if they have run since the
+//! last such question: a worker that has not run can neither have fallen asleep nor have ended its item.
 //!
 //! | [`Doing`] | clock | state | counts as |
 //! |---|---|---|---|
 //! | `Runs` | moved with the time | not asked | runnable |
 //! | `Waits` | stands still, or moved less | runnable: preempted, or throttled by its control group | runnable: no other thread would fare better |
 //! | `Blocked` | stands still | asleep | not there |
-//! | `Unknown` | read once | not asked yet | runnable: nobody starts a thread on a guess |
-//! | `Untold` | stands still, or moved less | the system does not tell | as `Unknown`; but nothing is taken away for it, as it may be asleep |
+//! | `Unknown` | read once | not asked yet | runnable: no thread is started on a guess |
+//! | `Untold` | stands still, or moved less | the system does not report it | as `Unknown`; but nothing is taken away for it, because it may be asleep |
 //!
-//! Where the clocks of a pool's workers moved by about as much as its CPUs can give, nobody is asked in three looks of four.
-//! The clock of one that was found asleep and has stood still since is read in one look of four: nobody waits for what it says.
-//! A blocked worker that is woken and has not got a CPU yet still counts as blocked; it is seen once it has run.
-//! One that has run a bit since it was asleep is taken to be asleep again until its turn comes to be asked about: those that were awake
-//! come first, as one of them may have fallen asleep, and there are only so many questions in a look.
+//! If the clocks of a pool's workers moved by about as much as its CPUs can give, no worker's state is asked for in three checks of four.
+//! The clock of a worker that was found asleep and has stood still since is read in one check of four: nothing depends on it soon. A
+//! blocked worker that is woken but has not got a CPU yet still counts as blocked; it is seen once it has run. A worker that has run a bit
+//! since it was asleep is taken to be asleep again until its state is asked for. Workers that were awake come first, because one of them
+//! may have fallen asleep, and the number of questions in a check is limited.
 //!
-//! Belongs to the monitor's thread. What it reads of workers is relaxed: a look may be a moment old.
+//! Belongs to the monitor's thread. What it reads of workers is relaxed: the values may be a moment old.
 
 use core::time::Duration;
 
@@ -27,16 +27,16 @@ use nearq_platform::{Instant, Platform, RunState};
 use crate::pool::Pool;
 use crate::pool::worker::{Worker, WorkerSlab};
 
-/// Clocks read in one look at most, which bounds its cost to 15 to 50 us. Where there are more workers they take turns.
+/// The most clocks read in one check, which bounds its cost to 15 to 50 us. If there are more workers, they take turns.
 const CLOCKS: usize = 64;
-/// Workers of which the system is asked in one look at most: 30 to 40 us.
+/// The most workers whose state is asked for in one check: 30 to 40 us.
 const STATES: usize = 8;
-/// So many of them about workers that were asleep before, where there are others.
+/// How many of these questions go to workers that were asleep before, if there are others.
 const SLEEPERS: usize = 2;
-/// What need not be known soon is looked at in one look of so many.
+/// What is not needed soon is checked in one check of this many.
 const SELDOM: u32 = 4;
 
-/// What a worker that has a place was doing when it was looked at last.
+/// What a worker that has a place was doing when it was last checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doing {
     #[default]
@@ -55,15 +55,15 @@ pub(crate) struct Seen<P: Platform> {
     at: Instant,
     pub(crate) cpu_time: Duration,
     pub(crate) doing: Doing,
-    /// Whether it has run since the system was asked about it.
+    /// Whether it has run since the system was last asked about it.
     ran: bool,
     /// Changes with each item that it starts.
     pub(crate) item: u64,
-    /// When this item was seen first.
+    /// When this item was first seen.
     pub(crate) since: Instant,
-    /// What its clock showed when it was seen with a new item, or asleep, last.
+    /// What its clock showed when it was last seen with a new item, or asleep.
     pub(crate) burst: Duration,
-    /// It does not count as running until its item ends: it uses its CPU for too long (`hogs`).
+    /// Whether it does not count as running until its item ends, because it uses its CPU for too long (`hogs`).
     pub(crate) hog: bool,
 }
 
@@ -71,27 +71,27 @@ pub(crate) struct Seen<P: Platform> {
 pub(crate) struct Watcher<P: Platform> {
     /// By the worker's number; none without a place.
     workers: Vec<Option<Seen<P>>>,
-    /// The number of the worker whose turn it is where there are too many for one look.
+    /// The number of the worker that is next, if there are too many for one check.
     next: u32,
-    /// Looks so far.
+    /// Checks so far.
     looks: u32,
     /// By the pool's number.
     loads: Vec<Load>,
-    /// The numbers of the pools whose workers used a CPU since the last look: there may be thousands that nobody uses any more.
+    /// The numbers of the pools whose workers used a CPU since the last check: there may be thousands that are not used any more.
     busy: Vec<u32>,
 }
 
 /// How busy a pool is.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
-    /// What its workers used since the last look, in 1024ths of a CPU.
+    /// What its workers used since the last check, in 1024ths of a CPU.
     used: u64,
-    /// Whether there may be more that run than there should be, and that can be changed.
+    /// Whether more workers may be running than should, and that can be changed.
     suspect: bool,
 }
 
 impl Load {
-    /// Whether hardly anything of so many CPUs was left.
+    /// Whether hardly anything of that many CPUs was left.
     fn fills(self, cpus: u32) -> bool {
         self.used != 0 && self.used * 8 >= u64::from(cpus) * 1024 * 7
     }
@@ -112,10 +112,10 @@ impl<P: Platform> Watcher<P> {
         self.workers.get_mut(worker.index as usize)?.as_mut()
     }
 
-    /// Looks at the workers. Whether any has run since the last look.
+    /// Checks the workers. Returns whether any has run since the last check.
     pub(crate) fn look(&mut self, slab: &WorkerSlab<P>) -> bool {
         self.looks = self.looks.wrapping_add(1);
-        // In the order of their numbers. An entry may be missing that is about to be written.
+        // In the order of their numbers. An entry that is about to be written may be missing.
         let mut due = Vec::new();
         for worker in slab.iter() {
             let index = worker.index as usize;
@@ -148,8 +148,8 @@ impl<P: Platform> Watcher<P> {
         }
         fresh.retain(|worker| !self.is_left_alone(worker.pool()));
         asleep.retain(|worker| !self.is_left_alone(worker.pool()));
-        // Who was awake before is the one that may have fallen asleep, so they come first. Some of the others all the same, or one that has
-        // come back for good would not be seen.
+        // A worker that was awake before may have fallen asleep, so those come first. Some of the others are asked about all the same, or
+        // one that has come back for good would not be seen.
         let others = asleep.len().min(STATES - fresh.len().min(STATES - SLEEPERS));
         for worker in fresh.iter().take(STATES - others).chain(asleep.iter().take(others)) {
             self.ask(worker);
@@ -160,7 +160,7 @@ impl<P: Platform> Watcher<P> {
         moved
     }
 
-    /// Whether the worker's clock is to be read in this look.
+    /// Whether to read the worker's clock in this check.
     fn is_due(&self, worker: &Worker<P>) -> bool {
         let sleeps = |seen: &Seen<P>| seen.doing == Doing::Blocked && !seen.ran;
         !self.seen(worker).is_some_and(sleeps)
@@ -177,7 +177,7 @@ impl<P: Platform> Watcher<P> {
         load.used += used;
     }
 
-    /// Whether the system was not asked about the pool's workers in this look: they use its CPUs, so whoever of them sleeps, nobody
+    /// Whether the system was not asked about the pool's workers in this check: they use its CPUs, so even if some of them sleep, no worker
     /// needs to be called.
     pub(crate) fn is_left_alone(&self, pool: &Pool<P>) -> bool {
         let load = self.loads.get(pool.id as usize);
@@ -185,14 +185,14 @@ impl<P: Platform> Watcher<P> {
             && !self.looks.is_multiple_of(SELDOM)
     }
 
-    /// Whether more of the pool's workers may run than should, so that it must be known what they do.
+    /// Sets whether more of the pool's workers may be running than should, so that their state must be known.
     pub(crate) fn suspect(&mut self, pool: u32, suspect: bool) {
         if let Some(load) = self.loads.get_mut(pool as usize) {
             load.suspect = suspect;
         }
     }
 
-    /// How much of a CPU the worker has used since the last look, in 1024ths, and whether the system is to be asked about it.
+    /// How much of a CPU the worker has used since the last check, in 1024ths, and whether to ask the system about it.
     fn read_clock(&mut self, worker: &Worker<P>, now: Instant) -> (u64, Asks) {
         let slot = &mut self.workers[worker.index as usize];
         let Some(thread) = *worker.thread.lock() else {
@@ -232,7 +232,7 @@ impl<P: Platform> Watcher<P> {
         } else if !seen.ran {
             Asks::Nothing
         } else if seen.doing == Doing::Blocked {
-            // It sleeps and computes in turn: until it is asked about, it counts as asleep again.
+            // It alternates between sleeping and computing: until it is asked about, it counts as asleep again.
             Asks::Again
         } else {
             seen.doing = Doing::Unknown;
@@ -250,8 +250,8 @@ impl<P: Platform> Watcher<P> {
     fn ask(&mut self, worker: &Worker<P>) {
         let Some(seen) = &mut self.workers[worker.index as usize] else { return };
         let state = P::watched_state(&mut seen.watch);
-        // Its clock was read before, and it may have ended that item since. Then it is asleep for want of work, or for a lock whose holder
-        // does not run; both will be over without anybody's help. It is asked again.
+        // Its clock was read before, and it may have ended that item since. Then it is asleep for lack of work, or for a lock whose holder
+        // does not run; both end without help. It is asked again.
         seen.ran =
             !worker.is_placed() || !worker.is_in_item() || worker.batch.signature() != seen.item;
         seen.doing = match state {
@@ -274,11 +274,11 @@ impl<P: Platform> Watcher<P> {
     }
 }
 
-/// Whether the system is to be asked about a worker.
+/// Whether to ask the system about a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Nothing,
-    /// It was awake when it was looked at last.
+    /// It was awake when it was last checked.
     Fresh,
     /// It was asleep, and has run a bit since.
     Again,

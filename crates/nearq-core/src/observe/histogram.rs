@@ -1,12 +1,12 @@
-//! How often which time was taken: counters by class of time, which any thread adds to without a lock.
+//! How often each time was measured: counters by class of time, which any thread increments without a lock.
 //!
-//! The classes are those of a high dynamic range histogram: sixteen to each power of two, so that a class is about 6 % wide
-//! whatever the time, from a nanosecond to more than an hour. What is longer counts in the last one. (G. Tene, HdrHistogram; that
-//! library's own histograms belong to one thread.) 5 KB each.
+//! The classes are those of a high dynamic range histogram: sixteen to each power of two, so that a class is about 6 % wide whatever the
+//! time, from a nanosecond to more than an hour. Longer times count in the last one. (G. Tene, HdrHistogram; that library's own histograms
+//! belong to one thread.) 5 KB each.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-/// Classes to a power of two, as a power of two.
+/// Classes per power of two, as a power of two.
 const FINENESS: u32 = 4;
 const FINE: u64 = 1 << FINENESS;
 /// Times from two to this power of nanoseconds on (73 minutes) count in the last class.
@@ -19,7 +19,7 @@ fn class(nanos: u64) -> usize {
         return nanos as usize;
     }
     let power = nanos.ilog2() - FINENESS;
-    // The leading bit is the class's power, the ones behind it are its place there.
+    // The leading bit is the class's power, those behind it are its place there.
     let class = u64::from(power) * FINE + (nanos >> power);
     (class as usize).min(CLASSES - 1)
 }
@@ -58,7 +58,7 @@ impl<P: Platform> Histogram<P> {
         self.sum.fetch_add(nanos.saturating_mul(weight), Ordering::Relaxed);
     }
 
-    /// What was recorded so far, while more may be.
+    /// What was recorded so far; more may be recorded meanwhile.
     pub(crate) fn times(&self) -> Times {
         let counts = self.classes.iter().map(|count| count.load(Ordering::Relaxed));
         let classes = counts.enumerate().filter(|(_, count)| *count != 0);
@@ -72,7 +72,7 @@ impl<P: Platform> Histogram<P> {
     }
 }
 
-/// How often which time was taken. Each timed item stands for those that were left out beside it, so the counts are about those
+/// How often each time was measured. Each timed item stands for those that were left out beside it, so the counts are approximately those
 /// of all items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -81,7 +81,7 @@ pub struct Times {
     pub samples: u64,
     /// Sum of all times.
     pub sum_nanos: u64,
-    /// The classes of which there were any, in order; about 6 % wide.
+    /// The classes that are not empty, in order; about 6 % wide.
     pub classes: Vec<TimeClass>,
 }
 

@@ -1,13 +1,12 @@
-//! How many items are samples: 20,000 a second at most over all queues of a runtime, and of each queue a share.
+//! How many items are samples: 20,000 a second at most over all queues of a runtime, of which each queue has a share.
 //!
-//! Each queue leaves out all but one item of 2^power; its links have a copy of the power beside what every issuer reads, and take it over
-//! whenever an item would be a sample. Time is divided into windows of 100 ms, each with a budget. A queue's first few
-//! samples of a window are always taken as long as the budget lasts; a part of it is kept for those, so that queues with few items
-//! are timed whole beside one with many. A queue that is refused more and more often raises its power; one that takes little of the
-//! budget lowers it, a step a window. The more is left out already, the slower the power goes up: it settles instead of
-//! leaping past.
+//! Each queue leaves out all but one item of 2^power; its links have a copy of the power beside what every issuer reads, and update it
+//! whenever an item would be a sample. Time is divided into windows of 100 ms, each with a budget. A queue's first few samples of a window
+//! are always taken while the budget lasts; a part of it is reserved for those, so that queues with few items are timed completely even
+//! beside one with many. A queue that is refused more and more often raises its power; one that takes little of the budget lowers it, a
+//! step a window. The more is already left out, the slower the power rises: it settles instead of overshooting.
 //!
-//! All counts, Relaxed: threads that race here take a sample more or less.
+//! All accesses are to counts, and Relaxed: threads that race here take a sample more or less.
 
 use core::time::Duration;
 
@@ -20,15 +19,15 @@ const MOST_POWER: u32 = 20;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Samples in a window: 20,000 a second.
 const BUDGET: u32 = 2000;
-/// Of those, what any queue may use; the rest is for queues that have taken few. A sample costs some 200 ns, so that is
-/// about 0.2 % of a CPU.
+/// Of those, what any queue may use; the rest is reserved for queues that have taken few. A sample costs some 200 ns, so that is about 0.2
+/// % of a CPU.
 const COMMON: u32 = 800;
-/// A queue has taken few up to here: enough for a percentile of some seconds, and little where hundreds of queues are busy.
+/// Up to this many, a queue has taken few: enough for a percentile of some seconds, and little when hundreds of queues are busy.
 const FEW: u32 = 3;
-/// From so many refusals in a window on, a queue leaves out more: each costs a look at the clock.
+/// From this many refusals in a window on, a queue leaves out more: each costs a read of the clock.
 const MANY_REFUSED: u32 = 4;
 
-/// The power of two of which one item is a sample where one of `every` is wanted: rounded up, as far as there is one.
+/// The power of two to use if one item of `every` is wanted: rounded up, as far as possible.
 pub(crate) fn power_of(every: u32) -> u32 {
     every.max(1).checked_next_power_of_two().map_or(MOST_POWER, u32::ilog2).min(MOST_POWER)
 }
@@ -47,7 +46,7 @@ struct Shared<P: Platform> {
 /// How many items of one queue are left out.
 pub(crate) struct Rate<P: Platform> {
     power: P::AtomicU32,
-    /// As a reader wants it.
+    /// As requested by a reader.
     least: P::AtomicU32,
     window: P::AtomicU64,
     taken: P::AtomicU32,
@@ -71,7 +70,7 @@ impl<P: Platform> Rate<P> {
         self.power.load(Ordering::Relaxed)
     }
 
-    /// Never more than one item of two to this power.
+    /// Limits samples to one item of two to this power.
     pub(crate) fn set_least(&self, power: u32) {
         self.least.store(power, Ordering::Relaxed);
         self.power.store(power, Ordering::Relaxed);
@@ -83,7 +82,7 @@ impl<P: Platform> Rate<P> {
         self.power.store(power, Ordering::Relaxed);
     }
 
-    /// What the queue does in a new window.
+    /// What the queue does at the beginning of a new window.
     fn begin(&self, window: u64) {
         let last = self.window.swap(window, Ordering::Relaxed);
         if last == window {
@@ -142,7 +141,7 @@ impl<P: Platform> Budget<P> {
             rate.refuse();
             return false;
         }
-        // Added, then looked at: whatever races, no window has more than its budget.
+        // Added, then checked: whatever races, no window has more than its budget.
         if shared.taken.fetch_add(1, Ordering::Relaxed) >= BUDGET {
             shared.taken.fetch_sub(1, Ordering::Relaxed);
             rate.refuse();
@@ -199,7 +198,7 @@ mod tests {
         assert!((1000..=8000).contains(&taken), "{taken} samples");
         assert!((7..=11).contains(&power), "power {power}");
         assert_eq!(rows[1], (100, 0), "of a queue with few items each one counts");
-        // When it is quiet again, all are taken again.
+        // When it is quiet again, all are sampled again.
         assert_eq!(run(&budget, &[(&busy, 2000), (&calm, 100)], 3), [(2000, 0), (100, 0)]);
     }
 

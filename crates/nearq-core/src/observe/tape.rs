@@ -1,8 +1,8 @@
-//! Where events are written down: rings of a fixed size, a ring for the CPUs of one residue, as the kernel's tracers have.
+//! Where events are recorded: rings of a fixed size, a ring for the CPUs of one residue, like those of the kernel's tracers.
 //!
-//! A writer tries the lock of its CPU's ring, and then that of the next one: a worker never waits for a reader, or for a thread that
-//! was preempted while it wrote. Where it gets neither the event is lost, and counted. A full ring is overwritten; each reader
-//! has its own place in each ring and knows by the numbers what it has missed.
+//! A writer tries the lock of its CPU's ring, and then that of the next one: a worker never waits for a reader, or for a thread that was
+//! preempted while it wrote. If it gets neither, the event is lost, and counted. A full ring is overwritten; each reader has its own place
+//! in each ring and knows from the numbers what it has missed.
 
 use core::fmt;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use crate::base::pad::Padded;
 
 /// Events that are kept, over all rings.
 const EVENTS: usize = 32 * 1024;
-/// Rings at most.
+/// The most rings.
 const RINGS: usize = 16;
 
 /// What has happened to an item.
@@ -43,11 +43,11 @@ pub struct TraceEvent {
     pub(crate) name: fn() -> &'static str,
     /// The CPU.
     pub cpu: usize,
-    /// The thread, in the system's own tools; not known of a queueing.
+    /// The thread, in the system's own tools; not known for a queueing.
     pub thread: Option<u64>,
     /// The number of the pool that the item goes to.
     pub pool: u32,
-    /// Of a start, the time since queueing; of an end, the time since the start; of a queueing, zero.
+    /// For a start, the time since queueing; for an end, the time since the start; for a queueing, zero.
     pub took: Duration,
 }
 
@@ -69,14 +69,14 @@ impl fmt::Debug for TraceEvent {
     }
 }
 
-/// The last events, for who reads them in time.
+/// The last events, for readers that are in time.
 pub(crate) struct Tape<P: Platform> {
     rings: Box<[Padded<Mutex<Ring, P>>]>,
     lost: P::AtomicU64,
 }
 
 struct Ring {
-    /// All that were written; the next one is kept at this place, modulo the size.
+    /// How many were written; the next one is stored at this place, modulo the size.
     written: u64,
     events: Vec<Option<TraceEvent>>,
 }
@@ -111,15 +111,15 @@ impl<P: Platform> Tape<P> {
         ring.written += 1;
     }
 
-    /// A place in each ring: whatever is written from now on comes after.
+    /// A place in each ring: whatever is written from now on comes after it.
     pub(crate) fn ends(&self) -> Vec<u64> {
         self.rings.iter().map(|ring| ring.lock().written).collect()
     }
 
-    /// Reads on from the places, `most` events at most; how many were overwritten before.
+    /// Reads on from the places, `most` events at most; returns how many were overwritten before.
     pub(crate) fn read(&self, cursors: &mut [u64], most: usize, into: &mut Vec<TraceEvent>) -> u64 {
         let mut missed = 0;
-        // As many from each, so that none waits for another one.
+        // The same number from each, so that none waits for another one.
         let share = most.div_ceil(self.rings.len());
         for (ring, cursor) in self.rings.iter().zip(cursors) {
             let ring = ring.lock();
@@ -140,7 +140,7 @@ impl<P: Platform> Tape<P> {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Nobody reads or writes in the child of a fork, where a ring may be half written.
+    /// Resets the rings: no thread reads or writes in the child of a fork, where a ring may be half written.
     pub(crate) fn after_fork_in_child(&self) {
         for ring in &self.rings {
             // SAFETY: this is the only thread, and no user's code runs under the lock.

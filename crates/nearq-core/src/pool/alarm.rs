@@ -1,13 +1,13 @@
-//! What wakes the monitor's thread, and starts it. What it does when it is awake: `monitor`.
+//! Starts the monitor's thread and wakes it. For what that thread does when it is awake, see `monitor`.
 //!
 //! # Arming
-//! A thread that pushes an item and finds no worker to wake arms the monitor: `armed` from 0 to 1 wakes it. The monitor disarms
-//! (0), looks once more over all pools, and sleeps if nothing waits. Push, then read `armed`; write `armed`, then look
-//! for work: all `SeqCst`, one of the two sees the other.
+//! A thread that pushes an item and finds no worker to wake arms the monitor: changing `armed` from 0 to 1 wakes it. The monitor disarms
+//! (0), checks all pools once more, and sleeps if nothing waits. The pusher pushes, then reads `armed`; the monitor writes `armed`, then
+//! checks for work. All are `SeqCst`, so one of the two sees the other.
 //!
-//! # Where no thread can be started
-//! The machine may refuse the worker that should run an item, and then the monitor that should try again. No thread would be left
-//! that knows of the item. So a thread that arms the monitor tries to start it for a while. Then it gives up with a warning, and leaves
+//! # If no thread can be started
+//! The machine may refuse the worker that should run an item, and then the monitor that should try again. Then no thread would be left that
+//! knows of the item. So a thread that arms the monitor tries to start it for a while. Then it gives up with a warning, and leaves
 //! further attempts to the threads that wait for work (`runtime/retry`).
 
 use nearq_platform::{Atomic, Ordering, Platform, Refused};
@@ -18,36 +18,36 @@ use crate::base::service_thread::{ServiceThread, Start};
 const DISARMED: u32 = 0;
 const ARMED: u32 = 1;
 
-/// What the monitor's thread is to do next.
+/// What the monitor's thread must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// To sleep until it is armed.
+    /// Sleep until it is armed.
     Sleep,
-    /// To look what waits.
+    /// Check what waits.
     Look,
-    /// To end.
+    /// End.
     End,
 }
 
 /// A runtime, as the alarm knows it.
 pub(crate) trait Host<P: Platform>: Send + Sync {
-    /// Starts the monitor's thread, which says [`ended`](ServiceThread::ended) when it ends.
+    /// Starts the monitor's thread, which calls [`ended`](ServiceThread::ended) when it ends.
     fn start_monitor(&self) -> Result<P::JoinHandle, Refused>;
 
-    /// The system has refused the thread: it is to be tried again later.
+    /// The system has refused the thread: the start must be retried later.
     fn retry_later(&self);
 }
 
 /// Wakes the monitor of one runtime.
 pub(crate) struct Alarm<P: Platform> {
     armed: P::AtomicU32,
-    /// 1: cancelled items have piled up among those that some queue holds back.
+    /// 1: cancelled items have piled up among those that a queue holds back.
     untidy: P::AtomicU32,
     host: *const dyn Host<P>,
     pub(crate) thread: ServiceThread<P>,
 }
 
-// SAFETY: `host` leads to the runtime, of which this is a part; all else is `Send` by itself.
+// SAFETY: `host` points to the runtime, of which this is a part; all else is `Send` by itself.
 unsafe impl<P: Platform> Send for Alarm<P> {}
 // SAFETY: a shared alarm gives `&dyn Host`, and a `Host` is `Sync`; all else is so by itself.
 unsafe impl<P: Platform> Sync for Alarm<P> {}
@@ -68,7 +68,7 @@ impl<P: Platform> Alarm<P> {
         unsafe { &*self.host }
     }
 
-    /// There is work that nobody could be woken for.
+    /// There is work for which no thread could be woken.
     #[inline]
     pub(crate) fn arm(&self) {
         P::model_fence();
@@ -94,7 +94,7 @@ impl<P: Platform> Alarm<P> {
             return;
         }
         if let Start::Refused(_) = self.thread.start(|| self.host().start_monitor()) {
-            // The next push that finds nobody tries again.
+            // The next push that finds no worker tries again.
             if self.is_disarmed_again() {
                 self.host().retry_later();
             }
@@ -109,13 +109,13 @@ impl<P: Platform> Alarm<P> {
         self.thread.wake();
     }
 
-    /// Takes the arming back; whether it was armed.
+    /// Takes the arming back; returns whether it was armed.
     fn is_disarmed_again(&self) -> bool {
         P::model_fence();
         self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Has its thread started now, for a caller that will need it where none can be.
+    /// Starts its thread now, for a caller that will need it at a time when no thread can be started.
     pub(crate) fn reserve(&self) -> Result<(), Refused> {
         match self.thread.reserve(|| self.host().start_monitor()) {
             Start::Done | Start::Ended => Ok(()),
@@ -128,8 +128,8 @@ impl<P: Platform> Alarm<P> {
         }
     }
 
-    /// Nothing has waited for a while: disarms the monitor, so that it sleeps until it is armed again; unless something waits now. By its
-    /// thread. `waits` reads the pools anew: a thread that pushed onto a pool that was made since has found the monitor armed.
+    /// Nothing has waited for a while: disarms the monitor, so that it sleeps until it is armed again, unless something waits now. By its
+    /// thread. `waits` reads the list of pools again: a thread that pushed onto a pool that was made since has found the monitor armed.
     pub(crate) fn disarm(&self, waits: impl FnOnce() -> bool) {
         // SeqCst: see "Arming".
         let disarmed =
@@ -140,10 +140,10 @@ impl<P: Platform> Alarm<P> {
         }
     }
 
-    /// Many cancelled items are held back somewhere. A worker is asked already, and throws them away if it comes; if none comes, work
+    /// Many cancelled items are held back somewhere. A worker has been asked already, and throws them away if it comes; if none comes, work
     /// waits, and the monitor is armed.
     pub(crate) fn ask_to_tidy(&self) {
-        // Relaxed: it is seen by one of the next looks.
+        // Relaxed: one of the next checks sees it.
         self.untidy.store(1, Ordering::Relaxed);
     }
 
@@ -151,13 +151,13 @@ impl<P: Platform> Alarm<P> {
     pub(crate) fn take_untidy(&self) -> bool {
         let untidy = self.untidy.load(Ordering::Relaxed) != 0;
         if untidy {
-            // Before the look: a request that comes later is for the next one.
+            // Before the check: a request that comes later is for the next one.
             self.untidy.store(0, Ordering::Relaxed);
         }
         untidy
     }
 
-    /// What the monitor's thread is to do next.
+    /// What the monitor's thread must do next.
     pub(crate) fn task(&self) -> Task {
         if self.thread.is_stopped() {
             return Task::End;
@@ -168,19 +168,19 @@ impl<P: Platform> Alarm<P> {
         }
     }
 
-    /// Ends the thread. Where there is none, nothing is left to do.
+    /// Ends the thread. If there is none, nothing remains to be done.
     pub(crate) fn stop(&self) {
         let _ = self.thread.stop();
     }
 
-    /// Not started: its thread is the parent's. In the child of a fork.
+    /// Resets it to not started: its thread is the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         self.thread.after_fork_in_child();
         forked::set(&self.armed, DISARMED);
         forked::set(&self.untidy, 0);
     }
 
-    /// As if its thread were there, and armed: the caller.
+    /// Pretends that its thread exists and is armed: the caller acts as that thread.
     #[cfg(test)]
     pub(crate) fn arm_for_test(&self) {
         self.thread.do_without();

@@ -1,34 +1,34 @@
-//! Who is called for work that waits at a pool: a worker of its own that sleeps, a new one, a helper.
+//! Which worker is called for work that waits at a pool: a sleeping worker of its own, a new one, or a helper.
 //!
 //! # Cores that are shared
-//! Where two CPUs are one core, each of them does some 60 % of the work while both are busy: more is lost by that than by
-//! bringing an item's data to another cache. So once a pool has as many workers awake as its pod has cores (less one
-//! for the pusher, who runs there too), a push first calls a helper of a near pool that has a core to itself. That one may
-//! find other work before it comes here; the pool's own workers and the monitor come for what it left.
+//! If two CPUs share one core, each of them does some 60 % of the work while both are busy: that loses more than bringing an item's data to
+//! another cache. So once a pool has as many workers awake as its pod has cores (less one for the pusher, which runs there too), a push
+//! first calls a helper of a near pool that has a core to itself. That helper may find other work before it comes here; the pool's own
+//! workers and the monitor handle what it left.
 //!
 //! # Brisk workers
-//! Waking a thread costs more than running many short items: on two CPUs, a second worker woken for them takes the CPU
-//! from the issuer. So while a worker runs items that have taken less than some microseconds each, pushers wake nobody: it
-//! will be back at the inbox in a moment. It calls another worker itself when what it sees waiting is worth it. A
-//! brisk worker that meets a long item after all is noticed by the monitor within a few milliseconds. Push, then read
-//! `brisk`; leave `brisk`, then look at the inbox: all `SeqCst`, so the last item is not forgotten.
+//! Waking a thread costs more than running many short items: on two CPUs, a second worker woken for them takes the CPU from the issuer. So
+//! while a worker runs items that have taken less than some microseconds each, pushers wake no worker: it will be back at the inbox in a
+//! moment. It calls another worker itself when what it sees waiting is worth it. If a brisk worker runs a long item after all, the monitor
+//! notices that within a few milliseconds. A pusher pushes, then reads `brisk`; a worker leaves `brisk`, then reads the inbox. All are
+//! `SeqCst`, so the last item is not forgotten.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Pool;
 use crate::pool::idle::Wakeup;
 
-/// Pools that a pusher looks at for a free core: a look costs it a line that others write.
+/// How many pools a pusher checks for a free core: each check costs a line that other CPUs write.
 const POOLS_LOOKED_AT: usize = 8;
 
 impl<P: Platform> Pool<P> {
-    /// Sees to it that somebody comes for what is there.
+    /// Ensures that a worker comes for what is there.
     #[inline(always)]
     pub(crate) fn call_worker(&self) {
         self.call_worker_for::<false>();
     }
 
-    /// As [`call_worker`](Self::call_worker); with `HOMED`, what is there has a home here, and helpers of other nodes are called only where
+    /// As [`call_worker`](Self::call_worker); with `HOMED`, what is there has a home here, and helpers of other nodes are called only if
     /// they may take it.
     #[inline(always)]
     pub(super) fn call_worker_for<const HOMED: bool>(&self) {
@@ -37,7 +37,7 @@ impl<P: Platform> Pool<P> {
             + self.called.brisk.load(Ordering::SeqCst)
             != 0
         {
-            // A place that becomes free comes to us, or a worker comes by in a moment.
+            // A place that becomes free comes to this pool, or a worker comes by in a moment.
             self.services().alarm.arm();
             return;
         }
@@ -62,7 +62,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Pops a worker to be woken, if none is searching and one more may be awake.
+    /// Pops a worker to wake, if none is searching and one more may be awake.
     #[inline]
     pub(super) fn pop_to_wake(&self) -> Wakeup<'_, P> {
         self.idle.pop_to_wake(&self.services().workers, || self.is_full())
@@ -72,27 +72,27 @@ impl<P: Platform> Pool<P> {
     fn nobody_sleeps<const HOMED: bool>(&self) {
         self.serve();
         if self.level.is_full() {
-            // No CPU is free. Whoever becomes idle will look here; the monitor sees to it that it does not take long.
+            // No CPU is free. A worker that becomes idle will check this pool; the monitor ensures that it does not take long.
             self.services().alarm.arm();
         } else {
             self.find_hands::<HOMED>();
         }
     }
 
-    /// CPUs are free, but this pool has nobody asleep: another thread, or a helper.
+    /// CPUs are free, but no worker of this pool sleeps: starts another thread, or calls a helper.
     #[cold]
     fn find_hands<const HOMED: bool>(&self) {
         if self.wants_workers() && self.start_worker(false) {
             return;
         }
-        // Helpers may find something nearer, or take one item and block in it; the monitor looks after the rest.
+        // Helpers may find something nearer, or take one item and block in it; the monitor handles the rest.
         self.services().alarm.arm();
         if !self.call_helper(HOMED) {
             self.want_thread();
         }
     }
 
-    /// Calls a worker of a near pool; if all is `homed`, only of one that may take that. False if there is none.
+    /// Calls a worker of a near pool; if everything here is `homed`, only one that may take that. False if there is none.
     fn call_helper(&self, homed: bool) -> bool {
         if self.key.helping {
             let may_come =
@@ -113,7 +113,7 @@ impl<P: Platform> Pool<P> {
         false
     }
 
-    /// Wakes one more worker although others may be searching; true if one was there.
+    /// Wakes one more worker although others may be searching; true if there was one.
     pub(crate) fn wake_another(&self) -> bool {
         match self.idle.pop_another(&self.services().workers, false) {
             Wakeup::Worker(worker) => {
@@ -124,7 +124,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// A place of the level was taken for this pool: starts somebody with it. False if nobody needs it.
+    /// A place of the level was taken for this pool: starts a worker with it. False if no worker needs it.
     pub(crate) fn start_with_place(&self) -> bool {
         if !self.has_waiting() || self.is_full() {
             return false;
@@ -144,7 +144,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// One more worker may be awake here, and places are free: wakes or starts one, or a helper. Whether it did.
+    /// One more worker may be awake here, and places are free: wakes or starts one, or calls a helper. Returns whether it did.
     pub(crate) fn call_hand(&self) -> bool {
         self.clear_queued_at_level();
         if !self.is_full()
@@ -152,7 +152,7 @@ impl<P: Platform> Pool<P> {
         {
             return true;
         }
-        // What has no home may be taken by anybody.
+        // Any worker may take an item that has no home.
         let called = self.call_helper(self.services().homes.are_used() && !self.has_homeless());
         if !called {
             self.want_thread();
@@ -160,18 +160,18 @@ impl<P: Platform> Pool<P> {
         called
     }
 
-    /// True if the pool was not queued at its level, and is now.
+    /// True if the pool was not queued at its level before this call.
     pub(crate) fn mark_queued_at_level(&self) -> bool {
         self.called.queued_at_level.swap(1, Ordering::SeqCst) == 0
     }
 
-    /// It is not any more; pushers call for workers again.
+    /// It is not queued any more; pushers call for workers again.
     pub(crate) fn clear_queued_at_level(&self) {
         self.called.queued_at_level.store(0, Ordering::SeqCst);
         P::model_fence();
     }
 
-    /// Whether a core of the pod is several CPUs, and other pods may help.
+    /// Whether a core of the pod has several CPUs, and other pods may help.
     #[inline]
     fn shares_cores(&self) -> bool {
         self.key.helping && self.cores < self.cpus
@@ -183,7 +183,7 @@ impl<P: Platform> Pool<P> {
         self.called.awake.load(Ordering::Relaxed) + outside >= self.cores
     }
 
-    /// Calls a worker of a near pool that has a core to itself. False if there is none, or one is not needed.
+    /// Calls a worker of a near pool that has a core to itself. False if there is none, or none is needed.
     #[cold]
     fn call_free_core<const HOMED: bool>(&self) -> bool {
         if self.idle.has_searching() || self.level.is_full() {
@@ -194,7 +194,7 @@ impl<P: Platform> Pool<P> {
                 && !pool.idle.has_searching()
                 && pool.is_used()
         };
-        // No core of another node is worth it as long as one is left here.
+        // No core of another node is worth it while one is left here.
         let near = |pool: &&Pool<P>| !HOMED || self.node.is_none() || pool.node == self.node;
         for sibling in self.siblings().take(POOLS_LOOKED_AT).filter(near).filter(free) {
             let called = match sibling.pop_to_wake() {

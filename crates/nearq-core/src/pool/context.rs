@@ -1,4 +1,4 @@
-//! What a worker's thread knows of itself: the value in the platform's slot; and what others ask it: who the caller is.
+//! What a worker's thread knows of itself: the value in the platform's slot; and how other code finds out whether its caller is a worker.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -14,10 +14,10 @@ use crate::pool::Pool;
 use crate::pool::services::Services;
 use crate::pool::worker::Worker;
 
-/// How long more may be awake than shall be, once some have come back from blocking.
+/// How long more workers stay awake than may be, after some have come back from blocking.
 const SURPLUS_STAYS: Duration = Duration::from_millis(2);
 
-/// Where more are awake than may be.
+/// Where more workers are awake than may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Surplus {
     /// In the worker's pool.
@@ -28,7 +28,7 @@ pub(crate) enum Surplus {
 
 /// The worker that the current thread is. Private to that thread.
 ///
-/// Begins with `executing`, as those who only need that rely on.
+/// Begins with `executing`, which code that needs only that relies on.
 #[repr(C)]
 pub(crate) struct Context<'a, P: Platform> {
     pub(crate) executing: Executing,
@@ -39,18 +39,17 @@ pub(crate) struct Context<'a, P: Platform> {
     pub(crate) has_place: Cell<bool>,
     /// Depth of blocking sections.
     blocking: Cell<u32>,
-    /// Whether it has given its place to another one for a blocking section. A rescuer has none to give.
+    /// Whether it has given its place to another worker for a blocking section. A rescuer has none to give.
     lent: Cell<bool>,
-    /// Since when, at the ends of its batches, more are awake than may be.
+    /// Since when more workers are awake than may be, as seen at the ends of its batches.
     over_since: Cell<Option<Instant>>,
     /// Whether the pool counts it as brisk.
     pub(crate) brisk: Cell<bool>,
-    /// Something is to be looked after when the current item has returned: it has described itself, or it has forked and
-    /// this is the child.
+    /// Something must be done when the current item has returned: it has described itself, or it has forked and this is the child.
     pub(crate) look_after: Cell<bool>,
     /// The account whose items it serves; null between batches.
     pub(crate) account: Cell<*const Account<P>>,
-    /// Whether the current item is a future which it polls: one that waits leaves its place, so it may wait for its own queue.
+    /// Whether the current item is a future which it polls: a future that waits leaves its place, so it may wait for its own queue.
     polls: Cell<bool>,
     /// The home of the item that it executes; null if it has none.
     pub(crate) home: Cell<*const Inside<P>>,
@@ -83,7 +82,7 @@ impl<'a, P: Platform> Context<'a, P> {
         }
     }
 
-    /// Notes that it has a place of its level, or has none any more. False if that was so before.
+    /// Notes that it has a place of its level, or has lost it. False if that was so before.
     pub(crate) fn set_place(&self, has: bool) -> bool {
         let changes = self.note_place(has);
         if changes {
@@ -92,10 +91,11 @@ impl<'a, P: Platform> Context<'a, P> {
         changes
     }
 
-    /// Gives its place back if it is one too many for some time, of the pool's hands or the level's places. At the end of a batch.
+    /// Gives its place back if, for some time, there has been one too many of the pool's hands or the level's places. At the end of a
+    /// batch.
     ///
-    /// Not at once: most often another worker is about to block, which then need not call anybody. And the system may have put
-    /// two of them onto one CPU; who leaves then is as likely as not the one that has the other CPU to itself.
+    /// Not at once: most often another worker is about to block, and then need not call one. And the system may have put two of them onto
+    /// one CPU; the worker that leaves then is as likely as not the one that has the other CPU to itself.
     #[inline]
     pub(crate) fn leave_if_over(&self, now: Instant) -> Option<Surplus> {
         if !self.has_place.get() || !(self.pool.is_over() || self.pool.level.is_over()) {
@@ -130,7 +130,7 @@ impl<'a, P: Platform> Context<'a, P> {
         changes
     }
 
-    /// Makes this the thread's context, for as long as the guard lives.
+    /// Makes this the thread's context while the guard lives.
     pub(crate) fn enter(&self) -> Entered<P> {
         const { assert!(core::mem::offset_of!(Context<'_, P>, executing) == 0) };
         P::set_slot(core::ptr::from_ref(self).cast());
@@ -150,13 +150,13 @@ impl<P: Platform> Drop for Entered<P> {
 /// Runs `f` with the context of the current thread, if it is a worker's.
 pub(crate) fn with_current<P: Platform, R>(f: impl FnOnce(&Context<'_, P>) -> R) -> Option<R> {
     let slot = P::slot().cast::<Context<'_, P>>();
-    // SAFETY: the slot of a thread of platform P is null or was set by `enter` to a context of the same P on this
-    // thread's stack; the guard clears it before the context goes, and nobody else has a reference that excludes ours.
+    // SAFETY: the slot of a thread of platform P is null or was set by `enter` to a context of the same P on this thread's stack; the guard
+    // clears it before the context is dropped, and no other reference excludes ours.
     let context = unsafe { slot.as_ref() }?;
     Some(f(context))
 }
 
-/// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile. Before that, the ends of futures are run that this
+/// Runs `f`, which may sleep for long. A worker gives its place to another one meanwhile. First it runs the ends of futures that this
 /// thread has put off: `f` may wait for one of them.
 pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     struct Back<P: Platform>(core::marker::PhantomData<P>);
@@ -194,8 +194,8 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Blocks until `condition` holds, which `event` is notified of, or the deadline has come; whether it holds. In a worker, another worker
-/// takes this one's place meanwhile. The condition may be asked any number of times; its reads are `SeqCst`.
+/// Blocks until `condition` holds, of which `event` is notified, or the deadline has passed; returns whether it holds. In a worker, another
+/// worker takes this one's place meanwhile. The condition may be evaluated any number of times; its reads are `SeqCst`.
 pub(crate) fn wait_until<P: Platform>(
     event: &Event<P>,
     deadline: Option<Instant>,
@@ -212,7 +212,7 @@ pub(crate) fn polling<P: Platform, R>(poll: impl FnOnce() -> R) -> R {
     outcome
 }
 
-/// Whether the current item is a future of the runtime's that is polled.
+/// Whether the current item is a future of the runtime's that is being polled.
 pub(crate) fn is_polling<P: Platform>() -> bool {
     with_current::<P, _>(|context| context.polls.get()).unwrap_or(false)
 }
@@ -222,7 +222,7 @@ pub(crate) fn is_in_item<P: Platform>() -> bool {
     with_current::<P, _>(|context| !context.account.get().is_null()).unwrap_or(false)
 }
 
-/// The home of the item in which the caller is, if it is a worker of that runtime.
+/// The home of the item that the caller runs in, if it is a worker of that runtime.
 pub(crate) fn home_of_caller<P: Platform>(services: *const Services<P>) -> Option<Home<P>> {
     with_current::<P, _>(|context| {
         let home = context.home.get();
@@ -231,7 +231,7 @@ pub(crate) fn home_of_caller<P: Platform>(services: *const Services<P>) -> Optio
         }
         // SAFETY: the pointer of an `Arc`, which the worker keeps until the item has returned; this adds the reference that is taken.
         unsafe { Arc::increment_strong_count(home) };
-        // SAFETY: the pointer of an `Arc`, of which this takes over the reference that was added just now.
+        // SAFETY: the pointer of an `Arc`; this takes over the reference that was added just now.
         Some(Home::of(unsafe { Arc::from_raw(home) }))
     })
     .flatten()

@@ -1,4 +1,4 @@
-//! How many items with homes wait at a pool, and whether anybody may take them (`pool/homes`).
+//! How many items with homes wait at a pool, and whether any worker may take them (`pool/homes`).
 
 use nearq_platform::{Atomic, Platform};
 
@@ -6,7 +6,7 @@ use nearq_platform::{Atomic, Platform};
 pub(super) struct Homed<P: Platform> {
     /// How many wait.
     pub(super) count: P::AtomicU32,
-    /// 1: some have waited for long. Written by the monitor.
+    /// 1: some items have waited for long. Written by the monitor.
     pub(super) open: P::AtomicU32,
 }
 

@@ -1,23 +1,24 @@
-//! Helpers from other nodes, where items have homes: who takes what, and when they are called.
+//! Helpers from other nodes for items with homes: which worker takes what, and when they are called.
 //!
-//! A pool counts the items with a home that wait at it, batches included (`homed`). As long as there are none, or the helper is of the same
-//! node, nothing here applies, and where the runtime has no homes nobody looks. Else a helper takes, from the nearest pool that has some:
+//! A pool counts the items with a home that wait at it, batches included (`homed`). While there are none, or if the helper is of the same
+//! node, nothing here applies; and if the runtime has no homes, the count is not read. Otherwise a helper takes, from the nearest pool that
+//! has some:
 //! 1. items whose home is its own node;
 //! 2. items without a home;
 //! 3. items whose home is elsewhere, if so many more wait for each CPU there than at its own pool that it is worth the distance
 //!    (`Weights::may_take`), or if some have waited for long: then the pool is *open*.
 //!
-//! It looks at the first [`LOOKED_AT`] items of the list only. What it takes out of another worker's batch and may not keep goes to the front
+//! It checks only the first [`LOOKED_AT`] items of the list. What it takes out of another worker's batch and may not keep goes to the front
 //! of the list.
 //!
 //! # What is counted
-//! `homed` is a hint: counted before an item is pushed and when it starts or is cancelled, never below zero. What goes wrong (a cancelled item
-//! that was queued again by another node) is put right by the monitor when nothing waits.
+//! `homed` is a hint: incremented before an item is pushed, decremented when it starts or is cancelled, never below zero. Errors (a
+//! cancelled item that was queued again by another node) are corrected by the monitor when nothing waits.
 //!
 //! # Work conservation
-//! The monitor notes, while items with homes wait, how many there are and how many the pool has taken so far. If [`LONG`] later it has not
-//! taken as many, some have waited for that long, and the pool is open until the next such note. Helpers are called by it as before, but
-//! not where they would find nothing that they may take: they would wake each other up for nothing.
+//! While items with homes wait, the monitor notes how many there are and how many the pool has taken so far. If the pool has not taken that
+//! many [`LONG`] later, some have waited for that long, and the pool is open until the next such note. The pool calls helpers as before,
+//! but not those that would find nothing they may take: they would wake each other up for nothing.
 
 use core::time::Duration;
 
@@ -30,10 +31,9 @@ use crate::item::list::List;
 use crate::item::owned::Pending;
 use crate::pool::worker::Worker;
 
-/// Items at the front of a list among which a helper chooses. More would keep its lock for too long: each is a cache line of another
-/// node.
+/// Items at the front of a list from which a helper chooses. More would keep the lock for too long: each is a cache line of another node.
 const LOOKED_AT: usize = 64;
-/// What has waited for so long may be taken by anybody: as the monitor's patience in `balance`.
+/// Any worker may take items that have waited this long; as the monitor's patience in `balance`.
 const LONG: Duration = Duration::from_millis(10);
 
 /// What the monitor remembers of a pool at which items with homes wait.
@@ -46,7 +46,7 @@ pub(crate) struct Noted {
 }
 
 impl<P: Platform> Pool<P> {
-    /// The node on which what belongs to the pool should lie; none where it does not matter.
+    /// The node on which what belongs to the pool should lie; none if it does not matter.
     pub(crate) fn near_node(&self) -> Option<u32> {
         self.node.filter(|_| self.services().homes.has_several())
     }
@@ -62,7 +62,7 @@ impl<P: Platform> Pool<P> {
         self.call_worker_for::<true>();
     }
 
-    /// An item with a home waits here no more.
+    /// An item with a home does not wait here any more.
     pub(crate) fn homed_left(&self) {
         let count = &self.homed.count;
         let mut known = count.load(Ordering::Relaxed);
@@ -79,11 +79,11 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Whether its items are kept from workers of `helper` as far as their homes are not there.
+    /// Whether its items are kept from workers of `helper` unless their home is there.
     fn is_guarded_from(&self, helper: &Pool<P>) -> bool {
         self.node.is_some()
             && self.node != helper.node
-            // Relaxed: the answer may be outdated by another push anyway. See `push_homed`.
+            // Relaxed: another push may make the answer outdated anyway. See `push_homed`.
             && self.homed.count.load(Ordering::Relaxed) != 0
     }
 
@@ -97,19 +97,19 @@ impl<P: Platform> Pool<P> {
         self.services().homes.map.may_take(node, home, imbalance)
     }
 
-    /// Items that wait, at least, in thousandths for each CPU; less those for which a worker of its own is about to come.
+    /// The least number of items that wait, in thousandths for each CPU; less those for which a worker of its own is about to come.
     fn waiting_milli(&self) -> u32 {
         let waiting = self.homed.count.load(Ordering::Relaxed).max(self.listed());
         let room = self.hands().saturating_sub(self.called.awake.load(Ordering::Relaxed));
         waiting.saturating_sub(room).saturating_mul(1000) / self.cpus
     }
 
-    /// Whether a worker of `helper` that is called for what is at home here would find something that it may take.
+    /// Whether a worker of `helper` that is called for items at home here would find something that it may take.
     pub(super) fn is_worth_calling(&self, helper: &Pool<P>) -> bool {
         !self.services().homes.are_used() || !self.is_guarded_from(helper) || self.lets_in(helper)
     }
 
-    /// As [`take_from_siblings`](Self::take_from_siblings), where items have homes.
+    /// As [`take_from_siblings`](Self::take_from_siblings), if items have homes.
     pub(super) fn take_by_homes(&self, worker: &Worker<P>, limit: usize) -> usize {
         for belongs in [Belongs::Here, Belongs::Nowhere, Belongs::Elsewhere] {
             for sibling in self.siblings() {
@@ -128,7 +128,7 @@ impl<P: Platform> Pool<P> {
         0
     }
 
-    /// Moves waiting items that belong to a helper's node like that into its worker's empty batch.
+    /// Moves waiting items that belong to a helper's node in that way into its worker's empty batch.
     fn take_belonging(
         &self,
         worker: &Worker<P>,
@@ -156,8 +156,8 @@ impl<P: Platform> Pool<P> {
         let share = ready.len().div_ceil(self.cpus as usize);
         let mut chosen = ready.extract(wanted, share.min(limit).max(1), LOOKED_AT);
         let moved = worker.fill(&mut chosen, limit.max(1));
-        // SeqCst, as in `take`: a thread that puts items on the list looks at `idle` afterwards; a worker that settles there looks at the
-        // length afterwards.
+        // SeqCst, as in `take`: a thread that puts items on the list reads `idle` afterwards; a worker that settles there reads the length
+        // afterwards.
         listed.len.store(ready.len() as u32, Ordering::SeqCst);
         listed.taken.store(listed.taken.load(Ordering::Relaxed) + moved as u64, Ordering::Relaxed);
         moved
@@ -173,14 +173,14 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Whether the pool needs helpers from `helper`, of another node. Where only what is at home waits, the monitor calls them.
+    /// Whether the pool needs helpers from `helper`, of another node. If only items at home here wait, the monitor calls them.
     pub(super) fn needs_help_of(&self, helper: &Pool<P>) -> bool {
         !self.is_guarded_from(helper) || self.homed.open.load(Ordering::Relaxed) != 0
     }
 
-    /// Opens the pool where items with homes have waited for long, and closes it again. By the monitor.
+    /// Opens the pool if items with homes have waited for long, and closes it again. By the monitor.
     pub(crate) fn look_after_homed(&self, noted: &mut Option<Noted>, waits: bool, now: Instant) {
-        // Relaxed: a thread that has seen an item wait sees it counted; see `push_homed`.
+        // Relaxed: a thread that has seen an item wait sees that it was counted; see `push_homed`.
         if self.homed.count.load(Ordering::Relaxed) == 0 {
             *noted = None;
             crate::base::forked::set(&self.homed.open, 0);
@@ -192,7 +192,7 @@ impl<P: Platform> Pool<P> {
             return;
         }
         let taken = self.listed.taken.load(Ordering::Relaxed);
-        // Each time: who calls helpers looks at the list, not at the inbox.
+        // Each time: a thread that calls helpers reads the list, not the inbox.
         let waiting = self.count_waiting();
         if let Some(noted) = noted
             && now - noted.at < LONG
@@ -207,22 +207,22 @@ impl<P: Platform> Pool<P> {
         *noted = Some(Noted { at: now, taken, waiting, count });
     }
 
-    /// Nothing waits, and the count says otherwise. If it does so on two looks, with the same number, it is wrong: who pushes counts a few
-    /// instructions before.
+    /// Nothing waits, but the count is not zero. If that is so at two checks, with the same number, it is wrong: a pusher counts only a few
+    /// instructions before its push.
     fn put_right(&self, noted: &mut Option<Noted>, now: Instant) {
         // Relaxed: nothing is published with the number.
         let count = self.homed.count.load(Ordering::Relaxed);
         match noted.take() {
             Some(before) if before.waiting == 0 && before.count == count => {
                 let order = Ordering::Relaxed;
-                // Fails where it moves: then it is not wrong yet.
+                // Fails if the count changes: then it is not wrong yet.
                 let _ = self.homed.count.compare_exchange(count, 0, order, order);
             }
             _ => *noted = Some(Noted { at: now, taken: 0, waiting: 0, count }),
         }
     }
 
-    /// Calls a worker for what waits on the list already.
+    /// Calls a worker for what already waits on the list.
     pub(super) fn call_again(&self) {
         if self.homed.count.load(Ordering::Relaxed) == 0 || self.has_homeless() {
             self.call_worker();
@@ -231,7 +231,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Whether something without a home waits on the list. By the monitor, after it has counted what waits.
+    /// Whether an item without a home waits on the list. By the monitor, after it has counted what waits.
     pub(super) fn has_homeless(&self) -> bool {
         self.listed() > self.homed.count.load(Ordering::Relaxed)
     }

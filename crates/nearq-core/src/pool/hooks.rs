@@ -1,7 +1,7 @@
-//! Workers that run foreign code before they work: the start hook, and what another crate has every worker call
+//! Workers that run foreign code before they work: the start hook, and what another crate makes every worker call
 //! (`default::attend_default`).
 //!
-//! A new worker counts as searching (`idle`) from its start on, so pushers leave to it what they push and wake no other worker. A hook may
+//! A new worker counts as searching (`idle`) from its start on, so pushers leave their items to it and wake no other worker. A hook may
 //! take long, or wait for an item of this very pool. So a worker that begins with foreign code does not count as searching, asleep or awake
 //! until that code has returned. If it was started with a place of its level, it gives the place back. Meanwhile pushers wake or start
 //! other workers.
@@ -30,7 +30,7 @@ use crate::pool::idle::Wakeup;
 use crate::pool::worker::Worker;
 
 impl<P: Platform> Pool<P> {
-    /// The new worker, which is the caller and counts as searching, begins with foreign code.
+    /// The new worker, which is the caller and counts as searching, begins to run foreign code.
     pub(crate) fn enter_hook(&self, worker: &Worker<P>) {
         worker.enter_hook();
         // Relaxed: a bound, which need not be exact.

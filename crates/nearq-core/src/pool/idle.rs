@@ -1,28 +1,28 @@
 //! Which workers of a pool are asleep, and whether one is already on its way.
 //!
 //! # The word
-//! `tag:28 | searching:12 | top:24`: a stack of idle workers (`top` is the index of the one that came last, each
-//! worker's `next_idle` names the one below; the tag changes with each push and pop, so that a compare-exchange
-//! cannot mistake a new stack for an old one), and how many workers are *searching*: awake, without an item, about to
-//! look for one. Last in, first out: the worker that slept least has the warmest cache, the others can be culled.
+//! `tag:28 | searching:12 | top:24`: a stack of idle workers (`top` is the index of the worker that came last, each worker's `next_idle`
+//! names the one below; the tag changes with each push and pop, so that a compare-exchange cannot mistake a new stack for an old one), and
+//! the number of workers that are *searching*: awake, without an item, about to look for one. Last in, first out: the worker that slept
+//! least has the warmest cache, and the others can be culled.
 //!
 //! # Steps
-//! * A **pusher** has pushed an item. If somebody is searching, that one will find it. Else the pusher pops a
-//!   worker, counts it as searching, and wakes it: one at a time.
-//! * A searching worker that **finds** items stops being one. If it was the last and more work is there, it wakes
-//!   the next: so the number of workers grows as long as there is work.
-//! * A searching worker that finds nothing **settles**: onto the stack, no longer searching, in one step. Then it
-//!   looks at the inbox once more, and if something is there it does what a pusher does.
+//! * A **pusher** has pushed an item. If a worker is searching, that worker will find it. Otherwise the pusher pops a worker, counts it as
+//!   searching, and wakes it: one at a time.
+//! * A searching worker that **finds** items stops being one. If it was the last and there is more work, it wakes the next: so the number
+//!   of workers grows while there is work.
+//! * A searching worker that finds nothing **settles**: onto the stack, no longer searching, in one step. Then it checks the inbox once
+//!   more, and if something is there it does what a pusher does.
 //!
 //! # The race
-//! A push while the last worker settles. Push: write inbox (PUSH), read word (LOOK). Worker: write word (SETTLE), read
-//! inbox (CHECK). All four are `SeqCst`, so in their total order either SETTLE comes before LOOK, then the pusher finds
-//! the worker on the stack, or PUSH comes before CHECK, then the worker finds the item.
+//! A push while the last worker settles. Push: write inbox (PUSH), read word (LOOK). Worker: write word (SETTLE), read inbox (CHECK). All
+//! four are `SeqCst`. So in their total order either SETTLE comes before LOOK, and the pusher finds the worker on the stack, or PUSH comes
+//! before CHECK, and the worker finds the item.
 //!
 //! # Culling
-//! A worker that slept too long ends (`Worker::status` from `IDLE` to `DEAD`) but stays on the stack: who pops it finds
-//! it dead and goes on. Its place is used again after that. Where a pool is used no more, nobody would pop it: the last worker that ends
-//! takes all of them off (`bury_all`).
+//! A worker that slept too long ends (`Worker::status` from `IDLE` to `DEAD`) but stays on the stack: a thread that pops it finds it dead
+//! and goes on to the next. Its entry is used again after that. In a pool that is not used any more, no thread would pop it: the last
+//! worker that ends takes all of them off (`bury_all`).
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -34,18 +34,18 @@ const ONE_SEARCHING: u64 = 1 << 24;
 const SEARCHING: u64 = 0xfff << 24;
 const ONE_TAG: u64 = 1 << 36;
 
-/// Who sleeps and who searches.
+/// Which workers sleep, and how many search.
 pub(crate) struct Idle<P: Platform> {
     word: P::AtomicU64,
 }
 
-/// What came of trying to wake somebody.
+/// The result of trying to wake a worker.
 pub(crate) enum Wakeup<'a, P: Platform> {
-    /// Somebody is searching already.
+    /// A worker is searching already.
     Unneeded,
-    /// This one; it counts as searching. The caller unparks it.
+    /// This worker; it counts as searching. The caller unparks it.
     Worker(&'a Worker<P>),
-    /// Nobody sleeps.
+    /// No worker sleeps.
     Nobody,
 }
 
@@ -54,8 +54,7 @@ impl<P: Platform> Idle<P> {
         Idle { word: P::AtomicU64::new(NOBODY) }
     }
 
-    /// Pops a worker to be woken, unless one is searching, or `full` says that enough are awake. Comes after a push; see "the
-    /// race".
+    /// Pops a worker to wake, unless one is searching, or `full` says that enough are awake. Comes after a push; see "The race".
     #[inline]
     pub(crate) fn pop_to_wake<'a>(
         &self,
@@ -73,7 +72,7 @@ impl<P: Platform> Idle<P> {
         self.pop_slow(slab, false, false)
     }
 
-    /// Pops a worker to be woken, although others may be searching; maybe with a place of its level.
+    /// Pops a worker to wake, although others may be searching; possibly with a place of its level.
     pub(crate) fn pop_another<'a>(
         &self,
         slab: &'a WorkerSlab<P>,
@@ -82,7 +81,7 @@ impl<P: Platform> Idle<P> {
         self.pop_slow(slab, true, with_place)
     }
 
-    // Kept out of line: what follows the look at the word costs a system call, and the pusher's path shall stay short.
+    // Kept out of line: what follows the check of the word costs a system call, and the pusher's path must stay short.
     #[cold]
     #[inline(never)]
     fn pop_slow<'a>(
@@ -105,7 +104,7 @@ impl<P: Platform> Idle<P> {
             match self.word.compare_exchange_weak(word, popped, Ordering::SeqCst, Ordering::SeqCst)
             {
                 Ok(_) if worker.claim_idle(with_place) => return Wakeup::Worker(worker),
-                // It died in its sleep. Its place is free now; take the next.
+                // It died in its sleep. Its entry is free now; take the next.
                 Ok(_) => {
                     worker.bury();
                     self.word.fetch_sub(ONE_SEARCHING, Ordering::SeqCst);
@@ -116,8 +115,8 @@ impl<P: Platform> Idle<P> {
         }
     }
 
-    /// Takes the dead off the stack, for a pool whose workers have all ended and that nobody pushes to. If one sleeps there after all, it is
-    /// returned: it counts as searching, and the caller unparks it.
+    /// Takes the dead off the stack, for a pool whose workers have all ended and that no thread pushes to. If one sleeps there after all,
+    /// it is returned: it counts as searching, and the caller unparks it.
     #[cold]
     pub(crate) fn bury_all<'a>(&self, slab: &'a WorkerSlab<P>) -> Option<&'a Worker<P>> {
         let mut word = self.word.load(Ordering::SeqCst);
@@ -127,7 +126,7 @@ impl<P: Platform> Idle<P> {
             }
             let worker = slab.get((word & TOP) as u32);
             let below = u64::from(worker.next_idle.load(Ordering::Relaxed));
-            // Not counted as searching before it is known that there is one: somebody may push this very moment.
+            // Not counted as searching before it is known that there is one: a thread may be pushing at this moment.
             let popped = (word & !TOP).wrapping_add(ONE_TAG) | below;
             match self.word.compare_exchange_weak(word, popped, Ordering::SeqCst, Ordering::SeqCst)
             {
@@ -149,13 +148,13 @@ impl<P: Platform> Idle<P> {
         self.word.fetch_add(ONE_SEARCHING, Ordering::SeqCst);
     }
 
-    /// The caller ends its search. True if nobody searches now.
+    /// The caller ends its search. True if no worker searches now.
     pub(crate) fn end_search(&self) -> bool {
         let before = self.word.fetch_sub(ONE_SEARCHING, Ordering::SeqCst);
         before & SEARCHING == ONE_SEARCHING
     }
 
-    /// The caller, searching, goes onto the stack. It must look at the inbox afterwards.
+    /// The caller, searching, goes onto the stack. It must check the inbox afterwards.
     pub(crate) fn settle(&self, worker: &Worker<P>) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -171,7 +170,7 @@ impl<P: Platform> Idle<P> {
         P::model_fence();
     }
 
-    /// Nobody sleeps or searches: the threads are the parent's. In the child of a fork.
+    /// Resets it to no worker sleeping or searching: the threads are the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         crate::base::forked::set(&self.word, NOBODY);
     }

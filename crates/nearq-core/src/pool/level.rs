@@ -1,20 +1,20 @@
 //! How many workers of one nice level run at once, over all pools.
 //!
-//! Pools of different scopes share the machine: with a pool per pod and per scope there are more workers than CPUs.
-//! A worker that is about to look for work takes a *place* of its level, and gives it back when it goes to sleep. There
-//! are as many places as CPUs that the process may use, or as its quota pays for.
+//! Pools of different scopes share the machine: with a pool per pod and per scope there are more workers than CPUs. A worker that is about
+//! to look for work takes a *place* of its level, and gives it back when it goes to sleep. There are as many places as CPUs that the
+//! process may use, or as its quota pays for.
 //!
-//! A pool whose worker gets no place queues up; whoever gives a place back hands it to the pool that waited longest.
-//! As long as pools wait, each worker gives its place back after a turn, so every pod with work gets its turn.
+//! A pool whose worker gets no place queues up; a thread that gives a place back hands it to the pool that has waited longest. While pools
+//! wait, each worker gives its place back after a turn, so every pod with work gets its turn.
 //!
 //! # Protocol
-//! * `running` counts places taken. Of those some are held by workers that sleep inside their items. The monitor sees that, and
-//!   adds as many places (`extra`); only the monitor changes that number (`balance`). A worker that comes back from a section that
-//!   it said blocks takes a place without asking. As long as more places are taken than there are, workers *leave* at the end of a
-//!   batch, one for each place too many.
-//! * Enqueue: the pool onto the queue (under the lock), `waiting` + 1, then one more try for a place. Release: `running`
-//!   - 1, then a look at `waiting`. All `SeqCst`: one of the two sees the other (Dekker's pattern), so no pool waits
-//!     while a place is free.
+//! * `running` counts places taken. Some of those are held by workers that sleep inside their items. The monitor sees that, and adds as
+//!   many places (`extra`); only the monitor changes that number (`balance`). A worker that comes back from a section that it declared to
+//!   be blocking takes a place even if none is free. While more places are taken than there are, workers *leave* at the end of a batch, one
+//!   for each excess place.
+//! * Enqueue: put the pool onto the queue (under the lock), increment `waiting`, then try once more for a place. Release: decrement
+//!   `running`, then read `waiting`. All are `SeqCst`: one of the two sees the other (Dekker's pattern), so no pool waits while a place is
+//!   free.
 //!
 //! The lock is taken by workers of this level (and the monitor) only.
 
@@ -30,11 +30,11 @@ use crate::pool::Pool;
 /// The places of one nice level.
 pub(crate) struct Level<P: Platform> {
     pub(crate) nice: i32,
-    /// Of the idle class, which is a level of its own.
+    /// Whether it is that of the idle class, which is a level of its own.
     pub(crate) idle: bool,
     running: Padded<P::AtomicU32>,
     limit: P::AtomicU32,
-    /// Places beyond the limit, for those whose holders sleep. Written by the monitor only.
+    /// Places beyond the limit, for workers that sleep in their items. Written by the monitor only.
     extra: P::AtomicU32,
     /// Pools in `queue`.
     waiting: P::AtomicU32,
@@ -70,11 +70,11 @@ impl<P: Platform> Level<P> {
         self.running.load(Ordering::Relaxed) > self.places()
     }
 
-    /// Gives a place back if more are taken than there are. Nobody can wait for one then that is free.
+    /// Gives a place back if more are taken than there are. No pool can then wait for a place that is free.
     pub(crate) fn leave_if_over(&self) -> bool {
         let left = leave::<P>(&self.running, || self.places());
         if left {
-            // The number of places may have grown meanwhile, and a pool have queued up before that.
+            // The number of places may have grown meanwhile, and a pool may have queued up before that.
             self.look_at_waiting();
         }
         left
@@ -87,9 +87,9 @@ impl<P: Platform> Level<P> {
 
     /// Takes a place if one is free.
     ///
-    /// Workers of the whole machine write this word whenever they wake up or go to sleep, so it is added to, which
-    /// takes one transfer of its line, instead of compared, which most would lose. Who finds that it was one too many
-    /// takes it back and looks again: until then it may have hidden a free place from others.
+    /// Workers of the whole machine write this word whenever they wake up or go to sleep. So it is changed by an addition, which takes one
+    /// transfer of its line, rather than by a compare-exchange, which most would lose. A worker that finds that it was one too many takes
+    /// it back and checks again: until then it may have hidden a free place from others.
     pub(crate) fn try_acquire(&self) -> bool {
         while self.running.load(Ordering::SeqCst) < self.places() {
             if self.running.fetch_add(1, Ordering::SeqCst) < self.places() {
@@ -135,8 +135,8 @@ impl<P: Platform> Level<P> {
         self.enqueue(pool);
         let taken = self.try_acquire();
         if taken {
-            // The pool is on the queue all the same, and pushers leave waking to the level. If places are free, somebody
-            // must take it off.
+            // The pool is on the queue all the same, and pushers leave waking to the level. If places are free, some thread must take it
+            // off.
             self.hand_out();
         }
         taken
@@ -191,7 +191,7 @@ impl<P: Platform> Level<P> {
         }
     }
 
-    /// Nobody runs or waits for a place. The limit stays. In the child of a fork.
+    /// Resets it so that no worker holds a place and no pool waits for one. The limit stays. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         crate::base::forked::set(&*self.running, 0);
         crate::base::forked::set(&self.extra, 0);
@@ -200,15 +200,15 @@ impl<P: Platform> Level<P> {
         unsafe { self.queue.renew(VecDeque::new()) };
     }
 
-    /// The limit followed the machine.
+    /// Sets the limit, after the machine has changed.
     pub(crate) fn set_limit(&self, limit: u32) {
         self.limit.store(limit, Ordering::SeqCst);
         self.hand_out();
     }
 }
 
-/// Takes one off a count, if it is more than `may` allows. SeqCst: Dekker's pattern with a thread that
-/// says what waits, then looks at this count.
+/// Decrements a count, if it is more than `may` allows. SeqCst: Dekker's pattern with a thread that writes what waits, then reads this
+/// count.
 pub(crate) fn leave<P: Platform>(count: &P::AtomicU32, may: impl Fn() -> u32) -> bool {
     let mut seen = count.load(Ordering::Relaxed);
     while seen > may() {

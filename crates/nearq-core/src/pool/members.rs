@@ -18,7 +18,7 @@ impl<P: Platform, T> Members<P, T> {
         Members { first: P::AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// Adds an entry, unless it is there. The caller has claimed it, so nobody else adds it.
+    /// Adds an entry, unless it is there. The caller has claimed it, so no other thread adds it.
     pub(super) fn add(&self, entry: &T) {
         if self.iter().any(|known| core::ptr::eq(known, entry)) {
             return;
@@ -45,7 +45,7 @@ impl<P: Platform, T> Members<P, T> {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        // Acquire: pairs with the release in `add`, and, as each addition is a read-modify-write, with those before.
+        // Acquire: pairs with the release in `add`, and, as each addition is a read-modify-write, with the earlier ones.
         let mut next = self.first.load(Ordering::Acquire);
         core::iter::from_fn(move || {
             // SAFETY: null, or a member, which lives as long as the pool.
@@ -61,7 +61,7 @@ impl<P: Platform, T> Drop for Members<P, T> {
     fn drop(&mut self) {
         let mut next = self.first.load(Ordering::Relaxed);
         while !next.is_null() {
-            // SAFETY: made by `add`, and nobody has the list any more.
+            // SAFETY: made by `add`, and no other thread has the list any more.
             let member = unsafe { Box::from_raw(next) };
             next = member.next;
         }

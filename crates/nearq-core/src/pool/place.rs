@@ -1,17 +1,16 @@
 //! Where a worker's thread runs: bringing it back into its pod, or to the CPU that queued an item.
 //!
-//! The kernel tells its scheduler a preferred CPU with the wake-up and leaves the rest to it. From user space the
-//! same is two calls: narrow the affinity to the wanted CPUs (the thread migrates at once), and widen it again (the
-//! scheduler may take it elsewhere from now on). That costs microseconds, so it is done at most once a millisecond.
+//! The kernel gives its scheduler a preferred CPU with the wake-up and leaves the rest to it. From user space the same takes two calls:
+//! narrow the affinity to the wanted CPUs (the thread migrates at once), and widen it again (the scheduler may take it elsewhere from now
+//! on). That costs microseconds, so it is done at most once a millisecond.
 //!
-//! * **A mask that somebody else changed is theirs.** Before it writes, the worker reads its mask. If that is neither
-//!   what it left there nor what the machine made of it (CPUs off, another cpuset), an outsider (`taskset`) restricted the
-//!   thread: the new mask becomes the widest that the worker gives itself, and if it has no CPU of the pod, the
-//!   worker stays outside.
-//! * **A worker of one CPU** (of a per-CPU queue) comes back to it whenever it may: the system moves it away when the CPU goes
-//!   offline, and would leave it there. As of the kernel's own, nobody else decides where it belongs.
-//! * **After two refusals** (a sandbox) the worker stops trying. A warning says so, once in a process for each cause. A pod of which no CPU
-//!   is allowed at the moment is no refusal.
+//! * **A mask that was changed from outside is respected.** Before it writes, the worker reads its mask. If that is neither what it left
+//!   there nor what the machine made of it (CPUs off, another cpuset), an outsider (`taskset`) restricted the thread: the new mask becomes
+//!   the widest that the worker gives itself, and if it has no CPU of the pod, the worker stays outside.
+//! * **A worker of one CPU** (of a per-CPU queue) comes back to it whenever it may: the system moves it away when the CPU goes offline, and
+//!   would leave it there. As with the kernel's own workers, nothing else decides where it belongs.
+//! * **After two refusals** (a sandbox) the worker stops trying. A warning says so, once in a process for each cause. It is no refusal if
+//!   no CPU of the pod is allowed at the moment.
 
 use core::time::Duration;
 
@@ -20,8 +19,8 @@ use nearq_topology::CpuSet;
 
 use crate::home::Homes;
 
-/// A worker is brought back at most this often. A migration costs some 5 to 50 microseconds, most of it cold
-/// caches; at one a millisecond it stays below 5 % of the worker's time even where the scheduler fights back.
+/// A worker is brought back at most this often. A migration costs some 5 to 50 microseconds, most of it cold caches; at one a millisecond
+/// it stays below 5 % of the worker's time even if the scheduler keeps moving it away.
 const INTERVAL: Duration = Duration::from_millis(1);
 /// Refusals after which a worker stops trying.
 const REFUSALS: u32 = 2;
@@ -31,11 +30,11 @@ pub(crate) struct Place {
     pod: CpuSet,
     /// The mask that it has when nothing else is wanted.
     wide: CpuSet,
-    /// What the system made of `wide` when it was written last; `None` before the first look.
+    /// What the system made of `wide` when it was last written; `None` before the first check.
     left: Option<CpuSet>,
     /// Whether the thread can be outside its pod at all.
     strays: bool,
-    /// It belongs to its pod, which is one CPU, whatever the system or others say.
+    /// Whether it belongs to its pod, which is one CPU, whatever the system or outsiders say.
     bound: bool,
     last: Option<Instant>,
     refusals: u32,
@@ -47,7 +46,7 @@ impl Place {
         Place { pod, wide, left: None, strays, bound: false, last: None, refusals: 0 }
     }
 
-    /// Of a worker of one CPU.
+    /// The place of a worker of one CPU.
     pub(crate) fn bound(pod: CpuSet) -> Self {
         Place { strays: true, bound: true, ..Place::new(pod.clone(), pod) }
     }
@@ -81,7 +80,8 @@ impl Place {
         }
     }
 
-    /// Brings the thread to its pod's node when it starts, whatever comes after: it is not one of the times that are too many.
+    /// Brings the thread to its pod's node when it starts, whatever comes after: this does not count towards the limit on how often it is
+    /// moved.
     pub(crate) fn begin_on<P: Platform>(&mut self, node: u32, homes: &Homes<P>) {
         self.go_home(node, homes);
         self.last = None;
@@ -112,7 +112,7 @@ impl Place {
         if self.left.as_ref().is_some_and(|left| *left != mask) {
             self.note_change::<P>(&mask);
         }
-        // Only inside what is allowed now: none of it left is no refusal, the CPUs may come back.
+        // Only within what is allowed now. If none of it is left, that is no refusal: the CPUs may come back.
         let cpus = cpus.intersection(&mask);
         if cpus.is_empty() {
             return false;
@@ -121,7 +121,7 @@ impl Place {
             self.count_refusal::<P>(&cpus, &refused);
             return false;
         }
-        // What was just allowed to be narrow can be wide; if not, the next repatriation finds out.
+        // What was just allowed to be narrow can be widened; if not, the next repatriation finds out.
         if cpus != self.wide {
             let _ = P::set_affinity(me, &self.wide);
         }
@@ -129,8 +129,8 @@ impl Place {
         true
     }
 
-    /// The mask is not what the worker left. A CPU that went away, or a cpuset that changed, is the machine's doing: the
-    /// system cuts the wide mask, and gives back what comes back. Anything else is an outsider's wish.
+    /// The mask is not what the worker left. A CPU that went away, or a cpuset that changed, is the machine's doing: the system cuts the
+    /// wide mask, and restores CPUs that come back. Anything else is an outsider's wish.
     #[cold]
     fn note_change<P: Platform>(&mut self, mask: &CpuSet) {
         self.left = Some(mask.clone());

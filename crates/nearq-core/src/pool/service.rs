@@ -1,22 +1,22 @@
-//! Whether the monitor looks at a pool.
+//! Whether the monitor checks a pool.
 //!
 //! A runtime keeps all its pools (`runtime/pools`), of which there may be thousands that no queue uses. Once there are many, those without
-//! users, threads and work are taken off the list at which the monitor looks.
+//! users, threads and work are taken off the list that the monitor checks.
 //!
-//! A push by an issuer that read an old table may still come to such a pool. The thread that takes the pool off the list says so (OUT), then
-//! looks at the pool's inbox (LOOK); the pusher writes the inbox (PUSH), finds that the pool has no thread, then asks whether it is on the list
-//! (ASK). All `SeqCst`: one of the two sees the other, and the pusher puts the pool back. A queue that begins to use the pool counts itself,
-//! then asks; the other thread looks at the count after OUT.
+//! A push by an issuer that read an old table may still come to such a pool. The thread that takes the pool off the list marks that (OUT),
+//! then reads the pool's inbox (LOOK). The pusher writes the inbox (PUSH), finds that the pool has no thread, then reads whether it is on
+//! the list (ASK). All are `SeqCst`: one of the two sees the other, and the pusher puts the pool back. A queue that begins to use the pool
+//! counts itself, then reads that mark; the other thread reads the count after OUT.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{IN_SERVICE, Pool};
 
-/// The monitor does not look at the pool.
+/// The monitor does not check the pool.
 const OUT: u32 = 1;
 
 impl<P: Platform> Pool<P> {
-    /// Sees to it that the monitor looks at the pool, which has something, or a user.
+    /// Ensures that the monitor checks the pool, which has something, or a user.
     pub(super) fn serve(&self) {
         // ASK.
         P::model_fence();
@@ -25,7 +25,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Whether the pool can be taken off the list, because nothing is here; then it is. By the thread that has the lock of the list.
+    /// Takes the pool off the list, if nothing is here; returns whether it did. By the thread that has the lock of the list.
     pub(crate) fn leave_service(&self) -> bool {
         // OUT.
         self.service.store(OUT, Ordering::SeqCst);

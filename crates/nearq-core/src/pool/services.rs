@@ -1,6 +1,6 @@
-//! What pools, their workers and the links to them share with all others of a runtime, and what they ask of it.
+//! What the pools, their workers and the links to them share within a runtime, and what they ask of the runtime.
 //!
-//! The runtime is made of this and more (`runtime`); it is above, so it is asked by a trait, on cold paths only.
+//! The runtime contains this and more (`runtime`). It is a higher layer, so it is called through a trait, on cold paths only.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ pub(crate) struct Services<P: Platform> {
     pub(crate) homes: Arc<Homes<P>>,
     /// Whether there was ever a pool that no queue used.
     pub(crate) has_unused: P::AtomicU32,
-    /// In the child of a fork: rescuers are to be started anew.
+    /// In the child of a fork: rescuers must be started again.
     pub(crate) rescuers_missing: P::AtomicU32,
-    /// A worker has let go of the queue that it served; for who wants to free one.
+    /// Notified when a worker has let go of the queue that it served; for a thread that wants to free one.
     pub(crate) departures: Event<P>,
     host: *const dyn Host<P>,
 }
 
-// SAFETY: `host` leads to the runtime, of which this is a part; all else is `Send` by itself.
+// SAFETY: `host` points to the runtime, of which this is a part; all else is `Send` by itself.
 unsafe impl<P: Platform> Send for Services<P> {}
 // SAFETY: a shared reference gives `&dyn Host`, and a `Host` is `Sync`; all else is so by itself.
 unsafe impl<P: Platform> Sync for Services<P> {}
@@ -43,18 +43,18 @@ pub(crate) trait Host<P: Platform>: Send + Sync {
     /// The limit on threads has refused a worker that the pool needs.
     fn want_thread(&self, pool: &Pool<P>);
 
-    /// As [`want_thread`](Self::want_thread), when that has had no effect for long. By the monitor.
+    /// As [`want_thread`](Self::want_thread), after that has had no effect for long. By the monitor.
     fn want_thread_badly(&self, pool: &Pool<P>);
 
-    /// Something has come to the pool, or a user: the monitor is to look at it.
+    /// Something has come to the pool, or a user: the monitor must check it.
     fn put_into_service(&self, pool: &Pool<P>);
 
-    /// Whether nothing new is taken, because the runtime is shut down.
+    /// Whether nothing new is accepted, because the runtime is shut down.
     fn is_shut(&self) -> bool;
 }
 
 impl<P: Platform> Services<P> {
-    /// Services of that runtime, which they are a part of.
+    /// The services of that runtime, of which they are a part.
     pub(crate) fn new(host: *const dyn Host<P>, alarm: Alarm<P>, homes: Arc<Homes<P>>) -> Self {
         Services {
             workers: WorkerSlab::new(),

@@ -31,8 +31,7 @@ impl<P: Platform> Pool<P> {
             && !self.key.pod.intersects(&other.pod)
     }
 
-    /// As [`take`](Self::take), for a worker of another pool: the nearest pool that has more than its own workers
-    /// are about to take.
+    /// As [`take`](Self::take), for a worker of another pool: from the nearest pool that has more than its own workers are about to take.
     pub(crate) fn take_from_siblings(&self, worker: &Worker<P>, limit: usize) -> usize {
         if self.services().homes.are_used() {
             return self.take_by_homes(worker, limit);
@@ -41,7 +40,7 @@ impl<P: Platform> Pool<P> {
         each.find(|moved| *moved != 0).unwrap_or(0)
     }
 
-    /// As [`take`](Self::take), for a worker of another pool, which takes whatever is first.
+    /// As [`take`](Self::take), for a worker of another pool, which takes whatever comes first.
     pub(super) fn take_for_sibling(&self, worker: &Worker<P>, limit: usize) -> usize {
         if self.has_work() && !self.idle.has_searching() {
             let moved = self.take(worker, limit);

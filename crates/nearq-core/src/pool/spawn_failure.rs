@@ -1,4 +1,5 @@
-//! Whether a pool's workers can be started: since when not, who refuses them, and when the queues' rescuers are called (`run/rescue`).
+//! Whether a pool's workers can be started: if not, since when and by whose refusal; and when the queues' rescuers are called
+//! (`run/rescue`).
 
 use core::time::Duration;
 
@@ -6,9 +7,9 @@ use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::base::forked;
 
-/// A pool whose workers could not be started, and that has started nothing for so long, calls. As in the kernel.
+/// A pool whose workers could not be started, and that has started no item for this long, calls the rescuers. As in the kernel.
 pub(crate) const FIRST: Duration = Duration::from_millis(10);
-/// And again after so long.
+/// It calls them again after this long.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 /// Why a worker could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +20,17 @@ pub(crate) enum Denied {
     Otherwise,
 }
 
-/// Whether a pool's workers can be started. All relaxed: times, which need not be exact.
+/// Whether a pool's workers can be started. All accesses are relaxed: these are times, which need not be exact.
 pub(crate) struct SpawnFailure<P: Platform> {
-    /// When one was refused, after which none has been started; 0 where the last one was.
+    /// When a worker was refused, if none has been started since; 0 if the last one was started.
     refused: P::AtomicU64,
     /// Whether the runtime's own limit refused it.
     limited: P::AtomicU32,
     /// Whether the pool waits for a thread that this limit refuses. `SeqCst`: see `runtime/limit`.
     in_line: P::AtomicU32,
-    /// The rest is the monitor's. When something was started last, or was first seen to wait; 0 if nothing waits.
+    /// The rest is the monitor's. When something was last started, or was first seen to wait; 0 if nothing waits.
     since: P::AtomicU64,
-    /// When rescuers were called last after that; 0 if they were not.
+    /// When rescuers were last called after that; 0 if they were not.
     called: P::AtomicU64,
     signature: P::AtomicU64,
 }
@@ -69,14 +70,15 @@ impl<P: Platform> SpawnFailure<P> {
         self.refused.load(Ordering::Relaxed) != 0
     }
 
-    /// Something waits, and the pool's workers have moved on as `signature` says. Whether rescuers are to be called now. By the monitor.
+    /// Something waits, and the pool's workers have moved on as `signature` says. Returns whether rescuers must be called now. By the
+    /// monitor.
     pub(crate) fn is_due(&self, signature: u64, now: Instant) -> bool {
         let now = now.as_nanos().max(1);
         let first = FIRST.as_nanos() as u64;
         let refused = self.refused.load(Ordering::Relaxed);
         let mut since = self.since.load(Ordering::Relaxed);
         if since == 0 {
-            // What waits has done so since then; or the refusal is an old one, and something else waits now.
+            // Either what waits has done so since then, or the refusal is an old one and something else waits now.
             since = if now.saturating_sub(refused) < first { refused } else { now };
             self.called.store(0, Ordering::Relaxed);
         } else if signature != self.signature.load(Ordering::Relaxed) {
@@ -96,12 +98,12 @@ impl<P: Platform> SpawnFailure<P> {
         is_due
     }
 
-    /// Nothing waits, or a rescuer has run something: what waits from now on waits anew.
+    /// Nothing waits, or a rescuer has run something: waiting times are measured from now on.
     pub(crate) fn begin_anew(&self) {
         forked::set(&self.since, 0);
     }
 
-    /// Whether it waits there now.
+    /// Whether the pool is in the line now.
     pub(crate) fn is_in_line(&self) -> bool {
         self.in_line.load(Ordering::Relaxed) != 0
     }
@@ -111,12 +113,12 @@ impl<P: Platform> SpawnFailure<P> {
         self.in_line.swap(1, Ordering::SeqCst) == 0
     }
 
-    /// The pool is taken off the line; the caller looks at the pool's work afterwards.
+    /// The pool is taken off the line; the caller checks the pool's work afterwards.
     pub(crate) fn leave_line(&self) {
         self.in_line.store(0, Ordering::SeqCst);
     }
 
-    /// Nobody has tried to start a worker. In the child of a fork.
+    /// Resets it as if no thread had tried to start a worker. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         forked::set(&self.refused, 0);
         forked::set(&self.in_line, 0);

@@ -1,4 +1,5 @@
-//! A worker that is no longer there for what is pushed looks once more: it finds the item, or the pusher finds it gone and wakes another.
+//! A worker that stops being available for what is pushed checks once more: it finds the item, or the pusher finds it gone and wakes
+//! another.
 
 #![cfg(not(miri))]
 

@@ -1,22 +1,22 @@
-//! A pool's threads: when one more is started, the entries that they use, and when they end.
+//! A pool's threads: when another one is started, the entries that they use, and when they end.
 //!
 //! # Pools that are not used
 //! A queue uses the pools of the layout in effect. When its attributes change, or the queue ends, pools may be left that no queue uses:
 //! nothing is pushed to them any more, except by a push that was under way. Their workers sleep for [`UNUSED`] at most, then end; they are
-//! not called to help other pools. A pool that is used again, by a queue of the same attributes, starts its workers anew.
+//! not called to help other pools. A pool that is used again, by a queue of the same attributes, starts its workers again.
 //!
-//! The last user takes itself off the count (DROP), then gives each worker of the pool a permit (TELL). A worker that is about to sleep
-//! reads the count (LOOK), then takes a permit or parks (PARK). If LOOK comes before DROP, it comes before TELL too: the worker finds the
-//! permit, and looks again. The parker makes what was written before the permit visible to the worker that takes it.
+//! The last user decrements the count (DROP), then gives each worker of the pool a permit (TELL). A worker that is about to sleep reads the
+//! count (LOOK), then takes a permit or parks (PARK). If LOOK comes before DROP, it comes before TELL too: the worker finds the permit, and
+//! checks again. The parker makes what was written before the permit visible to the worker that takes it.
 //!
 //! # Entries
-//! A worker's entry in the runtime's slab is the pool's as long as the worker has a thread, and until another pool takes it afterwards. A
+//! A worker's entry in the runtime's slab belongs to the pool while the worker has a thread, and afterwards until another pool takes it. A
 //! pool takes the free entries of its own first, then those of pools that no queue uses, and makes a new one last. So there are as many
 //! entries as there were threads at one time, however many pools there have been.
 //!
-//! Entries stay on the lists of all pools that have used them, as other threads may be walking along such a list. A thread that walks
-//! leaves out those that belong to another pool now. The entry may pass to another pool right afterwards; what is done to it then must not
-//! matter, or be checked once more: of the batch, only items are taken that were seen before the entry was seen to be the pool's
+//! Entries stay on the lists of all pools that have used them, because other threads may be walking such a list. A thread that walks skips
+//! those that belong to another pool now. The entry may pass to another pool right afterwards. What is done to it then must not matter, or
+//! must be checked once more: only those items are taken from its batch that were seen before the entry was seen to be the pool's
 //! (`Batch::steal`).
 
 use core::time::Duration;
@@ -33,13 +33,13 @@ use crate::pool::worker::Worker;
 const UNUSED: Duration = Duration::from_millis(100);
 
 impl<P: Platform> Pool<P> {
-    /// One reference more.
+    /// Adds one reference.
     pub(crate) fn shared(&self) -> Arc<Self> {
         // SAFETY: `Core::make_pool` has made it so, and the caller keeps it alive.
         unsafe { crate::base::shared::share(self) }
     }
 
-    /// One more queue uses the pool, or uses it no more.
+    /// One more queue uses the pool, or one fewer.
     pub(crate) fn change_users(&self, more: bool) {
         if more {
             // SeqCst: Dekker's pattern with `leave_service`; see `service`.
@@ -61,7 +61,7 @@ impl<P: Platform> Pool<P> {
         self.users.load(Ordering::SeqCst) != 0
     }
 
-    /// How long a worker sleeps before it ends; `timeout` where the pool is used.
+    /// How long a worker sleeps before it ends; `timeout` if the pool is used.
     pub(crate) fn patience(&self, timeout: Duration) -> Duration {
         if self.is_used() { timeout } else { timeout.min(UNUSED) }
     }
@@ -76,13 +76,13 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Called by a worker that begins a batch: one more worker shall be there, until there are as many as may be awake.
+    /// Called by a worker that begins a batch: ensures that one more worker exists, until there are as many as may be awake.
     #[inline]
     pub(crate) fn keep_spare(&self) {
         if self.wants_workers()
             && !self.idle.has_idle()
             && !self.idle.has_searching()
-            // One that is in its hook will be there soon.
+            // A worker that is in its hook will be available soon.
             && self.hooked.load(Ordering::Relaxed) == 0
         {
             self.start_worker(false);
@@ -123,7 +123,7 @@ impl<P: Platform> Pool<P> {
         started.is_ok()
     }
 
-    /// Whether something waits for which one more thread may be started.
+    /// Whether something waits for which another thread may be started.
     pub(crate) fn needs_thread(&self) -> bool {
         self.has_waiting() && self.wants_workers()
     }
@@ -136,7 +136,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// As `want_thread`, when that has had no effect for long. By the monitor.
+    /// As `want_thread`, after that has had no effect for long. By the monitor.
     pub(crate) fn want_thread_badly(&self) {
         if self.spawn_failure.is_by_limit() && self.needs_thread() {
             self.services().host().want_thread_badly(self);
@@ -152,7 +152,7 @@ impl<P: Platform> Pool<P> {
 
     /// Frees the entries of ended workers, if no queue uses the pool and no worker is left.
     pub(crate) fn bury(&self) {
-        // Relaxed: where the last queue and the last worker go at once, both may overlook that, and the entries stay the pool's own.
+        // Relaxed: if the last queue and the last worker leave at once, both may overlook that, and the entries stay the pool's own.
         if self.workers.load(Ordering::Relaxed) == 0
             && !self.is_used()
             && let Some(worker) = self.idle.bury_all(&self.services().workers)
@@ -170,7 +170,7 @@ impl<P: Platform> Pool<P> {
     fn free_entry(&self) -> Option<&Worker<P>> {
         let services = self.services();
         if let Some(worker) = self.entries().find(|worker| worker.claim_free()) {
-            // Another pool may have had it for a while since it was looked at.
+            // Another pool may have had it for a while since it was checked.
             worker.set_pool(self);
             return Some(worker);
         }
@@ -190,7 +190,7 @@ impl<P: Platform> Pool<P> {
         Some(worker)
     }
 
-    /// An entry of which there is no thread.
+    /// An entry that has no thread.
     #[cfg(test)]
     pub(crate) fn entry_for_test(&self) -> &Worker<P> {
         self.free_entry().expect("there is room")

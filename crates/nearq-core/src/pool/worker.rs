@@ -2,20 +2,20 @@
 //!
 //! # Status
 //!
-//! | status | meaning | who changes it |
+//! | status | meaning | changed by |
 //! |---|---|---|
-//! | `FREE` | no thread; the entry can be used again | who starts a worker: to `AWAKE` |
+//! | `FREE` | no thread; the entry can be used again | the thread that starts a worker: to `AWAKE` |
 //! | `AWAKE` | its thread runs, or has been woken | the worker, before it settles: to `IDLE` |
-//! | `GRANTED` | as `AWAKE`, and a place of its level came with the waking | the worker, when it takes note: to `AWAKE` |
-//! | `IDLE` | asleep, or about to be; on the idle stack | who pops it: to `AWAKE`; the worker itself when it slept too long: to `DEAD`; |
-//! | | | who retires it (`runtime/limit`): to `LEAVING` |
-//! | `LEAVING` | retired, but its thread does not know yet; still on the idle stack | the worker: to `DEAD`; who pops it: to `OFF` |
+//! | `GRANTED` | as `AWAKE`, and was given a place of its level when it was woken | the worker, when it notes that: to `AWAKE` |
+//! | `IDLE` | asleep, or about to be; on the idle stack | the thread that pops it: to `AWAKE`; the worker itself when it slept too long: to `DEAD`; |
+//! | | | the thread that retires it (`runtime/limit`): to `LEAVING` |
+//! | `LEAVING` | retired, but its thread does not know yet; still on the idle stack | the worker: to `DEAD`; the thread that pops it: to `OFF` |
 //! | `OFF` | as `LEAVING`, off the idle stack | the worker: to `FREE` |
-//! | `DEAD` | its thread ends; still on the idle stack | who pops it: to `FREE` |
+//! | `DEAD` | its thread ends; still on the idle stack | the thread that pops it: to `FREE` |
 //!
 //! From `IDLE`, the compare-exchanges to `AWAKE`, to `DEAD` and to `LEAVING` decide between the thread that wakes it, the worker that ends
 //! by itself, and the thread that retires it. From `LEAVING`, those to `DEAD` and to `OFF` decide which thread frees the entry: it is not
-//! free as long as its thread may sleep in it. The loop that a worker runs is in `run`.
+//! free while its thread may sleep in it. The loop that a worker runs is in `run`.
 
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
@@ -50,8 +50,8 @@ pub(crate) enum Counted {
     Hogged,
 }
 
-/// One worker, or a rescuer (`run/rescue`), as others see it. A rescuer's entry is on no stack: its status says whether it sleeps,
-/// and it writes that itself.
+/// One worker, or a rescuer (`run/rescue`), as other threads see it. A rescuer's entry is on no stack: its status says whether it sleeps,
+/// and only the rescuer writes it.
 #[repr(align(128))]
 pub(crate) struct Worker<P: Platform> {
     /// Its number in the runtime's slab.
@@ -60,8 +60,8 @@ pub(crate) struct Worker<P: Platform> {
     /// The worker below on the idle stack.
     pub(crate) next_idle: P::AtomicU32,
     pub(crate) parker: Parker<P>,
-    /// The pool it belongs to, or belonged to at last; of a rescuer, the one that it was at last. Never null. Written by the thread that has
-    /// claimed the entry, or by the rescuer.
+    /// The pool that it belongs to, or last belonged to; for a rescuer, the pool where it last was. Never null. Written by the thread that
+    /// has claimed the entry, or by the rescuer.
     pool: P::AtomicPtr<Pool<P>>,
     /// What was taken and not yet started.
     pub(crate) batch: Batch<P>,
@@ -69,9 +69,9 @@ pub(crate) struct Worker<P: Platform> {
     loaded: P::AtomicU32,
     /// The account of the item that runs; keeps the account's owner from being freed.
     account: P::AtomicPtr<Account<P>>,
-    /// Whether it has a place of its level: it runs items or looks for some.
+    /// Whether it has a place of its level: it runs items or searches for some.
     placed: P::AtomicU32,
-    /// What the monitor has counted of it and it has not passed on to its link: see [`Counted`].
+    /// What the monitor has counted for it and it has not yet passed on to its link: see [`Counted`].
     counted: [P::AtomicU32; 2],
     /// The table of the item that runs, or ran last in this batch; null between batches.
     running: P::AtomicPtr<ItemVtable<P>>,
@@ -79,17 +79,17 @@ pub(crate) struct Worker<P: Platform> {
     home: P::AtomicU32,
     /// When it took its batch or entered its start hook.
     began: P::AtomicU64,
-    /// Whether it is in its start hook. Relaxed: only shown to people.
+    /// Whether it is in its start hook. Relaxed: only displayed.
     hooked: P::AtomicU32,
-    /// Who this worker is to the system.
+    /// The worker's thread, as the system knows it.
     pub(crate) thread: Mutex<Option<P::Thread>, P>,
-    /// The right to wait for the thread's end, and the thread's number among all that were started. The thread takes it along when it ends
+    /// The right to wait for the thread's end, and the thread's number among all that were started. The thread takes it when it ends
     /// (`run/threads`).
     pub(crate) handle: Mutex<Option<(u32, P::JoinHandle)>, P>,
     description: Mutex<String, P>,
     /// The entry is for rescuers (`run/rescue`), and no pool's.
     rescues: bool,
-    /// The thread's name, where it is not made of the pool's number.
+    /// The thread's name, if it is not derived from the pool's number.
     title: Mutex<String, P>,
 }
 
@@ -129,7 +129,7 @@ impl<P: Platform> Worker<P> {
         self.rescues
     }
 
-    /// The pool it belongs to; of a rescuer, the one that it was at last.
+    /// The pool it belongs to; for a rescuer, the pool where it last was.
     pub(crate) fn pool(&self) -> &Pool<P> {
         // Acquire: pairs with the release in `set_pool`.
         // SAFETY: pools live as long as the runtime, and so does the slab that holds the worker.
@@ -146,9 +146,9 @@ impl<P: Platform> Worker<P> {
         title.clone_into(&mut self.title.lock());
     }
 
-    /// Moves up to `count` items from the front of `list` into the batch, which is empty; how many. The worker itself only.
+    /// Moves up to `count` items from the front of `list` into the batch, which is empty; returns how many. Only for the worker itself.
     pub(crate) fn fill(&self, list: &mut List<P>, count: usize) -> usize {
-        // Before, so that helpers never overlook items that are on no list any more. A single item starts at once.
+        // Before the items move, so that helpers never overlook items that are on no list any more. A single item starts at once.
         if count.min(list.len()) > 1 && self.loaded.load(Ordering::Relaxed) == 0 {
             self.loaded.store(1, Ordering::Relaxed);
             self.pool().change_loaded(true);
@@ -156,12 +156,12 @@ impl<P: Platform> Worker<P> {
         self.batch.fill(list, count)
     }
 
-    /// Takes the younger half of the batch, if the worker is one of that pool; how many.
+    /// Takes the younger half of the batch, if the worker is one of that pool; returns how many.
     pub(crate) fn steal(&self, pool: &Pool<P>, into: &mut List<P>) -> usize {
         self.batch.steal(into, || core::ptr::eq(self.pool(), pool))
     }
 
-    /// The next item of the batch. The worker itself only.
+    /// The next item of the batch. Only for the worker itself.
     #[inline]
     pub(crate) fn next(&self) -> Option<Pending<P>> {
         let item = self.batch.pop();
@@ -173,7 +173,7 @@ impl<P: Platform> Worker<P> {
     }
 
     fn change(&self, from: u32, to: u32) -> bool {
-        // AcqRel: what the worker wrote before it settled is visible to who wakes it, and the other way round.
+        // AcqRel: what the worker wrote before it settled is visible to the thread that wakes it, and the other way round.
         self.status.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
@@ -202,12 +202,12 @@ impl<P: Platform> Worker<P> {
         self.status.store(IDLE, Ordering::Release);
     }
 
-    /// Who popped it wakes it, maybe with a place of its level; false if it is dead.
+    /// The thread that popped it wakes it, possibly with a place of its level; false if it is dead.
     pub(crate) fn claim_idle(&self, with_place: bool) -> bool {
         self.change(IDLE, if with_place { GRANTED } else { AWAKE })
     }
 
-    /// The worker has slept too long and ends; false if somebody is waking it.
+    /// The worker has slept too long and ends; false if a thread is waking it.
     pub(crate) fn die(&self) -> bool {
         self.change(IDLE, DEAD)
     }
@@ -235,9 +235,8 @@ impl<P: Platform> Worker<P> {
         }
     }
 
-    /// The entry is free: its thread is the parent's. Its handle is forgotten: there is no thread to join or detach. The parker
-    /// stays as it is: whatever is left there is consumed by the first `park` of the entry's next thread, which looks at its
-    /// status again.
+    /// Frees the entry: its thread is the parent's. Its handle is forgotten: there is no thread to join or detach. The parker stays as it
+    /// is: whatever is left there is consumed by the first `park` of the entry's next thread, which checks its status again.
     ///
     /// In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
@@ -258,7 +257,7 @@ impl<P: Platform> Worker<P> {
         }
     }
 
-    /// Whether a thread belongs to the entry.
+    /// Whether the entry has a thread.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(self.status.load(Ordering::Acquire), AWAKE | GRANTED | IDLE)
     }
@@ -268,22 +267,22 @@ impl<P: Platform> Worker<P> {
         self.status.load(Ordering::Acquire) == IDLE
     }
 
-    /// Whether a place came along. By the worker, awake.
+    /// Whether it was given a place when it was woken. By the worker, awake.
     pub(crate) fn take_grant(&self) -> bool {
         self.change(GRANTED, AWAKE)
     }
 
-    /// It has got a place of its level, or has none any more. The worker itself only.
+    /// It has got a place of its level, or has lost it. Only for the worker itself.
     pub(crate) fn set_placed(&self, placed: bool) {
         self.placed.store(u32::from(placed), Ordering::Relaxed);
     }
 
-    /// Whether it has a place of its level, as far as one can tell from outside.
+    /// Whether it has a place of its level, as far as other threads can tell.
     pub(crate) fn is_placed(&self) -> bool {
         self.placed.load(Ordering::Relaxed) != 0
     }
 
-    /// Counts something that its item did. By the monitor, which may not touch the link: that may be gone.
+    /// Counts something that its item did. By the monitor, which may not touch the link, because that may be gone.
     pub(crate) fn count(&self, what: Counted) {
         self.counted[what as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -306,21 +305,21 @@ impl<P: Platform> Worker<P> {
 
     /// The account whose items it serves now; null between batches.
     pub(crate) fn account(&self) -> *const Account<P> {
-        // Acquire: pairs with `set_account`; null means that the worker is done with the one that it served. SeqCst: Dekker's pattern
-        // of a thread that waits for the departure (`Services::departures`).
+        // Acquire: pairs with `set_account`; null means that the worker has finished with the link that it served. SeqCst: Dekker's pattern
+        // with a thread that waits for the departure (`Services::departures`).
         self.account.load(Ordering::SeqCst)
     }
 
-    /// Says whose items it serves.
+    /// Sets the account whose items it serves.
     #[inline]
     pub(crate) fn set_account(&self, account: *const Account<P>) {
-        // Release: everything done for the last account comes before. What is done for the new one ends with a
-        // read-modify-write of its counter, which orders this store before it.
-        // SeqCst: Dekker's pattern with who waits for the departure (`Services::departures`).
+        // Release: everything done for the last account comes before. What is done for the new one ends with a read-modify-write of its
+        // counter, which orders this store before it. SeqCst: Dekker's pattern with a thread that waits for the departure
+        // (`Services::departures`).
         self.account.store(account.cast_mut(), Ordering::SeqCst);
     }
 
-    /// Says what it runs; null for nothing.
+    /// Sets what it runs; null for nothing.
     #[inline]
     pub(crate) fn set_running(&self, table: *const ItemVtable<P>) {
         self.running.store(table.cast_mut(), Ordering::Relaxed);
@@ -343,18 +342,18 @@ impl<P: Platform> Worker<P> {
         self.hooked.load(Ordering::Relaxed) != 0
     }
 
-    /// Says when it took the batch that it runs now.
+    /// Sets when it took the batch that it runs now.
     #[inline]
     pub(crate) fn set_began(&self, now: Instant) {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// When it took the batch that it runs now or ran last; while it is in its start hook, when it entered that.
+    /// When it took the batch that it runs now or ran last; while it is in its start hook, when it entered the hook.
     pub(crate) fn began(&self) -> Instant {
         Instant::from_nanos(self.began.load(Ordering::Relaxed))
     }
 
-    /// Whether it runs an item, as far as one can tell from outside; false between batches, maybe true between items.
+    /// Whether it runs an item, as far as other threads can tell; false between batches, possibly true between items.
     pub(crate) fn is_in_item(&self) -> bool {
         !self.running.load(Ordering::Relaxed).is_null()
     }
@@ -382,12 +381,12 @@ impl<P: Platform> Worker<P> {
         }
     }
 
-    /// What its current item says of itself.
+    /// The description that its current item has set.
     pub(crate) fn description(&self) -> String {
         self.description.lock().clone()
     }
 
-    /// Sets what the current item says of itself, cut to 31 bytes.
+    /// Sets the current item's description, cut to 31 bytes.
     pub(crate) fn set_description(&self, text: &str) {
         let mut description = self.description.lock();
         description.clear();

@@ -1,16 +1,16 @@
 //! Every worker of a runtime, by a number that fits into the idle stack's word.
 //!
-//! Entries are written once and live as long as the runtime, so a number read from a stale word is still safe
-//! to look up. A worker whose thread has ended leaves its entry to the next thread of the same pool.
+//! Entries are written once and live as long as the runtime, so it is safe to look up a number that was read from a stale word. A worker
+//! whose thread has ended leaves its entry to the next thread of the same pool.
 
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Platform};
 
 use crate::pool::worker::Worker;
 
-/// Small in tests: so the model checker has few atomics to watch, and the second chunk is reached.
+/// Small in tests, so that the model checker tracks few atomics, and the second chunk is reached.
 const CHUNK: usize = if cfg!(test) { 2 } else { 256 };
 const CHUNKS: usize = if cfg!(test) { 4 } else { 256 };
-/// Worker entries that a runtime has at most.
+/// The most worker entries that a runtime can have.
 pub(crate) const MAX_WORKERS: usize = CHUNK * CHUNKS;
 
 type Chunk<P> = [<P as LockPlatform>::AtomicPtr<Worker<P>>; CHUNK];
@@ -58,7 +58,7 @@ impl<P: Platform> WorkerSlab<P> {
             ) {
                 Ok(_) => chunk = fresh,
                 Err(found) => {
-                    // SAFETY: ours, and nobody has seen it.
+                    // SAFETY: ours, and no other thread has seen it.
                     drop(unsafe { Box::from_raw(fresh) });
                     chunk = found;
                 }
@@ -76,12 +76,12 @@ impl<P: Platform> WorkerSlab<P> {
         unsafe { chunk[index % CHUNK].load(Ordering::Acquire).as_ref() }
     }
 
-    /// The worker with that number, which exists: it was read from a word into which a worker wrote itself.
+    /// The worker with that number. It exists: the number was read from a word into which a worker wrote itself.
     pub(crate) fn get(&self, index: u32) -> &Worker<P> {
         self.entry(index as usize).expect("a number on the idle stack names a worker")
     }
 
-    /// Every worker that there has been.
+    /// Every worker that ever existed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Worker<P>> {
         let len = (self.len.load(Ordering::Acquire) as usize).min(MAX_WORKERS);
         (0..len).filter_map(|index| self.entry(index))
@@ -95,13 +95,13 @@ impl<P: Platform> Drop for WorkerSlab<P> {
             if chunk.is_null() {
                 continue;
             }
-            // SAFETY: nobody else has the slab, so nobody else has its chunks.
+            // SAFETY: nothing else has the slab, so nothing else has its chunks.
             let chunk = unsafe { Box::from_raw(chunk) };
             for worker in chunk.iter() {
                 let worker = worker.load(Ordering::Acquire);
                 if !worker.is_null() {
-                    // SAFETY: each worker was made as a box and is in one place of one chunk; nobody else has the slab, so nobody
-                    // borrows the worker.
+                    // SAFETY: each worker was made as a box and is in one place of one chunk; nothing else has the slab, so nothing borrows
+                    // the worker.
                     drop(unsafe { Box::from_raw(worker) });
                 }
             }

@@ -1,17 +1,17 @@
-//! How a queue's attributes and its limit are changed: the tables, links and domains that follow.
+//! How a queue's attributes and its limit are changed, and the tables, links and domains with them.
 //!
 //! # Changing attributes while items are queued and running
-//! The queue's `table` leads from a CPU to a link. A change builds the new links first (a failure leaves everything as it was),
-//! then swaps the table. Issuers read the table once per item: each item goes by the old one or by the new one. What was
-//! queued on old links runs there: pools outlive everything, so the old ones drain by themselves.
+//! The queue's `table` maps a CPU to a link. A change builds the new links first (a failure leaves everything as it was), then swaps the
+//! table. Issuers read the table once per item: each item uses the old one or the new one. What was queued on old links runs there: pools
+//! outlive everything, so the old ones drain by themselves.
 //!
-//! Tables and links are kept until the queue is dropped, because an issuer may be in the middle of reading one. A
-//! table is used again when its layout comes back, unless the queue has had very many since (`retired`). A queue that is flushed while it is busy has several sets of links for one
-//! layout (`flush`), and a table for each.
+//! Tables and links are kept until the queue is dropped, because an issuer may be in the middle of reading one. A table is used again when
+//! its layout comes back, unless the queue has had very many since (`retired`). A queue that is flushed while it is busy has several sets
+//! of links for one layout (`flush`), and a table for each.
 //!
 //! A queue may have a pool, a link and a domain for each of hundreds of CPUs, a flush makes a whole set of links, and thousands of changes
-//! leave thousands of them: nothing here looks at all of one kind for each of another, or at all of them for each change. (A queue's
-//! domains and sets are as few as its machine and `flush` allow.)
+//! leave thousands of them. So nothing here iterates over all of one kind for each of another, or over all of them for each change. (A
+//! queue's domains and sets are as few as its machine and `flush` allow.)
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -30,12 +30,12 @@ use crate::limit::admission::Admission;
 use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
 use crate::pool::Pool;
 
-/// The links by their sets and pools, the domains, and the tables: to find them in, however many there are.
+/// The links by their sets and pools, the domains, and the tables: for quick lookup, however many there are.
 pub(super) struct Known<P: Platform> {
     links: BTreeMap<(usize, *const Pool<P>), *const Link<P>>,
     domains: BTreeMap<Domain, *const Admission<P>>,
-    /// Those of each layout, at most one for each set. The hasher has no random keys: the order in which layouts are freed decides where the
-    /// next ones lie, and simulated runs are to be the same each time.
+    /// The tables of each layout, at most one for each set. The hasher has no random keys: the order in which layouts are freed decides
+    /// where the next ones lie, and simulated runs must be the same each time.
     tables: HashMap<Arc<Layout>, Vec<*const LinkTable<P>>, BuildHasherDefault<DefaultHasher>>,
 }
 
@@ -51,7 +51,7 @@ impl<P: Platform> Known<P> {
         tables.map(|table| unsafe { &**table })
     }
 
-    /// Forgets all links and tables: where a layout comes back, new ones are made.
+    /// Forgets all links and tables: if a layout comes back, new ones are made.
     pub(super) fn forget(&mut self) {
         self.links.clear();
         self.tables.clear();
@@ -76,7 +76,7 @@ impl<P: Platform> Queue<P> {
         Layout::clone(&self.current_table().layout)
     }
 
-    /// Locks what is changed by who changes the queue.
+    /// Locks what is used to change the queue.
     pub(crate) fn lock_config(&self) -> MutexGuard<'_, Config<P>, P> {
         self.config.lock()
     }
@@ -89,14 +89,14 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Changes attributes and the limit: both or nothing; in effect for the next item when it returns. Who looks on may come after the
+    /// Changes attributes and the limit: both or nothing; in effect for the next item when it returns. An observer may call it after the
     /// queue's end.
     pub(crate) fn change(
         &self,
         change: impl FnOnce(&mut Attributes),
         bounds: impl FnOnce(Bounds) -> Result<Bounds, Error>,
     ) -> Result<(), Error> {
-        // Not under the lock: the closure is foreign, and may use the queue.
+        // Not under the lock: the closure is foreign code, and may use the queue.
         let before = self.attributes();
         let mut wanted = before.clone();
         change(&mut wanted);
@@ -106,7 +106,7 @@ impl<P: Platform> Queue<P> {
         }
         let attributes = config.attributes.with_changes(&before, wanted);
         self.kind.check(&attributes)?;
-        // A mask that was allowed once stands, whatever has become of the machine since: `effective` falls back.
+        // A mask that was allowed once stays valid, however the machine has changed since: `effective` falls back.
         let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
         Priority::check(&attributes)?;
         self.inner().check_mask(mask.and_then(Option::as_ref))?;
@@ -121,7 +121,7 @@ impl<P: Platform> Queue<P> {
         self.config.lock().bounds
     }
 
-    /// Changes the limit; in effect when it returns. As [`change`](Self::change), after the queue's end as well.
+    /// Changes the limit; in effect when it returns. As [`change`](Self::change), also after the queue's end.
     pub(crate) fn change_bounds(
         &self,
         change: impl FnOnce(Bounds) -> Result<Bounds, Error>,
@@ -135,7 +135,7 @@ impl<P: Platform> Queue<P> {
         Ok(())
     }
 
-    /// Follows the runtime where that has been frozen or thawed; in effect when it returns.
+    /// Follows the runtime if that has been frozen or thawed; in effect when it returns.
     pub(crate) fn follow_freezer(&self) {
         let config = self.config.lock();
         if !config.closed {
@@ -157,14 +157,14 @@ impl<P: Platform> Queue<P> {
     }
 
     pub(super) fn limit_of(&self, config: &Config<P>, layout: &Layout, domain: Domain) -> usize {
-        // Read with the configuration locked: who freezes or thaws changes it first and then every queue.
+        // Read with the configuration locked: a thread that freezes or thaws changes this first and then every queue.
         if self.flags.freezable && self.inner().freezer.is_frozen() {
             return 0;
         }
         layout.limit(domain, config.bounds)
     }
 
-    /// How the links in use have items run.
+    /// How the links in use run their items.
     fn manner<'a>(&self, config: &Config<P>, mut in_use: impl Iterator<Item = &'a Link<P>>) -> u32
     where
         P: 'a,
@@ -178,7 +178,7 @@ impl<P: Platform> Queue<P> {
             | (u32::from(self.heeds_homes()) * HOMED)
     }
 
-    /// Follows those who look on; in effect for the next item when it returns.
+    /// Follows the observers; in effect for the next item when it returns.
     pub(crate) fn observe_links(&self, config: &Config<P>) {
         self.set_manner(config.links.iter(), self.manner(config, config.links.iter()));
     }
@@ -198,14 +198,15 @@ impl<P: Platform> Queue<P> {
         let table = self.table_for(config, &layout);
         // SAFETY: tables live as long as the queue.
         let links = unsafe { &*table }.links();
-        // What is left on links of other layouts runs as it was queued. They follow when they are used again, here or in `table_for`.
+        // What is left on links of other layouts runs as it was queued. These links follow when they are used again, here or in
+        // `table_for`.
         let of_layout = config.known.tables(&layout);
         self.set_manner(of_layout.flat_map(LinkTable::links), self.manner(config, links));
         self.use_table(config, table);
         self.retire_links(config);
     }
 
-    /// Leads issuers to the set in use, by the layout that they go by now.
+    /// Leads issuers to the set in use, by the layout that is in effect now.
     pub(crate) fn use_set(&self, config: &mut Config<P>) {
         let table = self.table_for(config, &self.current_table().layout);
         self.use_table(config, table);
@@ -258,11 +259,11 @@ impl<P: Platform> Queue<P> {
         table
     }
 
-    /// Tells each domain what the table means for it.
+    /// Tells each domain how the table uses it.
     pub(super) fn use_table(&self, config: &Config<P>, table: *const LinkTable<P>) {
         // SAFETY: tables live as long as the queue.
         let table = unsafe { &*table };
-        // By the address of the domain: its CPUs, and the link of the first one.
+        // By the address of the domain: the number of its CPUs, and the link of the first one.
         let mut uses: BTreeMap<*const Admission<P>, (usize, *const Link<P>)> = BTreeMap::new();
         for link in &table.by_cpu {
             // SAFETY: links live as long as the queue.
@@ -275,7 +276,7 @@ impl<P: Platform> Queue<P> {
             }
         }
         self.set_limits(config, &table.layout);
-        // First the new pools: a pool that is in both tables stays in use throughout.
+        // The new pools first: a pool that is in both tables stays in use throughout.
         Self::change_users(table, true);
         // Release: pairs with the acquire in `current_table`. Relaxed: the configuration is locked.
         let before = self.table.swap(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
@@ -297,7 +298,7 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// A link of the set in use to a pool to which that has none, counted in that domain.
+    /// Adds a link of the set in use to a pool to which that set has none, counted in that domain.
     fn add_link(
         &self,
         config: &mut Config<P>,
@@ -309,7 +310,7 @@ impl<P: Platform> Queue<P> {
         link.set_manner(manner);
         link.set_age(self.flushing.age());
         link.watch(config.sets.watched());
-        // Nobody else writes it: the configuration is locked.
+        // No other thread writes it: the configuration is locked.
         link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
         let node = link.pool.near_node();
         let link = config.links.add_near::<P>(node, link);
@@ -324,7 +325,7 @@ impl<P: Platform> Queue<P> {
         link
     }
 
-    /// The part of the limit that is counted for `domain`, which has none yet.
+    /// The part of the limit that is counted for `domain`, which does not exist yet.
     fn add_domain(
         &self,
         config: &mut Config<P>,

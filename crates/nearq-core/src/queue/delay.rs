@@ -1,27 +1,27 @@
-//! Items that are to be queued later: [`Workqueue::queue_delayed`](crate::Workqueue::queue_delayed) and what goes with it.
+//! Items that are queued later: [`Workqueue::queue_delayed`](crate::Workqueue::queue_delayed) and what goes with it.
 //!
-//! A delayed item has `PENDING` at once, so it cannot be queued twice, and `TIMED` until its time has come. What the timer needs
-//! of it is a [`Delay`], which the item keeps for the next time.
+//! A delayed item has `PENDING` at once, so it cannot be queued twice, and `TIMED` until its time has come. What the timer needs of it is a
+//! [`Delay`], which the item keeps for the next time.
 //!
 //! # Steps, all under the item's lock
-//! * **arm** (user): `PENDING | TIMED`, the queue and the deadline are written, the timer is told.
-//! * **expire** (the timer's thread): clears `TIMED` and sends the item as any queuer does. It only tries for the lock: where
-//!   the item is locked it leaves `ARRIVED`, and the lock's holder does it instead, after the lock.
-//! * **cancel** (user): clears both and tells the timer. `expire` may be on its way all the same. It finds no `TIMED`; or one of
-//!   a later arming, whose deadline has not come: then it does nothing, because the timer will call once more for that one.
-//!   So an item never starts before its time.
+//! * **arm** (user): sets `PENDING | TIMED`, writes the queue and the deadline, notifies the timer.
+//! * **expire** (the timer's thread): clears `TIMED` and sends the item as any queuer does. It only tries to take the lock: if the item is
+//!   locked it leaves `ARRIVED`, and the lock's holder sends the item instead, after the unlock.
+//! * **cancel** (user): clears both and notifies the timer. `expire` may be on its way all the same. It may find no `TIMED`, or that of a
+//!   later arming, whose deadline has not come: then it does nothing, because the timer will call again for that one. So an item never
+//!   starts before its time.
 //! * **expedite** (user): as `expire`, before the time.
-//! * **end** (the timer's thread, once after a queue's last handle went): clears both of each item whose queue is gone or going.
+//! * **end** (the timer's thread, once after a queue's last handle was dropped): clears both for each item whose queue is gone or going.
 //!
-//! # Who may be freed when
-//! The queue is held weakly: an item on a timer does not keep a queue. When the queue's last handle goes and items are left, the timer's
-//! thread looks through all it has, so what an item captured for that queue does not wait for its time. An item that it has not seen then
-//! (its queue is kept by another thread for a moment, say) and whose queue is gone, or going, when its time comes is not pending any
-//! more. The thread that sends it comes in by the queue's gate (`gate`), as wakes do. Each hold that the timer takes of a node is a hold
-//! of the item's memory (`item/holds`), and a reference of the delay; the item has another one of its delay. So what the function
-//! captured does not wait for the timer; and where the last of what keeps an item ends with its deadline, because its queue is gone, the
-//! timer's thread does not wait for the destructor (`timer`). An item that goes to another runtime, or comes out of a fork, gets a new
-//! delay; the old one goes when the timer lets go of it.
+//! # What may be freed when
+//! The queue is held weakly: an item on a timer does not keep a queue alive. When the queue's last handle is dropped and items are left,
+//! the timer's thread looks through all its items, so what an item captured for that queue does not wait for its time. The thread may miss
+//! an item then (for example because another thread keeps its queue for a moment); if the item's queue is gone, or going, when its time
+//! comes, the item is not pending any more. The thread that sends an item enters through the queue's gate (`gate`), as wakes do. Each hold
+//! that the timer takes on a node is a hold on the item's memory (`item/holds`), and a reference to the delay; the item has another
+//! reference to its delay. So what the function captured does not wait for the timer. If the last thing that keeps an item alive ends with
+//! its deadline, because its queue is gone, the timer's thread does not wait for the destructor (`timer`). An item that goes to another
+//! runtime, or comes out of a fork, gets a new delay; the old one is freed when the timer lets go of it.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -39,12 +39,12 @@ use crate::timer::{Foreign, Hold, TimerNode, TimerTable};
 pub(crate) struct Delay<P: Platform> {
     later: Later<P>,
     item: NonNull<Item<P>>,
-    /// Which runtime's timer it is for. An address to compare with.
+    /// The runtime to whose timer it belongs. An address to compare with.
     runtime: *const (),
     epoch: Epoch,
-    /// When the item shall be queued. Written under the item's lock.
+    /// When the item must be queued. Written under the item's lock.
     deadline: P::AtomicU64,
-    /// Where to. Under the item's lock.
+    /// Where it goes. Under the item's lock.
     target: P::Cell<Target<P>>,
 }
 
@@ -55,14 +55,14 @@ struct Target<P: Platform> {
     cpu: usize,
 }
 
-/// An item that its owner is done with, and nobody else may have any more.
+/// An item that its owner is done with, and that nothing else may hold any more.
 struct Last<P: Platform>(NonNull<Item<P>>);
 
-// SAFETY: what an item consists of is Send, and a reference of it may be given back anywhere.
+// SAFETY: what an item consists of is Send, and a reference to it may be given back anywhere.
 unsafe impl<P: Platform> Send for Last<P> {}
 
 impl<P: Platform> Last<P> {
-    /// For who has a reference.
+    /// For a caller that has a reference.
     fn let_go(self) {
         // SAFETY: the reference is given back here.
         crate::base::executing::outside_item::<P>(|| unsafe { Item::let_go(self.0) });
@@ -80,12 +80,12 @@ impl<P: Platform> Delay<P> {
         forget(guard);
     }
 
-    /// Nothing where the item was armed anew since, for a later time: the timer comes once more for that. The item gets a reference, for the
-    /// caller to give back.
+    /// Nothing if the item was armed again since, for a later time: the timer calls again for that. The item gets a reference, which the
+    /// caller gives back.
     ///
-    /// The timer is not told to come again: while we have the lock, it would do so at once, and again, for ever.
+    /// The timer is not asked to come again: while we have the lock, it would do so at once, and again, for ever.
     unsafe fn take_over(this: *const Later<P>, guard: &ItemGuard<'_, P>) -> Option<Launch<P>> {
-        // SAFETY: the table belongs to records with which a delay begins (repr C); the caller's lock keeps it.
+        // SAFETY: the table belongs to records with which a delay begins (repr C); the caller's lock keeps it alive.
         let this = unsafe { &*this.cast::<Self>() };
         if !this.is_due(guard) {
             return None;
@@ -138,10 +138,10 @@ impl<P: Platform> Delay<P> {
         delay.unlock(guard, None)
     }
 
-    /// Gives the item's lock back, and sends what is to be sent. What is returned may be the end of the item: what the function captured may
+    /// Gives the item's lock back, and sends what must be sent. What is returned may be the end of the item: what the function captured may
     /// take long to drop, may wait for other deadlines, and may be the last handle of the queue. By the timer's thread.
     fn unlock(&self, guard: ItemGuard<'_, P>, launch: Option<Launch<P>>) -> Option<Foreign> {
-        // Given back when the lock and the queue's gate are behind us.
+        // Given back when we are out of the lock and the queue's gate.
         guard.item().add_reference();
         let left = guard.unlock_by_worker();
         debug_assert_eq!(left, Finished::Done, "we have a reference");
@@ -154,7 +154,7 @@ impl<P: Platform> Delay<P> {
         last.then(|| -> Foreign { Box::new(move || item.let_go()) })
     }
 
-    /// Whether the item waits for just this delay, and its time has come.
+    /// Whether the item waits for this very delay, and its time has come.
     fn is_due(&self, guard: &ItemGuard<'_, P>) -> bool {
         guard.word() & TIMED != 0
             && core::ptr::eq(current(guard), self)
@@ -172,7 +172,7 @@ impl<P: Platform> Delay<P> {
             if core::ptr::eq(current(&guard), &raw const *delay) {
                 forget(&guard);
             }
-            // SAFETY: it is said so; our hold keeps the memory.
+            // SAFETY: the answer says so; our hold keeps the memory.
             unsafe { Item::free_if_over(guard.unlock_by_worker(), delay.item) };
         }
         // SAFETY: the hold, which is given back.
@@ -183,12 +183,12 @@ impl<P: Platform> Delay<P> {
     fn of(guard: &ItemGuard<'_, P>, queue: &Queue<P>) -> *const Self {
         let runtime = core::ptr::from_ref(queue.inner()).cast();
         let known = current(guard);
-        // SAFETY: null, or the item's, as long as we have the lock.
+        // SAFETY: null, or the item's, while we have the lock.
         if let Some(delay) = unsafe { known.as_ref() }
             && core::ptr::eq(delay.runtime, runtime)
             && delay.epoch == queue.epoch()
         {
-            // Not the reference: by this pointer the count in front of the delay is reached, too.
+            // Not the reference: the count in front of the delay is reached by this pointer too.
             return known;
         }
         let made = Arc::into_raw(Arc::new(Delay {
@@ -206,7 +206,7 @@ impl<P: Platform> Delay<P> {
         made
     }
 
-    /// The queue, if it is still there. Under the item's lock.
+    /// The queue, if it still exists. Under the item's lock.
     fn queue(&self) -> Option<Arc<Queue<P>>> {
         // SAFETY: the cell belongs to the holder of the item's lock.
         self.target.with(|target| unsafe { &*target }.queue.upgrade())
@@ -256,7 +256,7 @@ pub(crate) fn arm<P: Platform>(
     tell(guard, delay, deadline, timer)
 }
 
-/// Tells the timer; false if it is there no more: then the item is not pending.
+/// Notifies the timer; false if that has ended: then the item is not pending.
 fn tell<P: Platform>(
     guard: &ItemGuard<'_, P>,
     delay: *const Delay<P>,
@@ -264,9 +264,9 @@ fn tell<P: Platform>(
     timer: &crate::timer::Timer<P>,
 ) -> bool {
     let item = guard.item();
-    // For the hold that the timer may take, and may let go before it answers.
+    // For the hold that the timer may take, and may release before it answers.
     item.hold();
-    // SAFETY: the item's delay is in an Arc, as long as we have the lock.
+    // SAFETY: the item's delay is in an Arc, while we have the lock.
     unsafe { Arc::increment_strong_count(delay) };
     let node: NonNull<TimerNode<P>> = NonNull::new(delay.cast_mut()).expect("not null").cast();
     // SAFETY: alive by the references; armed and disarmed under the item's lock, and on the timer of its own runtime only.
@@ -282,12 +282,12 @@ fn tell<P: Platform>(
     hold != Hold::Refused
 }
 
-/// The item is not on a timer any more, nor pending.
+/// Takes the item off the timer; it is not pending any more.
 fn forget<P: Platform>(guard: &ItemGuard<'_, P>) {
     if guard.word() & TIMED == 0 {
         return;
     }
-    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+    // SAFETY: an item that is on a timer has a delay, while we have the lock.
     if let Some(queue) = unsafe { &*current(guard) }.queue() {
         queue.end_delay();
         guard.keep(queue);
@@ -295,12 +295,12 @@ fn forget<P: Platform>(guard: &ItemGuard<'_, P>) {
     guard.clear(PENDING | TIMED | ARRIVED);
 }
 
-/// Tells the timer that the item's time is of no interest any more; the item's delay.
+/// Tells the timer that the item's time does not matter any more; returns the item's delay.
 fn disarm<'a, P: Platform>(guard: &'a ItemGuard<'_, P>) -> &'a Delay<P> {
     let delay = current(guard);
-    // SAFETY: an item that is on a timer has a delay, as long as we have the lock.
+    // SAFETY: an item that is on a timer has a delay, while we have the lock.
     let this = unsafe { &*delay };
-    // Where the queue is gone, the timer finds out by itself.
+    // If the queue is gone, the timer finds out by itself.
     if let Some(queue) = this.queue() {
         let node = NonNull::new(delay.cast_mut()).expect("not null").cast();
         // SAFETY: the item's delay, by the pointer that it was made with; armed and disarmed under the item's lock.
@@ -310,8 +310,7 @@ fn disarm<'a, P: Platform>(guard: &'a ItemGuard<'_, P>) -> &'a Delay<P> {
     this
 }
 
-/// Takes an item off the timer, to be sent when the lock is given back. Nothing if its queue is gone; then it is not
-/// pending any more.
+/// Takes an item off the timer, to be sent when the lock is given back. Nothing if its queue is gone; then it is not pending any more.
 fn take_off<P: Platform>(guard: &ItemGuard<'_, P>, delay: &Delay<P>) -> Option<Launch<P>> {
     let Some(queue) = delay.queue() else {
         forget(guard);

@@ -1,4 +1,4 @@
-//! Items that are queued when some time has passed: what a queue does for that before `delay` has them.
+//! Items that are queued when some time has passed: what a queue does for them before `delay` takes over.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::item::{Item, PENDING};
 impl<P: Platform> Queue<P> {
     /// An item is on a timer for the queue from now on. The caller has a handle of the queue.
     pub(crate) fn begin_delay(&self) {
-        // Relaxed: it is read after the last handle has gone.
+        // Relaxed: it is read after the last handle was dropped.
         self.delays.fetch_add(1, Ordering::Relaxed);
     }
 
     /// An item is not on a timer for the queue any more.
     pub(crate) fn end_delay(&self) {
-        // Relaxed: where it is read too early, the timer looks in vain.
+        // Relaxed: if it is read too early, the timer looks for nothing.
         self.delays.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -29,7 +29,7 @@ impl<P: Platform> Queue<P> {
         self.delays.load(Ordering::Relaxed)
     }
 
-    /// Has the timer look for items whose queue is gone, if there are any. After the gate was closed.
+    /// Makes the timer look for items whose queue is gone, if there are any. After the gate was closed.
     pub(crate) fn abandon_delays(&self) {
         if self.delays.load(Ordering::Relaxed) != 0 {
             self.inner().timer.sweep();
@@ -76,7 +76,7 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// As [`queue_delayed`](Self::queue_delayed), in place of the queueing that is there; whether there was one.
+    /// As [`queue_delayed`](Self::queue_delayed), replacing an existing queueing; returns whether there was one.
     pub(crate) fn modify_delayed(
         self: &Arc<Self>,
         item: ItemRef<'_, P>,
@@ -96,7 +96,7 @@ impl<P: Platform> Queue<P> {
             let armed = !delay.is_zero()
                 && !self.inner().is_shut()
                 && crate::queue::delay::arm(&guard, self, cpu, deadline);
-            // Else it is pending again, or disabled, or the runtime ends.
+            // Otherwise it is pending again, or disabled, or the runtime ends.
             let is_pending = guard.word() & PENDING != 0;
             guard.unlock();
             if armed {
@@ -105,7 +105,7 @@ impl<P: Platform> Queue<P> {
                 self.warn_refused();
             }
             pending |= cancelled;
-            // The item was idle for a moment: who was faster than we is taken back too.
+            // The item was idle for a moment: a queueing by a faster thread is taken back too.
             if !delay.is_zero() {
                 if armed || !is_pending {
                     return pending;

@@ -1,6 +1,6 @@
-//! A queue's end: the threads that may still touch it, and when nobody does any more.
+//! A queue's end: the threads that may still touch it, and when none does any more.
 //!
-//! A thread that has a handle, or whose item is counted, keeps the queue. Threads that have neither come in by the gate (`gate`).
+//! A thread that has a handle, or whose item is counted, keeps the queue alive. Threads that have neither enter through the gate (`gate`).
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::item::{Item, Started};
 use crate::limit::admission::Admission;
 
 impl<P: Platform> Queue<P> {
-    /// One owner more. The caller is one.
+    /// Adds an owner. The caller is one.
     pub(crate) fn add_owner(&self) {
-        // As `Arc`: leaked owners must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the
-        // rest.
+        // As in `Arc`: leaked owners must not wrap the count. To pass the other half of the range, that many threads would have to leak an
+        // owner at this very moment.
         if self.owners.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }
     }
 
-    /// One owner more, unless there is none any more. By a thread that has a reference.
+    /// Adds an owner, unless there is none any more. By a thread that has a reference.
     pub(crate) fn try_add_owner(&self) -> bool {
-        // Relaxed: what the owner does then is ordered by what it does; the end comes after it gives its ownership back.
+        // Relaxed: the end is ordered after the owner's actions when the owner gives its ownership back.
         let mut owners = self.owners.load(Ordering::Relaxed);
         while owners != 0 {
             match self.owners.compare_exchange_weak(
@@ -38,13 +38,13 @@ impl<P: Platform> Queue<P> {
         false
     }
 
-    /// One owner less; true if that was the last, which ends the queue.
+    /// Removes an owner; true if it was the last, which ends the queue.
     pub(crate) fn drop_owner(&self) -> bool {
         // AcqRel: what every owner did comes before the end.
         self.owners.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Runs `f`, unless the queue is being dropped; whether it ran. By a thread that has a reference and no handle.
+    /// Runs `f`, unless the queue is being dropped; returns whether it ran. By a thread that has a reference and no handle.
     pub(crate) fn pass(self: &Arc<Self>, f: impl FnOnce()) -> bool {
         let passed = self.gate.pass(f);
         if passed.orphaned {
@@ -66,8 +66,8 @@ impl<P: Platform> Queue<P> {
             })
     }
 
-    /// Carries out the queue's activation items that still wait for a worker. By a thread that waits for the queue's end: all workers may be inside
-    /// items, and no other one may be allowed.
+    /// Executes the queue's activation items that still wait for a worker. By a thread that waits for the queue's end: all workers may be
+    /// inside items, and no further worker may be allowed.
     pub(crate) fn carry_out_kickers(&self) {
         let is_own = |item: &Item<P>| self.domains().any(|domain| domain.activation_item.is(item));
         for link in self.links() {
@@ -79,19 +79,20 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Whether nobody touches the queue any more.
+    /// Whether no thread touches the queue any more.
     fn is_unused(&self) -> bool {
-        // After a shutdown only an activation item may be left, which nobody will run.
+        // After a shutdown only an activation item may be left, which no worker will run.
         let is_left = || self.is_left() || self.inner().has_ended();
-        // First the gate: a thread that has passed it has counted its item then. Once more afterwards: a visit may make the queue empty, and
-        // then send an activation item.
+        // The gate first: a thread that has passed it has counted its item by then. Once more afterwards: a visit may make the queue empty,
+        // and then send an activation item.
         self.gate.is_quiet() && is_left() && self.gate.is_quiet() && is_left()
     }
 
-    /// Closes the queue if nobody touches it any more; then nobody will. By a thread that took the last handle.
+    /// Closes the queue if no thread touches it any more; then none ever will. By a thread that took the last handle.
     pub(crate) fn close_if_unused(&self) -> bool {
         let mut config = self.config.lock();
-        // With the lock, so that who follows a change of the runtime has sent its activation item before, or leaves the queue alone.
+        // With the lock, so that a thread that follows a change of the runtime has either sent its activation item before, or leaves the
+        // queue alone.
         config.closed = self.is_unused();
         config.closed
     }
@@ -99,10 +100,11 @@ impl<P: Platform> Queue<P> {
 
 impl<P: Platform> Drop for Queue<P> {
     fn drop(&mut self) {
-        // Before anything goes: the thread that has the list's lock may look at every queue on it.
+        // Before anything is freed: the thread that has the list's lock may read every queue on it.
         self.inner().remove_queue(self);
         if let Some(rescuer) = &self.rescuer {
-            // It may be the caller. Where somebody had a handle to the last, he has ended it before and waited for it.
+            // The rescuer's thread may be the caller. If the queue had a handle until now, the thread that dropped it has already ended the
+            // rescuer and waited for it.
             rescuer.end(false);
         }
         self.domains().for_each(Admission::throw_away);

@@ -1,39 +1,39 @@
 //! Waiting for a queue: until what was queued before has ended (flush), until nothing is left (drain).
 //!
 //! # Flush: the links are the colour
-//! A flush must not wait for what is queued after it began, or a busy queue would hold it up for ever. The kernel paints each
-//! item in one of 16 colours. Here an item is counted on its link anyway, so there are several *sets* of links for the same
-//! pools, and issuers use one of them at a time. A flush leads them to another set, and waits until the links of all others are
-//! drained (`link`). Newer items go their way meanwhile, and no item pays for it.
+//! A flush must not wait for what is queued after it began, or a busy queue would hold it up for ever. The kernel paints each item in one
+//! of 16 colours. Here an item is counted on its link anyway, so there are several *sets* of links for the same pools, and issuers use one
+//! of them at a time. A flush leads them to another set, and waits until the links of all others are drained (`link`). Newer items proceed
+//! meanwhile, and no item pays for the flush.
 //!
-//! A set is used again once all its links are drained; there are at most [`SETS`]. Each time, its *turn* is moved on: who waited
-//! for the set sees by that that it was drained, whatever is queued there since.
+//! A set is used again once all its links are drained; there are at most [`SETS`]. Each time, its *turn* is incremented: a thread that
+//! waited for the set sees from the turn that the set was drained, whatever has been queued there since.
 //!
 //! # Steps of a round, under the queue's configuration lock
-//! 1. See which sets are drained. If the set in use is, nobody needs another.
-//! 2. Choose a drained set, or make one. Move its turn on, give its links their age, do not watch them as past any more.
+//! 1. Check which sets are drained. If the set in use is drained, no other is needed.
+//! 2. Choose a drained set, or make one. Increment its turn, give its links their age, stop watching them as past.
 //! 3. Publish the table that leads to it.
-//! 4. Watch the old links as past. Take back their credits, which nobody uses any more.
-//! 5. Remember the turns of the sets that are not drained: for these the flush waits, without any lock.
+//! 4. Watch the old links as past. Take back their credits, which are not used any more.
+//! 5. Remember the turns of the sets that are not drained: the flush waits for these, without any lock.
 //!
 //! # Why it is right
-//! What the caller queued before is on some set. If that was drained in step 1 it has ended. If not, the caller waits for that
-//! set, or (it is the one chosen in step 2) it was drained.
-//! *Stragglers*: an issuer may have read the old table and be slow. If its call had returned before the flush began, it is counted
-//! on its link by then. If not, both are at the same time, and the flush may miss it; the next one will not: it looks at all sets.
-//! *A set is used again while somebody still looks at it*: some links are drained, the next has new items. The turn was
-//! moved on before these could come, so who finds a link that is not drained looks at the turn afterwards.
-//! *Nobody is forgotten*: who waits marks the event, then looks (`event`). On links that are watched, each end of an item
-//! is followed by a look at the event; and who takes the watch away, because the set is used again, notifies as well.
+//! What the caller queued before is on some set. If that set was drained in step 1, it has ended. Otherwise either the caller waits for
+//! that set, or the set is the one chosen in step 2, and was drained.
+//! *Stragglers*: an issuer may have read the old table and be slow. If its call returned before the flush began, its item is counted on its
+//! link by then. If not, the two calls are concurrent, and the flush may miss it; the next one will not, because it checks all sets.
+//! *A set is used again while a thread still checks it*: some links are drained, the next has new items. The turn was incremented before
+//! these could come, so a thread that finds a link that is not drained reads the turn afterwards.
+//! *No waiter is forgotten*: a waiter marks the event, then checks (`event`). On links that are watched, the event is checked after each
+//! end of an item. A thread that stops the watch, because the set is used again, notifies as well.
 //!
 //! # All sets are in use
-//! Then whoever comes waits until one is drained. Not all who wait need a round of their own: a round that began after their call
-//! does for them as well. They know it by the number of rounds: the next one may have begun before, the one after that has not.
+//! Then a new flush waits until one is drained. Not all waiters need a round of their own: a round that began after their call serves them
+//! as well. They know it from the number of rounds: the next one may have begun before their call, the one after that has not.
 //!
 //! # Drain
-//! Who drains a queue marks all its links and closes the ceilings (`admission`), so that every issuer comes by the slow way, where
-//! all but the queue's own items are refused. Then it waits until the queue [is empty](Queue::is_empty): in one moment on
-//! all links, because the queue's items may queue others elsewhere.
+//! A thread that drains a queue marks all its links and closes the ceilings (`admission`), so that every issuer takes the slow path, where
+//! all but the queue's own items are refused. Then it waits until the queue [is empty](Queue::is_empty), on all links at one moment,
+//! because the queue's items may queue others elsewhere.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -49,11 +49,11 @@ use crate::pool::context::wait_until;
 use crate::queue::sets::SETS;
 use crate::queue::{Config, Queue};
 
-/// So long the activation items of a queue that ends wait for a worker; then the thread that ends the queue carries them out.
+/// How long the activation items of an ending queue wait for a worker; then the thread that ends the queue executes them.
 const KICKED: Duration = Duration::from_millis(10);
-/// How long a drain may take before somebody is told; ten times longer each time after.
+/// How long a drain may take before a warning; ten times longer each time after.
 const FIRST_WARNING: Duration = Duration::from_secs(10);
-/// Told so often.
+/// The most warnings.
 const WARNINGS: u32 = 3;
 
 const WITHIN_FLUSH: &str = "an item cannot flush its own workqueue: it would wait for itself; \
@@ -65,7 +65,7 @@ const WITHIN_DRAIN: &str = "an item cannot drain its own workqueue: it would wai
 #[derive(Debug, Default)]
 struct Waited([Option<u64>; SETS]);
 
-/// How far a flush is.
+/// How far a flush has got.
 #[derive(Debug, Default)]
 pub(crate) struct Flush {
     /// The rounds before it began.
@@ -74,7 +74,7 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    /// Goes on as far as it can without waiting; whether it is done. To be asked again whenever the queue's event says so.
+    /// Goes on as far as it can without waiting; returns whether it is done. Call it again after each notification of the queue's event.
     fn advance<P: Platform>(&mut self, queue: &Queue<P>) -> bool {
         if self.waited.is_none() {
             if self.begun.is_none() {
@@ -110,15 +110,15 @@ impl<P: Platform> Queue<P> {
         Ok(())
     }
 
-    /// Whether the set was drained at some time since it was at that turn.
+    /// Whether the set has been drained at some time since it was at that turn.
     fn is_over(&self, set: usize, turn: u64) -> bool {
         self.flushing.turn(set) != turn
             || self.links_in_service().filter(|link| link.set == set).all(Link::is_drained)
             || self.flushing.turn(set) != turn
     }
 
-    /// Leads issuers to another set if need be; the sets that are to be waited for. `None` if there is no set to be had: to be
-    /// tried again when the event says so.
+    /// Leads issuers to another set if need be; returns the sets to wait for. `None` if no set is available: try again after a notification
+    /// of the event.
     fn begin_round(&self, begun: u64) -> Option<Waited> {
         let mut config = self.lock_config();
         let mut busy = [false; SETS];
@@ -135,7 +135,7 @@ impl<P: Platform> Queue<P> {
                 config.sets.made += 1;
                 self.switch(&mut config, made);
             } else if self.flushing.rounds() >= begun + 2 {
-                // Whoever began the last of these rounds did so after the caller's call, which has nothing on this set.
+                // The last of these rounds began after the caller's call, which has nothing on this set.
                 busy[current] = false;
             } else {
                 return None;
@@ -144,7 +144,7 @@ impl<P: Platform> Queue<P> {
         let waited = core::array::from_fn(|set| busy[set].then(|| self.flushing.turn(set)));
         drop(config);
         if reused {
-            // Who waits for that set may have missed that it was drained. After the lock: wakers are foreign code.
+            // A thread that waits for that set may have missed that it was drained. After the lock: wakers are foreign code.
             self.flushing.event.notify();
         }
         Some(Waited(waited))
@@ -153,9 +153,9 @@ impl<P: Platform> Queue<P> {
     /// Leads issuers to a set that is drained.
     fn switch(&self, config: &mut Config<P>, to: usize) {
         let from = core::mem::replace(&mut config.sets.current, to);
-        // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are told afterwards:
-        // Dekker's pattern with `Event::mark`. `rounds`, likewise: a thread that has queued something reads it afterwards (`advance`); a
-        // round increments it, then looks for what was queued (`Link::is_drained`).
+        // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are notified afterwards:
+        // Dekker's pattern with `Event::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards (`advance`); a
+        // round increments it, then checks for what was queued (`Link::is_drained`).
         self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         for link in self.links_in_service().filter(|link| link.set == to) {
@@ -175,12 +175,12 @@ impl<P: Platform> Queue<P> {
     fn begin_drain(&self) {
         let mut config = self.lock_config();
         config.sets.drainers += 1;
-        // Before it is looked whether the queue is empty.
+        // Before the check whether the queue is empty.
         self.links_in_service().for_each(|link| link.watch(DRAINING));
         self.domains().for_each(crate::limit::admission::Admission::begin_drain);
     }
 
-    /// Drains the queue for good. Once more is harmless.
+    /// Drains the queue for good. Calling it again is harmless.
     pub(crate) fn shut(&self) {
         let mut config = self.lock_config();
         if core::mem::replace(&mut config.sets.shut, true) {
@@ -214,26 +214,26 @@ impl<P: Platform> Queue<P> {
         Ok(())
     }
 
-    /// Waits until nothing is left and nobody touches the queue any more. It never works again.
+    /// Waits until nothing is left and no thread touches the queue any more. It never works again.
     pub(crate) fn end(&self) {
-        // It is closed; who was in it has counted its item afterwards.
+        // It is closed; a thread that was inside has counted its item by the time it is quiet.
         crate::pool::context::blocking::<P, _>(|| self.gate.wait_until_quiet());
         let mut draining = Draining::begin(self);
         draining.wait();
         core::mem::forget(draining);
-        // What is left is a few instructions of a worker that runs, or of one that is preempted among them.
+        // All that is left is a few instructions of a worker that runs, or of one that is preempted in them.
         let inner = self.inner();
         let is_left = || self.is_left() || inner.has_ended();
         while !wait_until(&inner.services.departures, Some(P::now() + KICKED), is_left) {
             self.carry_out_kickers();
         }
-        // And of who has just cancelled the last item: nobody could say afterwards that he has gone.
+        // This also covers a thread that has just cancelled the last item: it could not be known afterwards that it has left.
         while !self.close_if_unused() {
             P::sleep(Duration::from_micros(50));
         }
     }
 
-    /// Tells, once, that something was refused because the queue drains.
+    /// Warns, once, that something was refused because the queue drains.
     #[cold]
     pub(crate) fn warn_refused(&self) {
         if self.flushing.warned.swap(1, Ordering::Relaxed) == 0 {
@@ -242,13 +242,13 @@ impl<P: Platform> Queue<P> {
     }
 }
 
-/// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it
-/// is not ready.
+/// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it is not
+/// ready.
 fn blocks_itself<P: Platform>(queue: &Queue<P>) -> bool {
     crate::queue::serves(queue) && !crate::pool::context::is_polling::<P>()
 }
 
-/// A queue that is being drained, as long as this lives.
+/// A queue that is being drained while this lives.
 struct Draining<'a, P: Platform> {
     queue: &'a Queue<P>,
     begun: Instant,
@@ -295,7 +295,7 @@ impl<'a, P: Platform> Draining<'a, P> {
 
 impl<P: Platform> Drop for Draining<'_, P> {
     fn drop(&mut self) {
-        // In the child of a fork nobody drains (`Sets::after_fork_in_child`).
+        // In the child of a fork no thread drains (`Sets::after_fork_in_child`).
         if self.epoch == P::fork_epoch() {
             self.queue.end_drain();
         }
@@ -306,7 +306,7 @@ impl<P: Platform> Drop for Draining<'_, P> {
 
 /// Waits until what was queued before has ended; see [`Workqueue::flushed`](crate::Workqueue::flushed).
 ///
-/// Dropping it before it is done is harmless. [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where
+/// Dropping it before it is done is harmless. [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what applies if
 /// threads are refused.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct FlushedQueue<'a, P: Platform = Linux> {
@@ -318,7 +318,7 @@ pub struct FlushedQueue<'a, P: Platform = Linux> {
 /// Drains a queue; see [`Workqueue::drained`](crate::Workqueue::drained).
 ///
 /// The queue refuses items from the first poll on. Dropping it before it is done lets the queue work again.
-/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where threads are refused.
+/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what applies if threads are refused.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct DrainedQueue<'a, P: Platform = Linux> {
     queue: &'a Queue<P>,
@@ -361,7 +361,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let DrainedQueue { queue, draining, listener } = self.get_mut();
-        // Also a future: when it is woken because the queue is empty, the queue has it.
+        // Also for a future: when it is woken because the queue is empty, the queue runs it.
         if crate::queue::serves(*queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_DRAIN)));
         }
@@ -369,7 +369,7 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
         let drained = draining.get_or_insert_with(|| Draining::begin(queue));
         let event = &queue.flushing.event;
         if listener.poll_until(event, context.waker(), || queue.is_empty()) {
-            // The queue works again as soon as the answer is there.
+            // The queue works again as soon as the answer is available.
             *draining = None;
             return Poll::Ready(Ok(()));
         }

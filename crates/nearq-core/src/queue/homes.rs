@@ -1,13 +1,15 @@
-//! Where an item goes by its home.
+//! Where an item goes because of its home.
 //!
-//! Links say by [`HOMED`] whether their issuers have to look at all: on a machine of several nodes, from the first home of the runtime on. Of
-//! the homes that an item could have, the first counts: its own, its queue's, and that of the item which queues it.
+//! [`HOMED`] on links tells issuers whether they must look for homes at all: on a machine of several nodes, from the first home of the
+//! runtime on. Of the homes that an item could have, the first that exists counts: its own, its queue's, and that of the item which queues
+//! it.
 //!
-//! An item with a home goes to the pod of the CPU that queues it, if that is on the home's node. Else it goes to one of the pods of that node:
-//! one where a worker may be free, beginning with another one each time. Where no pod lies inside the node (of the scope `system`, of an
-//! ordered queue), it goes where it would go without, and who runs it goes there (`run/homes`).
+//! An item with a home goes to the pod of the CPU that queues it, if that is on the home's node. Otherwise it goes to one of the pods of
+//! that node, one where a worker may be free, beginning with another one each time. If no pod lies inside the node (with the scope
+//! `system`, or for an ordered queue), the item goes where it would go without a home, and the worker that runs it moves to the node
+//! (`run/homes`).
 //!
-//! Who names a CPU or a node for a queueing is heeded; the home goes along for helpers and for memory.
+//! If the caller names a CPU or a node for a queueing, that is used; the home still applies to helpers and to memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,17 +26,17 @@ use crate::limit::link::{HOMED, Link};
 /// How an item comes to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// By who has queued it before, or may have.
+    /// By a thread that has queued it before, or may have.
     Again,
-    /// A task, by who spawned it.
+    /// A task, by the thread that spawned it.
     New,
     /// To a CPU that was named.
     Named,
 }
 
-/// A queue's home, and what it says of memory.
+/// A queue's home, and its setting for memory.
 pub(crate) struct QueueHome<P: Platform> {
-    /// For who is on an item's way; memory that `kept` keeps.
+    /// For code on an item's path; memory that `kept` keeps.
     now: P::AtomicPtr<Inside<P>>,
     memory: P::AtomicU32,
 }
@@ -48,14 +50,14 @@ impl<P: Platform> QueueHome<P> {
     }
 }
 
-/// What of a queue's home only those touch who change the queue.
+/// The part of a queue's home that is only used to change the queue.
 pub(crate) struct HomeConfig<P: Platform> {
     home: Option<Home<P>>,
-    /// Every home that it has had. Who reads `QueueHome::now` may be late, and a worker goes by what it has read until its item has ended
-    /// (`run/homes`). To know when nobody does any more, each of them would have to write something, for each item; what that would save is
-    /// some 300 bytes for each home, and queues change theirs seldom.
+    /// Every home that it has had. A thread that reads `QueueHome::now` may be late, and a worker uses what it has read until its item has
+    /// ended (`run/homes`). To know when none does any more, each of them would have to write something for each item; that would save some
+    /// 300 bytes for each home, and queues seldom change theirs.
     kept: Vec<Arc<Inside<P>>>,
-    /// The same, to find one in.
+    /// The same, for lookup.
     known: BTreeSet<*const Inside<P>>,
 }
 
@@ -72,7 +74,7 @@ impl<P: Platform> HomeConfig<P> {
 }
 
 impl<P: Platform> Queue<P> {
-    /// The queue's home, for who is on an item's way: null, or the pointer of an `Arc` that is kept as long as the queue.
+    /// The queue's home, for code on an item's path: null, or the pointer of an `Arc` that is kept as long as the queue.
     #[inline]
     pub(crate) fn home_now(&self) -> *const Inside<P> {
         // Acquire: pairs with the release in `set_home`.
@@ -126,7 +128,7 @@ impl<P: Platform> Queue<P> {
         Ok(())
     }
 
-    /// Whether its links have items look for a home, and workers for where their memory comes from.
+    /// Whether its links make items look for a home, and workers for where their memory comes from.
     pub(super) fn heeds_homes(&self) -> bool {
         self.kind != Kind::PerCpu && self.inner().services.homes.are_used()
     }
@@ -151,7 +153,7 @@ impl<P: Platform> Queue<P> {
         (at_home.unwrap_or(link), origin)
     }
 
-    /// The number of the node where an item is at home that is about to be sent.
+    /// The number of the home node of an item that is about to be sent.
     fn home_for(&self, node: &Item<P>, way: Way) -> Option<u32> {
         let target;
         let item = match node.state.load(Ordering::Relaxed) & PROXIED {
@@ -162,7 +164,7 @@ impl<P: Platform> Queue<P> {
                 &*target
             }
         };
-        // SAFETY: the item has a handle of it.
+        // SAFETY: the item has a handle of the home.
         if let Some(node) = item.attachment.with_home(|home| unsafe { &*home }.node()) {
             return Some(node);
         }
@@ -183,7 +185,7 @@ impl<P: Platform> Queue<P> {
 }
 
 impl<P: Platform> LinkTable<P> {
-    /// A link whose pod lies in the node: of those with room for one more worker, or of all, another one each time.
+    /// A link whose pod lies in the node: one with room for one more worker, or else any, a different one each time.
     fn at_home(&self, node: u32) -> Option<*const Link<P>> {
         let links = self.by_node.get(node as usize).filter(|links| !links.is_empty())?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;

@@ -47,7 +47,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
                 link.pool.homed_left();
             }
         }
-        // Before the count, which may be what the queue's end waits for.
+        // Before the count, which the queue's end may be waiting for.
         self.begin_visit();
         let admission = link.admission();
         if held_back {
@@ -71,7 +71,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
 
     fn end_visit(&self) -> Option<Leftover<P>> {
         self.gate.end_visit(|| {
-            // SAFETY: `new` has made it so, and the visit keeps it alive.
+            // SAFETY: `new` has put it into an exposed `Arc`, and the visit keeps it alive.
             let own: Arc<Self> = unsafe { crate::base::shared::share(self) };
             Leftover::new(own)
         })
@@ -86,7 +86,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
     }
 
     fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize) {
-        // By the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
+        // Through the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
         let mut node = Some(node);
         self.pass(|| {
             if let Some(node) = node.take() {

@@ -1,13 +1,13 @@
-//! The points of an item's way that others can watch with their own tools: its queueing, its start and its end. Each behind a feature,
-//! and nothing without it.
+//! The points of an item's path that can be watched with external tools: its queueing, its start and its end. Each is behind a feature, and
+//! nothing without it.
 //!
-//! * `probes`: probes of the system (USDT), `nearq:queue`, `nearq:start` and `nearq:end`. Where nobody is attached, some 10 to 40
-//!   instructions each, most of them to keep the arguments at hand. The arguments, in this order: the item's address, the queue's number, the queue's name and its length, the function's name and
-//!   its length, the pool's number, the CPU.
+//! * `probes`: probes of the system (USDT), `nearq:queue`, `nearq:start` and `nearq:end`. If no tool is attached, some 10 to 40
+//!   instructions each, most of them to keep the arguments at hand. The arguments, in this order: the item's address, the queue's number,
+//!   the queue's name and its length, the function's name and its length, the pool's number, the CPU.
 //! * `spans`: an event at the queueing and a span around the execution, level `TRACE`, target `nearq::item`. A subscriber is the program's
 //!   own code: it runs in the issuer and in the worker.
 //!
-//! Unlike what is timed (`observe`), every item comes by here.
+//! Unlike timing (`observe`), this applies to every item.
 
 use nearq_platform::Platform;
 
@@ -19,7 +19,7 @@ use crate::limit::link::Link;
 #[cfg(feature = "spans")]
 const TARGET: &str = "nearq::item";
 
-/// Tells the probe of that name.
+/// Fires the probe of that name.
 #[cfg(feature = "probes")]
 macro_rules! tell {
     ($name:ident, $link:expr, $item:expr, $table:expr, $cpu:expr) => {{

@@ -1,4 +1,5 @@
-//! The rescuer of a queue, as the queue has it: who calls, and its thread. What rescuers are for, and what one does: `run/rescue`.
+//! The rescuer of a queue, as the queue sees it: which pools call it, and its thread. For what rescuers are for, and what one does, see
+//! `run/rescue`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,21 +12,21 @@ use crate::item::account::Account;
 use crate::pool::Pool;
 use crate::pool::worker::Worker;
 
-/// The rescuer of one queue, which has it together with the thread.
+/// The rescuer of one queue, shared by the queue and the thread.
 pub(crate) struct Rescuer<P: Platform> {
-    /// The pools that call, in the order in which they did. Taken by the monitor and the thread only.
+    /// The pools that call, in the order in which they called. Taken by the monitor and the thread only.
     calls: Mutex<VecDeque<Arc<Pool<P>>>, P>,
     /// The thread's entry; null if there is no thread.
     pub(crate) worker: P::AtomicPtr<Worker<P>>,
     stopped: P::AtomicU32,
-    /// Of who starts or ends the thread.
+    /// Held by the thread that starts or ends the rescuer's thread.
     pub(crate) turn: Mutex<(), P>,
 }
 
 impl<P: Platform> Rescuer<P> {
     pub(crate) fn new() -> Self {
         Rescuer {
-            // Room for a few, so that a call needs no memory where there is none.
+            // Room for a few, so that a call needs no memory when there is none.
             calls: Mutex::new_in(VecDeque::with_capacity(8)),
             worker: P::AtomicPtr::new(core::ptr::null_mut()),
             stopped: P::AtomicU32::new(0),
@@ -44,7 +45,7 @@ impl<P: Platform> Rescuer<P> {
         self.entry().and_then(|worker| *worker.thread.lock())
     }
 
-    /// The pool needs help. False if it has said so already.
+    /// The pool needs help. False if it has called already.
     pub(crate) fn call(&self, pool: &Arc<Pool<P>>) -> bool {
         let mut calls = self.calls.lock();
         if calls.iter().any(|known| Arc::ptr_eq(known, pool)) {
@@ -69,7 +70,7 @@ impl<P: Platform> Rescuer<P> {
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        // Acquire: pairs with the release in `end`. That it is seen at all, the parker's permit sees to.
+        // Acquire: pairs with the release in `end`. The parker's permit ensures that it is seen at all.
         self.stopped.load(Ordering::Acquire) != 0
     }
 
@@ -79,12 +80,12 @@ impl<P: Platform> Rescuer<P> {
             .is_some_and(|worker| worker.account() == account && worker.function().is_some())
     }
 
-    /// Ends the thread, for good; waits for its end where the caller wants to, and is not that thread itself. The queue is empty, and
-    /// nobody queues to it.
+    /// Ends the thread, for good; waits for its end if the caller asks for that and is not that thread itself. The queue is empty, and no
+    /// thread queues to it.
     pub(crate) fn end(&self, wait: bool) {
         let turn = self.turn.lock();
         let worker = self.entry();
-        // First the handle: once the thread has ended, the entry is another one's.
+        // The handle first: once the thread has ended, the entry belongs to another thread.
         let handle = worker.and_then(|worker| worker.handle.lock().take());
         let within =
             worker.is_some_and(|worker| *worker.thread.lock() == Some(P::current_thread()));
@@ -99,10 +100,10 @@ impl<P: Platform> Rescuer<P> {
         }
     }
 
-    /// There is no thread: it is the parent's. In the child of a fork.
+    /// Resets it to having no thread: it is the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         forked::set(&self.worker, core::ptr::null_mut());
-        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. What the list had leaks.
+        // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. The content of the list leaks.
         unsafe { self.calls.renew(VecDeque::new()) };
         // SAFETY: this is the only thread, and has no guard of `turn`: no user's code, which could fork, runs under that lock.
         unsafe { self.turn.renew(()) };

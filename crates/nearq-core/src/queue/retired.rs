@@ -1,20 +1,20 @@
-//! Links of former attributes, which nothing looks at any more.
+//! Links of former attributes, which are not read any more.
 //!
-//! Links are never freed before the queue (`change`), and a queue may have had thousands of attributes. A flush, a drop, an issuer that needs
-//! credits and a worker that lets items in look at all links of the queue or of a domain. So once there are many, those on which nothing is
-//! left are retired: they take no more items, and nothing looks at them. Where their attributes come back, new links are made.
+//! Links are never freed before the queue (`change`), and a queue may have had thousands of attributes. A flush, a drop, an issuer that
+//! needs credits and a worker that admits items read all links of the queue or of a domain. So once there are many, those on which nothing
+//! is left are retired: they accept no more items, and are not read any more. If their attributes come back, new links are made.
 //!
 //! # Which
-//! Both lists of links, the queue's and each domain's, have the newest first; retired is the end of a list, from the newest link on that is
-//! retired together with all older ones. So before the oldest are retired, the layout in effect gets new links: those that it has may be the
-//! oldest of all. All that is known of other layouts is forgotten. A link on which something is left keeps the newer ones in service; they go
-//! the next time.
+//! Both lists of links, the queue's and each domain's, have the newest first. The retired links are the end of a list: from the newest link
+//! that can be retired together with all older ones. So before the oldest are retired, the layout in effect gets new links: those that it
+//! has may be the oldest of all. All that is known of other layouts is forgotten. A link on which something is left keeps the newer ones in
+//! service; they are retired the next time.
 //!
-//! # An issuer that reads an old table
-//! It comes to a retired link in the end, which has no credits. It looks whether the link is retired, counts the item, and looks once more
-//! (`Admission::refill`, `Admission::hold_back`). The thread that retires the link says so, then looks whether something is left. All
-//! `SeqCst`: one of the two sees the other. An issuer that sees that the link is retired takes its count back, and reads the table anew.
-//! Credits that were asked for before do not come to the link, as those that it had are revoked (`credits`).
+//! # An issuer that reads an outdated table
+//! It may end up at a retired link, which has no credits. It checks whether the link is retired, counts the item, and checks once more
+//! (`Admission::refill`, `Admission::hold_back`). The thread that retires the link marks it, then checks whether something is left. All are
+//! `SeqCst`: one of the two sees the other. An issuer that sees that the link is retired takes its count back, and reads the table again.
+//! Credits that were requested before do not come to the link, just as those that it had are revoked (`credits`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use nearq_platform::{Atomic, Ordering, Platform};
 use super::{Config, Queue};
 use crate::limit::link::Link;
 
-/// So many links are looked at without harm.
+/// This many links can be read without harm.
 const FEW: usize = if cfg!(test) { 4 } else { 128 };
 
-/// When there are many links.
+/// When there are too many links.
 pub(super) struct Many {
     /// Links in service.
     pub(super) links: usize,
-    /// Once there are so many, old ones are retired.
+    /// Once there are this many, old ones are retired.
     limit: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The runtime of queues: what it is made of, with the type of its queues; and the handle that users have.
+//! The runtime with the type of its queues, and the handle that users have.
 //!
 //! A [`Runtime`] is a handle; the last one's drop ends every thread. Queues hold a handle each. The process-wide
 //! default runtime (`default`) is never dropped.
@@ -28,12 +28,13 @@ pub(crate) type Inner<P> = Core<P, Queue<P>>;
 ///
 /// In the child of a fork every handle works: its runtime has no threads and nothing queued, and starts afresh with the first use.
 ///
-/// When the last handle goes (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them. Two runtimes of which
-/// each runs an item that drops the last handle of the other wait for each other for ever: let a thread of the program drop one of them.
+/// When the last handle is dropped (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them. If each of two
+/// runtimes runs an item that drops the last handle of the other, they wait for each other for ever: let a thread of the program drop one
+/// of them.
 pub struct Runtime<P: Platform = nearq_platform::Linux> {
     inner: Arc<Inner<P>>,
-    /// Whether its drop waits for the threads, if it is the last handle. Not where a queue has it: any thread may be the last to let
-    /// go of a queue, in the middle of anything.
+    /// Whether its drop waits for the threads, if it is the last handle. A queue's handle does not: any thread may be the last to let go of
+    /// a queue, in the middle of anything.
     waits: bool,
 }
 
@@ -47,8 +48,8 @@ impl<P: Platform> core::fmt::Debug for Runtime<P> {
 
 impl<P: Platform> Clone for Runtime<P> {
     fn clone(&self) -> Self {
-        // As `Arc`: leaked handles must not wrap the count. Each of half the range would have to be leaked at this very moment to pass the
-        // rest.
+        // As in `Arc`: leaked handles must not wrap the count. To pass the other half of the range, that many threads would have to leak a
+        // handle at this very moment.
         if self.inner.handles.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
             std::process::abort();
         }
@@ -82,7 +83,8 @@ impl<P: Platform> Runtime<P> {
     /// A runtime without threads, on a machine as described.
     pub(crate) fn start(machine_config: MachineConfig, beginning: Beginning) -> Self {
         let inner = Arc::new_cyclic(|own: &Weak<Inner<P>>| {
-            // What the runtime is made of asks it by these. It is not there before the closure has returned: nobody asks until then.
+            // The parts of the runtime call it through these. It does not exist before the closure has returned; none of them calls it
+            // until then.
             let host: *const Inner<P> = own.as_ptr();
             let homes = Homes::new(
                 &machine_config.topology,
@@ -120,7 +122,7 @@ impl<P: Platform> Runtime<P> {
         self.inner.machine_config().allowed()
     }
 
-    /// How many workers of one nice value run at once at most: the CPUs allowed, or the quota rounded up.
+    /// The most workers of one nice value that run at once: the CPUs allowed, or the quota rounded up.
     pub fn parallelism(&self) -> usize {
         self.inner.machine_config().parallelism() as usize
     }
@@ -130,34 +132,34 @@ impl<P: Platform> Runtime<P> {
         self.inner.change_machine_config(|machine_config| machine_config.affinity = on);
     }
 
-    /// Whether scopes are heeded.
+    /// Whether scopes are in use.
     pub fn affinity(&self) -> bool {
         self.inner.machine_config().affinity
     }
 
-    /// Changes the scope of every queue that names none; in effect for the next item.
+    /// Changes the scope of every queue that does not name one; in effect for the next item.
     pub fn set_default_scope(&self, scope: Scope) {
         self.inner.change_machine_config(|machine_config| machine_config.default_scope = scope);
     }
 
-    /// The scope of queues that name none.
+    /// The scope of queues that do not name one.
     pub fn default_scope(&self) -> Scope {
         self.inner.machine_config().default_scope
     }
 
-    /// Cores of a shard of the scope `cache_shard`, on average.
+    /// The average number of cores in a shard of the scope `cache_shard`.
     pub fn cache_shard_size(&self) -> usize {
         self.inner.machine_config().shard_size
     }
 
-    /// Changes how long a worker looks for work before it sleeps, in looks.
+    /// Changes how long a worker looks for work before it sleeps, as a number of checks of its inbox.
     pub fn set_spin(&self, looks: u32) {
         self.inner.spin.store(looks, Ordering::Relaxed);
     }
 
-    /// Looks at the machine, the affinity and the quota now, instead of within a second of work. On Linux a look reads a dozen files,
-    /// however large the machine is. Everything is read only if other CPUs or nodes are online than before, or if the machine could not be
-    /// read whole. [`Topology::reread`] says what such a look does not see.
+    /// Reads the machine, the affinity and the quota now, instead of within a second of work. On Linux this reads a dozen files, however
+    /// large the machine is. Everything is read only if other CPUs or nodes are online than before, or if the machine could not be read
+    /// completely. [`Topology::reread`] says what this does not detect.
     pub fn refresh(&self) {
         self.inner.refresh();
     }
@@ -167,39 +169,39 @@ impl<P: Platform> Runtime<P> {
         self.inner.threads.load(Ordering::Acquire) as usize
     }
 
-    /// The number, in the system's own tools, of the monitor: the thread that sees to it that work which waits gets started. None before
-    /// it was needed for the first time.
+    /// The number, in the system's own tools, of the monitor: the thread that ensures that waiting work gets started. None before it was
+    /// needed for the first time.
     pub fn monitor_thread_id(&self) -> Option<u64> {
         self.inner.services.alarm.thread.thread().map(P::thread_id)
     }
 
-    /// Changes from when on an item of a per-CPU queue uses its CPU for too long; zero is never. See
+    /// Changes how long an item of a per-CPU queue may use its CPU before that is too long; zero is never. See
     /// [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after).
     pub fn set_cpu_intensive_after(&self, limit: Duration) {
         self.inner.cpu_intensive_after.store(nanos(limit), Ordering::Relaxed);
     }
 
-    /// From when on an item of a per-CPU queue uses its CPU for too long; zero is never.
+    /// How long an item of a per-CPU queue may use its CPU before that is too long; zero is never.
     pub fn cpu_intensive_after(&self) -> Duration {
         self.inner.cpu_intensive_after()
     }
 
-    /// Changes after how long it is reported that work waits and nothing starts; zero is never. See
+    /// Changes how long work may wait while nothing starts before that is reported; zero is never. See
     /// [`stall_after`](crate::RuntimeBuilder::stall_after).
     pub fn set_stall_after(&self, period: Duration) {
         self.inner.stall_after.store(nanos(period), Ordering::Relaxed);
     }
 
-    /// After how long it is reported that work waits and nothing starts; zero is never.
+    /// How long work may wait while nothing starts before that is reported; zero is never.
     pub fn stall_after(&self) -> Duration {
         self.inner.stall_after()
     }
 
-    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. Where nothing of the mask can be used
-    /// any more, it stands for all. Per-CPU queues do not heed it. In effect for the next item.
+    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. If nothing of the mask can be used any
+    /// more, all of them are used. Per-CPU queues ignore the mask. In effect for the next item.
     ///
     /// # Errors
-    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use.
+    /// The mask is empty, names a CPU that the machine does not have, or has none that the process may use.
     pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
         let cpus = cpus.into();
         self.inner
@@ -213,7 +215,7 @@ impl<P: Platform> Runtime<P> {
         self.inner.machine_config().mask.clone()
     }
 
-    /// Looks at its inbox that a worker takes before it sleeps.
+    /// How often a worker checks its inbox before it sleeps.
     pub fn spin(&self) -> u32 {
         self.inner.spin_budget()
     }

@@ -1,4 +1,4 @@
-//! Samples of a queue's items: which ones, and what is written down of them (`observe`).
+//! Samples of a queue's items: which ones, and what is recorded of them (`observe`).
 
 use core::time::Duration;
 
@@ -14,7 +14,7 @@ impl<P: Platform> Link<P> {
     #[inline]
     pub(crate) fn stamp(&self, item: &Item<P>, cpu: u32) {
         let power = self.power();
-        // What has entered goes up by one with each item that is let in. The caller writes that word next, whatever becomes of this.
+        // The count of entered items grows by one with each item that is admitted. The caller writes that word next in any case.
         if self.entered() & ((1 << power) - 1) == 0 {
             self.sample(item, cpu, power);
         } else {
@@ -22,7 +22,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Makes the item a sample if there may be one now, for two to that power.
+    /// Makes the item a sample, which stands for two to the power of `power` items, if there may be one now.
     #[cold]
     #[inline(never)]
     fn sample(&self, item: &Item<P>, cpu: u32, power: u32) {

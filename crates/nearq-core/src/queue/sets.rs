@@ -1,4 +1,4 @@
-//! A queue's sets of links, and what it has for the threads that wait for it. How they are used: `flush`.
+//! A queue's sets of links, and what it has for the threads that wait for it. For their use, see `flush`.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
@@ -6,17 +6,17 @@ use super::Queue;
 use crate::base::event::{Event, Notification};
 use crate::limit::link::{DRAINING, Link};
 
-/// Sets of links at most.
+/// The most sets of links.
 pub(crate) const SETS: usize = 8;
 
-/// What a queue has for those who wait for it.
+/// What a queue has for its waiters.
 pub(crate) struct Flushing<P: Platform> {
     pub(crate) event: Event<P>,
     /// Rounds that led issuers to another set.
     pub(crate) rounds: P::AtomicU64,
-    /// How often each set came into use anew.
+    /// How often each set came into use.
     pub(crate) turns: [P::AtomicU64; SETS],
-    /// Whether somebody was told that the queue refuses items.
+    /// Whether there was a warning that the queue refuses items.
     pub(crate) warned: P::AtomicU32,
 }
 
@@ -24,9 +24,9 @@ pub(crate) struct Flushing<P: Platform> {
 pub(crate) struct Sets {
     /// The set in use.
     pub(crate) current: usize,
-    /// Sets that there are.
+    /// The number of sets.
     pub(crate) made: usize,
-    /// Who drains; a shutdown is one.
+    /// The number of drainers; a shutdown is one.
     pub(crate) drainers: u32,
     /// Whether a shutdown is among them.
     pub(crate) shut: bool,
@@ -42,18 +42,18 @@ impl Sets {
         if self.drainers == 0 { 0 } else { DRAINING }
     }
 
-    /// Nobody drains, unless the runtime is shut: who did is the parent's. In the child of a fork.
+    /// Resets it to no drainers, unless the runtime is shut: they are the parent's. In the child of a fork.
     pub(crate) fn after_fork_in_child(&mut self, shut: bool) {
         self.shut = shut;
         self.drainers = u32::from(shut);
     }
 
-    /// Sets that there are.
+    /// The number of sets.
     pub(crate) fn made(&self) -> usize {
         self.made
     }
 
-    /// Who drains.
+    /// The number of drainers.
     pub(crate) fn drainers(&self) -> u32 {
         self.drainers
     }
@@ -69,7 +69,7 @@ impl<P: Platform> Flushing<P> {
         }
     }
 
-    /// Nobody waits. In the child of a fork.
+    /// Resets it to no waiters. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         self.event.after_fork_in_child();
     }
@@ -79,8 +79,8 @@ impl<P: Platform> Flushing<P> {
     }
 
     pub(crate) fn turn(&self, set: usize) -> u64 {
-        // SeqCst: for a thread that has been told of the set, see "Nobody is forgotten". For a thread that sees a link with new items,
-        // acquire would be enough.
+        // SeqCst: for a thread that waits for the set, see "No waiter is forgotten". For a thread that sees a link with new items, acquire
+        // would be enough.
         self.turns[set].load(Ordering::SeqCst)
     }
 
@@ -91,10 +91,10 @@ impl<P: Platform> Flushing<P> {
 }
 
 impl<P: Platform> Queue<P> {
-    /// Who is to be told after something has ended, or was cancelled, on a link.
+    /// The waiters to wake after something has ended, or was cancelled, on a link.
     #[cold]
     pub(crate) fn tell_of(&self, link: &Link<P>) -> Notification<P> {
-        // Who waits for the link is told when it is drained: this is one of those after which it can be.
+        // The waiters for a link are woken when it is drained: this is one of the steps after which it can be.
         if link.is_watched() && self.flushing.event.is_awaited() && link.is_drained() {
             self.flushing.event.take()
         } else {
@@ -104,11 +104,11 @@ impl<P: Platform> Queue<P> {
 
     /// Whether nothing is held back, on a pool or running, on any link, at one moment during the call.
     ///
-    /// What has ended is read on all links first, then what is held back, then what has entered. If the sums are the same, then
-    /// on each link all that had entered by the time of the last read had ended at the time of the first. So nothing ran
-    /// then that could have queued something else, and what was held back would have been seen, or had entered since. Acquire reads are
-    /// enough for this order: a thread that sees that an item has ended also sees what that item had queued. That no thread goes to sleep
-    /// on an outdated answer is ensured by the event (`event`: MARK, then SEE).
+    /// What has ended is read on all links first, then what is held back, then what has entered. If the sums are the same, then on each
+    /// link everything that had entered by the time of the last read had ended by the time of the first. So nothing ran then that could
+    /// have queued something else, and what was held back would have been seen, or had entered since. Acquire reads are enough for this
+    /// order: a thread that sees that an item has ended also sees what that item had queued. The event (`event`: MARK, then SEE) ensures
+    /// that no thread goes to sleep on an outdated answer.
     pub(crate) fn is_empty(&self) -> bool {
         loop {
             let (newest, retired) = (self.newest_link(), self.first_retired());
@@ -120,12 +120,12 @@ impl<P: Platform> Queue<P> {
             {
                 return held == 0 && entered == ended;
             }
-            // A link that came meanwhile, or was retired, was not looked at each time. To say no would be to wait for a notification: nobody
-            // notifies of a link on which nothing has ended.
+            // A link that came meanwhile, or was retired, was not read each time. To answer no would mean to wait for a notification, and
+            // there is none for a link on which nothing has ended.
         }
     }
 
-    /// Items that are held back, on pools or running, about.
+    /// The approximate number of items that are held back, on pools or running.
     pub(crate) fn left(&self) -> u64 {
         let ended = sum(self.links_in_service().map(Link::ended));
         let held: u64 = self.links_in_service().map(Link::held).sum();
@@ -133,7 +133,7 @@ impl<P: Platform> Queue<P> {
     }
 }
 
-/// Counts of 32 bits, in 32 bits.
+/// Sums counts of 32 bits, in 32 bits.
 fn sum(counts: impl Iterator<Item = u32>) -> u32 {
     counts.fold(0, u32::wrapping_add)
 }

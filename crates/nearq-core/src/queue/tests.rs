@@ -1,4 +1,4 @@
-//! The end of a queue that nobody waits for.
+//! The end of a queue that no thread waits for.
 
 #![cfg(not(miri))]
 
@@ -20,8 +20,8 @@ fn orphan_beside(stub: &Stub, other: <Loom as Threads>::JoinHandle) {
     assert_eq!(inner.has_orphans.load(Ordering::SeqCst), 0, "nobody frees the queue");
 }
 
-/// The last that touches the queue is its activation item: either the thread that carries it out finds the queue among the orphans, or the one that
-/// puts it there finds that the activation item is over.
+/// The last access to the queue is by its activation item: either the thread that executes it finds the queue among the orphans, or the one
+/// that puts it there finds that the activation item is over.
 #[test]
 fn a_queue_is_orphaned_while_its_kicker_ends() {
     model(3, || {
@@ -40,7 +40,7 @@ fn a_queue_is_orphaned_while_its_kicker_ends() {
     });
 }
 
-/// The last that touches the queue is a thread without a handle, as one that wakes a future.
+/// The last access to the queue is by a thread without a handle, such as one that wakes a future.
 #[test]
 fn a_queue_is_orphaned_while_a_thread_is_in_its_gate() {
     model(2, || {
@@ -55,7 +55,7 @@ fn a_queue_is_orphaned_while_a_thread_is_in_its_gate() {
     });
 }
 
-/// The last that touches the queue is a thread that cancels what is held back there.
+/// The last access to the queue is by a thread that cancels what is held back there.
 #[test]
 fn a_queue_is_orphaned_while_its_last_item_is_cancelled() {
     model(2, || {

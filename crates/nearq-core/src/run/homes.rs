@@ -36,10 +36,10 @@ impl<P: Platform> Runner<'_, P> {
         }
         let here = homes.map.node_of(P::current_cpu());
         served.count_home(self.worker.index, here == Some(node));
-        // A handle of our own: the item may be gone before its destructors have run. The queue keeps its homes.
+        // A handle of our own: the item may be gone before its destructors have run. The queue keeps its homes alive.
         let own = item.attachment.home_at_once();
         let home = own.as_ref().map_or(queue.home_now(), |home| Arc::as_ptr(home.inside()));
-        // SAFETY: null, or kept as said.
+        // SAFETY: null, or kept alive as described above.
         let known = unsafe { home.as_ref() };
         let before =
             known.filter(|home| home.follows()).and_then(|_| P::cpu_time(P::current_thread()).ok());

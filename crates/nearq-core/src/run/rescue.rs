@@ -1,62 +1,61 @@
-//! A thread that a queue has for itself, for when no worker can be started: `nq/R-QUEUE`.
+//! A thread that a queue keeps for itself, for when no worker can be started: `nq/R-QUEUE`.
 //!
-//! Workers are started when they are needed. Where a limit on threads or on memory forbids that, and all that there are sleep
-//! inside their items, nothing would ever start; and it may be those very items that wait for one that does not start. A queue
-//! built with `rescuer(true)` has a thread that was started with it, which runs its items then.
+//! Workers are started when they are needed. If a limit on threads or on memory forbids that, and all existing workers sleep inside their
+//! items, nothing would ever start; and those very items may be waiting for one that does not start. A queue built with `rescuer(true)` has
+//! a thread that was started with it, which runs its items then.
 //!
-//! # Who calls
+//! # Which thread calls
 //! * A thread that fails to start a worker for a pool notes that in the pool's [`SpawnFailure`](crate::pool::spawn_failure::SpawnFailure). The note
 //!   stays until a worker can be started.
-//! * The monitor (`monitor/rescue`) looks at the pools that cannot start workers on each of its looks. Where work waits and nothing has been started for
-//!   [`FIRST`](crate::pool::spawn_failure::FIRST) since it was refused, it calls the rescuers of the queues that have something there, and again each [`INTERVAL`](crate::pool::spawn_failure::INTERVAL).
-//!   What rescuers start does not count as started: else one of them could keep the others from being called.
-//! * The monitor's own thread is started with the first rescuer, for it could not be started then; so is the timer's, without which
-//!   no delayed item would ever be queued.
+//! * On each check, the monitor (`monitor/rescue`) goes through the pools that cannot start workers. If work waits and nothing has been
+//!   started for [`FIRST`](crate::pool::spawn_failure::FIRST) since a worker was refused, it calls the rescuers of the queues that have
+//!   something there, and again after each [`INTERVAL`](crate::pool::spawn_failure::INTERVAL). What rescuers start does not count as
+//!   started: otherwise one of them could keep the others from being called.
+//! * The monitor's own thread is started with the first rescuer, because it could not be started later; so is the timer's, without which no
+//!   delayed item would ever be queued.
 //!
 //! # What a rescuer does
-//! It takes the calls one after the other. For each it goes to the pool (takes the affinity of its workers), and runs items of
-//! its own queue there, one at a time, as long as the pool cannot start workers, has nobody asleep, and has such items; then it comes back.
-//! One at a time: what it has not started stays where workers find it, should there be any again. After [`BATCH`] items another
-//! pool that has called comes first.
+//! It takes the calls one after the other. For each it goes to the pool (takes the affinity of its workers), and runs items of its own
+//! queue there, one at a time, while the pool cannot start workers, has no sleeping worker, and has such items; then it comes back. It
+//! takes one at a time because what it has not started must stay where workers find it, should there be any again. After [`BATCH`] items,
+//! another pool that has called comes first.
 //!
-//! It is a worker in all that items can see: it has an entry in the runtime's slab and a `Context`, and runs items by `Runner`. It
-//! is none in how workers are counted: it takes no place of a level, and belongs to no pool, so nobody wakes it for work, steals
-//! from it, or waits for its place. So it needs nothing that a worker asleep in an item may have taken.
+//! Items see no difference from a worker: a rescuer has an entry in the runtime's slab and a `Context`, and runs items by `Runner`. But it
+//! is not counted as a worker: it takes no place of a level, and belongs to no pool, so no thread wakes it for work, steals from it, or
+//! waits for its place. So it needs nothing that a worker asleep in an item may have taken.
 //!
 //! # Which items are its own
 //! Those on a link of its queue, wherever they are: helpers carry items of one pool in batches of another. Also the activation items of its
-//! queue's domains, without which what is held back would stay so. Nodes of other queues may be cancelled ones, whose link is gone;
-//! so links are compared as addresses and never followed. An address that was given out again may have the rescuer take a
-//! cancelled node of another queue: it throws it away, as any worker does.
+//! queue's domains, without which what is held back would stay so. Nodes of other queues may be cancelled ones, whose link is gone; so
+//! links are compared as addresses and never followed. If an address was reused, the rescuer may take a cancelled node of another queue: it
+//! throws it away, as any worker does.
 //!
-//! What workers have in their batches is put back onto the pool's list, in front: it came before what is there. Then its own
-//! items are moved to the front, in their order, so that taking the next ones does not walk past all others again. (The order is
-//! promised within a queue's pool only.)
+//! What workers have in their batches is put back onto the front of the pool's list, because it came before what is there. Then the
+//! rescuer's own items are moved to the front, in their order, so that taking the next ones does not walk past all others again. (The order
+//! is promised within a queue's pool only.)
 //!
-//! # Calling against going back to sleep
-//! A call is put on the list (CALL), then the parker gets a permit (WAKE). The rescuer takes the list (TAKE), and parks where it was
-//! empty (SLEEP). The list is under a lock, so TAKE sees CALL or comes before it; then WAKE comes after TAKE, and SLEEP finds the
-//! permit. A rescuer that finds nothing to do, because what waited has been started meanwhile, has lost some
-//! microseconds.
-//! An item that is queued after the rescuer has looked, and before it leaves, waits for the next call: what has been rescued begins
-//! the failure's time anew, so that call comes after [`FIRST`](crate::pool::spawn_failure::FIRST).
+//! # A call while the rescuer goes back to sleep
+//! A call is put on the list (CALL), then the parker gets a permit (WAKE). The rescuer takes the list (TAKE), and parks if it was empty
+//! (SLEEP). The list is under a lock, so TAKE either sees CALL or comes before it; in the latter case WAKE comes after TAKE, and SLEEP
+//! finds the permit. A rescuer that finds nothing to do, because what waited has been started meanwhile, has lost some microseconds.
+//! An item that is queued after the rescuer has checked, and before it leaves, waits for the next call: a rescue restarts the failure's
+//! time, so that call comes after [`FIRST`](crate::pool::spawn_failure::FIRST).
 //!
 //! # Its end
-//! The thread has no handle of its queue, and upgrades a weak one for each call: so the queue may go at any time, and does so in the
-//! rescuer where that was the last to have it. Who drops the queue's handle drains it, then ends the thread and waits for it
-//! ([`Rescuer::end`]). A queue that ends elsewhere (it was dropped by an item of its own) tells the thread to end and waits for
-//! nothing: the thread that frees it may be a worker, or the rescuer itself. Nor does the rescuer wait where it drops the last handle in a
-//! hook of its own. The thread that ends the runtime waits until no such thread is left
-//! (`Core::reserved`: counted before it is started, then `stopping` is read; who stops writes `stopping`, then reads the count;
-//! all `SeqCst`).
+//! The thread has no handle of its queue, and upgrades a weak one for each call. So the queue may end at any time, and ends in the rescuer
+//! if that was the last to have it. A thread that drops the queue's handle drains the queue, then ends the rescuer's thread and waits for
+//! it ([`Rescuer::end`]). A queue that ends elsewhere (it was dropped by an item of its own) tells the thread to end and does not wait: the
+//! thread that frees it may be a worker, or the rescuer itself. Nor does the rescuer wait if it drops the last handle in a hook of its own.
+//! The thread that ends the runtime waits until no such thread is left (`Core::reserved`: incremented before the thread is started, then
+//! `stopping` is read; the thread that stops writes `stopping`, then reads the count; all `SeqCst`).
 //!
-//! Handles of threads are in the entries of the slab. An entry is used again after its thread has ended; so who ends a thread
-//! takes the handle first, and then says so to the thread. `turn` has starting and ending come one after the other.
+//! Handles of threads are in the entries of the slab. An entry is used again after its thread has ended; so the thread that ends another
+//! takes the handle first, and then tells that thread. `turn` makes starting and ending come one after the other.
 //!
 //! # Forks
-//! In the child there is no rescuer at first: most children `exec`. `Services::rescuers_missing` is set, and the first thread that is to
-//! be started there, for whatever queue, has the monitor start the rescuers too (`monitor/rescue`). Where
-//! that fails it is said once, and tried again while work waits.
+//! In the child there is no rescuer at first: most children `exec`. `Services::rescuers_missing` is set, and the first thread that is
+//! started there, for any queue, makes the monitor start the rescuers too (`monitor/rescue`). If that fails, there is one warning, and
+//! further attempts while work waits.
 
 use core::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
@@ -77,13 +76,13 @@ use crate::queue::rescuer::Rescuer;
 use crate::queue::runtime::Inner;
 use crate::runtime::config::{WorkerInfo, call_hook};
 
-/// So many items in one place while others call.
+/// The most items in one place while others call.
 const BATCH: u32 = 16;
-/// What a rescuer asks for, as in the kernel: what it runs has waited for long enough.
+/// The priority that a rescuer asks for, as in the kernel: what it runs has waited for long enough.
 const PRIORITY: Priority = Priority { nice: MOST_FAVOURED, idle: false, slice: None };
 
 impl<P: Platform> Rescuer<P> {
-    /// Starts the thread of the queue's rescuer, and those without which it would not be called. Nothing if they are there.
+    /// Starts the thread of the queue's rescuer, and those without which it would not be called. Does nothing if they exist.
     ///
     /// # Errors
     /// One of them could not be started; the runtime was shut down.
@@ -141,7 +140,7 @@ impl<P: Platform> Rescuer<P> {
             // Hooks and items may fork. In the child this thread is not a rescuer, and not counted.
             let epoch = P::fork_epoch();
             P::set_employer(own.number);
-            // Before any foreign code: see "its end".
+            // Before any foreign code: see "Its end".
             worker.enter_hook();
             favour::<P>();
             call_hook(own.config.on_start.as_ref(), &info);
@@ -160,7 +159,7 @@ impl<P: Platform> Rescuer<P> {
         };
         match P::spawn(spec, main) {
             Ok(handle) => {
-                // A rescuer's handle is taken by the thread that ends it: it needs no number.
+                // A rescuer's handle is taken by the thread that ends it, so it needs no number.
                 *worker.handle.lock() = Some((0, handle));
                 Ok(())
             }
@@ -173,7 +172,7 @@ impl<P: Platform> Rescuer<P> {
     }
 }
 
-/// Favours the caller as much as it may be. Nothing is said of a refusal: who has not the privilege gets what there is.
+/// Favours the caller as much as allowed. A refusal is not reported: without the privilege, the thread gets what it can.
 fn favour<P: Platform>() {
     let most = Favoured::<P>::new();
     most.add(&PRIORITY);
@@ -206,7 +205,7 @@ fn live<P: Platform>(
     Ran::Here
 }
 
-/// Goes to the pool, runs what is the queue's there as long as it must, and comes back.
+/// Goes to the pool, runs the queue's items there while it must, and comes back.
 fn visit<P: Platform>(
     inner: &Inner<P>,
     rescuer: &Rescuer<P>,
@@ -216,7 +215,7 @@ fn visit<P: Platform>(
 ) -> Ran {
     let me = P::current_thread();
     let (mask, place) = inner.place_of(pool);
-    // Where the system does not let it, it runs where it is.
+    // If the system does not allow it, it runs where it is.
     let _ = P::set_affinity(me, &mask);
     let node = pool.near_node();
     if node.is_some() {
@@ -227,16 +226,17 @@ fn visit<P: Platform>(
     let entered = context.enter();
     let mut runner = Runner::new(&context, inner, pool, worker, place);
     if rescue(rescuer, &queue, pool, &mut runner) == Ran::Forked {
-        // In the child it is an ordinary thread, whose reference of the queue is the child's own.
+        // In the child it is an ordinary thread, whose reference to the queue is the child's own.
         return Ran::Forked;
     }
     runner.let_go();
     inner.reap_orphans();
     if pool.has_work() {
-        // What was put back from batches may have come when everybody was on the way to sleep.
+        // What was put back from batches may have come when every worker was about to sleep.
         pool.call_worker();
     }
-    // It may be the last to have the queue, and the queue the last to have the runtime: then it is still within one of its threads.
+    // It may be the last to have the queue, and the queue the last to have the runtime: then it is still within one of the runtime's
+    // threads.
     drop(queue);
     drop(entered);
     if node.is_some() {
@@ -254,7 +254,7 @@ fn rescue<P: Platform>(
 ) -> Ran {
     let mut own = Own { queue, newest: core::ptr::null(), links: Vec::new() };
     let mut items = 0;
-    // Who sleeps there will be woken for what waits.
+    // A worker that sleeps there will be woken for what waits.
     while pool.spawn_failure.lasts() && !pool.idle().has_idle() {
         own.refresh();
         let Some(item) = pool.take_one(|item| own.has(item)) else { break };
@@ -280,7 +280,7 @@ struct Own<'a, P: Platform> {
 }
 
 impl<P: Platform> Own<'_, P> {
-    /// Takes note of links that are new.
+    /// Adds links that are new.
     fn refresh(&mut self) {
         let newest = self.queue.newest_link();
         if newest != self.newest {
@@ -290,7 +290,7 @@ impl<P: Platform> Own<'_, P> {
         }
     }
 
-    /// Whether the node, which is on a list of the caller's, is the queue's. See "which items are its own".
+    /// Whether the node, which is on a list of the caller's, belongs to the queue. See "Which items are its own".
     fn has(&self, item: &Item<P>) -> bool {
         let link = Link::of(item.account());
         if link.is_null() {

@@ -6,16 +6,16 @@ use nearq_platform::Platform;
 
 use super::Runner;
 
-/// Looks at the inbox before others may run: some 2 us.
+/// How often it checks the inbox before other threads may run: some 2 us.
 const LOOKS: u32 = 64;
-/// Items since it was woken from which on a worker that found nothing lets others run, before it looks again. One that runs a
-/// single item now and then finds nothing by that.
+/// The number of items since it was woken from which on a worker that found nothing lets other threads run, before it checks again. A
+/// worker that runs a single item now and then gains nothing from that.
 const STEADY: u32 = 2;
-/// Looking in vain counts up to this: of 32 times that a worker goes to sleep it looks before one, at the least.
+/// The count of unsuccessful searches goes up to this: at the least, a worker looks for work once in 32 times that it goes to sleep.
 const MOST_IN_VAIN: u32 = 5;
-/// A yield that took so long was for a crowd: some time slices of others are no more than that.
+/// A yield that took this long was for a crowd: some time slices of other threads are no longer than that.
 const LONG_YIELD: Duration = Duration::from_millis(20);
-/// Letting others run may cost one part in so many of a worker's time.
+/// Letting others run may cost one part in this many of a worker's time.
 const YIELD_SHARE: u32 = 100;
 /// How many items a helper takes from another pod at a time: few, so that the pod's own workers find the rest.
 const HELP: usize = 4;
@@ -29,11 +29,11 @@ impl<P: Platform> Runner<'_, P> {
                 && self.pool.take_from_siblings(self.worker, HELP.min(self.limit)) != 0)
     }
 
-    /// Looks at the inbox for a while, letting others run in between: who shall push may be waiting for this very CPU. Where
-    /// the process has a single CPU, one look at a time is enough.
+    /// Checks the inbox for a while, letting other threads run in between: the thread that will push may be waiting for this very CPU. If
+    /// the process has a single CPU, one check at a time is enough.
     ///
-    /// A worker whose items come now and then finds nothing by that, and pays for it with CPU time of which it may have little. So
-    /// after each time in vain it goes to sleep at once for twice as many times as before.
+    /// A worker whose items come only now and then gains nothing from that, and pays for it with CPU time of which it may have little. So
+    /// after each unsuccessful search it goes to sleep at once for twice as many times as before.
     pub(super) fn spin(&mut self) -> bool {
         let sparse = self.ran < STEADY;
         if sparse && self.sleeps_at_once > 0 {
@@ -48,7 +48,7 @@ impl<P: Platform> Runner<'_, P> {
                 return true;
             }
             let goes_on = self.let_others_run() || several;
-            // Another thread may wait until the worker has let go of the queue that it served last, or ends.
+            // Another thread may be waiting until the worker has let go of the queue that it served last, or ends.
             if !goes_on || self.inner.is_stopping() || self.inner.services.departures.is_awaited() {
                 break;
             }
@@ -62,9 +62,10 @@ impl<P: Platform> Runner<'_, P> {
 
     /// Yields, if that is worth it. False if not.
     ///
-    /// Who yields says that it wants nothing more for now, and a scheduler may believe it: Linux 6.18 moves the thread a whole
-    /// slice back. Beside 3000 busy threads one yield at nice 0 took 4 s, where a sleep ends within some 100 ms. So only a worker
-    /// whose items follow each other yields, and after a yield that took long not before it was a small part of the time.
+    /// A thread that yields declares that it needs nothing more for now, and a scheduler may act on that: Linux 6.18 moves the thread a
+    /// whole slice back. Beside 3000 busy threads one yield at nice 0 took 4 s, whereas a sleep ends within some 100 ms. So only a worker
+    /// whose items follow each other yields. After a yield that took long, it does not yield again until that time is a small part of the
+    /// total.
     fn let_others_run(&mut self) -> bool {
         if self.ran < STEADY {
             return false;

@@ -41,9 +41,10 @@ impl<P: Platform> services::Host<P> for Inner<P> {
             own.begin_worker(&pool, worker, &info);
             let mut place = place;
             if let Some(node) = pool.node.filter(|_| own.services.homes.has_several()) {
-                // What it touches of its stack from here on lies on its node. The first page was touched by who started it.
+                // The part of its stack that it touches from here on lies on its node. The first page was touched by the thread that
+                // started it.
                 place.begin_on::<P>(node, &own.services.homes);
-                // The system's scheduler has it go back there; it forgets that with the thread.
+                // The system's scheduler makes it go back there; it forgets that with the thread.
                 P::tell_home(P::current_thread(), Some(node as usize));
             }
             let mut retired = false;
@@ -51,8 +52,8 @@ impl<P: Platform> services::Host<P> for Inner<P> {
                 retired = crate::run::run(&own, &pool, worker, place);
             }
             if P::fork_epoch() == epoch {
-                // The hook may wait for what another thread is to do that the limit allows only now. First this count: the thread that stops
-                // the runtime waits for both.
+                // The hook may wait for work of another thread that the limit allows only now. This count first: the thread that stops the
+                // runtime waits for both.
                 own.leaving.fetch_add(1, Ordering::SeqCst);
                 own.thread_ended(retired);
                 call_hook(own.config.on_stop.as_ref(), &info);
@@ -60,13 +61,13 @@ impl<P: Platform> services::Host<P> for Inner<P> {
             if P::fork_epoch() == epoch {
                 let before = own.bow_out(worker, number);
                 own.leaving.fetch_sub(1, Ordering::SeqCst);
-                // It does not count any more, and has nothing left to do but to end.
+                // It is not counted any more, and has nothing left to do but end.
                 before.into_iter().for_each(P::join);
             }
         });
         match handle {
             Ok(handle) => {
-                // If the entry's last thread ended before it could find its handle here, that goes now.
+                // If the entry's last thread ended before it could find its handle here, that handle is dropped now.
                 *worker.handle.lock() = Some((number, handle));
                 Ok(())
             }
@@ -95,12 +96,12 @@ impl<P: Platform> services::Host<P> for Inner<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    /// The thread of a worker, which is the caller, ends. A thread that nobody waits for keeps its stack, so each waits for the one that has
+    /// Ends the thread of a worker, which is the caller. A thread that is never joined keeps its stack, so each waits for the one that has
     /// ended before it, which is returned; the thread that stops the runtime waits for the last one.
     fn bow_out(&self, worker: &Worker<P>, number: u32) -> Option<P::JoinHandle> {
-        // Its entry may be another thread's by now, with its handle.
+        // Its entry may belong to another thread by now, with that thread's handle.
         let own = worker.handle.lock().take_if(|(of, _)| *of == number);
-        // Else the thread that stops the runtime has it, or the one that started this thread has not stored it yet.
+        // Otherwise the thread that stops the runtime has it, or the one that started this thread has not stored it yet.
         own.and_then(|(_, handle)| self.last_ended.lock().replace(handle))
     }
 

@@ -1,4 +1,4 @@
-//! What is set once, when a runtime is built, and what its hooks are told.
+//! What is set once, when a runtime is built, and what its hooks are given.
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
@@ -12,7 +12,7 @@ use crate::base::outcome::contain;
 use crate::home::HomeChoice;
 use crate::runtime::report::OnStall;
 
-/// What a hook is told of a worker.
+/// What a hook is given about a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerInfo {
     /// The thread's name.
@@ -27,7 +27,7 @@ pub(crate) type Hook = Arc<dyn Fn(&WorkerInfo) + Send + Sync>;
 #[derive(Clone, Default)]
 pub(crate) struct Config {
     pub(crate) stack_size: Option<NonZeroUsize>,
-    /// What the thread that builds the runtime has blocked, and so the workers.
+    /// The signals that the thread that builds the runtime has blocked, and so the workers.
     pub(crate) signals: SignalMask,
     pub(crate) on_start: Option<Hook>,
     pub(crate) on_stop: Option<Hook>,
@@ -41,7 +41,7 @@ pub(crate) struct Config {
 pub(crate) struct Beginning {
     pub(crate) config: Config,
     pub(crate) thread_limit: u32,
-    /// Looks at its inbox that a worker takes before it sleeps.
+    /// How often a worker checks its inbox before it sleeps.
     pub(crate) spin: u32,
     pub(crate) idle_timeout: Duration,
     /// Zero is never.

@@ -1,16 +1,16 @@
 //! Functions that keep the CPU of a per-CPU pool to themselves.
 //!
-//! A per-CPU pool has one worker that runs, so an item that computes for long holds up all others of its CPU. The monitor sees that
-//! when others wait: an item that has used more than the limit of CPU time since it began or slept last does not count as
-//! running from then on, and another worker starts. It is counted by the name of its function, and said the fourth time, and then each
-//! time that the number has about doubled: at 4, 5, 7, 11, 19 and so on, as in the kernel.
+//! A per-CPU pool has one worker that runs, so an item that computes for long holds up all others of its CPU. The monitor notices that when
+//! others wait: an item that has used more than the limit of CPU time since it began or last slept does not count as running from then on,
+//! and another worker starts. It is counted by the name of its function. A warning follows at the fourth time, and then each time that the
+//! number has about doubled: at 4, 5, 7, 11, 19 and so on, as in the kernel.
 
 use nearq_lock::Mutex;
 use nearq_platform::Platform;
 
-/// Functions that are counted; more have no count.
+/// The most functions that are counted; further ones have no count.
 const MOST: usize = 128;
-/// The time from which on it is said.
+/// The time from which on there is a warning.
 const FIRST_SAID: u64 = 4;
 
 /// Functions, and how often each was too long.
@@ -23,7 +23,7 @@ impl<P: Platform> Hogs<P> {
         Hogs { counts: Mutex::new_in(Vec::new()) }
     }
 
-    /// Counts one time; the number, if it is one that is said.
+    /// Counts one time; returns the number, if a warning is due.
     pub(crate) fn count(&self, function: &'static str) -> Option<u64> {
         let mut counts = self.counts.lock();
         let index = match counts.iter().position(|(known, _)| *known == function) {
@@ -46,9 +46,9 @@ impl<P: Platform> Hogs<P> {
         list
     }
 
-    /// What the parent counted stays. In the child of a fork.
+    /// Forgets the parent's counts. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        // SAFETY: this is the only thread, and no user's code runs while the lock is held; what was being changed is thrown away.
+        // SAFETY: this is the only thread, and no user's code runs while the lock is held; the counts are thrown away.
         unsafe { self.counts.renew(Vec::new()) };
     }
 }

@@ -1,4 +1,4 @@
-//! What the timer and the homes of a runtime ask of it.
+//! The runtime as its timer and its homes call it.
 
 use nearq_platform::{Platform, ThreadSpec};
 

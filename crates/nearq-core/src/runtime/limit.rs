@@ -8,13 +8,13 @@
 //! # Steps
 //! * If a pool is refused a worker that it needs (a spare one is not needed), the thread that tried to start it puts the pool into the line
 //!   (WANT), and tries once more (TRY). If it is refused again, it looks for a worker to retire (SCAN).
-//! * Of the pool with the most workers asleep, the worker that took its last items longest ago is retired. Its status goes from `IDLE` to
+//! * In the pool with the most sleeping workers, the worker that took its last items longest ago is retired. Its status goes from `IDLE` to
 //!   `LEAVING`, by the compare-exchange that decides between all threads that want a sleeping worker (`worker`); then it is woken. So it is
-//!   certain to end. No worker is retired of a pool where work waits, or that is in the line. At most as many workers are on their way out
-//!   as pools are in the line (but see below): `leaving` counts the retired workers that have not ended.
-//! * A thread that ends decrements the count (END), looks at the line (LOOK), takes the first pool off it, and calls a worker for that
-//!   pool, as a pusher does: perhaps none is needed any more. If the limit refuses again, the pool goes to the end of the line.
-//! * A worker that goes to sleep (SETTLE) looks at the line (LOOK). If a pool is in it, it retires a worker, maybe itself.
+//!   certain to end. No worker is retired from a pool where work waits, or that is in the line. At most as many workers are on their way
+//!   out as pools are in the line (but see below): `leaving` counts the retired workers that have not ended.
+//! * A thread that ends decrements the count (END), reads the line (LOOK), takes the first pool off it, and calls a worker for that pool,
+//!   as a pusher does: perhaps none is needed any more. If the limit refuses again, the pool goes to the end of the line.
+//! * A worker that goes to sleep (SETTLE) reads the line (LOOK). If there is a pool in it, it retires a worker, possibly itself.
 //!
 //! # No wake-up is lost
 //! Dekker's pattern, three times, all `SeqCst`:
@@ -23,11 +23,11 @@
 //! * WANT, then SCAN, which reads each pool's word of sleepers (`idle`); SETTLE, which writes that word, then LOOK. Either the thread that
 //!   scans finds the sleeper, or the sleeper finds the pool in the line.
 //! * If the pool is in the line, a pusher relies on the line to call a worker: it pushes, then reads the pool's mark. The thread that takes
-//!   a pool off the line clears the mark, then looks whether something waits there. Either it finds the item, or the pusher finds no mark.
+//!   a pool off the line clears the mark, then checks whether something waits there. Either it finds the item, or the pusher finds no mark.
 //!
 //! A thread that the system refuses has been counted for a moment, and that may have kept another pool from starting one: the monitor tries
-//! again as long as work waits. If a retired worker spends long in its stop hook, the monitor retires one more each time that it finds that
-//! the pool has started nothing for a while (`balance`).
+//! again while work waits. If a retired worker spends long in its stop hook, the monitor retires one more each time that it finds that the
+//! pool has started nothing for a while (`balance`).
 //!
 //! The line's lock is taken only when a pool is in the line, or when a retired thread ends. No thread is started or woken while it is held.
 
@@ -55,7 +55,7 @@ struct Waiting<P: Platform> {
     leaving: usize,
 }
 
-/// How many are to be retired.
+/// How many workers to retire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retire {
     /// One, unless as many workers are about to end as pools are in the line.
@@ -77,7 +77,7 @@ impl<P: Platform> Line<P> {
         Line { wanting: P::AtomicU32::new(0), waiting: Mutex::new_in(Waiting::new()) }
     }
 
-    /// No pool is in the line, and no worker is about to end. In the child of a fork.
+    /// Resets it to no pool in the line, and no worker about to end. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         crate::base::forked::set(&self.wanting, 0);
         // SAFETY: this is the only thread, and no user's code runs while it holds the lock. The old contents of the line leak.
@@ -101,7 +101,7 @@ impl<P: Platform> Line<P> {
     /// Takes off the pools that need no thread any more.
     fn prune(&self, waiting: &mut Waiting<P>) {
         waiting.pools.retain(|pool| {
-            // As in `pop`: first clear the mark, then look. Meanwhile the pool stays counted, so that no LOOK misses it.
+            // As in `pop`: clear the mark first, then check. Meanwhile the pool stays counted, so that no LOOK misses it.
             pool.spawn_failure.leave_line();
             P::model_fence();
             // If another thread puts it into the line again, that thread counts it once more.
@@ -120,7 +120,7 @@ impl<P: Platform> Waiting<P> {
     }
 }
 
-/// So many workers are retired for a pool at most: they may be in their stop hooks for long.
+/// The most workers that are retired for a pool at once: they may be in their stop hooks for long.
 const MOST_LEAVING: usize = 4;
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
@@ -139,7 +139,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     #[cold]
     pub(crate) fn want_thread(&self, pool: &Pool<P>) {
         if !pool.spawn_failure.enter_line() {
-            // The thread that takes it off the line sees what waits there.
+            // The thread that takes it off the line will see what waits there.
             return;
         }
         let mut waiting = self.line.waiting.lock();
@@ -147,7 +147,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         // WANT.
         self.line.wanting.fetch_add(1, Ordering::SeqCst);
         drop(waiting);
-        // TRY. The pool stays in the line; the thread that takes it off finds out whether it still needs a worker.
+        // TRY. The pool stays in the line; the thread that takes it off checks whether it still needs a worker.
         if self.is_at_limit() || !pool.start_worker(false) {
             self.retire(Retire::One);
         }
@@ -159,7 +159,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.retire(Retire::OneMore);
     }
 
-    /// A worker has gone to sleep. To be called after [`Idle::settle`](crate::pool::idle::Idle::settle).
+    /// A worker has gone to sleep. Called after [`Idle::settle`](crate::pool::idle::Idle::settle).
     #[inline]
     pub(crate) fn settled(&self) {
         // LOOK.
@@ -168,7 +168,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// Retires a worker that sleeps, if there is one that may go.
+    /// Retires a sleeping worker, if there is one that may end.
     #[cold]
     fn retire(&self, how: Retire) {
         let mut waiting = self.line.waiting.lock();
@@ -180,12 +180,12 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         while !enough && self.is_at_limit() {
             // SCAN.
             let Some(worker) = self.longest_asleep(&waiting.pools) else { return };
-            // First the count: a pusher that finds the worker retired may have to start another one.
+            // The count first: a pusher that finds the worker retired may have to start another one.
             let pool = worker.pool();
             pool.worker_ended();
             if worker.retire() {
                 if !core::ptr::eq(pool, worker.pool()) {
-                    // It had ended meanwhile, and its entry is another pool's.
+                    // It had ended meanwhile, and its entry belongs to another pool.
                     pool.count_worker();
                     worker.pool().worker_ended();
                 }
@@ -199,7 +199,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// The worker to be retired: of the pools where nothing waits, the one with the most sleepers gives the worker that took its last items
+    /// The worker to retire: of the pools where nothing waits, the one with the most sleepers gives up the worker that took its last items
     /// longest ago.
     fn longest_asleep(&self, line: &VecDeque<Arc<Pool<P>>>) -> Option<&Worker<P>> {
         let mut pools: Vec<Sleepers<'_, P>> = Vec::new();

@@ -1,7 +1,7 @@
-//! Queues that nobody waits for: an item of their own has dropped them, or their owner has waited long enough.
+//! Queues that no thread waits for: an item of their own has dropped them, or their owner has waited long enough.
 //!
-//! They are kept on a list until nobody touches them any more. Who looks: a worker that comes to rest, a rescuer, the monitor, and a thread
-//! that leaves the gate of one of them (`gate`).
+//! They are kept on a list until no thread touches them any more. The list is checked by a worker that comes to rest, a rescuer, the
+//! monitor, and a thread that leaves the gate of one of them (`gate`).
 
 use std::sync::Arc;
 
@@ -10,21 +10,22 @@ use nearq_platform::{Atomic, Ordering, Platform};
 use super::{Core, KnownQueue};
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
-    /// Keeps a queue whose drop must not wait, until nobody touches it any more. Its gate is closed.
+    /// Keeps a queue whose drop must not wait, until no thread touches it any more. Its gate is closed.
     pub(crate) fn adopt(&self, queue: Arc<Q>) {
         let mut orphans = self.orphans.lock();
         // With the lock: a thread that finds the mark finds the queue on the list (`gate`).
         queue.mark_orphaned();
         orphans.push(queue);
-        // SeqCst: Dekker's pattern with `reap_orphans`: the mark, then a look whether a worker serves the queue (`Queue::is_left`).
+        // SeqCst: Dekker's pattern with `reap_orphans`: the mark, then a check whether a worker serves the queue (`Queue::is_left`).
         self.has_orphans.store(1, Ordering::SeqCst);
     }
 
-    /// Drops the adopted queues that nobody touches any more. By a worker that serves none.
+    /// Drops the adopted queues that no thread touches any more. By a worker that serves none.
     #[inline]
     pub(crate) fn reap_orphans(&self) {
-        // SeqCst: Dekker's pattern. The worker that was the last to serve a queue says that it serves none (`Worker::set_account`), then reads
-        // this mark. The thread that adopts the queue sets the mark, then looks whether a worker serves the queue (`Queue::is_left`).
+        // SeqCst: Dekker's pattern. The worker that was the last to serve a queue records that it serves none (`Worker::set_account`), then
+        // reads this mark. The thread that adopts the queue sets the mark, then checks whether a worker serves the queue
+        // (`Queue::is_left`).
         if self.has_orphans.load(Ordering::SeqCst) != 0 {
             self.reap_orphans_now();
         }

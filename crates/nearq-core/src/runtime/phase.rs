@@ -1,4 +1,5 @@
-//! How far a runtime is: whether it is frozen (`freeze`), and how far its end is (`shutdown`). Those who queue and start threads look here.
+//! The phase of a runtime: whether it is frozen (`freeze`), and how far its end has got (`shutdown`). Read when items are queued and
+//! threads are started.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
@@ -14,7 +15,7 @@ impl<P: Platform> Freezer<P> {
         Freezer { frozen: P::AtomicU32::new(0) }
     }
 
-    /// Freezes or thaws; the caller has every queue follow afterwards.
+    /// Freezes or thaws; the caller makes every queue follow afterwards.
     pub(crate) fn change(&self, frozen: bool) {
         // Relaxed: the caller takes the list's lock, then the lock of each queue's configuration. A thread that takes one of these locks
         // later sees the word.
@@ -29,11 +30,11 @@ impl<P: Platform> Freezer<P> {
     }
 }
 
-/// How far a runtime's end is; nothing of it is ever taken back.
+/// How far a runtime's end has got; no step is ever taken back.
 pub(crate) struct Shutdown<P: Platform> {
-    /// Nothing new is taken.
+    /// Nothing new is accepted.
     pub(crate) shut: P::AtomicU32,
-    /// Somebody has waited long enough.
+    /// A caller has waited long enough.
     pub(crate) gave_up: P::AtomicU32,
     /// The last thread has ended.
     pub(crate) ended: P::AtomicU32,
@@ -57,13 +58,13 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.stopping.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether nothing new is taken.
+    /// Whether nothing new is accepted.
     pub(crate) fn is_shut(&self) -> bool {
-        // SeqCst: see "the races" at `shutdown`.
+        // SeqCst: see "The races" at `shutdown`.
         self.shutdown.shut.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether dropping a queue must not wait, because somebody has waited long enough.
+    /// Whether dropping a queue must not wait, because a caller has waited long enough.
     pub(crate) fn has_given_up(&self) -> bool {
         self.shutdown.gave_up.load(Ordering::Acquire) != 0
     }

@@ -1,8 +1,8 @@
-//! The pools of a runtime and their levels: made on first use, and told of each other.
+//! The pools of a runtime and their levels: made on first use, and linked to each other.
 //!
-//! A runtime may have made thousands, as each combination of attributes has its own. So nothing here looks at all of them: a pool is found by
-//! its key, and the lists of those that help each other are made within a family, outside of which no pool helps. Where there are many, the
-//! monitor looks only at those that have users, threads or work (`pool/service`).
+//! A runtime may have made thousands, as each combination of attributes has its own. So nothing here iterates over all of them: a pool is
+//! found by its key, and the lists of those that help each other are made within a family, outside of which no pool helps. If there are
+//! many, the monitor checks only those that have users, threads or work (`pool/service`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::pool::level::Level;
 type Family = (Priority, Option<CpuSet>);
 
 /// Every pool that was made, in that order. The maps hold indices into the list: a map that owned pools would free them in its own order,
-/// which is another one in each process.
+/// which differs between processes.
 pub(crate) struct Pools<P: Platform> {
     all: Vec<Arc<Pool<P>>>,
     by_key: HashMap<PoolKey, usize>,
     families: HashMap<Family, Vec<usize>>,
-    /// Those at which the monitor looks, by their numbers.
+    /// Those that the monitor checks, by their numbers.
     in_service: Vec<Arc<Pool<P>>>,
-    /// Once there are so many of these, those without users go.
+    /// Once there are this many of these, those without users are removed.
     many: usize,
 }
 
-/// So many pools are looked at without harm.
+/// This many pools can be checked without harm.
 const FEW: usize = if cfg!(test) { 4 } else { 128 };
 
 impl<P: Platform> Pools<P> {
@@ -67,12 +67,12 @@ impl<P: Platform> Pools<P> {
         let index = self.all.len();
         self.by_key.insert(pool.key.clone(), index);
         self.families.entry(family_of(&pool.key)).or_default().push(index);
-        // Its number is the highest that there is.
+        // Its number is the highest so far.
         self.in_service.push(Arc::clone(&pool));
         self.all.push(pool);
     }
 
-    /// Takes those that nobody uses out of service, if there are many.
+    /// Takes unused ones out of service, if there are many.
     fn tidy(&mut self) {
         if self.in_service.len() >= self.many {
             self.in_service.retain(|pool| !pool.leave_service());
@@ -93,7 +93,7 @@ fn family_of(key: &PoolKey) -> Family {
 }
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
-    /// The pools with these keys; made where there is none. All at once: a queue may have one for each of many CPUs, and each list of those
+    /// The pools with these keys; missing ones are made. All at once: a queue may have one for each of many CPUs, and each list of those
     /// that help each other is made once.
     pub(crate) fn pools_of(&self, keys: &[PoolKey]) -> Vec<Arc<Pool<P>>> {
         let mut pools = self.pools.lock();
@@ -105,7 +105,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
                 return Arc::clone(pool);
             }
             let family = family_of(key);
-            // One that does not help changes nothing for the others, of which there may be thousands.
+            // A pool that does not help changes nothing for the others, of which there may be thousands.
             if key.helping && !grown.iter().any(|(grown, _)| *grown == family) {
                 let known = pools.families.get(&family).map_or(0, Vec::len);
                 grown.push((family, known));
@@ -121,7 +121,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         chosen
     }
 
-    /// As when there are many; whether it has left.
+    /// As when there are many; returns whether it has left.
     #[cfg(test)]
     pub(crate) fn take_out_of_service(&self, pool: &Pool<P>) -> bool {
         let mut pools = self.pools.lock();
@@ -160,7 +160,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         pod.iter().all(|cpu| self.services.homes.map.node_of(cpu) == Some(node)).then_some(node)
     }
 
-    /// Tells every pool of a family which pools it helps, nearest first, where that changes by the pools from `known` on.
+    /// Gives every pool of a family the list of pools it helps, nearest first, if the pools from `known` on change that.
     fn name_siblings(&self, pools: &[&Arc<Pool<P>>], known: usize) {
         let new = &pools[known..];
         let topology = &self.machine_config().topology;
@@ -175,7 +175,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
                 .enumerate()
                 .filter(|(_, other)| other.may_be_helped_by(&pool.key))
                 .collect();
-            // Among the equally near, each pool begins with the next one, so that helpers spread.
+            // Among equally near pools, each pool begins with the next one, so that helpers spread.
             list.sort_by_key(|(index, other)| {
                 let there = other.key.pod.first().unwrap_or(0);
                 (topology.cpu_distance(here, there), (index + pools.len() - own) % pools.len())
@@ -202,7 +202,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.pools.lock().in_service.clone()
     }
 
-    /// Something has come to the pool, or a user.
+    /// Work has come to the pool, or a user.
     #[cold]
     pub(crate) fn put_into_service(&self, pool: &Pool<P>) {
         self.pools.lock().put_into_service(pool);

@@ -1,4 +1,4 @@
-//! What is told of a stall (`stall`), and how it reads.
+//! What is reported of a stall (`stall`), and its text.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use nearq_topology::CpuSet;
 /// Workers and pools that a report's text names.
 pub(crate) const MOST_SHOWN: usize = 16;
 
-/// What is told of stalls.
+/// The callback for stalls.
 pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
 
 /// A pool that has work and started nothing for a period. See [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall).
@@ -22,23 +22,23 @@ pub struct Stall {
     pub pod: CpuSet,
     /// Its workers' nice value as asked for.
     pub nice: i32,
-    /// Since when it has started nothing, at least.
+    /// The least time for which it has started nothing.
     pub lasts: Duration,
-    /// Items that wait, at least.
+    /// The least number of items that wait.
     pub waiting: usize,
-    /// Its workers that sleep for want of work, or of a CPU that is free.
+    /// Its workers that sleep for lack of work, or of a free CPU.
     pub idle: usize,
-    /// Whether the last worker that it wanted could not be started: limits on threads, or a want of memory.
+    /// Whether the last worker that it wanted could not be started, because of limits on threads or lack of memory.
     pub refused: bool,
     /// Set if the runtime's own [limit](crate::RuntimeBuilder::thread_limit) refused that worker.
     pub limit: Option<ThreadLimit>,
     /// The workers that are in the middle of an item or of their start hook; 64 at most.
     pub busy: Vec<BusyWorker>,
-    /// How many there are beyond those.
+    /// How many more there are.
     pub more_busy: usize,
 }
 
-/// The runtime's own limit on threads, where it is reached.
+/// The runtime's own limit on threads, if it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadLimit {
@@ -56,7 +56,7 @@ pub struct PoolThreads {
     pub pool: u32,
     /// Its threads.
     pub threads: usize,
-    /// How many of them sleep for want of work or of a free CPU.
+    /// How many of them sleep for lack of work or of a free CPU.
     pub idle: usize,
 }
 
@@ -70,14 +70,14 @@ pub struct BusyWorker {
     pub thread_id: Option<u64>,
     /// The name of the item's function; `the hook on_worker_start` if the worker is in [that hook](crate::RuntimeBuilder::on_worker_start).
     pub function: &'static str,
-    /// What the item says of itself; see [`set_description`](crate::set_description).
+    /// The description that the item has set; see [`set_description`](crate::set_description).
     pub description: String,
-    /// For how long it has run, at least: since it was seen first, in a look at the workers such as there is every few milliseconds while
-    /// work waits. Not known of a worker that has [said that it blocks](crate::blocking).
+    /// The least time for which it has run: since it was first seen in one of the checks of the workers that are made every few
+    /// milliseconds while work waits. Not known for a worker that has [declared that it blocks](crate::blocking).
     pub runs: Option<Duration>,
     /// What its thread does.
     pub activity: Activity,
-    /// Where the thread sleeps, in the system's words, if it tells.
+    /// Where the thread sleeps, in the system's words, if known.
     pub place: Option<String>,
 }
 
@@ -87,16 +87,16 @@ pub struct BusyWorker {
 pub enum Activity {
     /// It uses its CPU.
     Runs,
-    /// It could run, and waits for a CPU: others have it, or the quota is used up.
+    /// It could run, and waits for a CPU: other threads have it, or the quota is used up.
     WaitsForCpu,
     /// It waits for something else: a lock, a device, another thread.
     Sleeps,
-    /// The system does not tell.
+    /// Not known.
     Unknown,
 }
 
 impl fmt::Display for Stall {
-    /// One line, and one more for each worker that is busy; of those 16 at most.
+    /// One line, and one more for each busy worker, up to 16.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stall { pool, pod, nice, lasts, waiting, idle, .. } = self;
         let items = if *waiting == 1 { "item waits" } else { "items wait" };

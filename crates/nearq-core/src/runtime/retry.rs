@@ -1,14 +1,15 @@
-//! Trying again after the system has refused the threads that look after waiting work.
+//! Retrying after the system has refused the threads that are responsible for waiting work.
 //!
-//! Work is started by workers, and the monitor sees to it that there are some. If the monitor's own thread is refused, or the timer's, the
+//! Work is started by workers, and the monitor ensures that there are some. If the monitor's own thread is refused, or the timer's, the
 //! runtime may have no thread that would try again, and accepted work would wait until more is queued. So the attempt is left to the
 //! platform (`Threads::retry_later`), and made by the next thread that waits for work: a thread that joins, flushes, waits for a scope or
-//! drops a queue; the timer's thread; the monitor's; an idle worker, one of which is woken for this; a thread that keeps asking whether an
-//! item is pending or finished; or a thread that polls a future of ours, which is pending. As long as an attempt is left, one idle worker does not end, however long it has been idle: the one with
-//! the lowest number. Where no worker is idle, the monitor is woken. So an attempt is made as long as the runtime has a thread at all.
+//! drops a queue; the timer's thread; the monitor's; an idle worker, one of which is woken for this; a thread that repeatedly asks whether
+//! an item is pending or finished; or a thread that polls a future of ours, which is pending. While an attempt is left, one idle worker
+//! does not end, however long it has been idle: the one with the lowest number. If no worker is idle, the monitor is woken. So an attempt
+//! is made as long as the runtime has any thread at all.
 //!
 //! An attempt tries once to start each of the two threads that is needed. `left` is set while an attempt is on the platform's list. The
-//! thread that makes the attempt clears `left` first (CLEAR), and then looks which threads are needed (SEE). A thread that could not start
+//! thread that makes the attempt clears `left` first (CLEAR), and then checks which threads are needed (SEE). A thread that could not start
 //! one of them (FAIL) adds an attempt if `left` is not set (ADD). CLEAR and ADD swap the same word, and each releases what was written
 //! before and acquires what the other released: either ADD finds the mark cleared and adds an attempt, or CLEAR comes after ADD, and SEE
 //! sees FAIL.
@@ -31,7 +32,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
         let own = Arc::downgrade(&self.shared());
         P::retry_later(Box::new(move || {
-            // This may be the last reference of the runtime. What goes with it is foreign code, which must not end the thread that tries.
+            // This may be the last reference to the runtime. Dropping it runs foreign code, which must not end the thread that tries.
             contain(|| {
                 if let Some(inner) = own.upgrade() {
                     inner.retry();
@@ -41,7 +42,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.tell_a_sleeper();
     }
 
-    /// A thread that sleeps already does not know of the attempt: a worker is told, or else the monitor.
+    /// A thread that already sleeps does not know of the attempt: a worker is woken, or else the monitor.
     fn tell_a_sleeper(&self) {
         match self.first_idle() {
             Some(worker) => worker.parker.unpark(),
@@ -59,7 +60,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         P::has_retries() && self.first_idle().is_some_and(|first| core::ptr::eq(first, worker))
     }
 
-    /// A worker that may have been told of attempts has something else to do from now on, or ends: another one is told.
+    /// A worker that may have been told of attempts has something else to do from now on, or ends: another one is told instead.
     pub(crate) fn hand_retries_on(&self) {
         if P::has_retries() {
             self.tell_a_sleeper();
@@ -81,7 +82,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     }
 }
 
-/// Makes the attempts that are left. Returns until when an idle thread sleeps: until `deadline`, or until it has to try once more.
+/// Makes the attempts that are left. Returns how long an idle thread sleeps: until `deadline`, or until it must try once more.
 pub(crate) fn until_retry<P: Platform>(deadline: Option<Instant>) -> Option<Instant> {
     P::retry_now();
     if !P::has_retries() {

@@ -12,17 +12,17 @@ use crate::pool::place::Place;
 use crate::pool::spawn_failure::Denied;
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
-    /// Tells the system's scheduler where all workers are at home, if it is one that has not been told: they tell it when they begin, and
-    /// it may have been loaded since. By whoever reads the machine again.
+    /// Tells the system's scheduler the homes of all workers, if that scheduler has not been told: workers tell it when they begin, but it
+    /// may have been loaded since. Called by the thread that reads the machine again.
     pub(super) fn tell_homes(&self) {
         let hears = P::hears_homes();
         if self.heard.swap(hears, Ordering::Relaxed) == hears || hears == 0 {
             return;
         }
-        // Rescuers tell wherever they go.
+        // Rescuers report their home wherever they go.
         for worker in self.services.workers.iter().filter(|worker| !worker.rescues()) {
             let Some(node) = worker.pool().near_node() else { continue };
-            // Locked until it is told: the thread takes itself out before it ends.
+            // Locked until the scheduler is told: the thread takes itself out before it ends.
             let thread = worker.thread.lock();
             if let Some(thread) = *thread {
                 P::tell_home(thread, Some(node as usize));
@@ -39,7 +39,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             return Err(Denied::Limit);
         }
         P::model_fence();
-        // Once more, after it was counted: the thread that stops the runtime waits for what is counted.
+        // Checked once more after it was counted: the thread that stops the runtime waits for what is counted.
         if self.is_stopping() {
             self.threads.fetch_sub(1, Ordering::SeqCst);
             return Err(Denied::Otherwise);
@@ -49,8 +49,8 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     /// Counts a rescuer's thread that is about to be started. False if the runtime is stopping.
     pub(crate) fn count_rescuer(&self) -> bool {
-        // SeqCst: first it counts, then it looks whether the runtime is stopping; see "its end" in `run/rescue`. The thread that stops the runtime waits
-        // for what is counted (`tell_to_stop`).
+        // SeqCst: first it counts, then it checks whether the runtime is stopping; see "Its end" in `run/rescue`. The thread that stops the
+        // runtime waits for what is counted (`tell_to_stop`).
         self.reserved.fetch_add(1, Ordering::SeqCst);
         P::model_fence();
         let ends = self.is_stopping();
@@ -60,8 +60,8 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         !ends
     }
 
-    /// Counts one more thread, if the limit allows. The count never exceeds the limit, not even for a moment: others would see it, and be
-    /// refused.
+    /// Counts one more thread, if the limit allows. The count never exceeds the limit, not even for a moment: other threads would see it,
+    /// and be refused.
     fn count_below_limit(&self) -> bool {
         let limit = self.thread_limit();
         let mut count = self.threads.load(Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             match self.threads.compare_exchange_weak(
                 count,
                 count + 1,
-                Ordering::SeqCst, // before the look whether the runtime stops
+                Ordering::SeqCst, // before the check whether the runtime stops
                 Ordering::Relaxed,
             ) {
                 Ok(_) => return true,
@@ -86,11 +86,11 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         (mask, place)
     }
 
-    /// The mask that a pool's workers have when nothing else is wanted. Where the pool may use all that the process may,
-    /// that is the widest one.
+    /// The mask that a pool's workers have when nothing else is wanted. If the pool may use all that the process may, that is the widest
+    /// one.
     fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
         let allowed = self.machine_config().limits.effective();
-        // Where a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`place`).
+        // If a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`place`).
         let away = pool.key.bound && !pool.key.pod.intersects(&allowed);
         if away || pool.key.allowed == allowed && !pool.key.strict {
             self.widest_mask()
@@ -99,8 +99,8 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// All that the process may use. Where nothing but the cpuset limits that, the mask is every CPU there could be: the
-    /// system cuts it to the cpuset, and lets it grow with the cpuset.
+    /// All that the process may use. If nothing but the cpuset limits that, the mask is every CPU that could exist: the system cuts it to
+    /// the cpuset, and lets it grow with the cpuset.
     pub(crate) fn widest_mask(&self) -> CpuSet {
         let machine_config = self.machine_config();
         let limits = &machine_config.limits;
@@ -123,7 +123,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         self.join_last_ended();
     }
 
-    /// Waits for the thread that has ended last, which waits for the one before, and so on.
+    /// Waits for the thread that ended last, which waits for the one before, and so on.
     fn join_last_ended(&self) {
         let handle = self.last_ended.lock().take();
         handle.into_iter().for_each(P::join);
@@ -134,14 +134,14 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         P::employer() == self.number
     }
 
-    /// Whether a worker or a rescuer is left. In this order: a worker that ends counts among the leaving before it leaves the others.
+    /// Whether a worker or a rescuer is left. In this order: a worker that ends is counted as leaving before it leaves the others.
     pub(crate) fn has_threads(&self) -> bool {
         self.threads.load(Ordering::SeqCst) != 0
             || self.leaving.load(Ordering::SeqCst) != 0
             || self.reserved.load(Ordering::SeqCst) != 0
     }
 
-    /// Has every thread end as soon as it has nothing in its hands.
+    /// Makes every thread end as soon as it has nothing left to finish.
     pub(crate) fn tell_to_stop(&self) {
         self.stopping.store(1, Ordering::SeqCst);
         P::model_fence();
@@ -152,7 +152,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// Waits until the threads have ended that were told to stop. Not by one of them.
+    /// Waits until the threads that were told to stop have ended. Not called by one of them.
     pub(crate) fn join_threads(&self) {
         for worker in self.services.workers.iter() {
             let handle = worker.handle.lock().take();
@@ -167,7 +167,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 }
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
-    /// The caller, a new thread for `priority`, looks what came of that, and says so where it matters.
+    /// Ensures that the caller, a new thread for `priority`, has that priority or the nearest that is allowed, and notes its nice value.
     pub(crate) fn arrive(&self, priority: &Priority) {
         let priorities = &self.priorities;
         let wanted = priorities.scheduling(priority);
@@ -176,7 +176,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// A pool of that priority was made: the threads that serve all queues follow.
+    /// A pool of that priority was made: the threads that serve all queues adapt.
     pub(crate) fn serve_priority(&self, priority: &Priority) {
         let priorities = &self.priorities;
         if priorities.favoured.add(&priorities.absolute(priority))
@@ -186,7 +186,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// The caller, the monitor, is as favoured as the most favoured pool from now on. Before: it has said who it is.
+    /// Makes the caller, the monitor, as favoured as the most favoured pool. Called after it has announced itself.
     pub(crate) fn favour_monitor(&self) {
         self.priorities.favoured.favour(P::current_thread());
     }

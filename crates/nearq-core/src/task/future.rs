@@ -1,41 +1,41 @@
 //! A future that the workers of a queue poll: [`Workqueue::spawn_future`](crate::Workqueue::spawn_future).
 //!
 //! It is an item that is queued again each time it is woken, so `item` has most of the protocol:
-//! * A wake claims `PENDING`, and sends the item where the waking thread is. A wake of an item that is queued already joins
-//!   that queueing; what the waker wrote is visible to the poll that comes. A wake while it is polled makes it run once more,
-//!   by the worker that polls it (`DEFERRED`), at the end of the list. So it is never polled twice at once, and no wake is lost.
-//! * A waker is a reference of the item: no wake and no clone allocates. A future that nobody can wake, join or cancel
-//!   any more is freed by who drops the last reference.
-//! * While it waits for a wake it is on no list, and counts nowhere.
+//! * A wake claims `PENDING`, and sends the item where the waking thread is. A wake of an item that is already queued joins that queueing;
+//!   what the waking thread wrote is visible to the next poll. A wake while it is polled makes it run once more, by the worker that polls
+//!   it (`DEFERRED`), at the end of the list. So it is never polled twice at once, and no wake is lost.
+//! * A waker is a reference to the item: no wake and no clone allocates. A future that can no longer be woken, joined or cancelled is freed
+//!   by the thread that drops the last reference.
+//! * While it waits for a wake it is on no list, and is not counted anywhere.
 //!
 //! # Its end
-//! The stage belongs to who has `RUNNING`. That one drops the future where it is (it is pinned there), writes the result,
-//! sets `DONE`, tells the joiner and the owner, and finishes. A wake after that does nothing; one that came in between
-//! has queued the item once more: that execution finds `DONE`, and does nothing but be counted.
+//! The stage belongs to the thread that has `RUNNING`. That thread drops the future in place (it is pinned there), writes the result, sets
+//! `DONE`, notifies the joiner and the owner, and finishes. A wake after that does nothing; one that came in between has queued the item
+//! once more: that execution finds `DONE`, and is only counted.
 //!
 //! # Cancelling
-//! `CANCELLED` is set first, then the future is woken: whoever runs it next finds the mark and drops it instead of polling it.
-//! `DONE` is set by compare-exchange from a word whose `CANCELLED` has been heeded: so if `cancel` has said true, the
-//! result is `Cancelled`, also where the poll that ran meanwhile had another one.
+//! `CANCELLED` is set first, then the future is woken: the thread that runs it next finds the mark and drops it instead of polling it.
+//! `DONE` is set by compare-exchange from a word whose `CANCELLED` has been taken into account: so if `cancel` has returned true, the
+//! result is `Cancelled`, even if the poll that ran meanwhile had another one.
 //!
 //! # The end of its queue
-//! A task does not keep its queue, and a future that waits for a wake does not hold up the queue's drop. The task has a `Weak`.
-//! * A wake from within an item of the very queue needs no more: that item is counted, so the queue is there.
-//! * Any other wake has to get in by the queue's gate (`gate`), which the drop closes before it drains.
-//! * After a shutdown of the runtime the queue refuses whoever is not one of the runtime's workers, as the gate does.
-//! * Whom the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes;
-//!   the item's link stays null, as it has been since the last start. Where nobody runs the item, it ends it itself, in its own
-//!   thread; where somebody does, that one is told by `DEFERRED`, sees the link, takes the queueing back, and ends it on the
-//!   spot. What the future drops then may end other futures in the same way: `ending` sees to it that a chain of them needs no deep stack.
-//! * Who ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it
-//!   properly. Then it pushes it, as a worker does; it has kept the queue alive meanwhile.
+//! A task does not keep its queue alive, and a future that waits for a wake does not delay the queue's drop. The task has a `Weak`.
+//! * A wake from within an item of the same queue needs no more: that item is counted, so the queue exists.
+//! * Any other wake must enter through the queue's gate (`gate`), which the drop closes before it drains.
+//! * After a shutdown of the runtime the queue, like the gate, refuses every thread that is not one of the runtime's workers.
+//! * A thread that the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes; the
+//!   item's link stays null, as it has been since the last start. If no thread runs the item, the waking thread ends it itself. If a thread
+//!   does, `DEFERRED` tells that thread, which sees the link, takes the queueing back, and ends the item on the spot. What the future drops
+//!   then may end other futures in the same way: `ending` ensures that a chain of them needs no deep stack.
+//! * A thread that ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it properly.
+//!   Then it pushes the item, as a worker does; it has kept the queue alive meanwhile.
 //!
 //! # In the child of a fork
-//! A future of the parent's is not polled there: a wake does nothing, and its handle takes it for cancelled (`task`). One whose
-//! poll forked goes on in the child too; a wake that came before the fork is the parent's.
+//! A future of the parent's is not polled there: a wake does nothing, and its handle treats it as cancelled (`task`). A future whose poll
+//! forked goes on in the child too; a wake that came before the fork is the parent's.
 //!
 //! # What is not used
-//! * Nobody cancels, disables or waits for a future by its item, so the word's other bits are not in use.
+//! * A future is never cancelled, disabled or waited for by its item, so the word's other bits are not in use.
 
 use core::future::Future;
 use core::mem::ManuallyDrop;
@@ -60,15 +60,15 @@ use crate::task::{Owner, Stage, Task, left_behind};
 
 /// Where a future goes when it is woken.
 pub(crate) trait Route<P: Platform>: Send + 'static {
-    /// What keeps the place alive where it refuses.
+    /// What keeps the place alive if it refuses.
     type Kept: Send + 'static;
 
-    /// Sends a queueing on its way, counted. If the place is closed, it gives it back.
+    /// Sends a queueing, counted. If the place is closed, it gives the queueing back.
     fn send(&self, item: Pending<P>) -> Result<(), (Pending<P>, Self::Kept)>;
 
     /// Ends an execution outside of the place during which the item was sent there.
     ///
-    /// The caller keeps the place, and the item is counted there.
+    /// The caller keeps the place alive, and the item is counted there.
     fn push(kept: Option<&Self::Kept>, item: Running<P>);
 }
 
@@ -151,12 +151,12 @@ where
     /// Polls the future, or drops it if it is cancelled. True if it panicked.
     ///
     /// # Safety
-    /// The caller has `RUNNING`; `item` is the header with the right to what is behind it.
+    /// The caller has `RUNNING`; `item` is the header, with access to what is behind it.
     unsafe fn run(&self, item: NonNull<Item<P>>) -> bool {
         // Relaxed: `start` was a read-modify-write of the same word, and acquired.
         let state = self.item().state.load(Ordering::Relaxed);
         if state & DONE != 0 {
-            // Woken in the moment in which it ended.
+            // It was woken just as it ended.
             return false;
         }
         if state & CANCELLED != 0 {
@@ -166,10 +166,10 @@ where
         self.task.owner.began();
         // RUNNING keeps the item alive, so this waker is not counted, and not dropped.
         let raw = RawWaker::new(item.as_ptr().cast_const().cast(), &Self::WAKER);
-        // SAFETY: the table's functions keep the contract of `RawWaker`.
+        // SAFETY: the table's functions fulfil the contract of `RawWaker`.
         let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw) });
         let polled = self.task.stage.with_mut(|stage| {
-            // SAFETY: until DONE the stage belongs to who has RUNNING.
+            // SAFETY: until DONE the stage belongs to the thread that has RUNNING.
             let Stage::Program(future) = (unsafe { &mut *stage }) else {
                 unreachable!("not DONE, so the future is there")
             };
@@ -221,10 +221,10 @@ where
         panicked
     }
 
-    /// Puts another stage in the place of the one that is there, which is dropped where it is. True if that panicked.
+    /// Replaces the stage; the old one is dropped in place. True if that panicked.
     fn replace(&self, next: Stage<F, T>) -> bool {
         self.task.stage.with_mut(|stage| {
-            // SAFETY: until DONE the stage belongs to who has RUNNING; what is there is dropped once, because it is
+            // SAFETY: until DONE the stage belongs to the thread that has RUNNING; what is there is dropped once, because it is
             // overwritten next, and a panic in between goes no further.
             let panicked = contain(|| unsafe { core::ptr::drop_in_place(stage) });
             // SAFETY: the stage is still ours: DONE is not set. What was there has been dropped, so nothing is lost by overwriting it.
@@ -233,8 +233,7 @@ where
         })
     }
 
-    /// Gives `RUNNING` back. True if the caller is to push the item, and has `RUNNING` still: it was woken meanwhile, and is
-    /// counted.
+    /// Gives `RUNNING` back. True if the caller must push the item, and still has `RUNNING`: it was woken meanwhile, and is counted.
     ///
     /// # Safety
     /// The item is of this type, and the caller has its `RUNNING`.
@@ -245,29 +244,29 @@ where
             match this.item().finish() {
                 Finished::Done => return false,
                 Finished::Free => {
-                    // SAFETY: nobody has it any more.
+                    // SAFETY: nothing holds it any more.
                     unsafe { Self::free(item) };
                     return false;
                 }
                 Finished::Deferred => {}
                 Finished::Last => unreachable!("a future has no value to be dropped before it"),
             }
-            // Acquire: pairs with `publish`; the link is that of the queueing which was deferred.
+            // Acquire: pairs with `publish`; the link is that of the deferred queueing.
             this.item().state.load(Ordering::Acquire);
             if !this.item().account().is_null() {
                 return true;
             }
-            // Woken where its queue is closed, and counted nowhere; it is cancelled. AcqRel: hands PENDING on.
+            // Woken when its queue is closed, so counted nowhere; it is cancelled. AcqRel: hands PENDING on.
             this.item().state.fetch_and(!(PENDING | DEFERRED), Ordering::AcqRel);
-            // SAFETY: RUNNING is ours still.
+            // SAFETY: RUNNING is still ours.
             unsafe { this.run(item) };
         }
     }
 
     unsafe fn free(item: NonNull<Item<P>>) {
-        // SAFETY: allocated as a box of this type by `owned`, and nobody has it any more.
+        // SAFETY: allocated as a box of this type by `owned`, and nothing holds it any more.
         let spawned = unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) };
-        // A future or a result may panic when it is dropped.
+        // Dropping a future or a result may panic.
         contain(|| drop(spawned));
     }
 
@@ -284,7 +283,7 @@ where
         if word & DONE != 0 || !is_of_this_process::<P>(word) {
             return;
         }
-        // SAFETY: as the caller says. Nobody cancels it by its item, so its node is its own.
+        // SAFETY: as the caller says. It is never cancelled by its item, so its node is its own.
         let claimed = Item::claim(unsafe { ItemRef::new(item) }, Epoch::now::<P>());
         let Some(node) = claimed else { return };
         if let Err((node, kept)) = this.route.send(node) {
@@ -301,7 +300,7 @@ where
         }
     }
 
-    /// Ends a future, in the calling thread, whose queue has refused it when it was new.
+    /// Ends a new future that its queue has refused, in the calling thread.
     ///
     /// # Safety
     /// The item is of this type and on no list, and the caller has its `PENDING` and a reference.
@@ -310,12 +309,12 @@ where
         unsafe { Self::end_here(Pending::from_raw(item), None) };
     }
 
-    /// Drops the future in the calling thread, or leaves that to who polls it: it is cancelled.
+    /// Drops the future in the calling thread, or leaves that to the thread that polls it: it is cancelled.
     ///
     /// # Safety
-    /// The item is of this type, and the caller has a reference, and keeps its queue, if that is there.
+    /// The item is of this type; the caller has a reference, and keeps its queue alive, if that exists.
     unsafe fn end_here(node: Pending<P>, kept: Option<&R::Kept>) {
-        // Release: whoever ends it does so because of this.
+        // Release: the thread that ends it does so because of this.
         node.state.fetch_or(CANCELLED, Ordering::AcqRel);
         let Some(node) = node.publish() else { return };
         let Started::Yes(running) = node.start() else { unreachable!("nobody locks it") };
@@ -324,7 +323,7 @@ where
         unsafe { Self::of(item).run(item) };
         // SAFETY: it is of this type, and RUNNING is still ours: `run` does not give it back.
         if unsafe { Self::finish(item) } {
-            // SAFETY: `finish` has left RUNNING to us, and has looked at the account; the caller keeps the queue.
+            // SAFETY: `finish` has left RUNNING to us, and has read the account; the caller keeps the queue alive.
             R::push(kept, unsafe { Running::from_raw(item) });
         }
     }
@@ -359,7 +358,7 @@ where
         true
     }
 
-    /// Cancels it if it has not been polled. One that is polled for the first time at this very moment may be cancelled too.
+    /// Cancels it if it has not been polled. A future that is polled for the first time at this very moment may be cancelled too.
     ///
     /// # Safety
     /// As [`cancel`](Self::cancel).
@@ -394,7 +393,7 @@ where
     }
 
     unsafe fn waker_wake_by_ref(data: *const ()) {
-        // SAFETY: the waker is a reference, or the one of the poll that calls.
+        // SAFETY: the waker is a reference, or that of the poll that calls this.
         unsafe { Self::wake(Self::item_of(data)) };
     }
 
@@ -427,7 +426,7 @@ where
 {
     let task = Task::<P, O, F, T>::new(&Spawned::<P, O, R, F, T>::TABLE, owner, future);
     let spawned = Box::new(Spawned { task, route });
-    // The whole allocation's pointer, so that what is behind the header may be reached through it.
+    // The pointer to the whole allocation, so that what is behind the header may be reached through it.
     let item: NonNull<Item<P>> = NonNull::from(Box::leak(spawned)).cast();
     // SAFETY: made with PENDING and one reference, which are these two.
     unsafe { crate::task::born(item, &Spawned::<P, O, R, F, T>::KIND) }

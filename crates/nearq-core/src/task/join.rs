@@ -1,4 +1,4 @@
-//! [`JoinHandle`]: the one who waits for what was spawned, a closure or a future. `task` has the protocol.
+//! [`JoinHandle`]: waits for what was spawned, a closure or a future. `task` has the protocol.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -18,32 +18,31 @@ use crate::task::waiting::Beside;
 pub(crate) struct Kind<T, P: Platform> {
     /// Takes the result. By the only handle, after `DONE`.
     pub(crate) take: unsafe fn(NonNull<Item<P>>) -> Result<T, JoinError>,
-    /// Sees to it that it goes no further, if that is possible. By who has a handle. True if it is cancelled.
+    /// Ensures that it goes no further, if that is possible. Called with a handle. True if it is cancelled.
     pub(crate) cancel: unsafe fn(NonNull<Item<P>>) -> bool,
     /// As `cancel`, if it has not begun.
     pub(crate) abandon: unsafe fn(NonNull<Item<P>>) -> bool,
 }
 
-/// Waits for a spawned closure or future: by [`join`](Self::join), or as a `Future`. Dropping it lets what was spawned go on
-/// by itself.
+/// Waits for a spawned closure or future: by [`join`](Self::join), or as a `Future`. If it is dropped, what was spawned goes on by itself.
 ///
-/// If the system has refused the runtime's threads, each poll tries now and then to start them, as a thread that waits does. A program that
-/// awaits on another executor and does nothing else is not polled again by itself. If it has to go on however long threads were refused, it
-/// needs a thread of the runtime: a queue with a [rescuer](crate::WorkqueueBuilder::rescuer), or one thread that waits, for instance in
-/// [`join`](Self::join) or [`Workqueue::flush`](crate::Workqueue::flush). That goes for all futures of this crate.
+/// If the system has refused the runtime's threads, some of the polls try to start them, as a thread that waits does. A program that awaits
+/// on another executor and does nothing else is not polled again by itself. If it must make progress however long threads are refused, it
+/// needs a thread of the runtime (a queue with a [rescuer](crate::WorkqueueBuilder::rescuer)), or one thread that waits, for instance in
+/// [`join`](Self::join) or [`Workqueue::flush`](crate::Workqueue::flush). That applies to all futures of this crate.
 ///
-/// A waker that a future of this crate was given is called by the thread that ends what is awaited: a worker, the thread that cancels, or
-/// for a delayed item the runtime's timer. As in other runtimes, it should do little: a waker that takes long holds up what that thread does
+/// A waker that a future of this crate was given is called by the thread that ends what is awaited: a worker, the thread that cancels or,
+/// for a delayed item, the runtime's timer. As in other runtimes, it should do little: a waker that takes long delays what that thread does
 /// next; on the timer, every other deadline. Its panic goes no further.
 pub struct JoinHandle<T, P: Platform = Linux> {
     item: NonNull<Item<P>>,
-    /// A pointer, because a reference to a static would ask each user of the type to say that `T` borrows nothing.
+    /// A pointer, because with a reference to a static, each user of the type would have to declare that `T` borrows nothing.
     kind: NonNull<Kind<T, P>>,
 }
 
 // SAFETY: the handle gives out the result, which is Send; the header is shared by design.
 unsafe impl<T: Send, P: Platform> Send for JoinHandle<T, P> {}
-// SAFETY: a shared handle says whether the result is there, and cancels, which drops a closure that is Send.
+// SAFETY: a shared handle says whether the result is available, and cancels, which drops a closure that is Send.
 unsafe impl<T: Send, P: Platform> Sync for JoinHandle<T, P> {}
 
 impl<T, P: Platform> Unpin for JoinHandle<T, P> {}
@@ -52,7 +51,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// The handle of a task; `kind` is that of its type.
     ///
     /// # Safety
-    /// The item is the header of such a task, by the pointer of the whole, and the handle has a reference of it.
+    /// The item is the header of such a task, by the pointer to the whole, and the handle has a reference to it.
     #[inline]
     pub(crate) unsafe fn new(item: NonNull<Item<P>>, kind: &'static Kind<T, P>) -> Self {
         JoinHandle { item, kind: NonNull::from(kind) }
@@ -72,7 +71,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
         unsafe { self.kind.as_ref() }
     }
 
-    /// Takes the result, which is there, or will never be in this process.
+    /// Takes the result, which is available, or never will be in this process.
     fn take(&self) -> Result<T, JoinError> {
         // Acquire: the result.
         if self.state().load(Ordering::Acquire) & DONE == 0 {
@@ -82,10 +81,10 @@ impl<T, P: Platform> JoinHandle<T, P> {
         unsafe { (self.kind().take)(self.item) }
     }
 
-    /// Whether it has ended: its result can be had without waiting. True as well in the child of a fork for what the parent
-    /// runs (see [`join`](Self::join)).
+    /// Whether it has ended, so that its result is available without waiting. Also true in the child of a fork for what the parent runs
+    /// (see [`join`](Self::join)).
     ///
-    /// If the system has refused the runtime's threads, this tries now and then to start them.
+    /// If the system has refused the runtime's threads, some of the calls try to start them.
     pub fn is_finished(&self) -> bool {
         let ended = self.has_ended();
         if !ended {
@@ -111,16 +110,15 @@ impl<T, P: Platform> JoinHandle<T, P> {
         !is_of_this_process::<P>(self.state().load(Ordering::Acquire))
     }
 
-    /// Cancels what was spawned. True: `join` says [`Cancelled`](JoinError::Cancelled). False: it does not.
+    /// Cancels what was spawned. If true, `join` returns [`Cancelled`](JoinError::Cancelled); if false, it does not.
     ///
-    /// * A **closure** that has not started is dropped at once, in the calling thread, and never runs; once it has started it
-    ///   goes on, and this is false. Its place under the queue's limit is free at once.
-    /// * A **future** that has not ended is dropped on a worker, never while it is polled: when the poll that runs now returns,
-    ///   or at once if it waits for a wake (if its queue has been dropped, in the calling thread). What that poll returns does
-    ///   not count any more.
+    /// * A **closure** that has not started is dropped at once, in the calling thread, and never runs, and its place under the queue's
+    ///   limit is free at once. A closure that has started goes on, and this returns false.
+    /// * A **future** that has not ended is dropped on a worker, never while it is polled: when the current poll returns, or at once if it
+    ///   waits for a wake (in the calling thread, if its queue has been dropped). The result of that poll is ignored.
     ///
-    /// What is dropped may panic: that goes no further. It may cancel other closures, which are dropped before that call returns. So a
-    /// chain of closures, each of which cancels the next one when it is dropped, takes a stack as deep as the chain is long, as nested
+    /// Dropping it may panic: the panic goes no further. It may also cancel other closures, which are dropped before that call returns. So
+    /// a chain of closures, each of which cancels the next one when it is dropped, takes a stack as deep as the chain is long, as nested
     /// values do.
     ///
     /// ```
@@ -141,7 +139,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
         unsafe { (self.kind().abandon)(self.item) }
     }
 
-    /// The result if it is there.
+    /// The result, if it is available.
     pub(crate) fn try_take(&mut self) -> Option<Result<T, JoinError>> {
         self.has_ended().then(|| self.take())
     }
@@ -149,14 +147,13 @@ impl<T, P: Platform> JoinHandle<T, P> {
     /// Waits until it has ended, and returns its result. What it wrote is visible.
     ///
     /// In a worker, another worker takes this one's place meanwhile. A place under the queue's own
-    /// [`max_active`](crate::WorkqueueBuilder::max_active) is not given away: an item that waits for another of the same queue
-    /// needs room for both. ([`Workqueue::scope`](crate::Workqueue::scope) does not.)
+    /// [`max_active`](crate::WorkqueueBuilder::max_active) is not given away: an item that waits for another of the same queue needs room
+    /// for both. ([`Workqueue::scope`](crate::Workqueue::scope) does not.)
     ///
     /// # Errors
-    /// It panicked, or was cancelled. [`Deadlock`](JoinError::Deadlock) where the waiting would never end: the limit holds it back when
-    /// the waiting begins, and all items that have a place of that limit would wait like that. In the child of a fork, what was spawned
-    /// before and had not ended is the parent's and is
-    /// [`Cancelled`](JoinError::Cancelled) here.
+    /// It panicked, or was cancelled. [`Deadlock`](JoinError::Deadlock) if the wait would never end: the limit holds it back when the wait
+    /// begins, and all items that have a place of that limit would wait like that. In the child of a fork, what was spawned before and had
+    /// not ended is the parent's and is [`Cancelled`](JoinError::Cancelled) here.
     #[inline]
     pub fn join(self) -> Result<T, JoinError> {
         // Acquire: the result.
@@ -188,7 +185,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
     }
 
     fn wait(&self) {
-        // Acquire: the result, where it is there already.
+        // Acquire: the result, if it is already available.
         if self.state().fetch_or(ASLEEP, Ordering::AcqRel) & DONE != 0 {
             return;
         }
@@ -199,7 +196,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
         }
     }
 
-    /// Leaves a waker; true if the result is there instead.
+    /// Leaves a waker; true if the result is available instead.
     fn leave_waker(&self, waker: &Waker) -> bool {
         // Foreign code, which may panic: before the place is touched.
         let waker = waker.clone();
@@ -214,7 +211,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
         is_there
     }
 
-    /// Hands the waker in its place to the thread that ends the task; true if the result is there instead.
+    /// Hands the stored waker to the thread that ends the task; true if the result is available instead.
     fn hand_waker_over(&self) -> bool {
         let mut before = self.state().load(Ordering::Relaxed);
         loop {
@@ -222,7 +219,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
                 // Acquire: pairs with the release of DONE.
                 return self.has_ended();
             }
-            // Release: hands the waker to who ends the task.
+            // Release: hands the waker to the thread that ends the task.
             match self.state().compare_exchange_weak(
                 before,
                 (before & !CHANGING) | POLLED,
@@ -240,7 +237,7 @@ impl<T, P: Platform> Future for JoinHandle<T, P> {
     type Output = Result<T, JoinError>;
 
     /// # Panics
-    /// If it is polled after it has given its result.
+    /// If it is polled after it has returned its result.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.has_ended() || self.leave_waker(context.waker()) {
             Poll::Ready(self.take())
@@ -256,7 +253,7 @@ impl<T, P: Platform> Drop for JoinHandle<T, P> {
     fn drop(&mut self) {
         if self.head().item.drop_reference() {
             if self.is_unfinished_of_parent() {
-                // What is on the stage may be half moved.
+                // The content of the stage may be half moved.
                 return;
             }
             let free = self.head().item.table().free;

@@ -42,7 +42,7 @@ pub(crate) fn execute<P: Platform>(item: Pending<P>) {
     }
 }
 
-/// Stands for a list, which hands the item over.
+/// Stands in for a list, which hands the item over.
 pub(crate) struct Sent<P: Platform>(pub(crate) Pending<P>);
 
 /// A task that is queued somewhere, and is not cancelled.
@@ -206,10 +206,10 @@ fn cancelled_before_the_start() {
     assert!(error.is_cancelled() && error.panic().is_none() && error.message().is_none());
     assert_eq!(error.to_string(), "it was cancelled before it had ended");
     assert!(error.into_panic().is_none());
-    // The list still has it; who takes it off frees it.
+    // The list still has it; the thread that takes it off frees it.
     desk.check();
     execute(item.0);
-    // And the other way round: the handle goes last.
+    // And the other way round: the handle is dropped last.
     let (item, handle) = desk.queued(|| ());
     assert!(handle.cancel());
     execute(item.0);
@@ -385,7 +385,7 @@ mod modelled {
         });
     }
 
-    /// Cancels in one thread what is started in another: it runs or it is cancelled, and both know which.
+    /// Cancels in one thread what is started in another: it runs or it is cancelled, and both threads agree.
     fn cancelled(then: fn(JoinHandle<u32, Loom>, bool)) {
         model(2, move || {
             let desk = Desk::<Loom>::new();

@@ -1,6 +1,6 @@
 //! Waiting for one item: [`Work::flush`], [`Work::cancel_sync`], and [`Flushed`], the same as a future.
 //!
-//! `guard` describes how an item counts what has ended; here are those who wait for the count.
+//! `guard` describes how an item counts what has ended; this file waits for the count.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -15,16 +15,16 @@ use crate::limit::admission::Admission;
 use crate::pool::context::wait_until;
 use crate::task::work::Work;
 
-/// Somebody who waits for what was on its way when this was made.
+/// A wait for what was on its way when this was made.
 struct Waiting<P: Platform> {
     work: Work<P>,
     target: u64,
-    /// The process in which it was on its way; it will not end in a child of that.
+    /// The process in which it was on its way; in a child of that process it will not end.
     epoch: u64,
 }
 
 impl<P: Platform> Waiting<P> {
-    /// Begins to wait for the execution that runs, and for the one that is queued if `queued`; nothing if there is none.
+    /// Begins to wait for the running execution, and for the queued one if `queued`; nothing if there is none.
     fn begin(work: &Work<P>, queued: bool) -> Option<Self> {
         let target = work.header().begin_wait(queued)?;
         Some(Waiting { work: work.clone(), target, epoch: P::fork_epoch() })
@@ -52,16 +52,16 @@ impl<P: Platform> Drop for Waiting<P> {
 }
 
 impl<P: Platform> Work<P> {
-    /// Waits until the item's last queueing has been executed: the one that is pending, else the one that runs. True if there was
-    /// something to wait for. What the execution did is visible.
+    /// Waits until the item's last queueing has been executed: the pending one, or else the running one. True if there was something to
+    /// wait for. What the execution did is visible.
     ///
-    /// Queueings that come while the caller waits are not waited for: so when it returns, the item is idle unless somebody
-    /// has queued it again. Nor is an item on a timer (see
-    /// [`flush_delayed`](Self::flush_delayed)). If the queueing is cancelled meanwhile, that ends the waiting.
+    /// It does not wait for queueings that come meanwhile: when it returns, the item is idle unless it has been queued again. Nor does it
+    /// wait for an item on a timer (see [`flush_delayed`](Self::flush_delayed)). If the queueing is cancelled meanwhile, that ends the
+    /// wait.
     ///
     /// # Errors
-    /// [`Error::Deadlock`] where the waiting would never end: inside the item's own function; and where this one is held back by
-    /// its queue's limit, and all items that have a place there would wait like that.
+    /// [`Error::Deadlock`] if the wait would never end: inside the item's own function; or if this item is held back by its queue's limit,
+    /// and all items that have a place there would wait like that.
     pub fn flush(&self) -> Result<bool, Error> {
         self.refuse_own(FLUSH_OWN)?;
         if !self.is_busy() {
@@ -93,13 +93,13 @@ impl<P: Platform> Work<P> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Deadlock`] where it is polled inside the item's own function.
+    /// [`Error::Deadlock`] if it is polled inside the item's own function.
     pub fn flushed(&self) -> Flushed<P> {
         let waiting = if self.is_busy() { Waiting::begin(self, true) } else { None };
         Flushed { waiting, listener: Listener::new(), waited: false }
     }
 
-    /// As [`flush`](Self::flush), and an item that is on a timer is queued at once instead of at its time.
+    /// As [`flush`](Self::flush), but an item that is on a timer is queued at once instead of at its time.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -109,7 +109,7 @@ impl<P: Platform> Work<P> {
         Ok(self.flush()? || timed)
     }
 
-    /// Waits until no execution runs that has begun before.
+    /// Waits until no execution runs that began before the call.
     fn wait_for_running(&self) {
         if self.header().is_running()
             && let Some(waiting) = Waiting::begin(self, false)
@@ -118,10 +118,10 @@ impl<P: Platform> Work<P> {
         }
     }
 
-    /// Takes the queueing back, and waits until the item does not run. True if it was pending, and is not executed for it.
+    /// Takes the queueing back, and waits until the item does not run. True if it was pending; it is not executed for that queueing.
     ///
-    /// Meanwhile the item refuses to be queued; so an item that queues itself again and again cannot escape. When this returns,
-    /// it is neither pending nor running, unless somebody has queued it since. What its executions did is visible.
+    /// Meanwhile the item refuses to be queued, so an item that queues itself again and again cannot escape. When this returns, it is
+    /// neither pending nor running, unless it has been queued since. What its executions did is visible.
     ///
     /// # Errors
     /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
@@ -164,9 +164,9 @@ impl<P: Platform> Work<P> {
 
 /// The caller's item, which has a place of a limit, waits for one that is held back by that limit.
 ///
-/// If all that have a place wait like that, none of them can end: those that they wait for are held back, or wait themselves. So
-/// the last one that would begin to wait is refused. The number is that of the process in which it began to wait; no child of that counts
-/// it.
+/// If all that have a place wait like that, none of them can end: the items that they wait for are held back, or wait themselves. So the
+/// last one that would begin to wait is refused. The number is that of the process in which it began to wait; a child of that process does
+/// not count it.
 pub(crate) struct Beside<P: Platform>(Option<(*const Admission<P>, u64)>);
 
 impl<P: Platform> Beside<P> {
@@ -177,9 +177,9 @@ impl<P: Platform> Beside<P> {
 
     /// Begins to wait for an item that is held back in `domain`, where the caller's item has a place.
     pub(crate) fn in_domain(domain: Option<*const Admission<P>>) -> Option<Self> {
-        // SAFETY: it is there as long as the caller's item runs.
+        // SAFETY: it exists while the caller's item runs.
         if domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting()) {
-            // None is made: its drop would end what has not begun.
+            // None is made: its drop would end a wait that has not begun.
             return None;
         }
         Some(Beside(domain.map(|domain| (domain, P::fork_epoch()))))
@@ -191,7 +191,7 @@ impl<P: Platform> Drop for Beside<P> {
         if let Some((domain, epoch)) = self.0
             && epoch == P::fork_epoch()
         {
-            // SAFETY: the item in which the wait began still runs, which keeps its queue, and so the domain.
+            // SAFETY: the item in which the wait began still runs, which keeps its queue alive, and so the domain.
             unsafe { &*domain }.end_waiting();
         }
     }
@@ -204,10 +204,10 @@ const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and ever
 
 /// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
 ///
-/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what holds where threads are refused.
+/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what applies if threads are refused.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Flushed<P: Platform = Linux> {
-    /// Dropped before the item: a waker that is left goes here, and not where the last hold of the item's memory is given back.
+    /// Dropped before the item: a waker that is left is dropped here, and not where the last hold on the item's memory is given back.
     listener: Listener<P>,
     waiting: Option<Waiting<P>>,
     waited: bool,

@@ -10,21 +10,20 @@ use crate::home::Home;
 use crate::item::owned::ItemRef;
 use crate::item::{Executed, Item, ItemVtable, Parts};
 
-/// A function that can be queued, as often as wanted, without allocating.
+/// A function that can be queued any number of times, without allocating.
 ///
-/// At most one execution of it runs at any time, in any thread, on any queue: so the function may be `FnMut`.
-/// Queueing an item that is pending already changes nothing (the function will run once for both); queueing one that is
-/// running makes it run once more.
+/// At most one execution of it runs at any time, in any thread, on any queue: so the function may be `FnMut`. Queueing an item that is
+/// already pending changes nothing (the function will run once for both); queueing one that is running makes it run once more.
 ///
-/// Clones are handles of the same item. When the last handle is gone, an execution that was queued still happens. There may be some eight
-/// million handles of an item at once; with more, the process ends, as with `Arc`.
+/// Clones are handles of the same item. When the last handle is dropped, a queued execution still happens. There may be some eight million
+/// handles of an item at once; with more, the process ends, as with `Arc`.
 ///
 /// What the function captured is dropped once no handle is left and nothing of the item is queued or running: by the thread that drops the
-/// last handle, or by the worker after the last execution. A worker drops it as a part of that execution: it has the item's place of the
-/// queue's [`max_active`](crate::WorkqueueBuilder::max_active) meanwhile, so a destructor that takes long holds up what the limit holds back,
-/// in an ordered queue everything. The same goes for what a spawned closure captured.
+/// last handle, or by the worker after the last execution. A worker drops it as a part of that execution: meanwhile the item still has its
+/// place of the queue's [`max_active`](crate::WorkqueueBuilder::max_active). So a destructor that takes long delays what the limit holds
+/// back; in an ordered queue, everything. The same applies to what a spawned closure captured.
 ///
-/// The function gets a handle of its own item, through which it may queue itself again. It may drop the last handle.
+/// The function is given a handle of its own item, through which it may queue itself again. It may drop the last handle.
 ///
 /// # Memory ordering
 /// If [`queue`](crate::Workqueue::queue) returns true, what the caller wrote before is visible to the execution that
@@ -32,12 +31,11 @@ use crate::item::{Executed, Item, ItemVtable, Parts};
 /// execution that is coming. Each execution sees what the one before it did.
 ///
 /// # Signals
-/// The runtime's threads block the signals that the thread blocked that built the runtime, and no others: what an item, a hook or a callback
-/// starts finds the program's own mask, and a profiler's signals reach the thread that computes.
+/// The runtime's threads block exactly the signals that were blocked by the thread that built the runtime: what an item, a hook or a
+/// callback starts has the program's own mask, and a profiler's signals reach the thread that computes.
 ///
 /// # Panics in the function
-/// are caught and counted ([`LinkStatistics::panicked`](crate::LinkStatistics)); the worker lives on, and the item can
-/// be queued again.
+/// They are caught and counted ([`LinkStatistics::panicked`](crate::LinkStatistics)); the worker goes on, and the item can be queued again.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -68,7 +66,7 @@ unsafe impl<P: Platform> Sync for Work<P> {}
 #[repr(C)]
 struct Function<P: Platform, F> {
     item: Item<P>,
-    /// Dropped by `empty` alone.
+    /// Dropped only by `empty`.
     function: P::Cell<ManuallyDrop<F>>,
 }
 
@@ -87,7 +85,7 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         // A handle for the function; not counted, because RUNNING keeps the item alive, and not dropped.
         let handle = ManuallyDrop::new(Work { item });
         let panicked = this.function.with_mut(|function| {
-            // SAFETY: RUNNING is exclusive: nobody else runs the function or frees the item meanwhile.
+            // SAFETY: RUNNING is exclusive: no other thread runs the function or frees the item meanwhile.
             let function = unsafe { &mut *function };
             contain(|| function(&handle))
         });
@@ -100,12 +98,12 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
         // SAFETY: the table belongs to items of this type, whose header is the first field (repr C); the caller's hold keeps the
         // memory.
         let this = unsafe { item.cast::<Self>().as_ref() };
-        // SAFETY: nobody can run the function any more, and it is dropped once.
+        // SAFETY: no thread can run the function any more, and it is dropped once.
         this.function.with_mut(|function| unsafe { ManuallyDrop::drop(&mut *function) });
     }
 
     unsafe fn dealloc(item: NonNull<Item<P>>) {
-        // SAFETY: allocated as a box of this type by `Work::new_in`, and nobody has it any more.
+        // SAFETY: allocated as a box of this type by `Work::new_in`, and nothing holds it any more.
         drop(unsafe { Box::from_raw(item.cast::<Self>().as_ptr()) });
     }
 }
@@ -118,7 +116,7 @@ impl Work<Linux> {
 }
 
 impl<P: Platform> Work<P> {
-    /// An item that runs `function`, on the platform that the type says.
+    /// An item that runs `function`, on the platform given by the type.
     pub fn new_in<F: FnMut(&Work<P>) + Send + 'static>(function: F) -> Self {
         let work = Box::new(Function {
             item: Item::new(&Function::<P, F>::TABLE),
@@ -140,8 +138,9 @@ impl<P: Platform> Work<P> {
         unsafe { self.item.as_ref() }
     }
 
-    /// Changes where the item is at [home](Home); `None` is nowhere of its own: then it has its queue's home. An execution that runs goes on
-    /// where it is, and what is queued runs where it was queued; the next queueing goes there. Only queues of the home's runtime heed it.
+    /// Changes the item's [home](Home); with `None` it has none of its own, and its queue's home applies. A running execution goes on where
+    /// it is, and what is queued runs where it was queued; the next queueing goes to the new home. Only queues of the home's runtime use
+    /// it.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -157,25 +156,24 @@ impl<P: Platform> Work<P> {
         self.header().attachment.set_home(home.into().cloned());
     }
 
-    /// Where the item is at home, if it has a home of its own.
+    /// The item's own home, if it has one.
     pub fn home(&self) -> Option<Home<P>> {
         self.header().attachment.home()
     }
 
-    /// Takes the queueing back; true if the item was pending, and is not executed for it. An execution that runs
-    /// goes on, and may queue the item again; [`cancel_sync`](Self::cancel_sync) waits for it. May be called anywhere,
-    /// also inside the function.
+    /// Takes the queueing back; true if the item was pending, and it is not executed for that queueing. A running execution goes on, and
+    /// may queue the item again; [`cancel_sync`](Self::cancel_sync) waits for it. May be called anywhere, including inside the function.
     ///
     /// Its place under the queue's limit is free at once. A queueing after that goes to the end of the queue.
     pub fn cancel(&self) -> bool {
         self.header().cancel()
     }
 
-    /// From now on the item refuses to be queued: `queue` returns false. True if it was pending; that is cancelled. An execution that
-    /// runs goes on ([`disable_sync`](Self::disable_sync) waits for it). May be called anywhere.
+    /// From now on the item refuses to be queued: `queue` returns false. True if it was pending; that queueing is cancelled. A running
+    /// execution goes on ([`disable_sync`](Self::disable_sync) waits for it). May be called anywhere.
     ///
-    /// Calls nest: the item can be queued again after as many calls of [`enable`](Self::enable). What was asked for meanwhile
-    /// is not remembered.
+    /// Calls nest: the item can be queued again after as many calls of [`enable`](Self::enable). Attempts to queue it meanwhile are not
+    /// remembered.
     ///
     /// # Panics
     /// At the 4095th call without an `enable`.
@@ -187,19 +185,19 @@ impl<P: Platform> Work<P> {
     /// Undoes one [`disable`](Self::disable); true if the item can be queued again.
     ///
     /// # Panics
-    /// If there was no `disable` to undo. What [`cancel_sync`](Self::cancel_sync) does meanwhile is none.
+    /// If there was no `disable` to undo. What [`cancel_sync`](Self::cancel_sync) does meanwhile does not count.
     pub fn enable(&self) -> bool {
         self.header().enable()
     }
 
-    /// Whether it refuses to be queued. Old by the time the caller looks at it.
+    /// Whether it refuses to be queued. May be out of date at once.
     pub fn is_disabled(&self) -> bool {
         self.header().is_disabled()
     }
 
-    /// Whether it is queued and has not begun. Old by the time the caller looks at it.
+    /// Whether it is queued and has not begun. May be out of date at once.
     ///
-    /// If the system has refused the runtime's threads, this tries now and then to start them.
+    /// If the system has refused the runtime's threads, some of the calls try to start them.
     pub fn is_pending(&self) -> bool {
         let pending = self.header().is_pending();
         if pending {
@@ -208,7 +206,7 @@ impl<P: Platform> Work<P> {
         pending
     }
 
-    /// Whether it is being executed. Old by the time the caller looks at it.
+    /// Whether it is being executed. May be out of date at once.
     pub fn is_running(&self) -> bool {
         self.header().is_running()
     }
@@ -223,7 +221,7 @@ impl<P: Platform> Clone for Work<P> {
 
 impl<P: Platform> Drop for Work<P> {
     fn drop(&mut self) {
-        // SAFETY: this is a handle, and it is gone.
+        // SAFETY: this is a handle, which is being dropped.
         unsafe { Item::let_go(self.item) };
     }
 }

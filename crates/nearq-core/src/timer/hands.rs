@@ -1,4 +1,4 @@
-//! What the timer's thread has for itself: the wheel, and the foreign code that expired nodes have left. No other thread touches it.
+//! What only the timer's thread uses: the wheel, and the foreign code that expired nodes have left.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -9,13 +9,13 @@ use super::node::{Decision, Foreign, NONE, TimerNode};
 use super::{FOREVER, Shared, spec_of};
 use crate::timer::wheel::Wheel;
 
-/// So many nodes expire before the thread looks at its requests again: some 100 µs of work.
+/// This many nodes expire before the thread reads its requests again: some 100 µs of work.
 const BATCH: u32 = 512;
 
-/// What the thread has for itself.
+/// What only the thread uses.
 pub(super) struct Hands<P: Platform> {
     wheel: Wheel<TimerNode<P>>,
-    /// Of nodes that have expired since this was last given away.
+    /// Left by nodes that have expired since this was last handed over.
     pub(super) foreign: Vec<Foreign>,
 }
 
@@ -24,10 +24,10 @@ impl<P: Platform> Hands<P> {
         Hands { wheel: Wheel::new(now), foreign: Vec::new() }
     }
 
-    /// Has foreign code run by threads of its own. False if it has to be tried again.
+    /// Gets foreign code run by separate threads. False if this must be retried.
     #[cold]
     pub(super) fn give_away(&mut self, shared: &Arc<Shared<P>>) -> bool {
-        // It is there: this thread keeps it.
+        // It exists: this thread keeps it alive.
         let host = shared.host.as_ref().and_then(Weak::upgrade);
         let (number, own) = (host.as_ref().map_or(0, |host| host.number()), Arc::clone(shared));
         shared.leavings.add(&mut self.foreign, || {
@@ -39,12 +39,12 @@ impl<P: Platform> Hands<P> {
         })
     }
 
-    /// Does what the requests say.
+    /// Handles the requests.
     pub(super) fn attend(&mut self, shared: &Shared<P>, now: u64) {
-        // First the count: what is counted from now on may be looked at twice, and is not forgotten.
+        // The count first: what is counted from now on may be read twice, and is not forgotten.
         shared.requests.waiting.store(0, Ordering::Relaxed);
         for node in shared.requests.inbox.take_all() {
-            // SAFETY: held, hence alive; one wheel only is touched by this thread.
+            // SAFETY: held, hence alive; this thread touches only one wheel.
             unsafe { self.wheel.remove(node) };
             // SAFETY: held, hence alive.
             unsafe { node.as_ref() }.take_request();
@@ -60,7 +60,7 @@ impl<P: Platform> Hands<P> {
         }
     }
 
-    /// Has every node end that waits for what is gone.
+    /// Ends every node that waits for something that is gone.
     #[cold]
     pub(super) fn sweep(&mut self, shared: &Shared<P>, now: u64) {
         let nodes: Vec<_> = core::iter::from_fn(|| self.wheel.take_any()).collect();
@@ -79,15 +79,15 @@ impl<P: Platform> Hands<P> {
         }
     }
 
-    /// Runs a step of a node's owner, and keeps the foreign code that it leaves. What waits for an item may be a future whose queue is gone: a
-    /// wake ends it.
+    /// Runs a step of a node's owner, and keeps the foreign code that it leaves. The waiter for an item may be a future whose queue is
+    /// gone: a wake ends it.
     fn run_foreign(&mut self, step: impl FnOnce() -> Option<Foreign>) {
         let add = |end: crate::base::ending::End| self.foreign.push(Box::new(|| end.run()));
         let foreign = crate::base::ending::put_off::<P, _>(step, add);
         self.foreign.extend(foreign);
     }
 
-    /// A node that we hold, and that is neither on the wheel nor among the requests that we took: does what is to be done.
+    /// A node that we hold, and that is neither on the wheel nor among the requests that we took: does what its word requires.
     fn settle(&mut self, node: NonNull<TimerNode<P>>, now: u64) {
         loop {
             // SAFETY: held, hence alive; until the decision that ends the hold.
@@ -103,7 +103,7 @@ impl<P: Platform> Hands<P> {
                     return unsafe { (table.release)(node, false) };
                 }
                 Decision::Place(deadline) => deadline,
-                // On the wheel, where the end finds it; the request takes it off.
+                // On the wheel, so that the end finds it; the request takes it off.
                 Decision::Await => FOREVER,
             };
             // SAFETY: it is off the wheel; held, hence alive and in place; its entry is this thread's.
@@ -132,7 +132,7 @@ impl<P: Platform> Hands<P> {
         while let Some(node) = self.wheel.take_any() {
             release(node);
         }
-        // What no thread could be started for. Nothing is late any more.
+        // What no thread could be started for. No deadline can be late any more.
         shared.leavings.run_all();
     }
 }

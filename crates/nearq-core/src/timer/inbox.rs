@@ -1,7 +1,7 @@
-//! The list onto which owners push requests, and from which the timer's thread takes them all.
+//! The list onto which owners push requests, and from which the timer's thread takes all of them.
 //!
-//! As the pools' `inbox`: one pointer, a push is one compare-exchange, so an owner that is preempted anywhere delays its own
-//! node only. It can be closed: whoever pushes later is told so.
+//! Like the pools' `inbox`: one pointer, and a push is one compare-exchange, so an owner that is preempted anywhere delays only its own
+//! node. It can be closed: a later push is refused.
 
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
@@ -49,7 +49,7 @@ impl<P: Platform> Inbox<P> {
         }
     }
 
-    /// Whether nothing is there; for who goes to sleep.
+    /// Whether it is empty; for a thread that is about to sleep.
     pub(super) fn is_empty(&self) -> bool {
         self.head.load(Ordering::SeqCst).is_null()
     }
@@ -63,7 +63,7 @@ impl<P: Platform> Inbox<P> {
         Self::reversed(self.head.swap(null_mut(), Ordering::SeqCst))
     }
 
-    /// Forgets what is there, which is the parent's. In the child of a fork.
+    /// Empties it, because its content is the parent's. In the child of a fork.
     pub(super) fn after_fork_in_child(&self, closes: bool) {
         crate::base::forked::set(&self.head, if closes { closed::<P>() } else { null_mut() });
     }

@@ -1,7 +1,7 @@
-//! Foreign code that deadlines leave to be run: the end of what a delayed item captured, if the item was the last to have it.
+//! Foreign code that deadlines leave to be run: the drop of what a delayed item captured, if nothing else had the item.
 //!
-//! It may take long, and it may wait for other deadlines, so the timer's thread does not run it. Threads are started for it, `nq/drop`, which
-//! end when nothing is left. There may be several, because what one of them runs may wait for what is behind it; but not many.
+//! It may take long, and it may wait for other deadlines, so the timer's thread does not run it. Separate threads, `nq/drop`, are started
+//! for it, and end when nothing is left. There may be several, because what one of them runs may wait for what is behind it; but not many.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use nearq_platform::Platform;
 use super::Foreign;
 use crate::base::outcome::contain;
 
-/// So many threads at most.
+/// The most threads.
 const MOST: usize = 4;
 
 /// See the head of the file.
@@ -29,8 +29,8 @@ impl<P: Platform> Leavings<P> {
         Leavings(Mutex::new_in(State::default()))
     }
 
-    /// Adds `foreign`, and has `start` start one more thread that calls [`run`](Self::run), if that is of use. False if it could not, and no
-    /// other thread is there: then it has to be tried again.
+    /// Adds `foreign`, and calls `start` to start one more thread that calls [`run`](Self::run), if that helps. False if that failed, and
+    /// there is no other thread: then it must be retried.
     pub(super) fn add(&self, foreign: &mut Vec<Foreign>, start: impl FnOnce() -> bool) -> bool {
         let mut state = self.0.lock();
         state.left.extend(foreign.drain(..));
@@ -59,7 +59,7 @@ impl<P: Platform> Leavings<P> {
             drop(state);
             contain(foreign);
             if P::fork_epoch() != epoch {
-                // In the child of a fork, where nothing of it is.
+                // In the child of a fork, where nothing of it exists.
                 return;
             }
         }
@@ -71,7 +71,7 @@ impl<P: Platform> Leavings<P> {
         self.run();
     }
 
-    /// What is there is the parent's. In the child of a fork.
+    /// Resets it: what it has is the parent's. In the child of a fork.
     pub(super) fn after_fork_in_child(&self) {
         // SAFETY: this is the only thread, and no user's code runs while it holds the lock.
         unsafe { self.0.renew(State::default()) };

@@ -6,31 +6,30 @@
 //! | bit | meaning | set by | cleared by |
 //! |---|---|---|---|
 //! | `HELD` | the timer may touch the node | the owner, in `arm` | the timer, when it lets go |
-//! | `QUEUED` | a request for the node is in the inbox, or its author is about to push it | the owner, who pushes it | the timer, which took it from there |
+//! | `QUEUED` | a request for the node is in the inbox, or its author is about to push it | the owner, which pushes it | the timer, which took it from there |
 //!
-//! `wanted` is set by the owner, and taken back by the owner (`disarm`) or the timer (the node expires). **Who takes a
-//! deadline out of the word by compare-exchange decides what becomes of it**: it is delivered, or it never will be.
+//! `wanted` is set by the owner, and taken back by the owner (`disarm`) or the timer (the node expires). **The thread that takes a deadline
+//! out of the word by compare-exchange decides what becomes of it**: it is delivered, or it never will be.
 //!
 //! | `wanted` | `QUEUED` | `HELD` | |
 //! |---|---|---|---|
 //! | none | 0 | 0 | idle: the timer does not know of the node |
 //! | any | 1 | 1 | the inbox has it, and perhaps the wheel |
 //! | a time | 0 | 1 | the wheel has it, or the timer's thread is putting it there |
-//! | none | 0 | 1 | the timer's thread has it in hands, calls `expire` or is about to let go |
+//! | none | 0 | 1 | the timer's thread is handling it, calls `expire` or is about to let go |
 //!
-//! # Where the timer will look
-//! `place` is the deadline under which the node is on the wheel; the timer's thread alone writes it. A deadline that is not
-//! earlier than that needs no request: the thread takes the node off the wheel then, sees the later deadline, and puts
-//! it back.
+//! # When the timer will read the node
+//! `place` is the deadline under which the node is on the wheel; only the timer's thread writes it. A deadline that is not earlier than
+//! that needs no request: at that time the thread takes the node off the wheel, sees the later deadline, and puts it back.
 //!
-//! The race is of Dekker's kind. The owner: write the word (WANT), read `place` (LOOK). The thread, which puts the node on the
-//! wheel: write `place` (PLACE), read the word (CHECK). All `SeqCst`: either PLACE comes before LOOK, then the owner sees
-//! that the node will be looked at too late, and queues a request; or WANT comes before CHECK, then the thread sees the
-//! earlier deadline, and places the node anew. All other steps of the thread (to expire, to let go, to take the request) are
-//! read-modify-writes of the word, which see what the owner wants or are seen by it.
+//! The race is Dekker's pattern. The owner: write the word (WANT), read `place` (LOOK). The thread, which puts the node on the wheel: write
+//! `place` (PLACE), read the word (CHECK). All are `SeqCst`. Either PLACE comes before LOOK: then the owner sees that the node will be read
+//! too late, and queues a request. Or WANT comes before CHECK: then the thread sees the earlier deadline, and places the node again. All
+//! other steps of the thread (expiring, letting go, taking the request) are read-modify-writes of the word, which either see what the owner
+//! wants or are seen by it.
 //!
-//! # Who may touch what
-//! The word and `place` as above. `next`: who set `QUEUED`, until it is pushed; then the timer's thread, until it clears
+//! # Which thread may touch what
+//! The word and `place`: as above. `next`: the thread that set `QUEUED`, until it is pushed; then the timer's thread, until it clears
 //! `QUEUED`. `entry`: the timer's thread. The owner's calls for one node come one after the other.
 
 use core::ptr::NonNull;
@@ -54,21 +53,22 @@ type EndIfOver<P> = unsafe fn(NonNull<TimerNode<P>>, &mut dyn FnMut()) -> Option
 
 /// What a node's owner does when the timer calls; one static table per type of owner.
 ///
-/// Both are called on the timer's thread, or, at the runtime's end, by who ends the runtime where that thread could never
-/// be started. **They must not block**: every other deadline waits meanwhile. They may arm and disarm nodes.
+/// The functions are called on the timer's thread or, at the runtime's end, by the thread that ends the runtime if the timer's thread could
+/// never be started. **They must not block**: every other deadline waits meanwhile. They may arm and disarm nodes.
 pub(crate) struct TimerTable<P: Platform> {
-    /// The deadline has come. Called once for each deadline that is neither replaced, nor taken back, nor dropped at the end;
-    /// never before the deadline. The timer still holds the node. What was written before `arm` is visible. The answer is run on
-    /// another thread, without a hold of the node.
+    /// The deadline has come. Called once for each deadline that is neither replaced, nor taken back, nor dropped at the end; never before
+    /// the deadline. The timer still holds the node. What was written before `arm` is visible. What is returned is run on another thread,
+    /// without a hold on the node.
     pub(crate) expire: unsafe fn(NonNull<TimerNode<P>>) -> Option<Foreign>,
-    /// Whatever the node waits for may be gone: if so, it is disarmed by the closure, which is called where the node may be armed or disarmed.
+    /// What the node waits for may be gone: if so, this calls the closure, which disarms the node, at a point where the node may be armed
+    /// or disarmed.
     pub(crate) end_if_over: EndIfOver<P>,
-    /// The timer holds the node no more, and does not touch it again. Called once for each hold that was taken. The second
+    /// The timer does not hold the node any more, and does not touch it again. Called once for each hold that was taken. The second
     /// argument: a deadline was wanted, and is dropped because the runtime ends.
     pub(crate) release: unsafe fn(NonNull<TimerNode<P>>, bool),
 }
 
-/// What is embedded in an object that shall be told of a deadline. 64 bytes.
+/// What is embedded in an object that must be notified at a deadline. 64 bytes.
 #[repr(C)]
 pub(crate) struct TimerNode<P: Platform> {
     word: P::AtomicU64,
@@ -84,7 +84,7 @@ unsafe impl<P: Platform> Node for TimerNode<P> {
     unsafe fn with_entry<R>(node: NonNull<Self>, f: impl FnOnce(&mut Entry<Self>) -> R) -> R {
         // SAFETY: alive by the caller's promise; a shared reference, since owners use the atomics meanwhile.
         let node = unsafe { node.as_ref() };
-        // SAFETY: the caller is the only one who touches the entry.
+        // SAFETY: only the caller touches the entry.
         node.entry.with_mut(|entry| f(unsafe { &mut *entry }))
     }
 }
@@ -94,13 +94,13 @@ unsafe impl<P: Platform> Send for TimerNode<P> {}
 // SAFETY: the entry is touched by the timer's thread alone; all else is `Sync` by itself.
 unsafe impl<P: Platform> Sync for TimerNode<P> {}
 
-/// What the owner has to do after it changed what it wants.
+/// What the owner must do after it changed what it wants.
 pub(super) struct Wanted {
-    /// A deadline was there, and nobody will hear of it.
+    /// There was a deadline, and it will not be delivered.
     pub(super) prevented: bool,
     /// A request must be pushed.
     pub(super) push: bool,
-    /// A request is in the inbox, or is to be pushed: the thread must come in time.
+    /// A request is in the inbox, or must be pushed: the thread must come in time.
     pub(super) queued: bool,
     /// The timer did not hold the node before.
     pub(super) new_hold: bool,
@@ -126,7 +126,7 @@ impl<P: Platform> TimerNode<P> {
         self.table
     }
 
-    /// Whether a deadline is wanted that has been neither delivered nor taken back. Old by the time the caller looks at it.
+    /// Whether a deadline is wanted that has been neither delivered nor taken back. May be out of date at once.
     #[cfg(test)]
     pub(crate) fn is_armed(&self) -> bool {
         wanted(self.word.load(Ordering::Acquire)) != NONE
@@ -140,7 +140,7 @@ impl<P: Platform> TimerNode<P> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let known = word & (HELD | QUEUED);
-            // On the wheel, and looked at early enough, as it seems.
+            // On the wheel, and apparently read early enough.
             let early = known == HELD && self.place.load(Ordering::Relaxed) <= deadline;
             let new = deadline << SHIFT | HELD | if early { 0 } else { QUEUED };
             // WANT. Release: `expire` sees what the caller wrote. Acquire: the caller sees what `expire` did.
@@ -149,7 +149,7 @@ impl<P: Platform> TimerNode<P> {
                 Ok(_) => {
                     let push = if early {
                         P::model_fence();
-                        // LOOK. Where the word has changed the deadline has come.
+                        // LOOK. If the word has changed, the deadline has come.
                         self.place.load(Ordering::SeqCst) > deadline
                             && self
                                 .word
@@ -176,13 +176,13 @@ impl<P: Platform> TimerNode<P> {
 
     /// Wants nothing any more.
     pub(super) fn want_nothing(&self) -> Wanted {
-        // Acquire: where the answer is that the deadline has come, pairs with who took it.
+        // Acquire: if the answer is that the deadline has come, pairs with the step that took it.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             if wanted(word) == NONE {
                 return Wanted { prevented: false, push: false, queued: false, new_hold: false };
             }
-            // Who wants something is held. The request: so that the timer lets go before the time has come.
+            // A node that wants something is held. The request makes the timer let go before the time has come.
             let new = IDLE | HELD | QUEUED;
             match self.word.compare_exchange_weak(word, new, Ordering::SeqCst, Ordering::Acquire) {
                 Err(now) => word = now,
@@ -194,20 +194,20 @@ impl<P: Platform> TimerNode<P> {
         }
     }
 
-    /// Takes back a hold that was just taken, for which the inbox was closed: nobody else knows of it.
+    /// Takes back a hold that was just taken, for which the inbox was closed: no other thread knows of it.
     pub(super) fn forget_hold(&self) {
         self.word.store(IDLE, Ordering::Relaxed);
     }
 
     // ---- the thread's steps --------------------------------------------------------------------------------
 
-    /// Takes note of the request that was taken from the inbox: from now on a change is a new request.
+    /// Notes that the request was taken from the inbox: from now on a change is a new request.
     pub(super) fn take_request(&self) {
         // Acquire: sees what the request wants, and what was written before.
         self.word.fetch_and(!QUEUED, Ordering::SeqCst);
     }
 
-    /// Decides what is to be done with a node that is neither on the wheel nor in the inbox, and does what changes the word.
+    /// Decides what to do with a node that is neither on the wheel nor in the inbox, and makes the changes to the word.
     pub(super) fn decide(&self, now: u64) -> Decision {
         let mut word = self.word.load(Ordering::SeqCst);
         loop {
@@ -258,7 +258,7 @@ pub(super) enum Decision {
     Await,
 }
 
-/// A deadline as the word has it: those more than 146 years after the clock's origin are that far.
+/// A deadline as the word stores it: those more than 146 years after the clock's origin are cut to that.
 pub(super) fn deadline_of(instant: Instant) -> u64 {
     instant.as_nanos().min(NONE - 1)
 }

@@ -1,5 +1,5 @@
-//! The timer: each deadline is delivered once or never will be, each hold is released once, nobody is told too early, and
-//! no wake-up is lost. Here what the tests share; by interleaving in `interleaved`, on Linux in `linux`, on simulated
+//! The timer: each deadline is delivered once or never will be, each hold is released once, no deadline is delivered too early, and no
+//! wake-up is lost. This file has what the tests share; they are by interleaving in `interleaved`, on Linux in `linux`, on simulated
 //! machines in `simulated`.
 
 #[cfg(not(miri))]
@@ -16,13 +16,13 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Parker, Platform};
 
 use super::{Armed, Foreign, Hold, Timer, TimerNode, TimerTable};
 
-/// An object that is told of deadlines, and counts them. The timer's hold is a reference.
+/// An object that is notified of deadlines, and counts them. The timer's hold is a reference.
 #[repr(C)]
 struct Probe<P: Platform> {
     node: TimerNode<P>,
     /// No deadline that may still be delivered is earlier.
     floor: P::AtomicU64,
-    /// Deadlines of which the timer has said that it took them.
+    /// Deadlines that the timer has accepted.
     accepted: P::AtomicU32,
     refused: P::AtomicU32,
     prevented: P::AtomicU32,
@@ -30,9 +30,9 @@ struct Probe<P: Platform> {
     dropped: P::AtomicU32,
     held: P::AtomicU32,
     released: P::AtomicU32,
-    /// When it was told last.
+    /// When it was last notified.
     told: P::AtomicU64,
-    /// So often it arms itself again when it is told, so many nanoseconds later.
+    /// How often it arms itself again when it is notified, and how many nanoseconds later.
     again: P::AtomicU32,
     period: P::AtomicU64,
     timer: Arc<Timer<P>>,
@@ -67,7 +67,7 @@ unsafe fn expire<P: Platform>(node: NonNull<TimerNode<P>>) -> Option<Foreign> {
         probe.again.store(again - 1, Ordering::Relaxed);
         let at = now + probe.period.load(Ordering::Relaxed);
         probe.floor.store(at, Ordering::SeqCst);
-        // SAFETY: the hold keeps it alive, and is kept; nobody else arms it meanwhile.
+        // SAFETY: the hold keeps it alive, and is kept; no other thread arms it meanwhile.
         let armed = unsafe { probe.timer.arm(node, Instant::from_nanos(at)) };
         assert_eq!(armed, Armed { prevented: false, hold: Hold::Kept });
         probe.accepted.fetch_add(1, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl<P: Platform> Owner<P> {
         }))
     }
 
-    /// The node, as a pointer that is good for the whole object and the count of its references.
+    /// The node, as a pointer to the whole object that may also be used for its count of references.
     fn node(&self) -> NonNull<TimerNode<P>> {
         NonNull::new(Arc::as_ptr(&self.0).cast_mut()).expect("an address").cast()
     }
@@ -137,7 +137,7 @@ impl<P: Platform> Owner<P> {
         probe.prevented.fetch_add(u32::from(armed.prevented), Ordering::Relaxed);
         probe.accepted.fetch_add(u32::from(armed.hold != Hold::Refused), Ordering::Relaxed);
         probe.refused.fetch_add(u32::from(armed.hold == Hold::Refused), Ordering::Relaxed);
-        // Those before this one have been told or never will be; none is on its way, as where the timer's thread was preempted.
+        // Those before this one have been delivered or never will be; none is on its way, as when the timer's thread was preempted.
         let came_to =
             probe.prevented.load(Ordering::Relaxed) + probe.expired.load(Ordering::SeqCst);
         if probe.accepted.load(Ordering::Relaxed) <= came_to + 1 {
@@ -170,7 +170,7 @@ impl<P: Platform> Owner<P> {
         self.0.held.load(Ordering::Relaxed) != self.released()
     }
 
-    /// Waits until it was told so often.
+    /// Waits until it was notified this often.
     fn wait(&self, times: u32) {
         while self.expired() < times {
             self.0.parker.park(None);

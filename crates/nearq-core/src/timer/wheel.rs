@@ -1,31 +1,30 @@
-//! When which node is due: a hierarchical timing wheel, touched by one thread.
+//! When each node is due: a hierarchical timing wheel, touched by one thread.
 //!
 //! After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels: Data Structures for the Efficient
 //! Implementation of a Timer Facility" (SOSP 1987), scheme 7. What is different here: deadlines are kept to the
 //! nanosecond, no tick ever runs, and a slot knows its earliest deadline, so that its owner can sleep exactly until then.
 //!
 //! # Where a node is
-//! Time is counted in ticks of 2^12 ns, about 4 µs; a tick's number is read as nine digits of six bits. `elapsed` is the tick
-//! up to which time has been followed. A node whose deadline lies in tick `t` is on the level of the highest digit in
-//! which `t` differs from `elapsed` (level 0 if none does), in the slot of `t`'s digit there. A deadline that has passed
-//! counts as `elapsed`.
+//! Time is counted in ticks of 2^12 ns, about 4 µs; a tick's number is read as nine digits of six bits. `elapsed` is the tick up to which
+//! time has been followed. A node whose deadline lies in tick `t` is on the level of the highest digit in which `t` differs from `elapsed`
+//! (level 0 if none does), in the slot of `t`'s digit there. A deadline that has passed counts as `elapsed`.
 //!
-//! # What holds
-//! 1. All nodes of level `l` agree with `elapsed` in the digits above `l`, and have a larger one at `l`; on level 0, a
-//!    larger or the same. So every node of a level is due before every node of a higher one, every node of a slot before
-//!    those of the slots after it, and the first nodes are in the lowest used slot of the lowest used level. Nothing wraps
-//!    around, and 9 levels of 6 bits above 12 are more than the 64 bits of a deadline: no deadline is beyond the wheel.
-//! 2. `elapsed` moves to a tick only if no node is due before that tick, and no slot of a higher level has begun:
-//!    one that has begun is *cascaded* first, its nodes are put where they belong as seen from the new `elapsed`. They
-//!    agree with it in one digit more, so each goes to a lower level: a node is moved eight times at most.
-//! 3. `earliest` of a slot in use is not later than any deadline in it. It is exact unless the node that set it was
-//!    removed. A bound that is too early costs its owner one look, which makes it exact or cascades the slot.
+//! # Invariants
+//! 1. All nodes of level `l` agree with `elapsed` in the digits above `l`, and have a larger one at `l`; on level 0, a larger one or the
+//!    same. So every node of a level is due before every node of a higher one, every node of a slot before those of the slots after it, and
+//!    the first nodes are in the lowest used slot of the lowest used level. Nothing wraps around, and 9 levels of 6 bits above 12 are more
+//!    than the 64 bits of a deadline: no deadline is beyond the wheel.
+//! 2. `elapsed` moves to a tick only if no node is due before that tick, and no slot of a higher level has begun. A slot that has begun is
+//!    *cascaded* first: its nodes are put where they belong as seen from the new `elapsed`. They agree with it in one more digit, so each
+//!    goes to a lower level: a node is moved eight times at most.
+//! 3. `earliest` of a slot in use is not later than any deadline in it. It is exact unless the node that set it was removed. A bound that
+//!    is too early costs its owner one check, which makes it exact or cascades the slot.
 //!
 //! Insertion and removal touch one slot: O(1). Nothing is allocated after the wheel was made; its size is 10 KB.
 
 use core::ptr::{NonNull, null_mut};
 
-/// A tick is 2 to this power, in nanoseconds. Only how far nodes of one slot are apart hangs on it, not when they are due.
+/// A tick is 2 to this power, in nanoseconds. It only determines how far apart the nodes of one slot are, not when they are due.
 const TICK_BITS: u32 = 12;
 /// A level has 2 to this power slots: as many as a bitmap of 64 bits.
 const DIGIT_BITS: u32 = 6;
@@ -34,10 +33,10 @@ const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 9;
 const _: () = assert!(TICK_BITS + DIGIT_BITS * LEVELS as u32 >= u64::BITS);
 
-/// An [`Entry::place`] that is none.
+/// An [`Entry::place`] that stands for none.
 const NOWHERE: u16 = u16::MAX;
 
-/// A node's part that belongs to the wheel; nobody else looks at it or changes it.
+/// A node's part that belongs to the wheel; nothing else reads or changes it.
 pub(crate) struct Entry<N> {
     /// The next and the previous node of the slot, in a ring.
     next: *mut N,
@@ -56,12 +55,12 @@ impl<N> Entry<N> {
 /// What can be put on a wheel.
 ///
 /// # Safety
-/// `with_entry` gives, for one node, the same entry each time, and another one for each other node.
+/// `with_entry` gives, for one node, the same entry each time, and a different one for each other node.
 pub(crate) unsafe trait Node: Sized {
     /// Runs `f` on the node's entry.
     ///
     /// # Safety
-    /// The node is alive, and the caller is the only one who touches its entry.
+    /// The node is alive, and only the caller touches its entry.
     unsafe fn with_entry<R>(node: NonNull<Self>, f: impl FnOnce(&mut Entry<Self>) -> R) -> R;
 }
 
@@ -74,8 +73,8 @@ struct Level<N> {
     earliest: [u64; SLOTS],
 }
 
-/// A timing wheel of nodes that others own. A node that is on it is alive, stays where it is in memory, and its entry is
-/// touched by the wheel alone: who inserts it promises that.
+/// A timing wheel of nodes that others own. A node on it is alive and stays where it is in memory, and only the wheel touches its entry:
+/// the caller that inserts it promises that.
 pub(crate) struct Wheel<N: Node> {
     /// In ticks.
     elapsed: u64,
@@ -85,7 +84,7 @@ pub(crate) struct Wheel<N: Node> {
 }
 
 impl<N: Node> Wheel<N> {
-    /// An empty wheel on which it is `now`.
+    /// An empty wheel, at the time `now`.
     pub(crate) fn new(now: u64) -> Self {
         let level = || Level { used: 0, heads: [null_mut(); SLOTS], earliest: [0; SLOTS] };
         let levels = (0..LEVELS).map(|_| level()).collect();
@@ -100,8 +99,7 @@ impl<N: Node> Wheel<N> {
     /// Puts a node on the wheel.
     ///
     /// # Safety
-    /// The node is on no wheel; it stays alive and in place until it is off again, and until then nobody but this wheel
-    /// touches its entry.
+    /// The node is on no wheel; it stays alive and in place until it is off again, and until then only this wheel touches its entry.
     pub(crate) unsafe fn insert(&mut self, node: NonNull<N>, deadline: u64) {
         let tick = (deadline >> TICK_BITS).max(self.elapsed);
         let differing = tick ^ self.elapsed;
@@ -172,19 +170,20 @@ impl<N: Node> Wheel<N> {
         }
         // SAFETY: in a ring every link leads to a node of this wheel.
         unsafe { N::with_entry(NonNull::new_unchecked(next), |entry| entry.previous = previous) };
-        // SAFETY: in a ring every link leads to a node of this wheel, which is alive as long as it is there.
+        // SAFETY: in a ring every link leads to a node of this wheel, which is alive while it is there.
         unsafe { N::with_entry(NonNull::new_unchecked(previous), |entry| entry.next = next) };
         true
     }
 
-    /// The earliest deadline, or a time before it where a node was removed; none if the wheel is empty.
+    /// The earliest deadline, or an earlier time if a node was removed; none if the wheel is empty.
     pub(crate) fn next_expiry(&self) -> Option<u64> {
         self.first().map(|(level, slot)| self.levels[level].earliest[slot])
     }
 
-    /// Takes off one node that is due; tick by tick the earliest first, within a tick in no particular order.
+    /// Takes off one node that is due; the earliest tick first, within a tick in no particular order.
     ///
-    /// Who takes until nothing is left has them all. In between, nodes may be put on and taken off. `now` never goes back.
+    /// A caller that takes until nothing is left has taken all of them. In between, nodes may be put on and taken off. `now` never goes
+    /// back.
     pub(crate) fn take_due(&mut self, now: u64) -> Option<NonNull<N>> {
         let present = now >> TICK_BITS;
         debug_assert!(self.elapsed <= present, "time goes back");
@@ -267,8 +266,7 @@ impl<N: Node> Wheel<N> {
         }
     }
 
-    /// Takes off one node of level 0 that is due. Those that are not are put behind, so that the next call does not meet
-    /// them before it has met all others.
+    /// Takes off one node of level 0 that is due. Those that are not are moved to the end, so that the next call comes to all others first.
     fn take_from(&mut self, slot: usize, now: u64) -> Option<NonNull<N>> {
         let begin = self.head(0, slot);
         let mut node = begin;

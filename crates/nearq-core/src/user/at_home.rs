@@ -1,4 +1,4 @@
-//! Threads that are not the runtime's: the hard form of a home, by which the system lets a thread run nowhere else.
+//! Threads that are not the runtime's: the hard form of a home, with which the system runs a thread nowhere else.
 
 use core::marker::PhantomData;
 
@@ -10,13 +10,13 @@ use crate::home::Home;
 use crate::pool::context;
 
 impl<P: Platform> Home<P> {
-    /// The calling thread is at home from now on, until what is returned is dropped: it runs on the node's CPUs and nowhere else, as far as its
-    /// affinity allows them, and what it touches first comes from there.
+    /// The calling thread is at home from now on, until the return value is dropped: it runs on the node's CPUs and nowhere else, as far as
+    /// its affinity allows them, and memory that it touches first comes from there.
     ///
-    /// This is **hard**, as items' homes are not: the thread waits where the node's CPUs are busy, whatever others are idle. Threads that it
-    /// starts meanwhile inherit both. Where there is one node this does nothing. A memory policy that is refused is warned of
-    /// once. The node affine scheduler of the whole machine is told as well, where it is loaded; not of a process's first thread, which
-    /// would stand for all of them.
+    /// This is **hard**, unlike items' homes: if the node's CPUs are busy, the thread waits, whatever other CPUs are idle. Threads that it
+    /// starts meanwhile inherit both. If there is only one node, this does nothing. If a memory policy is refused, there is one warning.
+    /// The node affine scheduler of the whole machine is told as well, if it is loaded; but not about a process's first thread, which would
+    /// stand for the whole process.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -32,7 +32,7 @@ impl<P: Platform> Home<P> {
     /// ```
     ///
     /// # Errors
-    /// None of the node's CPUs is one that the thread may run on, or the system refuses to move it there.
+    /// The thread may run on none of the node's CPUs, or the system refuses to move it there.
     pub fn enter(&self) -> Result<AtHome<P>, Error> {
         Ok(AtHome { before: self.move_thread()?, home: self.clone(), thread: PhantomData })
     }
@@ -51,13 +51,13 @@ impl<P: Platform> Home<P> {
         if cpus.is_empty() {
             return Err(Error::MaskNotAllowed { mask: node.cpus.clone(), allowed: affinity });
         }
-        // Before: the runtime may look at the process's affinity at any time.
+        // Before the change: the runtime may read the process's affinity at any time.
         homes.note_entered(&cpus, &affinity);
         if let Err(refused) = P::set_affinity(me, &cpus) {
             homes.forget_entered(&affinity);
             return Err(refused.into());
         }
-        // One that could run nowhere else before is told of by who has confined it, if by anybody: that is left as it is.
+        // If the thread was already confined to these CPUs, telling the scheduler is up to whatever confined it: that is left as it is.
         before.tells = !affinity.is_subset(&node.cpus);
         before.affinity = Some(affinity);
         if before.tells {
@@ -75,7 +75,7 @@ impl<P: Platform> Home<P> {
     }
 }
 
-/// How the thread was before; nothing of what was left alone.
+/// The thread's previous state; nothing for what was left alone.
 #[derive(Debug)]
 struct Before {
     affinity: Option<CpuSet>,
@@ -84,8 +84,8 @@ struct Before {
     tells: bool,
 }
 
-/// The calling thread is at home as long as this lives; given by [`Home::enter`]. Guards of one thread are to be dropped in the opposite
-/// order in which they were made.
+/// The calling thread is at home while this lives; returned by [`Home::enter`]. Drop the guards of one thread in the reverse order of their
+/// creation.
 #[must_use = "the thread is at home as long as this lives"]
 #[derive(Debug)]
 pub struct AtHome<P: Platform = Linux> {
@@ -105,11 +105,11 @@ impl<P: Platform> AtHome<P> {
 impl<P: Platform> Drop for AtHome<P> {
     fn drop(&mut self) {
         if let Some(policy) = self.before.memory.take() {
-            // What the thread had before can be had again.
+            // The thread can have again what it had before.
             let _ = P::set_memory_policy(&policy);
         }
         if let Some(affinity) = self.before.affinity.take() {
-            // Refused where all of it was taken away meanwhile; then the system has given the thread what there is.
+            // Refused if all of it was taken away meanwhile; then the system has given the thread what there is.
             let _ = P::set_affinity(P::current_thread(), &affinity);
             self.home.inside().homes.forget_entered(&affinity);
         }

@@ -1,4 +1,4 @@
-//! What can be said of a runtime before it exists: settings, hooks, and what the environment adds.
+//! The settings of a runtime before it exists: settings, hooks, and what the environment adds.
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
@@ -17,17 +17,17 @@ use crate::runtime::report::Stall;
 use crate::user::fork;
 use crate::user::variables;
 
-/// From when on an item of a per-CPU queue holds up the others for too long, as in the kernel.
+/// How long an item of a per-CPU queue may hold up the others, as in the kernel.
 const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
-/// A worker that slept this long ends, as in the kernel.
+/// A worker that has slept this long ends, as in the kernel.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
-/// Looks at the inbox before a worker sleeps: some 15 us with the pauses between them, about what falling asleep and being
+/// How often a worker checks the inbox before it sleeps: some 15 us with the pauses between the checks, about what falling asleep and being
 /// woken costs.
 const SPIN: u32 = 512;
-/// Threads of one runtime, unless said otherwise: below the usual limits of a user, above any machine's CPUs.
+/// The default for the most threads of one runtime: below the usual limits of a user, above any machine's CPUs.
 const THREAD_LIMIT: u32 = 4096;
 
-/// Settings of a runtime that is to be built.
+/// Settings of a runtime that is about to be built.
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) beginning: Beginning,
     stall_after: Option<Duration>,
@@ -40,7 +40,7 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
 }
 
 impl<P: Platform> Runtime<P> {
-    /// Settings of a new runtime, on the platform that the type says.
+    /// Settings of a new runtime, on the platform given by the type.
     pub fn builder_in() -> RuntimeBuilder<P> {
         RuntimeBuilder::new()
     }
@@ -69,44 +69,44 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
     #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
-        // None at all is as small as the system can do.
+        // Zero means as small as the system allows.
         self.beginning.config.stack_size = NonZeroUsize::new(bytes).or(Some(NonZeroUsize::MIN));
         self
     }
 
     /// Called by each worker when it begins, before it looks for work. Until the hook has returned, the worker does not count as searching
-    /// or awake: other workers are woken or started instead, as long as no more workers are in their hooks than the pod has CPUs. So a hook must not wait
-    /// for an item of this runtime: all of these workers could wait for it.
+    /// or awake: other workers are woken or started instead, while no more workers are in their hooks than the pod has CPUs. So a hook must
+    /// not wait for an item of this runtime: all of these workers could wait for it.
     #[must_use]
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_start = Some(Arc::new(hook));
         self
     }
 
-    /// Called by each worker before it ends. It does not count under [`thread_limit`](Self::thread_limit) any more then. The thread that shuts
-    /// the runtime down or drops the last handle waits for the hook.
+    /// Called by each worker before it ends. By then the worker does not count under [`thread_limit`](Self::thread_limit) any more. The
+    /// thread that shuts the runtime down or drops the last handle waits for the hook.
     #[must_use]
     pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_stop = Some(Arc::new(hook));
         self
     }
 
-    /// A pool in which work waits, and that has started nothing for so long, is reported, once a period as long as that lasts: to
-    /// [`on_stall`](Self::on_stall), and as an event of the crate `tracing` (target `nearq`, level `WARN`). Where nobody has asked for
-    /// either, the platform's warning says it (on Linux, standard error). Zero: never.
+    /// A pool in which work waits, and that has started nothing for this long, is reported, and again after each further period: to
+    /// [`on_stall`](Self::on_stall), and as an event of the crate `tracing` (target `nearq`, level `WARN`). If neither is in use, the
+    /// platform's warning reports it (on Linux, standard error). Zero: never.
     ///
-    /// If not set, `NEARQ_STALL_AFTER` says how many seconds; else 30. Nothing is started for the report: the thread that looks is
-    /// the one that is awake anyway while work waits.
+    /// If not set, `NEARQ_STALL_AFTER` says how many seconds; otherwise 30. No thread is started for the report: the check is made by the
+    /// thread that is awake anyway while work waits.
     #[must_use]
     pub fn stall_after(mut self, period: Duration) -> Self {
         self.stall_after = Some(period);
         self
     }
 
-    /// Called where a pool [has stalled](Self::stall_after), with what its workers do. A panic ends with the call.
+    /// Called if a pool [has stalled](Self::stall_after), with what its workers do. A panic goes no further than the call.
     ///
-    /// It is called by the thread that looks after work that waits (`nq/monitor`), which looks no further before it has returned: it should
-    /// be short, and must not wait for items of this runtime.
+    /// It is called by the thread that is responsible for waiting work (`nq/monitor`), which does nothing else until it has returned: it
+    /// should be short, and must not wait for items of this runtime.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -135,72 +135,73 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Looks at its inbox that a worker takes before it sleeps (512 if not set, some 15 µs); 0 sleeps at once. Where the process
-    /// may use a single CPU, workers do not spin: they let others run as often instead.
+    /// How often a worker checks its inbox before it sleeps (512 if not set, some 15 µs); with 0 it sleeps at once. If the process may use
+    /// only a single CPU, workers do not spin: they let other threads run as often instead.
     #[must_use]
     pub fn spin(mut self, looks: u32) -> Self {
         self.beginning.spin = looks;
         self
     }
 
-    /// A worker that slept this long ends; 300 s if not set.
+    /// A worker that has slept this long ends; 300 s if not set.
     #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.beginning.idle_timeout = timeout;
         self
     }
 
-    /// An item of a [per-CPU queue](crate::WorkqueueBuilder::per_cpu) that has used its CPU for so long, since it began or slept last,
+    /// An item of a [per-CPU queue](crate::WorkqueueBuilder::per_cpu) that has used its CPU for this long, since it began or last slept,
     /// does not count as running any more if others wait for that CPU: another worker starts beside it. 10 ms if not set; zero is never.
-    /// [`Runtime::cpu_hogs`] tells which functions did that. They are said from the fourth time on, less and less often.
+    /// [`Runtime::cpu_hogs`] tells which functions did that. Warnings about them begin at the fourth time, and become less and less
+    /// frequent.
     #[must_use]
     pub fn cpu_intensive_after(mut self, limit: Duration) -> Self {
         self.beginning.cpu_intensive_after = limit;
         self
     }
 
-    /// The scope of queues that name none: `NEARQ_DEFAULT_SCOPE`, else `cache_shard`.
+    /// The scope of queues that do not name one: if not set, `NEARQ_DEFAULT_SCOPE`, otherwise `cache_shard`.
     #[must_use]
     pub fn default_scope(mut self, scope: Scope) -> Self {
         self.default_scope = Some(scope);
         self
     }
 
-    /// Cores of a shard of the scope `cache_shard`, on average; 8 if not set.
+    /// The average number of cores in a shard of the scope `cache_shard`; 8 if not set.
     #[must_use]
     pub fn cache_shard_size(mut self, cores: usize) -> Self {
         self.shard_size = cores.max(1);
         self
     }
 
-    /// Off: no queue heeds its scope. Else `NEARQ_AFFINITY` decides (`off` or `on`), else it is on.
+    /// Off: no queue uses its scope. If not set, `NEARQ_AFFINITY` decides (`off` or `on`); otherwise it is on.
     #[must_use]
     pub fn affinity(mut self, on: bool) -> Self {
         self.affinity = Some(on);
         self
     }
 
-    /// When the node of a [home](crate::Home) is chosen that may be anywhere: `NEARQ_HOME_CHOICE` (`now` or `first-run`) if not set, else
-    /// when it is made.
+    /// When the node of a [home](crate::Home) that may be anywhere is chosen: if not set, `NEARQ_HOME_CHOICE` (`now` or `first-run`)
+    /// decides; otherwise it is chosen when the home is made.
     #[must_use]
     pub fn home_choice(mut self, choice: HomeChoice) -> Self {
         self.home_choice = Some(choice);
         self
     }
 
-    /// Whether what an item with a home queues is at home there too: `NEARQ_HOME_INHERIT` (`on` or `off`) if not set, else it is. See
-    /// [`Runtime::set_inherits_homes`].
+    /// Whether what an item with a home queues is at home there too: if not set, `NEARQ_HOME_INHERIT` (`on` or `off`) decides; otherwise it
+    /// is. See [`Runtime::set_inherits_homes`].
     #[must_use]
     pub fn inherits_homes(mut self, inherits: bool) -> Self {
         self.inherits_homes = Some(inherits);
         self
     }
 
-    /// Builds the runtime; it has no thread yet. An environment variable with a value that is not known is warned of once, and counts
-    /// as not set.
+    /// Builds the runtime; it has no thread yet. If an environment variable has an unknown value, there is one warning, and it counts as
+    /// not set.
     ///
     /// # Errors
-    /// The machine cannot be described, or a limit of no threads.
+    /// The machine cannot be described, or the limit allows no threads.
     pub fn build(mut self) -> Result<Runtime<P>, Error> {
         if self.beginning.thread_limit == 0 {
             return Err(Error::NoThreads);

@@ -12,7 +12,7 @@ use crate::user::workqueue::Workqueue;
 
 type Pointer<T> = <Linux as LockPlatform>::AtomicPtr<T>;
 
-/// A value that is made once, by whoever comes first.
+/// A value that is made once, by the first thread that needs it.
 struct Once<T>(Pointer<T>);
 
 impl<T: Send + Sync> Once<T> {
@@ -21,7 +21,7 @@ impl<T: Send + Sync> Once<T> {
     }
 
     fn get(&'static self) -> Option<&'static T> {
-        // Acquire: pairs with the release of who made it.
+        // Acquire: pairs with the release of the thread that made it.
         let known = self.0.load(Ordering::Acquire);
         // SAFETY: null, or a box that is never freed.
         unsafe { known.as_ref() }
@@ -44,7 +44,7 @@ impl<T: Send + Sync> Once<T> {
             // SAFETY: just made, and never freed.
             Ok(_) => Ok(unsafe { &*made }),
             Err(first) => {
-                // SAFETY: ours; somebody else was faster, and nobody has seen it. Its drop ends no thread: it has none.
+                // SAFETY: ours; another thread was faster, and none has seen it. Its drop ends no thread: it has none.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: not null, and never freed.
                 Ok(unsafe { &*first })
@@ -62,7 +62,7 @@ static LONG: Once<Workqueue> = Once::new();
 static UNBOUND_LONG: Once<Workqueue> = Once::new();
 static FREEZABLE: Once<Workqueue> = Once::new();
 
-/// What the kernel gives its unbound system queues; the per-CPU ones have the default.
+/// The limit that the kernel gives its unbound system queues; the per-CPU ones have the default.
 const UNBOUND_MAX_ACTIVE: usize = 2048;
 
 impl Runtime<Linux> {
@@ -71,8 +71,8 @@ impl Runtime<Linux> {
         Self::builder_in()
     }
 
-    /// The process-wide runtime, made on first use. An environment variable with a value that is not known is warned of once, and counts
-    /// as not set.
+    /// The process-wide runtime, made on first use. If an environment variable has an unknown value, there is one warning, and it counts as
+    /// not set.
     ///
     /// # Errors
     /// The machine cannot be described.
@@ -86,9 +86,8 @@ impl Runtime<Linux> {
     }
 }
 
-/// Has each worker of the process-wide runtime call `attendant` before it does anything else: for a crate that wants to be there in
-/// every process that has workers, and in none that has not. The first one that is said before the runtime is made counts. Not for
-/// users.
+/// Makes each worker of the process-wide runtime call `attendant` before it does anything else: for a crate that must be active in every
+/// process that has workers, and in no other. The first one that is set before the runtime is made counts. Not for users.
 #[doc(hidden)]
 pub fn attend_default(attendant: fn()) {
     let _ = ATTENDANT.get_or_make(|| Ok(attendant));
@@ -98,7 +97,7 @@ impl Default for Runtime<Linux> {
     /// The process-wide runtime, made on first use.
     ///
     /// # Panics
-    /// Where [`try_default`](Self::try_default) fails.
+    /// If [`try_default`](Self::try_default) fails.
     fn default() -> Self {
         match Self::try_default() {
             Ok(runtime) => runtime,
@@ -112,15 +111,15 @@ impl Default for Runtime<Linux> {
 /// An item should not take long, nor wait for another item of this queue: those of the same CPU wait behind it.
 ///
 /// # Panics
-/// Where [`Runtime::try_default`] fails.
+/// If [`Runtime::try_default`] fails.
 pub fn system_percpu() -> &'static Workqueue {
     system(&PERCPU, || Workqueue::builder("events").per_cpu(true))
 }
 
-/// The queue for anything that needs none of its own and may run on any CPU near by; 2048 items active at most.
+/// The queue for anything that needs none of its own and may run on any CPU nearby; 2048 items active at most.
 ///
 /// # Panics
-/// Where [`Runtime::try_default`] fails.
+/// If [`Runtime::try_default`] fails.
 pub fn system_unbound() -> &'static Workqueue {
     system(&UNBOUND, || Workqueue::builder("events_unbound").max_active(UNBOUND_MAX_ACTIVE))
 }
@@ -135,23 +134,23 @@ pub fn system_unbound() -> &'static Workqueue {
 /// ```
 ///
 /// # Panics
-/// Where [`Runtime::try_default`] fails.
+/// If [`Runtime::try_default`] fails.
 pub fn system_highpri() -> &'static Workqueue {
     system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu(true).highpri())
 }
 
-/// As [`system_percpu`], for items that take long, so that others can be waited for without them.
+/// As [`system_percpu`], for items that take long, so that a wait for other items does not include them.
 ///
 /// # Panics
-/// Where [`Runtime::try_default`] fails.
+/// If [`Runtime::try_default`] fails.
 pub fn system_long() -> &'static Workqueue {
     system(&LONG, || Workqueue::builder("events_long").per_cpu(true))
 }
 
-/// As [`system_unbound`], for items that take long, so that others can be waited for without them.
+/// As [`system_unbound`], for items that take long, so that a wait for other items does not include them.
 ///
 /// # Panics
-/// Where [`Runtime::try_default`] fails.
+/// If [`Runtime::try_default`] fails.
 pub fn system_unbound_long() -> &'static Workqueue {
     system(&UNBOUND_LONG, || Workqueue::builder("events_dfl_long").max_active(UNBOUND_MAX_ACTIVE))
 }
@@ -159,7 +158,7 @@ pub fn system_unbound_long() -> &'static Workqueue {
 /// As [`system_percpu`], for items that [`Runtime::freeze`] holds back.
 ///
 /// # Panics
-/// Where [`Runtime::try_default`] fails.
+/// If [`Runtime::try_default`] fails.
 pub fn system_freezable() -> &'static Workqueue {
     system(&FREEZABLE, || Workqueue::builder("events_freezable").per_cpu(true).freezable(true))
 }

@@ -1,66 +1,65 @@
-//! Forks: what the child makes of its copy of a runtime.
+//! Forks: what becomes of a runtime in the child.
 //!
-//! A fork copies the memory and the one thread that forks. The child's copy of a runtime is one in which every worker, the
-//! monitor and every other thread has vanished, wherever it was. These are the promises:
+//! A fork copies the memory and the one thread that forks. In the child's copy of a runtime, every worker, the monitor and every other
+//! thread have vanished, wherever they were. These are the promises:
 //!
 //! * Handles that the child inherits (`Runtime`, `Workqueue`, `Work`, `JoinHandle`) work; the first use starts fresh threads.
 //! * What was pending or running in the parent stays the parent's: it runs there, once, and not in the child. The child's
 //!   queues are empty.
-//! * No lock that was held at the fork hangs the child.
+//! * No lock that was held at the fork blocks the child.
 //! * The parent does not notice.
 //!
 //! # Steps
 //! The platform calls three hooks for each runtime (`LockPlatform::follow_forks`), in the thread that forks:
 //!
 //! * **prepare** ([`Inner::hold_for_fork`]) takes every lock under which something of more than a word is changed, in this order:
-//!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `machine_config`, those of the homes. So the child's vectors,
-//!   tables and lists of those are whole. No queue can go meanwhile: its end takes `queues` first.
+//!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `machine_config`, those of the homes. So the child's
+//!   vectors, tables and lists protected by them are whole. No queue can be freed meanwhile: its end takes `queues` first.
 //! * **parent** ([`Inner::release_after_fork`]) gives them back.
-//! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure
-//!   into the state that it has when nothing is queued and no thread was started.
+//! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure into
+//!   the state that it has when nothing is queued and no thread was started.
 //!
-//! Locks that workers take on an item's way (a pool's `ready`, a level's `queue`, a queue's `turn`, those of a worker's entry,
-//! the monitor's, the one of the thread that ended last) are not taken before the fork: it would hold up workers, and what they protect is thrown away in the
-//! child anyhow. They are made anew there, with an empty value, unlocked; the old value may be half changed and is not looked at.
-//! All else is single words, which are whole at any time.
+//! Locks that workers take on an item's path (a pool's `ready`, a level's `queue`, a queue's `turn`, those of a worker's entry, the
+//! monitor's, the one of the thread that ended last) are not taken before the fork: that would hold up workers, and what they protect is
+//! thrown away in the child anyway. They are made again there, with an empty value, unlocked; the old value may be half changed and is not
+//! read. All else is single words, which are whole at any time.
 //!
-//! Things that the runtime has no list of (items, tasks, sets, scopes, futures that wait) have the epoch, and compare it
-//! when they are used first: an item of the parent's is made idle (`Item::current`), a task of the parent's is taken for
-//! cancelled (`task`), what an item or a queue of the parent's was waited for counts as over (`waiting`). A waker of the
-//! parent's is never called, so a future that waited is to be polled once more in the child. What was on a timer is on none
-//! (`timer`, `queue/delay`). A frozen runtime stays frozen.
+//! Things that the runtime has no list of (items, tasks, sets, scopes, futures that wait) store the epoch, and compare it when they are
+//! first used: an item of the parent's is made idle (`Item::current`), a task of the parent's counts as cancelled (`task`), and a wait for
+//! an item or a queue of the parent's counts as over (`waiting`). A waker of the parent's is never called, so a future that waited must be
+//! polled once more in the child. What was on a timer is on none (`timer`, `queue/delay`). A frozen runtime stays frozen.
 //!
 //! # How a structure takes part
-//! Each has a function `after_fork_in_child` beside its other ones, which knows its invariants. It runs with no other thread
-//! alive: it may write anything, in any order; `Relaxed` is enough, because threads that are started later see what their
-//! starter saw. It must not allocate more than it has to, must not drop what another thread may have been changing, must not join
-//! or detach a thread. It uses [`set`](crate::base::forked::set), which leaves a word alone that has the value already: a page that is only
-//! read need not be copied. A structure of which one is part calls the ones of its parts; `Inner::after_fork_in_child` is
-//! the root. A new structure with threads or lists adds a line there; one that is changed under a lock by users' threads adds
-//! its lock to `hold_for_fork` and to `give_back`, or is written in single words.
+//! Each has a function `after_fork_in_child` beside its other ones, which knows its invariants. It runs with no other thread alive: it may
+//! write anything, in any order; `Relaxed` is enough, because threads that are started later see what their starter saw. It must not
+//! allocate more than it has to, must not drop what another thread may have been changing, and must not join or detach a thread. It uses
+//! [`set`](crate::base::forked::set), which leaves a word alone that already has the value: a page that is only read need not be copied. A
+//! structure calls the functions of its parts; `Inner::after_fork_in_child` is the root. A new structure with threads or lists adds a line
+//! there; one that is changed under a lock by users' threads adds its lock to `hold_for_fork` and to `give_back`, or is written in single
+//! words.
 //!
 //! # The thread that forks
-//! It may be a worker, in the middle of an item. In the child it is an ordinary thread from then on: its slot is cleared, its
-//! entry is free. The item's function goes on in the child as well, on the child's copy of what it captured. So the child's copy
-//! of the item stays running, is of the child's epoch, and ends as any other ([`Item::after_fork_in_child`]); what was queued
-//! for it meanwhile is the parent's. When the function returns, the worker's loop finds a mark that costs it nothing
-//! (`Context::look_after`, which it reads after each item anyway), sees that the epoch is another one, and ends its thread
-//! without touching pool, level, link or entry. The thread was the child's first: where no other thread is alive, its end ends
-//! the process, else the process lives on until it exits otherwise. A program that forks in an item should `exec` or `exit` there.
+//! It may be a worker, in the middle of an item. In the child it is an ordinary thread from then on: its slot is cleared, its entry is
+//! free. The item's function goes on in the child as well, on the child's copy of what it captured. So the child's copy of the item stays
+//! running, gets the child's epoch, and ends like any other ([`Item::after_fork_in_child`]); what was queued for it meanwhile is the
+//! parent's. When the function returns, the worker's loop finds a mark that costs it nothing (`Context::look_after`, which it reads after
+//! each item anyway), sees that the epoch has changed, and ends its thread without touching pool, level, link or entry. The thread was the
+//! child's first: if no other thread is alive, its end ends the process; otherwise the process lives on until it exits in another way. A
+//! program that forks in an item should `exec` or `exit` there.
 //!
-//! A closure of a `scope` that forks in another thread than the scope's borrows from a thread that the child does not have: there it
-//! must not return before the memory of that thread's stack is used for another thread. It may `exec` or `exit`.
+//! If a closure of a `scope` forks in a thread other than the scope's, it borrows from a thread that the child does not have: in the child
+//! it must not return before the memory of that thread's stack is used for another thread. It may `exec` or `exit`.
 //!
 //! # What leaks in the child
 //! The memory of items that were pending, running or on a timer in the parent, with what their functions captured; a queue or
 //! runtime that another thread was dropping or had the last handle of, or whose rescuer was running its items; a few small
-//! vectors of the leaf locks. A child that lives long and inherits many pending items is better made before they are.
+//! vectors of the leaf locks. If a child would live long and inherit many pending items, make it before they are queued.
 //!
 //! # What is not followed
 //! `vfork`, `posix_spawn` and `clone` called by hand (see `LockPlatform::follow_forks`); nothing of nearq may be used in such a child
-//! before it has called `exec`. Nor may a program fork inside a waker, which runs in the middle of a
-//! step; nor in the destructor of what a cancelled item captured, unless the child calls `exec` or
-//! `exit` there: the runtime runs it between two items, on whatever thread it has.
+//! before it has called `exec`. Nor may a program fork inside a waker, which runs in the middle of a step; nor in the destructor of what a
+//! cancelled item captured, unless the child calls `exec` or `exit` there: the runtime runs it between two items, on whatever thread it
+//! has.
 
 use nearq_platform::{ForkHooks, Platform};
 
@@ -75,7 +74,7 @@ struct Hooks<P: Platform>(core::marker::PhantomData<P>);
 
 impl<P: Platform> Hooks<P> {
     const HOOKS: ForkHooks = ForkHooks {
-        // SAFETY: the subject is an `Inner<P>`, which takes itself off the platform's list before anything of it goes.
+        // SAFETY: the subject is an `Inner<P>`, which takes itself off the platform's list before anything of it is dropped.
         prepare: |inner| unsafe { &*inner.cast::<Inner<P>>() }.hold_for_fork(),
         // SAFETY: a live `Inner<P>`, as it is still on the platform's list; the platform calls this once, after `prepare`.
         parent: |inner| unsafe { (*inner.cast::<Inner<P>>()).release_after_fork() },
@@ -85,18 +84,18 @@ impl<P: Platform> Hooks<P> {
     };
 }
 
-/// From now on `inner` is told of forks, until it goes: its drop says so to the platform.
+/// From now on `inner` is notified of forks, until it is dropped: its drop tells the platform.
 pub(crate) fn follow<P: Platform>(inner: &Inner<P>) {
-    // SAFETY: `Inner`'s drop ends that before anything of it goes; it is shared between threads by design.
+    // SAFETY: `Inner`'s drop ends that before anything of it is dropped; it is shared between threads by design.
     unsafe { P::follow_forks(core::ptr::from_ref(inner).cast(), &Hooks::<P>::HOOKS) };
 }
 
 impl<P: Platform> Inner<P> {
     /// Every queue that has not ended. The caller has the lock of `queues`, as forks do.
     fn held_queues(&self) -> impl Iterator<Item = &Queue<P>> {
-        // SAFETY: the lock is ours since `hold_for_fork`, so nobody changes the vector.
+        // SAFETY: the lock is ours since `hold_for_fork`, so no other thread changes the vector.
         let queues = unsafe { self.queues.value_while_held() };
-        // SAFETY: a queue takes itself off the list, under the lock, before anything of it goes. Shared references only.
+        // SAFETY: a queue takes itself off the list, under the lock, before anything of it is dropped. Shared references only.
         queues.iter().map(|queue| unsafe { &*queue.as_ptr() })
     }
 
@@ -139,7 +138,7 @@ impl<P: Platform> Inner<P> {
         }
     }
 
-    /// After a fork, in the child: nothing is queued, and no thread was started.
+    /// After a fork, in the child: resets the runtime so that nothing is queued, and no thread was started.
     ///
     /// # Safety
     /// After `hold_for_fork`, once, in the child of the fork, before anything else uses the runtime there.
@@ -152,8 +151,8 @@ impl<P: Platform> Inner<P> {
         self.levels.lock().iter().for_each(|level| level.after_fork_in_child());
         let mut has_rescuers = false;
         for queue in self.queues.lock().iter() {
-            // SAFETY: a queue takes itself off the list, under the lock, before anything of it goes; we have the lock as long as the
-            // loop lasts.
+            // SAFETY: a queue takes itself off the list, under the lock, before anything of it is dropped; we have the lock for the whole
+            // loop.
             let queue = unsafe { &*queue.as_ptr() };
             queue.after_fork_in_child();
             has_rescuers |= queue.rescuer().is_some();
@@ -174,21 +173,21 @@ impl<P: Platform> Inner<P> {
         set(&self.rescuers_tried, 0);
         // An attempt that another thread of the parent had taken off the list is not made in the child.
         set(&self.left, 0);
-        // Who adopted a queue may not have come to say so.
+        // A thread that adopted a queue may not have got as far as setting this.
         set(&self.has_orphans, u32::from(!self.orphans.lock().is_empty()));
-        // A change of the machine or of a default may have reached some levels and queues and not others.
+        // A change of the machine or of a default may have reached only some levels and queues.
         set(&self.stale, 1);
     }
 
-    /// In the child: if the thread that forked is one of this runtime's workers, it is so no longer.
+    /// In the child: if the thread that forked is one of this runtime's workers, it stops being one.
     fn leave_worker(&self) {
         let left = context::with_current::<P, _>(|context| {
             let ours = core::ptr::eq(context.services, &raw const self.services);
             if ours {
                 context.look_after.set(true);
                 let item = context.executing.item.get().cast::<Item<P>>();
-                // SAFETY: null where the worker frees something between two items, or has nothing to do. Else users' code runs
-                // in it only inside this item, or while the item's memory is being freed; it forked, so it is in users' code.
+                // SAFETY: null if the worker frees something between two items, or has nothing to do. Otherwise users' code runs in it only
+                // inside this item, or while the item's memory is being freed; it forked, so it is in users' code.
                 if let Some(item) = unsafe { item.as_ref() } {
                     item.after_fork_in_child();
                 }

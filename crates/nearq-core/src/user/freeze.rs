@@ -1,16 +1,16 @@
-//! Freezing: nothing of the freezable queues starts any more, and who freezes waits until nothing of them runs.
+//! Freezing: nothing of the freezable queues starts any more, and the thread that freezes waits until nothing of them runs.
 //!
 //! # Protocol
-//! The runtime has one word, `frozen`. A freezable queue's limits are zero as long as it is set; whoever sets a queue's limits
-//! reads it with the queue's configuration locked. Who freezes or thaws first writes the word, then has every freezable queue set
-//! its limits anew. So of several who freeze and thaw at once the last one's word is what every queue follows in the end.
-//! * A queue that is being made: it is entered into the runtime's list first, and then sets its limits once more. Either the thread that
+//! The runtime has one word, `frozen`. A freezable queue's limits are zero while it is set; a thread that sets a queue's limits reads it
+//! with the queue's configuration locked. A thread that freezes or thaws first writes the word, then makes every freezable queue set its
+//! limits again. So if several freeze and thaw at once, every queue ends up following the last write.
+//! * A queue that is being made is entered into the runtime's list first, and then sets its limits once more. Either the thread that
 //!   freezes finds it in the list, or the new queue finds the word set: the list's lock orders the two.
-//! * Nothing starts after `freeze` has returned, not even what an issuer was about to let in by the old limit: see "A lower limit
-//!   counts at once" at `admission`.
+//! * Nothing starts after `freeze` has returned, not even what an issuer was about to admit by the old limit: see "A lower limit counts at
+//!   once" at `admission`.
 //!
-//! Who waits waits for each domain of each queue, one after the other. Their limits are zero: a domain that is still stays so until
-//! somebody thaws, and then nobody waits any more.
+//! The thread that freezes waits for each domain of each queue, one after the other. Their limits are zero: a domain that is still stays so
+//! until the thaw, and then there is nothing to wait for any more.
 
 use crate::limit::link::Link;
 use nearq_platform::Platform;
@@ -19,13 +19,13 @@ use crate::base::error::Error;
 use crate::queue::runtime::Runtime;
 
 impl<P: Platform> Runtime<P> {
-    /// Freezes: [freezable](crate::WorkqueueBuilder::freezable) queues start nothing any more. What is queued on them waits
-    /// until [`thaw`](Self::thaw). Returns when none of their items is on a pool or running; or when somebody thaws meanwhile.
-    /// Before a process is checkpointed, say, or before something is taken away that their items use.
+    /// Freezes: [freezable](crate::WorkqueueBuilder::freezable) queues start nothing any more. What is queued on them waits until
+    /// [`thaw`](Self::thaw). Returns when none of their items is on a pool or running, or when the runtime is thawed meanwhile. Use it, for
+    /// example, before a process is checkpointed, or before something is taken away that their items use.
     ///
-    /// Freezing what is frozen changes nothing, and waits like the first time. A queue that is made meanwhile is frozen, too. While
-    /// frozen, dropping a queue on which something waits takes until the thaw; a changed limit counts from the thaw on. An item that runs
-    /// and waits for one that the frost holds back goes on after the thaw; so this does not return before another thread thaws.
+    /// Freezing a runtime that is already frozen changes nothing, and waits like the first time. A queue that is made meanwhile is frozen,
+    /// too. While frozen, dropping a queue on which something waits takes until the thaw; a changed limit counts from the thaw on. A
+    /// running item that waits for a frozen one goes on after the thaw; so this does not return before another thread thaws.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -63,7 +63,7 @@ impl<P: Platform> Runtime<P> {
         Ok(())
     }
 
-    /// Thaws: what waits on freezable queues starts. Nothing happens if nothing is frozen.
+    /// Thaws: what waits on freezable queues starts. Does nothing if nothing is frozen.
     pub fn thaw(&self) {
         self.inner().freezer.change(false);
         for queue in self.inner().freezable_queues() {

@@ -1,4 +1,4 @@
-//! A queue without the right to queue: it can be read and changed, and ends whenever its owner ends it.
+//! A queue without the right to queue: it can be read and changed, and ends when its owner ends it.
 
 mod live;
 mod reading;
@@ -13,8 +13,8 @@ use crate::user::workqueue::Workqueue;
 
 /// A workqueue without the right to queue: it can be read, and its attributes can be changed. A [`Workqueue`] has all of this as well.
 ///
-/// It does not keep the queue from ending: the drop of the last [`Workqueue`] drains the queue as ever, and what a handle reads afterwards
-/// does not change any more. To be held for a short time: the memory of the queue goes with the last handle.
+/// It does not keep the queue from ending: the drop of the last [`Workqueue`] drains the queue as usual, and what a handle reads afterwards
+/// does not change any more. Hold it only for a short time: the memory of the queue is freed with the last handle.
 pub struct QueueHandle<P: Platform = Linux> {
     pub(super) queue: Arc<Queue<P>>,
 }
@@ -38,7 +38,7 @@ impl<P: Platform> Runtime<P> {
 
 impl<P: Platform> QueueHandle<P> {
     /// The queue with the right to queue; none once its last [`Workqueue`] has been dropped. So an item can queue to its own queue without
-    /// keeping it.
+    /// keeping it alive.
     ///
     /// ```
     /// # use nearq_core as nearq;

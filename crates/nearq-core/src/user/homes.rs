@@ -1,4 +1,4 @@
-//! How a [`Home`] is made: picked by load, on a node that is named, or near memory.
+//! How a [`Home`] is made: picked by load, on a given node, or near memory.
 
 use nearq_platform::{Linux, Platform};
 
@@ -7,8 +7,8 @@ use crate::home::{Home, HomeChoice, most_of};
 use crate::queue::runtime::Runtime;
 
 impl Home<Linux> {
-    /// A home on the least loaded node that the process may use, by the homes given out there and the work that runs there and is at home
-    /// nowhere; the nearest to the caller on a tie. Where [`HomeChoice::FirstRun`] is set, that is chosen when it is needed first.
+    /// A home on the least loaded node that the process may use, judged by the homes given out there and the work that runs there and has
+    /// no home; the nearest to the caller on a tie. With [`HomeChoice::FirstRun`], the node is chosen when it is first needed.
     ///
     /// # Errors
     /// The process-wide runtime cannot be made.
@@ -25,7 +25,7 @@ impl Home<Linux> {
         Self::on_in(&Runtime::try_default()?, node)
     }
 
-    /// A home on the node that has most of a range's pages, by 256 of them at most; as [`pick`](Self::pick) where none is there yet or
+    /// A home on the node that has most of a range's pages, judged by 256 of them at most; as [`pick`](Self::pick) if none exists yet or
     /// that cannot be known.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl<P: Platform> Home<P> {
         Self::pick_when(runtime, runtime.home_choice())
     }
 
-    /// As [`pick_in`](Self::pick_in), whatever [is set](Runtime::set_home_choice) of when.
+    /// As [`pick_in`](Self::pick_in), but chosen at the time that `choice` says, whatever [is set](Runtime::set_home_choice).
     pub fn pick_when(runtime: &Runtime<P>, choice: HomeChoice) -> Self {
         let homes = runtime.homes_of();
         if choice == HomeChoice::FirstRun && homes.has_several() {

@@ -1,4 +1,4 @@
-//! Pools and workers as people see them: copies, made for who asks.
+//! Pools and workers for display: copies, made for the caller.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::pool::worker::Worker;
 use crate::queue::runtime::Runtime;
 
-/// A pool, for people.
+/// A pool, for display.
 #[derive(Clone, Debug)]
 pub struct PoolInfo {
     /// Its number, as in its workers' names.
@@ -58,7 +58,7 @@ impl PoolInfo {
     }
 }
 
-/// A worker, for people.
+/// A worker, for display.
 #[derive(Clone, Debug)]
 pub struct WorkerState {
     /// Its pool's number.
@@ -71,7 +71,7 @@ pub struct WorkerState {
     pub idle: bool,
     /// What it runs, or ran last before it looked for more.
     pub function: Option<&'static str>,
-    /// What the item says of itself; see [`set_description`](crate::set_description).
+    /// The description that the item has set; see [`set_description`](crate::set_description).
     pub description: String,
 }
 
@@ -89,16 +89,16 @@ impl WorkerState {
 }
 
 impl<P: Platform> Runtime<P> {
-    /// The pools that queues use, and those that still have threads, for people.
+    /// The pools that queues use, and those that still have threads, for display.
     pub fn pools(&self) -> Vec<PoolInfo> {
         let pools = self.inner().pools.lock();
         let used = pools.in_service().filter(|pool| pool.is_used() || pool.threads().0 != 0);
         used.map(|pool| PoolInfo::of(pool)).collect()
     }
 
-    /// Every worker, for people.
+    /// Every worker, for display.
     pub fn workers(&self) -> Vec<WorkerState> {
-        // A rescuer is one as long as it is at a pool.
+        // A rescuer counts as one while it is at a pool.
         let workers = self
             .inner()
             .services

@@ -1,13 +1,13 @@
-//! What runs and what waits now, by the names of functions, for who looks from outside.
+//! What runs and what waits now, by the names of functions, for observers.
 //!
-//! *What runs* is read from the workers' entries: a worker says which function it runs and whose items it serves. The link
-//! that it serves may be gone when it is looked at; so it is compared with those of the queues that are there, and never followed.
+//! *What runs* is read from the workers' entries: a worker records which function it runs and whose items it serves. The link that it
+//! serves may be gone when it is read; so it is compared with those of the existing queues, and never followed.
 //!
-//! *What waits* is on lists that are taken under a lock only: a pool's inbox and list under `ready`, what is held back under the domain's
-//! `turn`. Who has the lock may walk the lists: a node that is on one is alive (by `PENDING` or `STALE`), and stays there. Pushers
-//! go on meanwhile, in front of what is walked. These locks are workers'; to have one is to stop the pool's workers from
-//! taking more, so no more than [`MOST`](crate::item::wait_snapshot::MOST) nodes are looked at, nothing is allocated, and names are made afterwards. What is in workers'
-//! batches is left out: it may be gone at any time.
+//! *What waits* is on lists that are taken only under a lock: a pool's inbox and list under `ready`, what is held back under the domain's
+//! `turn`. A thread that holds the lock may walk the lists: a node on a list is alive (by `PENDING` or `STALE`), and stays there. Pushers
+//! go on meanwhile, in front of what is walked. These locks are the workers': holding one stops the pool's workers from taking more. So no
+//! more than [`MOST`](crate::item::wait_snapshot::MOST) nodes are read, nothing is allocated, and names are made afterwards. What is in
+//! workers' batches is left out: it may be gone at any time.
 
 use core::time::Duration;
 
@@ -24,11 +24,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunningNow {
-    /// Its queue's number and name; none where the queue is about to end.
+    /// Its queue's number and name; none if the queue is about to end.
     pub queue: Option<(u64, String)>,
     /// The name of its function.
     pub function: &'static str,
-    /// What it says of itself; see [`set_description`](crate::set_description).
+    /// The description that it has set; see [`set_description`](crate::set_description).
     pub description: String,
     /// The name of the worker's thread.
     pub thread: String,
@@ -38,8 +38,8 @@ pub struct RunningNow {
     pub pool: u32,
     /// Whether the worker is a queue's rescuer.
     pub rescuer: bool,
-    /// For how long it has run at most: since its worker took the batch that it is of. A batch is one item, unless items take less than
-    /// 20 µs each.
+    /// The longest time for which it may have run: since its worker took its batch. A batch is one item, unless items take less than 20 µs
+    /// each.
     pub at_most: Duration,
 }
 
@@ -53,11 +53,11 @@ pub struct WaitingNow {
     pub pool: u32,
     /// The name of their function.
     pub function: &'static str,
-    /// How many there are, of those that were looked at.
+    /// How many there are, among those that were read.
     pub count: usize,
     /// Whether the queue's limit holds them back.
     pub inactive: bool,
-    /// How long the first one of those that are [timed](Runtime::time_items) has waited.
+    /// How long the first of those that are [timed](Runtime::time_items) has waited.
     pub oldest: Option<Duration>,
 }
 
@@ -72,7 +72,7 @@ fn owner_of<P: Platform>(
     })
 }
 
-/// Folds what was seen in one place by queue and function.
+/// Groups what was seen in one place by queue and function.
 fn fold<P: Platform>(
     snapshot: &WaitSnapshot<P>,
     queues: &[Arc<Queue<P>>],
@@ -82,7 +82,7 @@ fn fold<P: Platform>(
     into: &mut Vec<WaitingNow>,
 ) {
     let first = into.len();
-    // Neighbours are mostly of one queue.
+    // Neighbours mostly belong to one queue.
     let mut last: Option<(&Queue<P>, &Link<P>)> = None;
     for seen in &snapshot.seen {
         let known = last.filter(|(_, link)| core::ptr::eq(link.account(), seen.account));
@@ -113,7 +113,7 @@ fn fold<P: Platform>(
 }
 
 impl<P: Platform> Runtime<P> {
-    /// What runs now. Read while it goes on: an item that ends meanwhile may be there or not.
+    /// What runs now. Read while work goes on: an item that ends meanwhile may be included or not.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -156,8 +156,8 @@ impl<P: Platform> Runtime<P> {
         .collect()
     }
 
-    /// What waits now for workers, or because of limits, by function; and whether more waits than was looked at: in each pool, and in
-    /// each domain of each queue, 512 items at most. What a worker has taken together with the item that it runs is left out.
+    /// What waits now for workers, or because of limits, by function; and whether more waits than was read: in each pool, and in each
+    /// domain of each queue, 512 items at most. What a worker has taken together with the item that it runs is left out.
     ///
     /// A worker that wants to take its next items may have to wait for some 10 µs.
     pub fn waiting(&self) -> (Vec<WaitingNow>, bool) {

@@ -1,4 +1,4 @@
-//! What can be set of a runtime's homes, and what is seen of them.
+//! What can be set for a runtime's homes, and what can be read of them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct NodeHomes {
     pub node: usize,
     /// Its CPUs that the process may use.
     pub cpus: CpuSet,
-    /// Homes that were given out there; 0 where there is one node.
+    /// Homes that were given out there; 0 if there is only one node.
     pub homes: u32,
     /// Workers that run something there which is not at home there.
     pub others: u32,
@@ -29,7 +29,7 @@ impl<P: Platform> Runtime<P> {
         &self.inner().services.homes
     }
 
-    /// The nodes that can be a [home](crate::Home), and who is at home there.
+    /// The nodes that can be a [home](crate::Home), and the number of homes on each.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -50,7 +50,7 @@ impl<P: Platform> Runtime<P> {
         .collect()
     }
 
-    /// The numbers by which homes go: from when on others take an item whose home is elsewhere, and when a dynamic home moves.
+    /// The weights of homes: at which imbalance others take an item whose home is elsewhere, and when a dynamic home moves.
     pub fn home_weights(&self) -> Weights {
         self.homes_of().weights()
     }
@@ -58,7 +58,7 @@ impl<P: Platform> Runtime<P> {
     /// Changes one of the [weights](Self::home_weights), by its name; in effect at once.
     ///
     /// # Errors
-    /// There is none of that name, or it may not be that; the error says what is allowed.
+    /// There is none of that name, or the value is not allowed; the error says what is allowed.
     pub fn set_home_weight(&self, name: &str, value: u32) -> Result<(), Error> {
         let mut weights = self.home_weights();
         weights.set(name, value)?;
@@ -66,7 +66,7 @@ impl<P: Platform> Runtime<P> {
         Ok(())
     }
 
-    /// When the node of a home is chosen that may be anywhere.
+    /// When the node of a home that may be anywhere is chosen.
     pub fn home_choice(&self) -> HomeChoice {
         self.homes_of().choice()
     }
@@ -76,7 +76,7 @@ impl<P: Platform> Runtime<P> {
         self.homes_of().set_choice(choice);
     }
 
-    /// Whether what an item with a home queues is at home there too, where neither it nor its queue has a home: closures and futures that it
+    /// Whether what an item with a home queues is at home there too, if neither it nor its queue has a home: closures and futures that it
     /// spawns, for good, and a [`Work`](crate::Work) for that run. On unless it was switched off.
     pub fn inherits_homes(&self) -> bool {
         self.homes_of().inherits()

@@ -1,4 +1,4 @@
-//! Those who look on while items are queued and run: they want times, or events (`observe`).
+//! Observers of items that are queued and run: they want times, or events (`observe`).
 
 use nearq_platform::Platform;
 
@@ -9,7 +9,7 @@ use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
 
 impl<P: Platform> Inner<P> {
-    /// Has every queue follow the readers.
+    /// Makes every queue follow the readers.
     fn readers_changed(&self) {
         self.live_queues().iter().for_each(|queue| queue.follow_readers());
     }
@@ -24,9 +24,9 @@ impl<P: Platform> Queue<P> {
 }
 
 impl<P: Platform> Runtime<P> {
-    /// Times items of all queues until the answer is dropped: how long they wait from queueing to start, and how long they run.
-    /// [`QueueHandle::times`](crate::QueueHandle::times) has the result. One item of so many is timed, 20,000 a second at most
-    /// over all queues of the runtime; each queue has its share of that, so that one with few items is timed whole beside one with
+    /// Times items of all queues until the return value is dropped: how long they wait from queueing to start, and how long they run.
+    /// [`QueueHandle::times`](crate::QueueHandle::times) has the result. Only a sample of the items is timed, 20,000 a second at most over
+    /// all queues of the runtime. Each queue has its share of that, so a queue with few items is timed completely even beside one with
     /// many.
     ///
     /// ```
@@ -36,14 +36,14 @@ impl<P: Platform> Runtime<P> {
     /// let queue = Workqueue::builder("timed").build()?;
     /// let timing = Runtime::default().time_items();
     /// queue.spawn(|| ());
-    /// queue.flush()?; // Who joins a task goes on a moment before it is counted.
+    /// queue.flush()?; // The joiner of a task goes on a moment before it is counted.
     /// let timed = Runtime::default().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
     /// let (wait, run) = timed.times().unwrap();
     /// assert_eq!((wait.samples, run.samples), (1, 1));
     /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
-    /// It is there with the feature `observe`, which is on by default; without it nothing would be timed.
+    /// Available with the feature `observe`, which is on by default; without it nothing would be timed.
     #[cfg(feature = "observe")]
     pub fn time_items(&self) -> Timing<P> {
         self.inner().observation.add_timing();
@@ -51,13 +51,13 @@ impl<P: Platform> Runtime<P> {
         Timing { runtime: self.clone(), epoch: P::fork_epoch() }
     }
 
-    /// Tells what happens to items from now on: those of one queue, by its [number](crate::QueueHandle::id), or of all. One item of
-    /// `every` is enough, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
+    /// Records what happens to items from now on: those of one queue, given by its [number](crate::QueueHandle::id), or of all. One item of
+    /// `every` is recorded, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
     ///
     /// The events are kept in buffers of a fixed size, 32768 at most; what is not [taken](Tracer::take) in time is overwritten and
     /// counted.
     ///
-    /// It is there with the feature `observe`, which is on by default; without it nothing would be traced.
+    /// Available with the feature `observe`, which is on by default; without it nothing would be traced.
     #[cfg(feature = "observe")]
     pub fn trace(&self, queue: Option<u64>, every: u32) -> Tracer<P> {
         let inner = self.inner();
@@ -82,7 +82,7 @@ impl<P: Platform> Runtime<P> {
     }
 }
 
-/// Without the feature, a program that would record nothing is not compiled.
+/// Without the feature, a program that would record nothing does not compile.
 ///
 /// ```compile_fail,E0599
 /// # use nearq_core as nearq;
@@ -95,7 +95,7 @@ impl<P: Platform> Runtime<P> {
 #[cfg(all(doctest, not(feature = "observe")))]
 pub struct NotRecorded;
 
-/// As long as it lives, items are timed: see [`Runtime::time_items`].
+/// While it lives, items are timed: see [`Runtime::time_items`].
 #[must_use = "items are timed until it is dropped"]
 #[derive(Debug)]
 pub struct Timing<P: Platform = nearq_platform::Linux> {
@@ -112,14 +112,14 @@ impl<P: Platform> Drop for Timing<P> {
     }
 }
 
-/// As long as it lives, it is written down what happens to items: see [`Runtime::trace`].
+/// While it lives, what happens to items is recorded: see [`Runtime::trace`].
 #[must_use = "events are written down until it is dropped"]
 #[derive(Debug)]
 pub struct Tracer<P: Platform = nearq_platform::Linux> {
     runtime: Runtime<P>,
     number: u64,
     queue: Option<u64>,
-    /// What was read of each part of the tape.
+    /// How much was read of each part of the tape.
     cursors: Vec<u64>,
     dropped: u64,
     /// What the tape had lost before.
@@ -128,8 +128,8 @@ pub struct Tracer<P: Platform = nearq_platform::Linux> {
 }
 
 impl<P: Platform> Tracer<P> {
-    /// What has happened since the last call, `most` events at most, by time unless a thread was interrupted between looking at the
-    /// clock and writing it down.
+    /// What has happened since the last call, `most` events at most, ordered by time unless a thread was interrupted between reading the
+    /// clock and recording the event.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -157,14 +157,14 @@ impl<P: Platform> Tracer<P> {
         events
     }
 
-    /// Events that were overwritten before they were taken, or found no room, since the trace began. Some of them may be of queues
-    /// that were not asked for.
+    /// Events that were overwritten before they were taken, or found no room, since the trace began. Some of them may belong to queues that
+    /// were not asked for.
     pub fn dropped(&self) -> u64 {
         let lost = self.runtime.inner().observation.lost();
         self.dropped + lost.saturating_sub(self.lost)
     }
 
-    /// One item of so many is told now: the largest such number of the queues that are traced.
+    /// One item of this many is recorded now: the largest such number of the queues that are traced.
     pub fn every(&self) -> u64 {
         let queues = self.runtime.inner().live_queues();
         let traced = queues.iter().filter(|queue| self.queue.is_none_or(|of| of == queue.id));

@@ -1,24 +1,24 @@
 //! Closures that borrow: [`Workqueue::scope`](crate::Workqueue::scope).
 //!
-//! One word counts what has been spawned and not ended, plus one for the scope itself. Who brings it to zero wakes the
-//! scope. What a closure did is visible to the scope's end: its decrement releases, the scope's last look acquires.
+//! One word counts what has been spawned and not ended, plus one for the scope itself. The thread that brings it to zero wakes the scope.
+//! What a closure did is visible to the scope's end: its decrement releases, the scope's last read acquires.
 //!
 //! # A scope within an item of the same queue
-//! The item has a place under the queue's limit and keeps it while it waits. If all places are taken by items that wait like
-//! that, no closure of theirs could ever start. So such a scope runs its closures itself, in its item's place: each that no
-//! worker has started yet, in the order in which they were spawned, and sleeps only when all that are left have been started.
-//! * Each closure has a ticket, which is on the scope's list and with the queue. Whoever takes the ticket's closure (one
-//!   exchange) runs it; the other one finds nothing to do.
+//! The item has a place under the queue's limit and keeps it while it waits. If all places are taken by items that wait like that, none of
+//! their closures could ever start. So such a scope runs its closures itself, in its item's place: each that no worker has started yet, in
+//! the order in which they were spawned. It sleeps only when all that are left have been started.
+//! * Each closure has a ticket, which is on the scope's list and with the queue. The side that takes the ticket's closure (one exchange)
+//!   runs it; the other one finds nothing to do.
 //! * A closure of the scope may spawn another one while the scope sleeps: it puts the ticket onto the list, then notifies.
-//! * Where the queue holds back many items already, the ticket goes onto the list only: what an item that never ends leaves
-//!   behind of its scopes would grow without end.
-//! * The list and the event are in memory of their own, which every ticket keeps: it may come to a worker long
-//!   after the scope has ended. The closure itself, with what it borrows, is gone by then.
+//! * If the queue already holds back many items, the ticket goes onto the list only: what an item that never ends leaves behind of its
+//!   scopes would grow without end.
+//! * The list and the event are in memory of their own, which every ticket keeps alive: it may come to a worker long after the scope has
+//!   ended. The closure itself, with what it borrows, is gone by then.
 //!
 //! # In the child of a fork
-//! that came from inside the scope, the closures spawned before are the parent's: the child's scope counts, runs and waits for
-//! its own only. A closure that is the one that forked does not touch the scope when it ends there: it is not counted, and the
-//! thread on whose stack the scope is was perhaps not copied.
+//! If the fork came from inside the scope, the closures spawned before are the parent's: the child's scope counts, runs and waits for its
+//! own only. The closure that forked does not touch the scope when it ends there: it is not counted, and the thread whose stack the scope
+//! is on may not have been copied.
 
 use core::ptr::NonNull;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -35,15 +35,15 @@ use crate::user::workqueue::Workqueue;
 /// A scope within an item of the queue adds nothing to what is held back beyond this.
 const MOST_HELD_BACK: usize = 2048;
 
-/// So many closures of a scope may be spawned and not have ended; with more, the process ends.
+/// At most this many closures of a scope may be spawned and not have ended; with more, the process ends.
 const MOST_SPAWNED: u32 = u32::MAX / 2;
 
 /// A closure of a scope, its lifetime forgotten.
 type Closure = Box<dyn FnOnce() + Send>;
 
-/// Where closures that borrow are spawned; given by [`Workqueue::scope`](crate::Workqueue::scope).
+/// Where closures that borrow are spawned; passed to the closure of [`Workqueue::scope`](crate::Workqueue::scope).
 ///
-/// It stands on the stack of the thread that waits, and other threads write it: so it has a cache line of its own.
+/// It is on the stack of the thread that waits, and other threads write it: so it has a cache line of its own.
 #[repr(align(64))]
 pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     queue: &'scope Workqueue<P>,
@@ -54,7 +54,7 @@ pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     within: Option<Arc<Within<P>>>,
     /// The process whose closures are counted.
     epoch: P::AtomicU64,
-    /// 1 as long as the scope itself is counted.
+    /// 1 while the scope itself is counted.
     open: P::AtomicU32,
     /// Invariant in both lifetimes, as in `std::thread::Scope`.
     scope: core::marker::PhantomData<&'scope mut &'scope ()>,
@@ -66,16 +66,16 @@ const _: () = assert!(size_of::<Scope<'_, '_, Linux>>() == 64);
 
 /// What a scope within an item of the same queue shares with its closures.
 struct Within<P: Platform> {
-    /// Tickets that the scope has not looked at, the last one first; the list has a reference of each.
+    /// Tickets that the scope has not seen yet, the last one first; the list has a reference to each.
     newest: P::AtomicPtr<Ticket<P>>,
     event: Event<P>,
 }
 
 /// A closure that a worker or the scope itself runs.
 struct Ticket<P: Platform> {
-    /// Null once somebody has taken it.
+    /// Null once it has been taken.
     closure: P::AtomicPtr<Closure>,
-    /// The next one of the list; belongs to who puts it there, and to the scope after.
+    /// The next one of the list; belongs to the thread that puts it there, and afterwards to the scope.
     next: P::AtomicPtr<Ticket<P>>,
 }
 
@@ -87,11 +87,11 @@ impl<P: Platform> Ticket<P> {
         })
     }
 
-    /// The closure, for the first who asks.
+    /// The closure, for the first caller.
     fn take(&self) -> Option<Box<Closure>> {
         // Acquire: what the closure has captured. It pairs with the list's, or the queue's, own release.
         let closure = self.closure.swap(core::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: from `new`, and the swap gives it to one.
+        // SAFETY: from `new`, and the swap gives it to one caller.
         NonNull::new(closure).map(|closure| unsafe { Box::from_raw(closure.as_ptr()) })
     }
 }
@@ -136,7 +136,7 @@ impl<P: Platform> Within<P> {
         // SeqCst: for the event. It also acquires the tickets.
         let mut newest = self.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
         while let Some(ticket) = crate::base::shared::taken(newest) {
-            // SAFETY: from `offer`; the swap gave us the list, and with it a reference of each ticket.
+            // SAFETY: from `offer`; the swap gave us the list, and with it a reference to each ticket.
             let ticket = unsafe { Arc::from_raw(ticket.as_ptr().cast_const()) };
             newest = ticket.next.load(Ordering::Relaxed);
             tickets.push(ticket);
@@ -162,7 +162,7 @@ impl<P: Platform> Within<P> {
                 }
                 let Some(closure) = ticket.take() else { continue };
                 if contain(closure) {
-                    // The scope has the panic already.
+                    // The scope already has the panic.
                     count_panicked::<P>();
                 }
             }
@@ -188,7 +188,7 @@ fn count_panicked<P: Platform>() {
     });
 }
 
-/// What a closure takes along of its scope.
+/// What a closure takes with it from its scope.
 struct Back<P: Platform> {
     count: *const P::AtomicU32,
     panic: *const Mutex<Option<Panic>, P>,
@@ -197,7 +197,7 @@ struct Back<P: Platform> {
     epoch: u64,
 }
 
-// SAFETY: the pointers' ends are shared between threads by design, and live until the count is zero.
+// SAFETY: what the pointers point to is shared between threads by design, and lives until the count is zero.
 unsafe impl<P: Platform> Send for Back<P> {}
 
 impl<P: Platform> Back<P> {
@@ -205,8 +205,8 @@ impl<P: Platform> Back<P> {
         if P::fork_epoch() != self.epoch {
             return;
         }
-        // The first panic is the scope's. Another one is foreign, and its drop may panic or wait: not under the lock, nor before others are
-        // told that the closure has ended.
+        // The first panic belongs to the scope. Another one is foreign, and its drop may panic or wait: so neither under the lock, nor
+        // before others are told that the closure has ended.
         let spare = outcome.err().and_then(|panic| {
             // SAFETY: the scope lives until the count below is zero.
             let mut first = unsafe { &*self.panic }.lock();
@@ -244,7 +244,7 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
     /// In the child of a fork, the first time: forgets the closures that are the parent's.
     fn leave_behind(&self) {
         let epoch = P::fork_epoch();
-        // Relaxed: changes in the thread that forked only, before that one has spawned anything.
+        // Relaxed: changes only in the thread that forked, before that thread has spawned anything.
         if self.epoch.load(Ordering::Relaxed) != epoch {
             self.epoch.store(epoch, Ordering::Relaxed);
             self.count.store(self.open.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -260,8 +260,8 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
 
     /// Queues a closure that may borrow what outlives the scope. It ends before the scope does.
     ///
-    /// Where the queue is being [drained](crate::Workqueue::drain), and the caller is not one of its own items, the closure is
-    /// dropped, and the scope panics when it ends.
+    /// If the queue is being [drained](crate::Workqueue::drain), and the caller is not one of its own items, the closure is dropped, and
+    /// the scope panics when it ends.
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
         self.leave_behind();
         // Relaxed: the scope reads it after it has spawned.
@@ -281,8 +281,8 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
             }
         };
         let task: Box<dyn FnOnce() + Send + 'scope> = Box::new(task);
-        // SAFETY: `scope` does not return before the count is zero, whatever happens, so the closure has ended, and what it
-        // borrowed has been let go, while the borrowed is still there. Only the lifetime changes.
+        // SAFETY: `scope` does not return before the count is zero, whatever happens. So the closure has ended, and what it borrowed has
+        // been released, while the borrowed value still exists. Only the lifetime changes.
         let task: Closure = unsafe { core::mem::transmute(task) };
         let Some(within) = &self.within else {
             if let Err(refusal) = self.queue.try_spawn(task) {

@@ -1,18 +1,17 @@
 //! [`JoinSet`]: spawned closures and futures that are joined in the order in which they end.
 //!
 //! # Protocol
-//! * Each member has its set's ring beside its header. Who ends a member pushes it onto the ring's list, by one
-//!   compare-exchange, and notifies of it. The set takes the whole list; it polls no member.
-//! * The set holds each member's handle until it has given out the result, so what is on the list is alive. A set that is
-//!   dropped gives its handles back and never reads the list again; members that end later push themselves
-//!   all the same: a push follows no pointer.
-//! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to who
+//! * Each member has its set's ring beside its header. The thread that ends a member pushes it onto the ring's list, by one
+//!   compare-exchange, and notifies. The set takes the whole list; it polls no member.
+//! * The set holds each member's handle until it has returned the result, so what is on the list is alive. A set that is dropped gives its
+//!   handles back and never reads the list again; members that end later push themselves all the same: a push follows no pointer.
+//! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to the thread that
 //!   pushes it, and to the set once it has taken the list.
 //! * Push and take are `SeqCst`, for the event.
-//! * A member for which nobody can wait ([`JoinError::Deadlock`]) is no member any more; its handle stays, as it still pushes itself, and
-//!   goes when it is taken off the list.
-//! * In the child of a fork, members of the parent's never push themselves. Once the list is empty there, those that are left
-//!   are given out one after the other: cancelled, or with the result that they had at the fork.
+//! * A member that cannot be waited for ([`JoinError::Deadlock`]) is not a member any more; its handle stays, because it still pushes
+//!   itself, and is dropped when it is taken off the list.
+//! * In the child of a fork, members of the parent's never push themselves. Once the list is empty there, those that are left are returned
+//!   one after the other: cancelled, or with the result that they had at the fork.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -84,7 +83,7 @@ impl<P: Platform> Owner<P> for InSet<P> {
     const TOLD: bool = true;
 
     fn began(&self) {
-        // Relaxed: who reads it late cancels what has just begun, which is allowed.
+        // Relaxed: a caller that reads it late cancels what has just begun, which is allowed.
         self.begun.store(1, Ordering::Relaxed);
     }
 
@@ -110,28 +109,28 @@ impl<P: Platform> Owner<P> for InSet<P> {
     }
 }
 
-/// The members, and who has ended; knows no queue.
+/// The members, and those that have ended; knows no queue.
 struct Members<T, P: Platform> {
     ring: Arc<Ring<P>>,
-    /// Goes with the set, so that the last member, which is freed where no foreign code may run, has no waker to drop.
+    /// Dropped with the set, so that the last member, which is freed where no foreign code may run, has no waker to drop.
     listener: Listener<P>,
     handles: Vec<Option<JoinHandle<T, P>>>,
     free: Vec<u32>,
-    /// The members. A handle that is in no order is one of which the set's owner has been told that it cannot be waited for.
+    /// The members. A handle that is in no order belongs to a member for which the set has returned that it cannot be waited for.
     order: Order,
-    /// The domain in which those of them were held back that have been seen, and how many items it had let in before.
+    /// The domain in which the members seen so far were held back, and how many items it had admitted before.
     held_back: Option<(*const Admission<P>, u64)>,
     /// Taken off the ring's list, the first to end first.
     ended: *mut Item<P>,
-    /// The process in which all members were looked at that had stayed behind in a fork.
+    /// The process in which all members that had stayed behind in a fork were checked.
     epoch: u64,
-    /// How far that look is, and in which process.
+    /// How far that check has got, and in which process.
     looked: (u64, usize),
 }
 
-// SAFETY: it owns its members' handles, which are Send; the pointers lead to members and to where those are counted.
+// SAFETY: it owns its members' handles, which are Send; the pointers point to members and to where those are counted.
 unsafe impl<T: Send, P: Platform> Send for Members<T, P> {}
-// SAFETY: shared, it cancels and counts.
+// SAFETY: when shared, it cancels and counts.
 unsafe impl<T: Send, P: Platform> Sync for Members<T, P> {}
 
 impl<T: Send, P: Platform> Members<T, P> {
@@ -154,7 +153,7 @@ impl<T: Send, P: Platform> Members<T, P> {
         self.order.len()
     }
 
-    /// Adds what `make` allocates with the owner that it is given; the item, to be queued.
+    /// Adds what `make` allocates with the owner that it is given; returns the item, which the caller queues.
     fn add(&mut self, make: impl FnOnce(InSet<P>) -> (Pending<P>, JoinHandle<T, P>)) -> Pending<P> {
         let place = self.free.pop().unwrap_or_else(|| {
             self.handles.push(None);
@@ -204,8 +203,8 @@ impl<T: Send, P: Platform> Members<T, P> {
         Some((place, handle.try_take().expect("pushed after DONE")))
     }
 
-    /// In the child of a fork, the list being empty: the result of a member of the parent's. It puts itself on no list here; where
-    /// it had ended and was about to, its result is here nevertheless.
+    /// In the child of a fork, with an empty list: the result of a member of the parent's. It puts itself on no list here; if it had ended
+    /// and was about to do so, its result is here nevertheless.
     fn take_left_behind(&mut self) -> Option<(u32, Result<T, JoinError>)> {
         let epoch = P::fork_epoch();
         if self.epoch == epoch {
@@ -234,10 +233,10 @@ impl<T: Send, P: Platform> Members<T, P> {
 
     /// The domain in which all members are held back, if the caller's item has a place there.
     ///
-    /// A member that was held back is so as long as its domain has let nothing in. So where one member after the other cannot be waited
-    /// for, none is looked at twice.
+    /// A member that was held back stays so while its domain has admitted nothing. So if one member after the other cannot be waited for,
+    /// none is checked twice.
     fn all_held_back(&mut self) -> Option<*const Admission<P>> {
-        // Where the last look came to its end: the one that will end next, most often.
+        // Where the last check ended: most often, the member that will end next.
         if let Some(place) = self.order.unseen() {
             self.held_back_at(place)?;
         }
@@ -258,12 +257,12 @@ impl<T: Send, P: Platform> Members<T, P> {
         self.held_back.map(|(domain, _)| domain)
     }
 
-    /// The domain in which a member is held back, if the caller's item has a place there; it has a place in one.
+    /// The domain in which a member is held back, if the caller's item has a place in it.
     fn held_back_at(&self, place: u32) -> Option<*const Admission<P>> {
         self.handles[place as usize].as_ref()?.held_back_beside_caller()
     }
 
-    /// Makes one of the members none.
+    /// Removes one of the members.
     fn give_up(&mut self) {
         if let Some(first) = self.order.first() {
             self.order.remove(first);
@@ -299,7 +298,7 @@ impl<T: Send, P: Platform> Members<T, P> {
 /// Taking a result costs the same whether ten or ten thousand are still running: each of them puts itself on the set's list
 /// when it ends.
 ///
-/// **Dropping** the set cancels what has not started, and lets the rest go on by itself.
+/// **Dropping** the set cancels what has not started; the rest goes on by itself.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -352,11 +351,10 @@ impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
         self.len() == 0
     }
 
-    /// The result of the next member that ends; waits for it. `None` if there are no members. What the member wrote is
-    /// visible.
+    /// The result of the next member that ends; waits for it. `None` if there are no members. What the member wrote is visible.
     ///
-    /// In a worker, another worker takes this one's place meanwhile. Where the limit of the queue holds all members back, and every item
-    /// that has a place of that limit, the caller's among them, waits like that, none of them would ever end: one is given out as
+    /// In a worker, another worker takes this one's place meanwhile. If the limit of the queue holds all members back, and every item that
+    /// has a place of that limit, including the caller's, waits like that, none of them would ever end: one of them is returned as
     /// [`JoinError::Deadlock`]; it goes on by itself.
     pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         loop {
@@ -378,12 +376,12 @@ impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
         self.members.take()
     }
 
-    /// As [`join_next`](Self::join_next), to be awaited. Dropping it before it is ready loses nothing.
+    /// As [`join_next`](Self::join_next), as a future. Dropping it before it is ready loses nothing.
     pub fn next_joined(&mut self) -> JoinNext<'_, 'queue, T, P> {
         JoinNext { set: self }
     }
 
-    /// As [`next_joined`](Self::next_joined), for who writes a future by hand.
+    /// As [`next_joined`](Self::next_joined), for futures written by hand.
     pub fn poll_joined(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
         self.members.poll(context)
     }
@@ -412,7 +410,7 @@ impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinSet<'_, T, P> {
 }
 
 /// The next result of a [`JoinSet`], as a future; see [`JoinSet::next_joined`]. [`JoinHandle`] says which thread calls its waker, and what
-/// holds where threads are refused.
+/// applies if threads are refused.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct JoinNext<'set, 'queue, T: Send + 'static, P: Platform = Linux> {
     set: &'set mut JoinSet<'queue, T, P>,

@@ -1,4 +1,4 @@
-//! What can be said of a workqueue before it exists.
+//! The settings of a workqueue before it exists.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::queue::runtime::Runtime;
 use crate::queue::{Queue, QueueFlags};
 use crate::user::workqueue::Workqueue;
 
-/// Settings of a workqueue that is to be made.
+/// Settings of a workqueue that is about to be made.
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until `build`"]
 pub struct WorkqueueBuilder<P: Platform = Linux> {
@@ -68,12 +68,11 @@ impl<P: Platform> WorkqueueBuilder<P> {
         }
     }
 
-    /// A per-CPU queue: an item runs on the CPU that queued it, or on that of [`queue_on`](Workqueue::queue_on), and nowhere
-    /// else as long as the process may use that CPU. Each CPU has one worker that runs, and another where that blocks; they
-    /// serve all per-CPU queues of their priority. `max_active` counts for each CPU by itself. For short items, and for data
-    /// that belong to a CPU.
+    /// A per-CPU queue: an item runs on the CPU that queued it, or on that of [`queue_on`](Workqueue::queue_on), and nowhere else while the
+    /// process may use that CPU. Each CPU has one worker that runs, and another if that blocks; they serve all per-CPU queues of their
+    /// priority. `max_active` counts for each CPU by itself. For short items, and for data that belong to a CPU.
     ///
-    /// Of its other attributes only nice, idle and slice can be set. While a CPU is offline its items run on any other.
+    /// Of its other attributes, only nice, idle and slice can be set. While a CPU is offline, its items run on any other.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -88,13 +87,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// An ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs, and also while
-    /// attributes such as the mask and the nice value are changed. If one call of [`queue`](Workqueue::queue) has returned
-    /// before another one begins, the item of the first starts before that of the second; so do closures. An item that queues
-    /// itself again goes to the end.
+    /// An ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs, even while attributes
+    /// such as the mask and the nice value are changed. If one call of [`queue`](Workqueue::queue) has returned before another one begins,
+    /// the item of the first starts before that of the second; so do closures. An item that queues itself again goes to the end.
     ///
-    /// `max_active` is 1 and cannot be changed. (An ordinary queue with a `max_active` of 1 promises no order.) There is one pod, of
-    /// all CPUs of the queue: the scope, strictness, helping and affinity have no effect.
+    /// `max_active` is 1 and cannot be changed. (An ordinary queue with a `max_active` of 1 promises no order.) There is one pod, with all
+    /// CPUs of the queue: the scope, strictness, helping and affinity have no effect.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -117,36 +115,36 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Goes with every kind of queue.
+    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Available for every kind of queue.
     pub fn freezable(mut self, freezable: bool) -> Self {
         self.flags.freezable = freezable;
         self
     }
 
-    /// Of a [per-CPU queue](Self::per_cpu): its items compute for long, so they do not count as running, and others of their CPU start
-    /// beside them. How many of its own run at once on a CPU is for [`max_active`](Self::max_active) to say. Off if not set; then an item
-    /// that computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is found out. No effect on other
-    /// queues, where more than one worker runs anyway.
+    /// For a [per-CPU queue](Self::per_cpu): its items compute for long, so they do not count as running, and others of their CPU start
+    /// beside them. [`max_active`](Self::max_active) limits how many of its own run at once on a CPU. Off if not set; then an item that
+    /// computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is detected. No effect on other queues,
+    /// where more than one worker runs anyway.
     pub fn cpu_intensive(mut self, cpu_intensive: bool) -> Self {
         self.flags.cpu_intensive = cpu_intensive;
         self
     }
 
-    /// A thread that is reserved for the queue, so that its items run also where no worker can be started. Off if not set. Goes with
-    /// every kind of queue.
+    /// A thread that is reserved for the queue, so that its items run even if no worker can be started. Off if not set. Available for every
+    /// kind of queue.
     ///
-    /// Workers are started when work comes. A limit on threads (of the runtime, the user or the control group) or a want of memory
-    /// may forbid that when all workers there are sleep inside their items. On most queues work waits then until one comes back. Where
-    /// the very items that sleep wait for some that do not start, that is for ever. For work that has to go on, such
-    /// as that which gives memory or threads back, this thread is started with the queue. 10 ms after a worker was refused, if
-    /// nothing has been started since, it runs the queue's own items, **one at a time**, in the pool where they wait, until workers
-    /// can be started again or nothing of the queue's is left there.
+    /// Workers are started when work comes. A limit on threads (of the runtime, the user or the control group) or a lack of memory may
+    /// forbid that while all existing workers sleep inside their items. On most queues, work then waits until one comes back. If the very
+    /// items that sleep wait for some that do not start, that is for ever. For work that must go on, such as work that frees memory or
+    /// threads, this thread is started with the queue. 10 ms after a worker was refused, if nothing has been started since, it runs the
+    /// queue's own items, **one at a time**, in the pool where they wait, until workers can be started again or none of the queue's items
+    /// is left there.
     ///
-    /// * It is one thread: an item of the queue that waits for another one of it may wait in vain. Where such work depends on
+    /// * It is one thread: an item of the queue that waits for another one of the same queue may wait for ever. If such work depends on
     ///   other such work, give each step a queue with a rescuer.
-    /// * It is called `nq/R-` and the queue's name, favoured as much as the process may (nice -20 with the privilege), and runs the
-    ///   hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: not
-    ///   under the limit of threads, nor in [`Runtime::threads`].
+    /// * It is named `nq/R-` and the queue's name, is favoured as much as the process may (nice -20 with the privilege), and runs the hooks
+    ///   of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: neither under the limit
+    ///   of threads, nor in [`Runtime::threads`].
     /// * Its work is counted ([`rescued`](crate::LinkStatistics::rescued)).
     /// * In the child of a fork it is started again with the first worker.
     ///
@@ -175,7 +173,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// An item runs on the CPU that queued it, where a worker can. Off if not set.
+    /// An item runs on the CPU that queued it, if a worker can run there. Off if not set.
     pub fn localize(mut self, localize: bool) -> Self {
         self.attributes.localize = localize;
         self
@@ -199,9 +197,9 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// The workers' nice value, -20 (most favoured) to 19. 0, or not set, is what the caller had that made the runtime.
+    /// The workers' nice value, -20 (most favoured) to 19. 0, or not set, is the nice value of the caller that made the runtime.
     ///
-    /// A value that is refused for want of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
+    /// A value that is refused for lack of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
     /// below 0, a [slice](Self::slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
     /// [`Workqueue::effective_nice`](crate::QueueHandle::effective_nice) tells what the workers have.
     pub fn nice(mut self, nice: i32) -> Self {
@@ -211,8 +209,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
 
     /// High priority: nice -20, in pools of their own.
     ///
-    /// To be queued before other items does not help an item whose worker itself waits for the CPU; a pool of its own with workers that
-    /// the scheduler favours does.
+    /// Being queued before other items does not help an item whose worker itself waits for the CPU; a pool of its own with workers that the
+    /// scheduler favours does.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -228,11 +226,11 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 
     /// Low priority: workers of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the slice have no
-    /// effect then. Needs no privilege. Where a container refuses the class, they have nice 19.
+    /// effect then. Needs no privilege. If a container refuses the class, they have nice 19.
     ///
-    /// To leave the class does need the privilege. A process without it in which an item of this queue is the first to queue onto
-    /// another one may have that queue's first worker in the class as well: it is started by that item's worker. The platform's
-    /// warning says so. A thread of the program that uses the other queue first avoids it.
+    /// Leaving the class does need the privilege. Suppose that, in a process without it, an item of this queue is the first to queue onto
+    /// another one: then that queue's first worker may be in the class as well, because this item's worker starts it. The platform's
+    /// warning says so. To avoid it, let a thread of the program use the other queue first.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -247,40 +245,40 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// How long a worker runs in one go while other threads want its CPU: 0.1 to 100 ms; the system's own if not set. With a shorter one
+    /// How long a worker runs in one go while other threads want its CPU: 0.1 to 100 ms; the system's own if not set. With a shorter slice
     /// it runs sooner after a sleep, needs no privilege for that, and has no larger share of the CPU. Queues with different slices have
-    /// different pools. Linux heeds slices from 6.12 on; where they are not known they have no effect.
+    /// different pools. Linux supports slices from 6.12 on; where they are not supported they have no effect.
     ///
-    /// Measured on one of two CPUs (Linux 6.18), from queueing to start, with 0.1 ms and without. At nice 0: beside one busy thread median 0.03
-    /// and 5.7 ms, p99 0.07 and 12 ms; beside 3000 threads that sleep 1 ms each time median 15 and 13 ms, p99 66 and 100 ms. At nice -20
-    /// there is nothing to gain, and something to lose: beside those 3000 threads p99 0.9 ms with 0.1 ms, 1.8 with 1 ms, 0.4 without.
-    /// A worker's slice is also what it may use before others come first that have used less than their share.
+    /// Measured on one of two CPUs (Linux 6.18), from queueing to start, with 0.1 ms and without. At nice 0: beside one busy thread median
+    /// 0.03 and 5.7 ms, p99 0.07 and 12 ms; beside 3000 threads that sleep 1 ms each time median 15 and 13 ms, p99 66 and 100 ms. At nice
+    /// -20 there is nothing to gain, and something to lose: beside those 3000 threads p99 0.9 ms with 0.1 ms, 1.8 with 1 ms, 0.4 without. A
+    /// worker's slice is also what it may use before threads come first that have used less than their share.
     pub fn slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
         self.attributes.slice = slice.into();
         self
     }
 
-    /// Items that may be on pools or running at once; others wait. 1 to 2048; 0, or not set, is 1024.
+    /// The most items that may be on pools or running at once; others wait. 1 to 2048; 0, or not set, is 1024.
     ///
-    /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's
-    /// CPUs there, rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are
-    /// counted apart. So on a machine of several nodes a bit more may be active; [`Workqueue::limits`](crate::QueueHandle::limits) says how much.
+    /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's CPUs there,
+    /// rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are counted separately. So
+    /// on a machine of several nodes slightly more may be active; [`Workqueue::limits`](crate::QueueHandle::limits) says how much.
     pub fn max_active(mut self, items: usize) -> Self {
         self.max_active = Some(items);
         self
     }
 
-    /// Items that may be active on each node whatever its share of [`max_active`](Self::max_active) is: as many items of the
-    /// queue may wait for each other. 0 to `max_active`; the lesser of that and 8 if not set.
+    /// The number of items that may be active on each node, whatever its share of [`max_active`](Self::max_active) is: that many items of
+    /// the queue may wait for each other. 0 to `max_active`; the lesser of that and 8 if not set.
     pub fn min_active(mut self, items: usize) -> Self {
         self.min_active = Some(items);
         self
     }
 
-    /// Where items are at home that have no [home](Home) of their own; nowhere if not set. Not for a per-CPU queue.
+    /// The home of items that have no [home](Home) of their own; none if not set. Not for a per-CPU queue.
     ///
-    /// They go to a pod of that node, as the queue's scope divides it. Where no pod lies inside one node (the scope `system`, an
-    /// ordered queue), a worker goes there before it runs them, where it may.
+    /// They go to a pod of that node, as the queue's scope divides it. If no pod lies inside one node (the scope `system`, an ordered
+    /// queue), a worker goes there before it runs them, if it may.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -295,7 +293,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// Where the memory comes from that items touch first; from their homes if not set.
+    /// Where the memory that items touch first comes from; from their homes if not set.
     pub fn memory(mut self, memory: QueueMemory) -> Self {
         self.memory = memory;
         self
@@ -304,8 +302,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// Makes the queue on `runtime`.
     ///
     /// # Errors
-    /// An attribute cannot be carried out; the error says which are possible. The [rescuer](Self::rescuer) could not be started. The
-    /// runtime was [shut down](Runtime::shutdown).
+    /// An attribute cannot be applied; the error says which are possible. The [rescuer](Self::rescuer) could not be started. The runtime
+    /// was [shut down](Runtime::shutdown).
     pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
         let inner = runtime.inner();
         let kind = match (self.per_cpu, self.ordered) {
@@ -334,11 +332,11 @@ impl<P: Platform> WorkqueueBuilder<P> {
         queue.set_memory(self.memory)?;
         queue.set_home(self.home.as_ref())?;
         inner.add_queue(&queue);
-        // The runtime's defaults may have changed, or it may have been frozen, before the queue was known there.
+        // The runtime's defaults may have changed, or it may have been frozen, before the queue was on its list.
         queue.relayout();
         let rescuer = queue.rescuer().map_or(Ok(()), |rescuer| rescuer.start(&queue));
         let queue = Workqueue::of(queue);
-        // After it was put on the list, where who shuts the runtime down finds it if we do not find that.
+        // Checked after it was put on the list, where the thread that shuts the runtime down finds it if we do not find the shutdown.
         if inner.is_shut() {
             return Err(Error::ShutDown);
         }
@@ -359,7 +357,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 }
 
-/// What becomes of a `max_active` that was asked for.
+/// The value used for a requested `max_active`.
 fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize {
     match asked {
         0 => DEFAULT_MAX_ACTIVE,
@@ -371,8 +369,8 @@ fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize 
     }
 }
 
-/// What becomes of a queue's limit where one or both of its numbers are asked for anew. What there is to be warned of is said now,
-/// not when the limit is changed, with the queue's configuration locked.
+/// A queue's new limit, if one or both of its numbers are requested. Warnings are given now, not when the limit is changed, with the
+/// queue's configuration locked.
 pub(crate) fn change_of_bounds<P: Platform>(
     runtime: &Runtime<P>,
     kind: Kind,
@@ -389,7 +387,7 @@ pub(crate) fn change_of_bounds<P: Platform>(
     })
 }
 
-/// What becomes of a `min_active` that was asked for.
+/// The bounds for a requested `min_active`.
 fn allowed_min_active(kind: Kind, bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
     match kind {
         Kind::PerCpu => return Err(Error::PerCpu("min_active")),

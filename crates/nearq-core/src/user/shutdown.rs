@@ -1,34 +1,33 @@
-//! Shutting a runtime down: nothing new is queued, what is queued runs, every thread ends; and who is still there when the
-//! patience is over.
+//! Shutting a runtime down: nothing new is queued, what is queued runs, every thread ends; and what is still left when the time is over.
 //!
 //! # Steps
-//! 1. *Close*: `shut` is set, then each queue is drained for good (`flush`): its ceilings stay closed, so every issuer comes by the
-//!    slow way (`Admission::enter_closed`), where all are refused but the runtime's own running items: what these queue belongs to
-//!    the work that is finished.
-//! 2. *Empty*: until in one moment nothing is let in, held back or running in any domain of any queue.
-//! 3. *End*: `stopping` is set, every worker, the monitor and the timer end, and are joined. `ended` is set.
+//! 1. *Close*: `shut` is set, then each queue is drained for good (`flush`): its ceilings stay closed, so every issuer takes the slow path
+//!    (`Admission::enter_closed`), where all but the runtime's own running items are refused: what these queue belongs to the work that
+//!    must be finished.
+//! 2. *Empty*: wait until, at one moment, nothing is admitted, held back or running in any domain of any queue.
+//! 3. *End*: `stopping` is set; every worker, the monitor and the timer end, and are joined. `ended` is set.
 //!
-//! What waits and is on no queue holds up nothing. An item on a timer is not pending any more when the timer has ended; where its
-//! time comes before, its queue refuses it. A future that sleeps goes on sleeping, and is cancelled by a wake (`future`); one that is
-//! woken by one of the runtime's workers before the end is an item like others. What a frozen queue holds back does hold it up.
+//! What waits and is on no queue delays nothing. An item on a timer is not pending any more when the timer has ended; if its time comes
+//! earlier, its queue refuses it. A future that sleeps goes on sleeping, and is cancelled by a wake (`future`); a future that is woken by
+//! one of the runtime's workers before the end is an item like others. What a frozen queue holds back does delay the shutdown.
 //!
-//! A time-out comes back from where it is. Nothing is opened again and nothing is thrown away: what is queued goes on, and the next
-//! call goes on waiting. `gave_up` is set: the drop of a queue does not wait any more, because its owner has said how long it
-//! wants to wait; a queue that is not empty then is kept until it is (as one that is dropped by its own item).
+//! A time-out returns from wherever it is. Nothing is opened again and nothing is thrown away: what is queued goes on, and the next call
+//! goes on waiting. `gave_up` is set: the drop of a queue does not wait any more, because its owner has said how long to wait; a queue that
+//! is not empty then is kept until it is (as one that is dropped by its own item).
 //!
 //! # The races
-//! *An issuer that saw the queue open*: it is counted in `admitted` or `inactive`, then looks whether somebody drains (or whether the
-//! ceiling's epoch is another), and takes its count back if so. Step 1 writes `drainers` and the epoch, step 2 reads the
-//! counts. All `SeqCst`: either the issuer sees that it is too late, or step 2 sees its item and waits for it. So
-//! whatever `queue` returned `true` for has run.
-//! *Empty in one moment*: an item of one queue may queue to another. What has ended is read first for all domains, then what is held
-//! back, then what was let in; see `Queue::is_empty` for why equal sums mean that nothing ran in between.
-//! *A queue that is built meanwhile*: its builder puts it on the list, then looks at `shut`; step 1 sets `shut`, then reads the list. The
+//! *An issuer that saw the queue open*: it is counted in `admitted` or `inactive`, then checks whether a thread drains (or whether the
+//! ceiling's epoch has changed), and takes its count back if so. Step 1 writes `drainers` and the epoch, step 2 reads the counts. All are
+//! `SeqCst`: either the issuer sees that it is too late, or step 2 sees its item and waits for it. So everything for which `queue` returned
+//! `true` has run.
+//! *Empty at one moment*: an item of one queue may queue to another. What has ended is read first for all domains, then what is held back,
+//! then what was admitted; see `Queue::is_empty` for why equal sums mean that nothing ran in between.
+//! *A queue that is built meanwhile*: its builder puts it on the list, then reads `shut`; step 1 sets `shut`, then reads the list. The
 //! list's lock orders the two.
-//! *A thread that is started meanwhile*: its starter counts it, then looks at `stopping`; step 3 sets `stopping`, then waits for
-//! the count. The same for the threads of the monitor and of the timer, with `stopped` and `alive` (`base/service_thread`).
+//! *A thread that is started meanwhile*: its starter counts it, then reads `stopping`; step 3 sets `stopping`, then waits for the count.
+//! The same applies to the threads of the monitor and of the timer, with `stopped` and `alive` (`base/service_thread`).
 //!
-//! How long an item has been running is not in the report: to know it, every item would have to read a clock when it starts.
+//! The report does not say how long an item has been running: for that, every item would have to read a clock when it starts.
 
 use core::fmt;
 use core::time::Duration;
@@ -41,27 +40,26 @@ use crate::pool::context::blocking;
 use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
 
-/// How often it is looked whether what takes some instructions is over.
+/// How often to check whether something that takes a few instructions is over.
 const LOOK: Duration = Duration::from_micros(100);
 
 impl<P: Platform> Runtime<P> {
-    /// Takes nothing new, waits until everything that is queued has run, and ends every thread; waits at most `timeout`.
+    /// Accepts nothing new, waits until everything that is queued has run, and ends every thread; waits at most `timeout`.
     ///
-    /// From the call on, queueing is refused: [`queue`](crate::Workqueue::queue) says `false`, `try_queue` and `try_spawn`
-    /// [`Error::ShutDown`](crate::Error::ShutDown), the handle of `spawn` that it is cancelled, and no workqueue can be built.
-    /// The runtime's own running items may go on queueing until they are done; one that queues itself for ever holds up the
-    /// shutdown.
+    /// From the call on, queueing is refused: [`queue`](crate::Workqueue::queue) returns `false`, `try_queue` and `try_spawn` return
+    /// [`Error::ShutDown`](crate::Error::ShutDown), the handle of `spawn` says that it is cancelled, and no workqueue can be built. The
+    /// runtime's own running items may go on queueing until they are done; an item that queues itself for ever prevents the shutdown.
     ///
     /// After `Ok`, no thread of the runtime is left, and its workqueues can be dropped at any time; nothing waits on them.
     ///
-    /// What waits for something else than a worker is not waited for: a [delayed](crate::Workqueue::queue_delayed) item whose time has
-    /// not come is dropped, and is not pending any more; a future that sleeps is not polled again, and is
-    /// [cancelled](crate::JoinError::Cancelled) when it is woken. What a [frozen](Self::freeze) runtime holds back does wait
-    /// for a worker: it is reported unless the runtime is thawed in time.
+    /// What waits for something other than a worker is not waited for: a [delayed](crate::Workqueue::queue_delayed) item whose time has not
+    /// come is dropped, and is not pending any more; a future that sleeps is not polled again, and is
+    /// [cancelled](crate::JoinError::Cancelled) when it is woken. What a [frozen](Self::freeze) runtime holds back does wait for a worker:
+    /// it is reported unless the runtime is thawed in time.
     ///
-    /// There is no way back: a runtime that was shut down, the process-wide one too, stays so. Calling it again is harmless.
+    /// This cannot be undone: a runtime that was shut down, including the process-wide one, stays so. Calling it again is harmless.
     ///
-    /// In the child of a fork, a runtime that was being shut down in the parent is so too.
+    /// A runtime that was being shut down in the parent is so in the child of a fork, too.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -79,10 +77,10 @@ impl<P: Platform> Runtime<P> {
     /// ```
     ///
     /// # Errors
-    /// What still runs or waits when the time is over. Nothing is lost then: it goes on, and another call waits for it again.
-    /// From this time on, dropping a workqueue does not wait: what is queued on it still runs, as long as the process lives.
+    /// What still runs or waits when the time is over. Nothing is lost then: it goes on, and another call waits for it again. From then on,
+    /// dropping a workqueue does not wait: what is queued on it still runs, while the process lives.
     ///
-    /// From inside an item or a worker's hook, where it would wait for itself: refused, and nothing has happened.
+    /// The call came from inside an item or a worker's hook, where it would wait for itself: refused, and nothing has happened.
     ///
     /// The timeout does not bound the destructors of thread-locals of the runtime's threads: they are waited for however long they take.
     pub fn shutdown(&self, timeout: Duration) -> Result<(), StillRunning> {
@@ -95,13 +93,13 @@ impl<P: Platform> Inner<P> {
         if self.is_within() {
             return Err(StillRunning { from_within: true, ..StillRunning::default() });
         }
-        // SeqCst: see "the races".
+        // SeqCst: see "The races".
         self.shutdown.shut.store(1, Ordering::SeqCst);
         if blocking::<P, _>(|| self.wait_until_empty(deadline) && self.end_threads(deadline)) {
             self.shutdown.ended.store(1, Ordering::Release);
-            // Who is in the middle of dropping a queue need not wait for what only threads could do.
+            // A thread that is in the middle of dropping a queue need not wait for what only threads could do.
             self.services.departures.notify();
-            // Queues that nobody waited for; no worker comes for them any more.
+            // Queues that no thread waited for; no worker comes for them any more.
             self.reap_orphans();
             return Ok(());
         }
@@ -121,7 +119,7 @@ impl<P: Platform> Inner<P> {
             if is_quiet(&queues) {
                 return true;
             }
-            // An item has queued to a queue that was empty; or an issuer was refused this very moment, and takes back its count.
+            // An item has queued to a queue that was empty; or an issuer was refused at this very moment, and is taking back its count.
             if P::now() >= deadline {
                 return false;
             }
@@ -138,7 +136,7 @@ impl<P: Platform> Inner<P> {
             }
             P::sleep(LOOK);
         }
-        // They have nothing left to do but to end.
+        // They have nothing left to do but end.
         self.join_threads();
         true
     }
@@ -146,7 +144,7 @@ impl<P: Platform> Inner<P> {
     fn still_running(&self) -> StillRunning {
         let queues = self.live_queues();
         let mut report = StillRunning {
-            // One that goes over from the first count to the second while both are read may be counted twice.
+            // A thread that moves from the first count to the second while both are read may be counted twice.
             threads: (self.threads.load(Ordering::Acquire) + self.leaving.load(Ordering::Acquire))
                 as usize,
             ..StillRunning::default()
@@ -157,7 +155,7 @@ impl<P: Platform> Inner<P> {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be that of a queue that is gone.
                 let serves = queue.links().any(|own| core::ptr::eq(own.account(), account));
-                // A worker serves the link of its last item until it looks for another; no more run than are left.
+                // A worker serves the link of its last item until it looks for another; at most as many items run as are left.
                 if let (true, Some(function)) = (serves && waiting != 0, worker.function()) {
                     waiting = waiting.saturating_sub(1);
                     report.running.push(RunningItem {
@@ -177,7 +175,7 @@ impl<P: Platform> Inner<P> {
     }
 }
 
-/// Whether nothing is let in, held back or running on any of the queues, all of which are shut, in one moment during the call.
+/// Whether nothing is admitted, held back or running on any of the queues, all of which are shut, at one moment during the call.
 fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
     let domains = || queues.iter().flat_map(|queue| queue.domains());
     // Acquire reads are enough for this order: a thread that sees that an item has ended also sees what that item had queued.
@@ -197,7 +195,7 @@ pub struct StillRunning {
     pub running: Vec<RunningItem>,
     /// The queues on which items wait, and how many.
     pub waiting: Vec<WaitingItems>,
-    /// Worker threads that have not ended. Where nothing runs or waits, they are about to, or are in a hook.
+    /// Worker threads that have not ended. If nothing runs or waits, they are about to end, or are in a hook.
     pub threads: usize,
 }
 
@@ -213,7 +211,7 @@ pub struct RunningItem {
     pub thread: String,
     /// The thread's number in the system's own tools.
     pub thread_id: Option<u64>,
-    /// What the item says of itself; see [`set_description`](crate::set_description).
+    /// The description that the item has set; see [`set_description`](crate::set_description).
     pub description: String,
 }
 

@@ -1,4 +1,4 @@
-//! What environment variables say of a runtime that is being built. A value that is not known is warned of once and counts as not set.
+//! Environment variables for a runtime that is being built. If a value is unknown, there is one warning, and it counts as not set.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use nearq_topology::Scope;
 
 use crate::home::HomeChoice;
 
-/// What a variable says, if it is set; `parse` says what the value may be where it is not that.
+/// The value of a variable, if it is set; if the value is invalid, the error of `parse` says what is allowed.
 fn read<P: Platform, T>(name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
     read_setting::<P, T>(name, "It counts as not set", parse).ok().flatten()
 }

@@ -1,4 +1,4 @@
-//! [`Workqueue`]: what users queue work on.
+//! [`Workqueue`]: the queue that users put work on.
 
 use core::future::Future;
 use core::mem::ManuallyDrop;
@@ -22,8 +22,8 @@ use crate::user::settings::WorkqueueBuilder;
 /// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
 /// share the workers of the same pods.
 ///
-/// Every attribute can be changed while items are queued and running, and is in effect for the next item: what was
-/// queued before runs where it was queued; nothing is lost, nothing runs twice.
+/// Every attribute can be changed while items are queued and running, and is in effect for the next item: what was queued before runs where
+/// it was queued; nothing is lost, nothing runs twice.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -38,9 +38,9 @@ use crate::user::settings::WorkqueueBuilder;
 ///
 /// # Dropping it
 /// The drop waits until everything that was queued has run, however long that takes: it blocks the thread. If one of the queue's own items
-/// drops it, nothing waits, and the queue is kept until it is empty.
+/// drops it, the drop does not wait, and the queue is kept until it is empty.
 ///
-/// In an async task, the drop blocks the task's thread. Await [`drained`](Self::drained) first; a queue that is empty is dropped at once.
+/// In an async task, the drop blocks the task's thread. Await [`drained`](Self::drained) first; the drop of an empty queue returns at once.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -58,8 +58,8 @@ use crate::user::settings::WorkqueueBuilder;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A time-out around `drained` gives up the wait of `drained` alone: the drop that follows waits for the same items. To give up for good,
-/// have the queue on a runtime of its own, and end that with [`Runtime::shutdown`](crate::Runtime::shutdown). After its time-out no drop
+/// A time-out around `drained` only gives up the wait of `drained`: the drop that follows waits for the same items. To give up for good,
+/// put the queue on a runtime of its own, and end that with [`Runtime::shutdown`](crate::Runtime::shutdown). After its time-out no drop
 /// waits.
 ///
 /// ```
@@ -80,8 +80,8 @@ use crate::user::settings::WorkqueueBuilder;
 /// ```
 ///
 /// # Clones
-/// Clones name the same queue, so closures and threads can each have one. The drop of the last one is the drop that is described above; the
-/// others' do nothing. A clone that an item of the queue keeps for ever keeps the queue.
+/// Clones name the same queue, so closures and threads can each have one. The drop of the last one is the drop that is described above;
+/// other drops do nothing. A clone that an item of the queue keeps for ever keeps the queue alive.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -100,8 +100,8 @@ use crate::user::settings::WorkqueueBuilder;
 /// ```
 ///
 /// # Reading and changing it
-/// What is set and what has happened is read, and attributes are changed, by the functions of [`QueueHandle`], to which a `Workqueue`
-/// dereferences. [`handle`](Self::handle) gives a handle that does not keep the queue from ending.
+/// The functions of [`QueueHandle`], to which a `Workqueue` dereferences, read what is set and what has happened, and change attributes.
+/// [`handle`](Self::handle) returns a handle that does not keep the queue from ending.
 pub struct Workqueue<P: Platform = Linux> {
     handle: ManuallyDrop<QueueHandle<P>>,
 }
@@ -114,7 +114,7 @@ impl Workqueue<Linux> {
 }
 
 impl<P: Platform> Workqueue<P> {
-    /// An owner of a queue, which counts it already: the first one, or one of more.
+    /// An owner of a queue, which counts it already: the first one, or a further one.
     pub(crate) fn of(queue: Arc<Queue<P>>) -> Self {
         Workqueue { handle: ManuallyDrop::new(QueueHandle { queue }) }
     }
@@ -136,24 +136,23 @@ impl<P: Platform> Workqueue<P> {
 
     // ---- queueing ----------------------------------------------------------------------------------------
 
-    /// Queues `work` for the pod of the CPU that the caller runs on. False if it is pending already: then it stays
-    /// where it is. Takes no lock and allocates nothing. See [`Work`] for what is visible to the execution.
+    /// Queues `work` for the pod of the CPU that the caller runs on. False if it is already pending: then it stays where it is. Takes no
+    /// lock and allocates nothing. See [`Work`] for what is visible to the execution.
     ///
-    /// False as well where the item is [disabled](Work::disable); and where the queue is being [drained](Self::drain) and the
-    /// caller is not one of its own items, or the runtime was [shut down](crate::Runtime::shutdown) and the caller is not one of the
-    /// runtime's: that is reported once a queue, and [`try_queue`](Self::try_queue) tells it apart.
+    /// Also false if the item is [disabled](Work::disable); if the queue is being [drained](Self::drain) and the caller is not one of its
+    /// own items; or if the runtime was [shut down](crate::Runtime::shutdown) and the caller is not one of the runtime's. The latter two
+    /// are reported once per queue, and [`try_queue`](Self::try_queue) distinguishes these cases.
     #[inline]
     pub fn queue(&self, work: &Work<P>) -> bool {
         self.inside().queue(work.item())
     }
 
-    /// As [`queue`](Self::queue), with an error where the item is refused: false means that it is pending already.
+    /// As [`queue`](Self::queue), with an error if the item is refused: false means that it is already pending.
     ///
     /// # Errors
     /// The item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; the queue is being
     /// [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut down](crate::Runtime::shutdown), and
-    /// the
-    /// caller is not one of the runtime's.
+    /// the caller is not one of the runtime's.
     pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
         self.inside().try_queue(work.item())
     }
@@ -166,7 +165,7 @@ impl<P: Platform> Workqueue<P> {
         self.inside().queue_on(work.item(), |places| places.cpu(cpu))
     }
 
-    /// As [`try_queue`](Self::try_queue), for the pod of a CPU of `node`: the caller's if it is there, else the node's first.
+    /// As [`try_queue`](Self::try_queue), for the pod of a CPU of `node`: the caller's CPU if it is there, otherwise the node's first.
     ///
     /// # Errors
     /// The machine has no such node, or the node has no CPU; or the queue is a per-CPU one, whose items go to CPUs; or as
@@ -178,19 +177,19 @@ impl<P: Platform> Workqueue<P> {
         self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
     }
 
-    /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is pending
-    /// already, on a timer or on a queue, or disabled, or the runtime was [shut down](crate::Runtime::shutdown), which is reported once
-    /// a queue;
-    /// [`queue_delayed_on`](Self::queue_delayed_on) tells these apart. A delay of zero queues it at once, without a timer.
+    /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is already
+    /// pending, on a timer or on a queue; if it is disabled; or if the runtime was [shut down](crate::Runtime::shutdown), which is reported
+    /// once per queue. [`queue_delayed_on`](Self::queue_delayed_on) distinguishes these cases. A delay of zero queues it at once, without a
+    /// timer.
     ///
     /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
-    /// [`Workqueue::flush`](Self::flush) do not wait for it. When the queue is dropped, items that wait on a timer for it are taken off
-    /// it a little later: they do not run, and are not pending any more. If nobody else has such an item, what it captured is dropped then, by
-    /// a thread for that, `nq/drop`. There are four of these at most in a runtime: destructors that wait for each other must not be more. An
-    /// item that finds its queue draining does not run either; that is warned of.
+    /// [`Workqueue::flush`](Self::flush) do not wait for it. When the queue is dropped, items that wait on a timer for it are taken off it
+    /// a little later: they do not run, and are not pending any more. If nothing else has such an item, what it captured is dropped then,
+    /// by a separate thread, `nq/drop`. A runtime has at most four of these, so no more than four destructors may wait for each other. An
+    /// item that finds its queue draining does not run either; there is a warning about that.
     ///
-    /// Where the system refuses the thread that waits for deadlines, each thread that waits for work tries again, as do the runtime's other
-    /// threads. If the runtime has none, the item waits until somebody waits for work, or asks for the item ([`Work::is_pending`]).
+    /// If the system refuses the thread that waits for deadlines, each thread that waits for work tries to start it, as do the runtime's
+    /// other threads. If the runtime has none, the item waits until a thread waits for work, or asks for the item ([`Work::is_pending`]).
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -213,7 +212,7 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// # Errors
     /// The machine has no such CPU; the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or
-    /// the runtime was [shut down](crate::Runtime::shutdown). Where the delay is zero, also as [`try_queue`](Self::try_queue).
+    /// the runtime was [shut down](crate::Runtime::shutdown). If the delay is zero, also as [`try_queue`](Self::try_queue).
     pub fn queue_delayed_on(
         &self,
         cpu: usize,
@@ -224,15 +223,14 @@ impl<P: Platform> Workqueue<P> {
         self.shared().try_queue_delayed(work.item(), cpu, delay)
     }
 
-    /// Has `work` queued when `delay` has passed from now, in place of the queueing that is there: false if it was idle, true if it
-    /// was pending, on a timer or on a queue, of this queue or another. A delay of zero queues it at once, at the end of the
-    /// queue. A disabled item stays idle.
+    /// Makes `work` be queued when `delay` has passed from now, replacing an existing queueing: false if it was idle, true if it was
+    /// pending, on a timer or on a queue, of this queue or another. A delay of zero queues it at once, at the end of the queue. A disabled
+    /// item stays idle.
     pub fn modify_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
         self.shared().modify_delayed(work.item(), P::current_cpu(), delay)
     }
 
-    /// Undoes one [`Work::disable`], and queues the item if that was the last; true if it was, and the item is queued
-    /// for it.
+    /// Undoes one [`Work::disable`], and queues the item if that was the last; true if it was, and the item was queued for it.
     ///
     /// # Panics
     /// If there was no `disable` to undo.
@@ -240,15 +238,15 @@ impl<P: Platform> Workqueue<P> {
         work.enable() && self.queue(work)
     }
 
-    /// Queues a closure that runs once. Dropping the handle lets it go on by itself.
+    /// Queues a closure that runs once. If the handle is dropped, the closure goes on by itself.
     ///
-    /// [`join_set`](Self::join_set) joins many in the order in which they end, [`scope`](Self::scope) takes closures that
-    /// borrow, [`spawn_future`](Self::spawn_future) futures.
+    /// [`join_set`](Self::join_set) joins many in the order in which they end, [`scope`](Self::scope) takes closures that borrow, and
+    /// [`spawn_future`](Self::spawn_future) takes futures.
     ///
-    /// Where the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and
-    /// joining the handle says so. That is reported once a queue.
+    /// If the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and joining the
+    /// handle says so. That is reported once per queue.
     ///
-    /// Workers block the signals that the thread blocked that built the runtime ([`Work`] says more).
+    /// Workers block the signals that were blocked by the thread that built the runtime ([`Work`] says more).
     pub fn spawn<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
@@ -258,7 +256,7 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    /// As [`spawn`](Self::spawn), with an error where the closure is refused: it has been dropped then.
+    /// As [`spawn`](Self::spawn), with an error if the closure is refused: it has been dropped then.
     ///
     /// # Errors
     /// As [`try_queue`](Self::try_queue).
@@ -276,7 +274,7 @@ impl<P: Platform> Workqueue<P> {
         }
     }
 
-    /// Ends a task that the queue, which drains, has refused.
+    /// Ends a task that the draining queue has refused.
     #[cold]
     fn refuse(item: Pending<P>) {
         let refuse = item.table().refuse;
@@ -284,18 +282,18 @@ impl<P: Platform> Workqueue<P> {
         unsafe { refuse(item.into_raw()) };
     }
 
-    /// Queues a future, which the workers poll. Dropping the handle lets it go on by itself.
+    /// Queues a future, which the workers poll. If the handle is dropped, the future goes on by itself.
     ///
-    /// Each wake queues it again, for the pod of the CPU that the waker runs on, at the end of what waits there: a future that
-    /// wakes itself without end lets others run. It is never polled twice at once, and no wake is lost; what the waker wrote is
-    /// visible to the poll. It may be woken from any thread, also after it has ended. No wake allocates.
-    /// It counts under [`max_active`](WorkqueueBuilder::max_active) while it is queued or polled, not while it waits for a wake.
+    /// Each wake queues it again, for the pod of the CPU that the waker runs on, at the end of what waits there: a future that wakes itself
+    /// without end lets others run. It is never polled twice at once, and no wake is lost; what the waker wrote is visible to the poll. It
+    /// may be woken from any thread, even after it has ended. No wake allocates. It counts under
+    /// [`max_active`](WorkqueueBuilder::max_active) while it is queued or polled, not while it waits for a wake.
     ///
-    /// Its panic is the joiner's ([`JoinError::Panicked`](crate::JoinError)). It is dropped by the worker that polled it last.
+    /// Its panic is passed to the joiner ([`JoinError::Panicked`](crate::JoinError)). It is dropped by the worker that polled it last.
     ///
-    /// **Dropping the queue** drains it: futures that are queued are polled, and so are those that are woken by what still runs on
-    /// the queue. A future that waits for a wake from elsewhere does not hold up the drop; that wake cancels it, whenever it comes:
-    /// the future is dropped in the thread that wakes it, and `join` says [`Cancelled`](crate::JoinError::Cancelled).
+    /// **Dropping the queue** drains it: futures that are queued are polled, and so are those that are woken by what still runs on the
+    /// queue. A future that waits for a wake from elsewhere does not delay the drop; that wake cancels it, whenever it comes: the future is
+    /// dropped in the thread that wakes it, and `join` returns [`Cancelled`](crate::JoinError::Cancelled).
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -316,8 +314,8 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    /// As [`spawn`](Self::spawn), of a closure that is at [home](Home) there, whatever the queue's home is. A per-CPU queue does not heed
-    /// it.
+    /// As [`spawn`](Self::spawn), for a closure that is at [home](Home) there, whatever the queue's home is. A per-CPU queue ignores the
+    /// home.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -338,7 +336,7 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    /// As [`spawn_future`](Self::spawn_future), of a future that is at [home](Home) there, whoever wakes it.
+    /// As [`spawn_future`](Self::spawn_future), for a future that is at [home](Home) there, whichever thread wakes it.
     pub fn spawn_future_at<T: Send + 'static>(
         &self,
         home: &Home<P>,
@@ -359,7 +357,7 @@ impl<P: Platform> Workqueue<P> {
         JoinSet::new(self)
     }
 
-    /// Sends a new task on its way.
+    /// Sends a new task.
     pub(crate) fn send_here(&self, item: Pending<P>) {
         if let Err(item) = self.inside().send_by(item, P::current_cpu(), Way::New) {
             Self::refuse(item);
@@ -372,7 +370,7 @@ impl<P: Platform> Workqueue<P> {
         crate::queue::serves::<P>(self.inside())
     }
 
-    /// The way of a future that is woken.
+    /// The route of a future that is woken.
     pub(crate) fn route(&self) -> Weak<Queue<P>> {
         Arc::downgrade(self.shared())
     }
@@ -396,13 +394,13 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// In a worker, another worker takes this one's place meanwhile.
     ///
-    /// **Within an item of the same queue** the item keeps its place under [`max_active`](WorkqueueBuilder::max_active), so it may
-    /// be that none is left for the closures. Such a scope runs those that no worker has started itself, in the item's place, in
-    /// the order in which they were spawned: it comes to an end whatever the limit is, also on a queue that runs one item at a
-    /// time. Items of two queues that each enter a scope on the other one can still wait for each other.
+    /// **Within an item of the same queue**, the item keeps its place under [`max_active`](WorkqueueBuilder::max_active), so there may be
+    /// none left for the closures. Such a scope runs those that no worker has started itself, in the item's place, in the order in which
+    /// they were spawned: it comes to an end whatever the limit is, even on a queue that runs one item at a time. Items of two queues that
+    /// each enter a scope on the other one can still wait for each other.
     ///
     /// # Panics
-    /// With the panic of `f`, or else of the first closure that panicked, after all have ended. Where the queue is being
+    /// With the panic of `f`, or else of the first closure that panicked, after all have ended. If the queue is being
     /// [drained](Self::drain), and the caller is not one of its own items: with the text of [`Error::Draining`].
     pub fn scope<'env, R>(
         &self,
@@ -413,12 +411,12 @@ impl<P: Platform> Workqueue<P> {
 
     // ---- waiting -----------------------------------------------------------------------------------------
 
-    /// Waits until everything that was queued on this queue before the call has ended, also what waits because of the limit.
-    /// What is queued later goes its way meanwhile and is not waited for. Returns at once, within a microsecond, where nothing
-    /// is left. What the items wrote is visible to the caller.
+    /// Waits until everything that was queued on this queue before the call has ended, including what waits because of the limit. What is
+    /// queued later proceeds meanwhile and is not waited for. If nothing is left, it returns at once, within a microsecond. What the items
+    /// wrote is visible to the caller.
     ///
-    /// A queueing that is still going on in another thread may be missed. Items that wait for a time of their own are not waited
-    /// for. In a worker, another worker takes this one's place meanwhile.
+    /// A queueing that is still in progress in another thread may be missed. Items that wait for their time are not waited for. In a
+    /// worker, another worker takes this one's place meanwhile.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -438,8 +436,8 @@ impl<P: Platform> Workqueue<P> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself. Circles over several queues are
-    /// not found: an item that flushes another queue, one of whose items flushes this one, waits for ever.
+    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself. Cycles over several queues are not
+    /// detected: an item that flushes another queue, one of whose items flushes this one, waits for ever.
     pub fn flush(&self) -> Result<(), Error> {
         self.inside().flush()
     }
@@ -447,17 +445,17 @@ impl<P: Platform> Workqueue<P> {
     /// As [`flush`](Self::flush), as a future: it waits for what was queued before its first poll.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), by the item in which it is polled. A future that was spawned on the queue may flush it: it does
-    /// not count as running while it waits.
+    /// As [`flush`](Self::flush), for the item in which it is polled. A future that was spawned on the queue may flush it: it does not
+    /// count as running while it waits.
     pub fn flushed(&self) -> FlushedQueue<'_, P> {
         FlushedQueue::new(self.inside())
     }
 
-    /// Waits until the queue is empty, and refuses meanwhile what does not come from one of its own running items: these may go
-    /// on queueing each other until they are done. Several threads may drain at once; the queue refuses until the last of them
-    /// has ended. Afterwards it works again. What the items wrote is visible to the caller.
+    /// Waits until the queue is empty, and refuses meanwhile what does not come from one of its own running items: these may go on queueing
+    /// each other until they are done. Several threads may drain at once; the queue refuses until the last of them has finished. Afterwards
+    /// it works again. What the items wrote is visible to the caller.
     ///
-    /// Where it takes longer than 10 s, the platform's warning says how many items are left; again after 100 s and 1000 s.
+    /// If it takes longer than 10 s, the platform's warning says how many items are left; again after 100 s and 1000 s.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -477,14 +475,13 @@ impl<P: Platform> Workqueue<P> {
         self.inside().drain()
     }
 
-    /// As [`drain`](Self::drain), as a future: from its first poll until it is done or dropped. It warns only when it is
-    /// polled.
+    /// As [`drain`](Self::drain), as a future: from its first poll until it is done or dropped. It warns only when it is polled.
     ///
-    /// Where it is dropped before it is done, as by a time-out, the items go on, and [the drop of the queue](Workqueue#dropping-it)
+    /// If it is dropped before it is done, for example by a time-out, the items go on, and [the drop of the queue](Workqueue#dropping-it)
     /// waits for them.
     ///
     /// # Errors
-    /// As [`drain`](Self::drain), by the item in which it is polled; also in a future that was spawned on the queue.
+    /// As [`drain`](Self::drain), for the item in which it is polled; also in a future that was spawned on the queue.
     pub fn drained(&self) -> DrainedQueue<'_, P> {
         DrainedQueue::new(self.inside())
     }
@@ -515,19 +512,20 @@ impl<P: Platform> Drop for Workqueue<P> {
     }
 }
 
-/// Ends a queue that nobody owns any more.
+/// Ends a queue that has no owner any more.
 fn end<P: Platform>(queue: Arc<Queue<P>>) {
     queue.gate.close();
     queue.abandon_delays();
-    // Goes last, and waits for the runtime's threads if it is the last one.
+    // Dropped last; waits for the runtime's threads if it is the last handle.
     let runtime = queue.runtime().clone();
     if crate::queue::serves::<P>(Arc::as_ptr(&queue)) {
-        // One of its own items drops it; waiting for that item would be waiting for ourselves.
+        // One of its own items drops it; waiting for that item would mean waiting for ourselves.
         runtime.inner().adopt(queue);
         return;
     }
     if runtime.inner().has_given_up() && !runtime.inner().has_ended() {
-        // Its owner has waited for as long as it wants to. A worker drops the queue when it is empty; we do if it is so now.
+        // Its owner has waited for as long as it wants to. A worker drops the queue when it is empty; this thread does if it is empty
+        // already.
         queue.shut();
         runtime.inner().adopt(queue);
         runtime.inner().reap_orphans();

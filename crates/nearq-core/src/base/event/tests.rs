@@ -1,4 +1,4 @@
-//! No waiter is forgotten, thread or future, however it meets who notifies; and what leaves takes its waker along.
+//! No waiter is forgotten, thread or future, whichever way it meets the notifier; and a waiter that leaves takes its waker with it.
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
@@ -37,7 +37,7 @@ impl<P: Platform> Bell<P> {
 /// What may be counted in a static.
 pub(crate) type Count = <Linux as LockPlatform>::AtomicU32;
 
-/// A waker each of whose copies counts, and panics, when it is dropped.
+/// A waker of which each copy counts, and panics, when it is dropped.
 pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
     const TABLE: RawWakerVTable =
         RawWakerVTable::new(|data| RawWaker::new(data, &TABLE), explode, |_| {}, explode);
@@ -51,7 +51,7 @@ pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
 }
 
-/// An event, and what is waited for.
+/// An event, and the condition that is waited for.
 struct Stage<P: Platform> {
     event: Event<P>,
     made: P::AtomicU32,
@@ -75,11 +75,11 @@ impl<P: Platform> Stage<P> {
         listener.poll_until(&self.event, waker, || self.has(count))
     }
 
-    /// Registrations on the stack, and how many of them are armed; while nobody else is there.
+    /// Registrations on the stack, and how many of them are armed; while no other thread exists.
     fn registered(&self) -> (usize, usize) {
         let (mut all, mut armed) = (0, 0);
         let mut next = self.event.stack.load(Ordering::Relaxed);
-        // SAFETY: nobody else is there, and what is on the stack is alive.
+        // SAFETY: no other thread exists, and what is on the stack is alive.
         while let Some(registration) = unsafe { next.as_ref() } {
             all += 1;
             armed += usize::from(registration.state.load(Ordering::Relaxed) == ARMED);
@@ -158,7 +158,7 @@ fn a_future_sees_its_condition_or_its_waker_is_called() {
     });
 }
 
-/// A future and a thread: whoever sets the mark, who takes it away wakes both.
+/// A future and a thread: whichever of them sets the mark, the notifier that clears it wakes both.
 #[test]
 #[cfg(not(miri))]
 fn a_future_and_a_thread_on_one_event() {
@@ -174,7 +174,7 @@ fn a_future_and_a_thread_on_one_event() {
             spawn(move || {
                 let mut listener = Listener::new();
                 let seen = stage.poll(&mut listener, &waker, 1);
-                // Kept until the event has been notified of.
+                // Kept until the event has been notified.
                 (!seen).then_some(listener).into_iter().for_each(core::mem::forget);
                 stage.made.fetch_add(u32::from(seen) << 16, Ordering::SeqCst);
             })
@@ -215,7 +215,7 @@ fn who_sweeps_while_it_is_notified_forgets_nobody() {
         let (bell, waker) = bell::<Loom>();
         let mut waiting = Listener::new();
         assert!(!stage.poll(&mut waiting, &waker, 1));
-        // The next one that comes looks what is on the stack.
+        // The next one to come checks what is on the stack.
         stage.event.limit.store(0, Ordering::Relaxed);
         let other = {
             let stage = Arc::clone(&stage);
@@ -271,7 +271,7 @@ fn one_registration_serves_many_polls_until_the_waker_changes() {
     assert_eq!(stage.registered(), (2, 1));
     stage.make();
     assert_eq!((first_bell.rings(), second_bell.rings()), (0, 1));
-    // Nobody waits, so nobody is called.
+    // Nothing waits, so no waker is called.
     stage.make();
     assert_eq!(second_bell.rings(), 1);
 }

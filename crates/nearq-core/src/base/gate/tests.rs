@@ -1,4 +1,4 @@
-//! The gate through every interleaving: who closed it sees everything that was let in.
+//! The gate through every interleaving: the thread that closed it sees everything that passed.
 
 #![cfg(not(miri))]
 
@@ -28,7 +28,7 @@ fn who_closes_it_sees_what_was_let_in() {
         });
         gate.close();
         gate.wait_until_quiet();
-        // From here on nobody comes in.
+        // From here on no thread passes.
         let seen = sent.load(Ordering::Relaxed);
         wakers.into_iter().for_each(Loom::join);
         assert_eq!(passed.load(Ordering::Relaxed), seen);

@@ -14,7 +14,7 @@ fn refuse() -> Result<<Loom as Threads>::JoinHandle, Refused> {
     Err(Refused::new("a thread", 11, "wait"))
 }
 
-/// What stands for the work that is left at the end: it is done once, by the thread or by whoever is told to.
+/// Stands for the work that is left at the end: it is done once, by the service thread or by the thread that is told to.
 struct Service {
     thread: ServiceThread<Loom>,
     ends: Word,

@@ -1,4 +1,4 @@
-//! The batch: each item comes out once, whoever takes it, over several fills.
+//! The batch: each item comes out once, whichever thread takes it, over several fills.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ mod modelled {
     use super::Items;
     use crate::item::tests::{model, spawn};
 
-    /// The owner fills so often, each time with so many, and takes what it can; thieves steal once each.
+    /// The owner fills this often, each time with this many, and takes what it can; thieves steal once each.
     fn check(preemptions: usize, thieves: usize, fills: &'static [usize]) {
         model(preemptions, move || {
             let total = fills.iter().sum();

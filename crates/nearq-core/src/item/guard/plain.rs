@@ -1,5 +1,5 @@
-//! Cancelling, queueing again and delaying step by step, without the model checker: for Miri, which sees what is freed too early,
-//! twice or never, and who touches what he must not.
+//! Cancelling, queueing again and delaying step by step, without the model checker: for Miri, which detects what is freed too early, twice
+//! or never, and accesses that are not allowed.
 //!
 //! The queue is a real one, on a runtime that starts no threads; the test does what workers and the timer do.
 
@@ -57,7 +57,7 @@ impl Bench {
         );
         inner.add_queue(&queue);
         for link in queue.links() {
-            // Pushers leave waking to others.
+            // Pushers leave waking to other threads.
             assert!(link.pool.mark_queued_at_level());
         }
         let pool = Arc::as_ptr(&queue.links().next().expect("two").pool);
@@ -85,7 +85,7 @@ impl Bench {
         while self.step(0) || self.step(1) {}
     }
 
-    /// Nothing is left; and nothing of any item, if all handles have gone.
+    /// Checks that nothing is left; and, if all handles are gone, nothing of any item either.
     fn end(self) {
         self.run_out();
         assert!(self.queue.is_empty());
@@ -93,7 +93,7 @@ impl Bench {
     }
 }
 
-/// An item that counts its executions in what it has on the heap.
+/// An item that counts its executions on the heap.
 fn counting() -> (Work<Linux>, Count) {
     let runs: Count = Arc::new(Atomic::new(0));
     let own = Arc::clone(&runs);
@@ -133,7 +133,7 @@ fn the_last_handle_goes_while_only_a_cancelled_node_is_left() {
     bench.end();
 }
 
-/// Nodes that stand in, and the timer, keep the memory as well, and nothing else.
+/// Nodes that stand in, and the timer, keep the memory alive as well, and nothing else.
 #[test]
 fn the_last_handle_goes_while_all_kinds_of_nodes_are_left() {
     let bench = Bench::new(8);
@@ -145,7 +145,7 @@ fn the_last_handle_goes_while_all_kinds_of_nodes_are_left() {
     drop(work);
     assert_eq!(Arc::strong_count(&count), 1);
     bench.end();
-    // The same, where the timer is the last.
+    // The same, if the timer is the last.
     let bench = Bench::new(8);
     let (work, count) = counting();
     assert!(bench.delay(&work, Duration::from_secs(4000)) && work.cancel());
@@ -222,7 +222,7 @@ fn moved_by_its_own_function() {
             assert!(bench.queue(work, 0) && work.cancel() && bench.queue(work, 1));
         }
     });
-    // The second time around the own node lies on the first CPU's pool.
+    // The second time around, the item's own node lies on the first CPU's pool.
     assert!(bench.queue(&work, 1) && bench.step(1) && bench.step(1) && bench.step(1));
     assert_eq!(runs(&count), 3);
     drop(work);
@@ -264,7 +264,7 @@ fn disabled_it_refuses_and_gives_everything_back() {
     assert_eq!((runs(&count), Arc::strong_count(&count)), (1, 1));
 }
 
-/// Who has the lock does what the worker came for, by the item's whole pointer.
+/// The lock's holder does what the worker came for, by the item's whole pointer.
 #[test]
 fn left_to_the_locks_holder() {
     let bench = Bench::new(8);
@@ -281,7 +281,8 @@ fn left_to_the_locks_holder() {
     assert_eq!(Arc::strong_count(&count), 1);
 }
 
-/// The last handle of a cancelled item goes while a worker has the lock: the value goes when that is given back, and may take long and panic.
+/// The last handle of a cancelled item is dropped while a worker has the lock: the value is dropped after the unlock, and may take long and
+/// panic.
 #[test]
 fn the_last_handle_goes_while_a_worker_has_the_lock() {
     struct Bomb(Arc<<Linux as LockPlatform>::AtomicPtr<Item<Linux>>>, Count);

@@ -72,7 +72,7 @@ impl Known {
         assert_eq!(value(&self.freed), 1, "freed once");
     }
 
-    /// As [`end`](Self::end), on a queue that had other items too and on which a cancelled node may lie.
+    /// As [`end`](Self::end), for a queue that had other items too and on which a cancelled node may lie.
     fn end_with(&self, stub: Arc<Stub>, work: Work<Loom>, queued: u32, cancelled: u32) {
         self.run_out(&stub, queued, cancelled);
         stub.check(stub.queue.completed());
@@ -123,13 +123,13 @@ fn value(count: &AtomicU32) -> u32 {
     count.load(Ordering::SeqCst)
 }
 
-/// A worker's thread that goes on until the item has ended so often.
+/// A worker's thread that goes on until the item has ended this often.
 fn worker_until(stub: &Arc<Stub>, known: &Known, ended: u32) -> <Loom as Threads>::JoinHandle {
     let known = known.clone();
     stub.worker_while(move |_| known.ended() < ended)
 }
 
-/// A worker's thread that takes so many items, if there are as many.
+/// A worker's thread that takes this many items, if there are as many.
 fn worker(stub: &Arc<Stub>, number: u32, steps: u32) -> <Loom as Threads>::JoinHandle {
     let stub = Arc::clone(stub);
     spawn(move || {
@@ -227,7 +227,7 @@ fn cancelled_and_queued_again_while_it_starts() {
     });
 }
 
-/// Whatever becomes of the queueing that another queueing replaced: the item's memory goes.
+/// Whatever becomes of the queueing that another queueing replaced, the item's memory is freed.
 #[test]
 fn what_stands_in_is_cancelled_while_it_arrives() {
     model(3, || {
@@ -254,7 +254,7 @@ fn what_stands_in_is_cancelled_while_it_is_let_in() {
     });
 }
 
-/// The item's own node lies on a pool to which nobody comes, so each queueing has one that stands in.
+/// The item's own node lies on a pool that no worker serves, so each queueing has a node that stands in.
 #[test]
 fn what_stands_in_arrives_while_the_item_runs() {
     model_within(1, 2, || {
@@ -278,7 +278,7 @@ fn what_stands_in_arrives_while_the_item_runs() {
     });
 }
 
-/// What is pushed after an execution goes where it was queued last.
+/// What is pushed after an execution goes to where it was last queued.
 #[test]
 fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
     model(2, || {
@@ -320,7 +320,7 @@ fn an_item_that_queues_itself_cannot_escape() {
         let queued = counted();
         let own = Arc::clone(&queued);
         let work = known.item_that(move |work, run| {
-            // Not for ever, or the model has no end.
+            // Not for ever, or the model would not end.
             add(&own, run < 3 && queue.upgrade().expect("alive").queue(work.item()));
         });
         stub.issue(&work);
@@ -409,7 +409,7 @@ fn a_flush_meets_a_cancel() {
     });
 }
 
-/// What is queued later and cancelled, or refused, does not end the waiting for an execution.
+/// What is queued later and cancelled, or refused, does not end the wait for an execution.
 #[test]
 fn a_flush_waits_for_what_runs_although_a_later_queueing_is_cancelled() {
     model_in_part(2_000, 2, || {
@@ -455,7 +455,7 @@ fn a_flush_meets_a_queueing_that_is_refused() {
 
 // ---- the lock ---------------------------------------------------------------------------------------------
 
-/// A worker that finds the item locked leaves its step to the holder: start, end, and what was queued meanwhile.
+/// A worker that finds the item locked leaves its step to the holder: start, end, and pushing what was queued meanwhile.
 #[test]
 fn locked_while_it_starts_and_ends_and_queues_itself() {
     model(3, || {
@@ -565,7 +565,7 @@ fn the_last_handle_of_a_value_that_panics_goes_while_what_stands_in_arrives() {
     });
 }
 
-/// The two last handles of a cancelled item go at once, while its node is on the list: the value goes with them.
+/// The two last handles of a cancelled item are dropped at once, while its node is on the list: the value is dropped with them.
 #[test]
 fn the_last_two_handles_go_at_once() {
     model(3, || {

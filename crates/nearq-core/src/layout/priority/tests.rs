@@ -1,4 +1,4 @@
-//! What priorities mean, how several come together, and what is remembered of them.
+//! What priorities mean, how several are combined, and what is remembered of them.
 
 use core::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Letting in what was held back, by one worker at a time. The protocol is described in `admission`.
+//! Admitting what was held back, by one worker at a time. The protocol is described in `admission`.
 //!
-//! Where others complete items as fast as one worker lets them in, that worker would never come back to its own items. So it lets in
-//! [`AT_ONCE`] at most, and then hands the task on: it gives it up, and sends the activation item.
+//! If other workers complete items as fast as one worker admits them, that worker would never come back to its own items. So it admits
+//! [`AT_ONCE`] at most, and then hands the task on: it gives the task up, and sends the activation item.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -15,15 +15,16 @@ use crate::item::owned::Pending;
 use crate::limit::link::Link;
 use crate::limit::turn::Turn;
 
-/// Items that one worker lets in, or throws away, before another one has its turn: some 10 µs. In unit tests so few that models meet it.
+/// Items that one worker admits, or throws away, before another one has its turn: some 10 µs. Small in unit tests, so that models reach it.
 pub(super) const AT_ONCE: u32 = if cfg!(test) { 2 } else { 64 };
 
-/// Cancelled items that may be on the lists while no worker comes by, if there are not as many others: some 100 KiB, as on a pool's lists.
+/// This many cancelled items may be on the lists while no worker comes by, even if there are fewer others: some 100 KiB, as on a pool's
+/// lists.
 pub(super) const MANY_LEFT: u64 = 1024;
 
 impl<P: Platform> Admission<P> {
-    /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes who waits for the queue to be
-    /// empty. Workers only.
+    /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes the threads that wait for the queue to be empty.
+    /// Workers only.
     #[cold]
     pub(crate) fn attend(&self) {
         loop {
@@ -40,7 +41,7 @@ impl<P: Platform> Admission<P> {
         loop {
             self.look(&mut left, &mut told);
             if left == 0 {
-                // The activation item comes after all that asked us meanwhile.
+                // The activation item comes after all requests that were made meanwhile.
                 self.attention.swap(NOBODY, Ordering::SeqCst);
                 P::model_fence();
                 self.kick();
@@ -52,7 +53,7 @@ impl<P: Platform> Admission<P> {
             self.attention.swap(LOOKING, Ordering::SeqCst);
             P::model_fence();
         }
-        // Wakers are foreign code: not while we are the one worker that may let anything in.
+        // Wakers are foreign code: not while this is the one worker that may admit anything.
         for notification in told {
             notification.wake();
         }
@@ -62,7 +63,7 @@ impl<P: Platform> Admission<P> {
         self.attention.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// What [`attend`](Self::attend) does, once, for so many items at most. Adds those that are to be woken afterwards.
+    /// What [`attend`](Self::attend) does, once, for that many items at most. Adds the waiters to wake afterwards.
     fn look(&self, left: &mut u32, told: &mut Vec<Notification<P>>) {
         let mut turn = self.turn.lock();
         loop {
@@ -70,7 +71,7 @@ impl<P: Platform> Admission<P> {
             if !self.may_open() {
                 break;
             }
-            // The mark comes before the look. Only we, who have `turn`, set it.
+            // The mark comes before the check. Only the holder of `turn` sets it.
             let word = self.ceiling.load(Ordering::SeqCst);
             let word = match ceiling(word) {
                 CLOSED => self.ceiling.fetch_or(OPENING, Ordering::SeqCst) | OPENING,
@@ -82,8 +83,8 @@ impl<P: Platform> Admission<P> {
             }
             let possible = self.allowed();
             if ceiling(word) == CLOSED {
-                // It fails where the limit was changed meanwhile, then the activation item opens the ceiling; and where an item was
-                // held back, which is seen below.
+                // It fails if the limit was changed meanwhile, and then the activation item opens the ceiling; or if an item was held back,
+                // which is seen below.
                 let open = with_ceiling(word, possible);
                 let _ =
                     self.ceiling.compare_exchange(word, open, Ordering::SeqCst, Ordering::SeqCst);
@@ -111,7 +112,7 @@ impl<P: Platform> Admission<P> {
         P::wake(&raw const self.stilled, usize::MAX);
     }
 
-    /// Whether nobody wants the ceiling closed: nothing is held back, nobody drains the queue, and something may get in.
+    /// Whether nothing needs the ceiling closed: nothing is held back, no thread drains the queue, and something may be admitted.
     fn may_open(&self) -> bool {
         self.drainers.load(Ordering::SeqCst) == 0
             && self.inactive.load(Ordering::SeqCst) == 0
@@ -144,12 +145,12 @@ impl<P: Platform> Admission<P> {
                 continue;
             }
             if !self.activate_next(turn, left) {
-                // Nothing was activated with the place that was taken. Who has held something back meanwhile may have found no
-                // place, and left it to whoever gives one back.
+                // Nothing was activated with the place that was taken. An issuer that has held something back meanwhile may have found no
+                // place, and left it to the thread that gives one back.
                 self.admitted.fetch_sub(1, Ordering::SeqCst);
                 P::model_fence();
                 if !turn.is_empty() {
-                    // The one that is locked, or those for which nothing is left.
+                    // The item that is locked, or those for which nothing is left.
                     return;
                 }
                 turn.collect(self);
@@ -157,8 +158,8 @@ impl<P: Platform> Admission<P> {
         }
     }
 
-    /// Activates the next item that was not cancelled; false if there is none, or the next one is locked, which stays there: the
-    /// lock's holder sends the activation item, so that no other item gets past it; or nothing is `left`.
+    /// Activates the next item that was not cancelled. False if there is none; or if the next one is locked, which stays there, so that no
+    /// other item gets past it (the lock's holder sends the activation item); or if nothing is `left`.
     fn activate_next(&self, turn: &mut Turn<P>, left: &mut u32) -> bool {
         while *left > 0
             && let Some((place, item)) = turn.pop()
@@ -168,7 +169,7 @@ impl<P: Platform> Admission<P> {
                 self.throw(item);
                 continue;
             }
-            // Before it is activated: then it may be cancelled. It need not be the link on which it was held back.
+            // Before it is activated, because it may be cancelled after that. It need not be the link on which it was held back.
             let link = Link::of(item.account());
             match item.activate() {
                 Activated::Yes(item) => {
@@ -177,7 +178,7 @@ impl<P: Platform> Admission<P> {
                     link.enter_held();
                     self.inactive.fetch_sub(1, Ordering::SeqCst);
                     if link.is_watched() {
-                        // It may have been cancelled before it had entered: then nobody has told yet.
+                        // It may have been cancelled before it had entered: then no thread has been woken yet.
                         turn.watched.push(link);
                     }
                     if let Some(item) = item.publish() {
@@ -189,7 +190,7 @@ impl<P: Platform> Admission<P> {
                     turn.put_back(place, item);
                     return false;
                 }
-                // Cancelled this very moment.
+                // It was cancelled at this very moment.
                 Activated::Cancelled => drop(self.stale.fetch_sub(1, Ordering::Relaxed)),
                 Activated::Free(item) => {
                     self.stale.fetch_sub(1, Ordering::Relaxed);
@@ -200,28 +201,28 @@ impl<P: Platform> Admission<P> {
         false
     }
 
-    /// A cancelled item was on a list of those that are held back. It stays there until somebody comes by. True once for so many: the
-    /// monitor is to come if no worker does.
+    /// A cancelled item was on a list of held-back items. It stays there until a thread comes by. True once for every so many: the monitor
+    /// must come if no worker does.
     pub(crate) fn forget_inactive(&self) -> bool {
-        // Relaxed: a number of what could be thrown away. It is below zero for a moment where an item is thrown away before it is counted.
+        // Relaxed: a count of what could be thrown away. It is below zero for a moment if an item is thrown away before it is counted.
         let stale = self.stale.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.inactive.fetch_sub(1, Ordering::SeqCst);
         stale.is_multiple_of(MANY_LEFT)
     }
 
-    /// Whether more cancelled items than that are on the lists, and more than others.
+    /// Whether more cancelled items than `many` are on the lists, and more than others.
     fn is_untidy(&self, many: u64) -> bool {
         let stale = self.stale.load(Ordering::Relaxed);
         stale >= many.max(self.inactive.load(Ordering::Relaxed))
     }
 
-    /// As [`tidy`](Self::tidy), by the monitor where nothing has been started for a while: then no worker comes by. An item that is
+    /// As [`tidy`](Self::tidy), by the monitor when nothing has been started for a while: then no worker comes by. An item that is
     /// cancelled and queued again leaves a node each time.
     pub(crate) fn tidy_up(&self) {
         let mut before = u64::MAX;
         loop {
             let stale = self.stale.load(Ordering::Relaxed);
-            // Others are cancelled meanwhile. As long as these are far fewer, it all takes little longer than the first walk did.
+            // More are cancelled meanwhile. While these are far fewer, it all takes little longer than the first walk did.
             if stale > before / 2 || !self.is_untidy(MANY_LEFT) {
                 return;
             }
@@ -232,10 +233,10 @@ impl<P: Platform> Admission<P> {
 
     /// Throws away all cancelled items that are on the lists.
     ///
-    /// A worker that comes meanwhile waits for `turn`, and then finds all that was there. So the caller has that for a walk only, and
-    /// throws away afterwards.
+    /// A worker that comes meanwhile waits for `turn`, and then finds all that was there. So the caller holds `turn` for one walk only, and
+    /// throws items away afterwards.
     pub(super) fn clear_out(&self) {
-        // A worker that has it throws away what it meets.
+        // A worker that holds it throws away the cancelled items it finds.
         let Some(mut turn) = self.turn.try_lock() else { return };
         turn.collect(self);
         let stale = turn.take_stale();
@@ -270,7 +271,7 @@ impl<P: Platform> Admission<P> {
         }
     }
 
-    /// Throws away what is left of cancelled items; when nobody touches the queue any more.
+    /// Throws away what is left of cancelled items, when no thread touches the queue any more.
     pub(crate) fn throw_away(&self) {
         let mut turn = self.turn.lock();
         turn.collect(self);

@@ -1,14 +1,15 @@
-//! The links of a domain: those that it looks at, and those that it need not look at any more.
+//! The links of a domain: those that it checks, and those that it need not check any more.
 //!
-//! A queue may have had thousands of links to pools that it does not use any more. Each sum of what has ended would go over all of them, and
-//! issuers and workers need that sum all the time. So the queue retires the oldest ones (`queue/retired`): what has ended there is one number.
+//! A queue may have had thousands of links to pools that it does not use any more. Each sum of what has ended would read all of them, and
+//! issuers and workers need that sum all the time. So the queue retires the oldest ones (`queue/retired`): what has ended there is kept as
+//! one number.
 //!
 //! # Protocol
 //! The thread that has the queue's configuration sets where the retired links begin (CUT), then adds what has ended on them to
-//! `completed_before` (ADD). A thread that wants the sum reads `completed_before`, then CUT, then the links. So none is counted twice. One that
-//! comes between the two counts too few, for a moment: then the limit seems to be used by items that have ended. A thread that has held
-//! something back for that reason, or waits for the last item to end, relies on the activation item, which is sent after ADD. All `SeqCst`: either that
-//! thread has read what ADD wrote, or the worker that runs the activation item finds what the thread has left.
+//! `completed_before` (ADD). A thread that wants the sum reads `completed_before`, then CUT, then the links. So none is counted twice. A
+//! thread that comes between the two counts too few, for a moment: then the limit seems to be used by items that have ended. A thread that
+//! has held something back for that reason, or waits for the last item to end, relies on the activation item, which is sent after ADD. All
+//! are `SeqCst`: either that thread has read what ADD wrote, or the worker that runs the activation item finds what the thread has left.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -37,7 +38,7 @@ impl<P: Platform> Admission<P> {
             if core::ptr::eq(next, end) {
                 return None;
             }
-            // SAFETY: not null, as that is the end if nothing else is; a link, which lives as long as the queue.
+            // SAFETY: not null, because a null `end` stops the loop too; a link, which lives as long as the queue.
             let link = unsafe { &*next };
             next = link.next_of_domain.load(Ordering::Relaxed);
             Some(link)
@@ -63,14 +64,14 @@ impl<P: Platform> Admission<P> {
         before + self.links().map(Link::completed).sum::<u64>()
     }
 
-    /// How many items have been let in, over all links; a thread that compares the number must not miss four billion.
+    /// How many items have been admitted, over all links; a thread that compares the number must not miss four billion.
     pub(crate) fn entered(&self) -> u64 {
-        // Before the links are read. SeqCst: pairs with ADD. As many have entered the links that are retired as have ended there.
+        // Before the links are read. SeqCst: pairs with ADD. On the retired links, as many items have entered as have ended.
         let before = self.completed_before.load(Ordering::SeqCst);
         before + self.links().map(|link| u64::from(link.entered())).sum::<u64>()
     }
 
-    /// Retires the oldest links, as far as nothing is left on them and `is_used` does not have them. By the thread that has the queue's
+    /// Retires the oldest links, as far as nothing is left on them and `is_used` does not name them. By the thread that has the queue's
     /// configuration.
     pub(crate) fn retire_links(&self, is_used: impl Fn(&Link<P>) -> bool) {
         let links: Vec<&Link<P>> = self.links().collect();

@@ -1,5 +1,5 @@
-//! The limit through every interleaving: nothing that is held back is forgotten, no more is let in than allowed, and
-//! who waits for an empty queue is woken.
+//! The limit through every interleaving: nothing that is held back is forgotten, no more is admitted than allowed, and a thread that waits
+//! for an empty queue is woken.
 //!
 //! The queue is a real one, on a runtime that starts no threads: the test's threads do what workers do.
 
@@ -43,7 +43,7 @@ impl Stub {
         Self::on(None, scope, max_active, workers)
     }
 
-    /// On another machine than the model's own, if one is named.
+    /// On a machine other than the model's own, if one is named.
     pub(crate) fn on(
         machine: Option<&str>,
         scope: Scope,
@@ -134,7 +134,7 @@ impl Stub {
         step(pool, inner.services.workers.get(worker))
     }
 
-    /// Works, or lets others run, as long as `goes_on`.
+    /// Works, or lets others run, while `goes_on`.
     pub(crate) fn work_while(&self, worker: u32, goes_on: impl Fn() -> bool) {
         while goes_on() {
             if !self.work(worker) {
@@ -164,7 +164,7 @@ impl Stub {
         spawn(move || stub.issue_on(cpu, &work))
     }
 
-    /// Works until nothing is on the pool; when nobody else is there any more.
+    /// Works until nothing is on the pool; when no other thread exists any more.
     pub(crate) fn run_out(&self) {
         while self.work(0) {}
     }
@@ -173,7 +173,7 @@ impl Stub {
     pub(crate) fn check(&self, items: u64) {
         let admission = self.admission();
         assert!(self.queue.is_empty() && self.queue.links().all(Link::is_drained));
-        // What counts as admitted and has not come are credits; none is lost.
+        // What counts as admitted and has not entered are credits; none is lost.
         admission.withdraw();
         assert_eq!(admission.counts(), (items, 0));
         assert_eq!(self.queue.completed(), items);
@@ -191,7 +191,7 @@ pub(crate) fn idle() -> Work<Loom> {
     Work::new_in(|_: &Work<Loom>| {})
 }
 
-/// Items that write their numbers down in the order in which they start, as digits: a panic in an item would be caught.
+/// Items that record their numbers in the order in which they start, as digits: a panic in an item would be caught.
 pub(crate) struct Digits(Arc<AtomicU32>);
 
 impl Digits {
@@ -234,7 +234,7 @@ fn held_back_while_the_last_one_ends() {
     });
 }
 
-/// What one thread queues first starts first, also while a worker opens the ceiling.
+/// What one thread queues first starts first, even while a worker opens the ceiling.
 #[test]
 fn nothing_gets_past_what_is_held_back() {
     model_within(2, 3, || {
@@ -328,7 +328,7 @@ fn the_limit_is_raised_while_an_item_is_held_back() {
         let issuer = stub.issuer(&works[1]);
         stub.set_max_active(2);
         Loom::join(issuer);
-        // Whoever of the two came second: the second item may start before the first has ended.
+        // Whichever of the two came second: the second item may start before the first has ended.
         let mut started = 0;
         let worker = stub.runtime.inner().services.workers.get(0);
         while stub.pools[0].take(worker, 1) != 0 {
@@ -358,7 +358,7 @@ fn the_limit_is_lowered_while_an_issuer_raises_the_ceiling() {
         stub.set_max_active(1);
         stub.work(1);
         Loom::join(issuer);
-        // The fourth may have been let in while the limit was 3; the fifth must not be, while two are active.
+        // The fourth may have been admitted while the limit was 3; the fifth must not be, while two are active.
         let ceiling = ceiling(stub.admission().ceiling.load(Ordering::SeqCst));
         assert!(ceiling <= 3, "two have ended, one may be active, and {ceiling} may be let in");
         stub.run_out();
@@ -393,7 +393,7 @@ fn no_credit_outlives_a_limit_that_is_lowered() {
         let works = [idle(), idle()];
         let issuer = stub.issuer(&works[0]);
         stub.set_max_active(1);
-        // Whatever the issuer is doing: nothing more is let in than the new limit allows.
+        // Whatever the issuer is doing, no more is admitted than the new limit allows.
         let link = stub.queue.links().next().expect("a pod");
         assert!(!link.credits.take());
         Loom::join(issuer);
@@ -555,7 +555,7 @@ fn held_back_while_nothing_but_cancelled_ones_is_found() {
     });
 }
 
-/// Others may complete items as fast as one worker lets them in: that worker hands on what is left.
+/// Other workers may complete items as fast as one worker admits them: that worker hands on what is left.
 #[test]
 fn a_worker_lets_a_few_in_and_hands_the_rest_on() {
     model(1, || {

@@ -1,4 +1,4 @@
-//! Who waits for a link is told of whatever may have been the last.
+//! A waiter for a link is notified of every end that may have been the last.
 
 #![cfg(not(miri))]
 

@@ -1,6 +1,6 @@
-//! Who takes what, on a simulated machine of two nodes whose pools have no threads.
+//! Which worker takes which items, on a simulated machine of two nodes whose pools have no threads.
 
-// The simulation's coroutines are not for Miri.
+// Miri cannot run the simulation's coroutines.
 #![cfg(not(miri))]
 
 use super::*;
@@ -54,7 +54,7 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
         let [first, second] = [0, 1].map(|index| inner.pool(&layout.pools[index]));
         assert_eq!((first.node, second.node), (Some(0), Some(1)));
         for pool in [&first, &second] {
-            // As many of its own are awake as may be.
+            // As many of its own workers are awake as may be.
             (0..pool.hands()).for_each(|_| pool.change_awake(true));
         }
         test(&first, &second);
@@ -148,7 +148,7 @@ fn the_pool_is_open_while_some_have_waited_for_long() {
             taken(here, worker);
         }
         assert!(!look(&mut noted, 11) && noted.is_none());
-        // A count that went wrong is put right when nothing waits on two looks.
+        // A count that is wrong is corrected when nothing waits at two checks.
         here.homed.count.store(3, Ordering::SeqCst);
         look(&mut noted, 12);
         assert_eq!(here.homed.count.load(Ordering::SeqCst), 3);

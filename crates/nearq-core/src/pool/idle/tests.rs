@@ -1,5 +1,5 @@
-//! Inbox and idle stack together: whoever pushes finds a worker, or a worker finds the item. A wake-up that is lost
-//! shows as a deadlock of the model.
+//! Inbox and idle stack together: either the pusher finds a worker, or a worker finds the item. A lost wake-up shows as a deadlock of the
+//! model.
 
 #![cfg_attr(miri, allow(dead_code, reason = "the model checker is not for Miri"))]
 
@@ -13,7 +13,7 @@ use crate::item::inbox::Inbox;
 use crate::item::tests::{blank, pending};
 use crate::pool::worker::{Worker, WorkerSlab};
 
-/// What a pool consists of, as far as sleeping and waking go.
+/// The parts of a pool that sleeping and waking need.
 struct Stub<P: Platform> {
     items: Vec<Item<P>>,
     inbox: Inbox<P>,
@@ -21,7 +21,7 @@ struct Stub<P: Platform> {
     slab: WorkerSlab<P>,
     /// Items that workers took.
     taken: P::AtomicU32,
-    /// Times that a pusher found nobody; a pool would start a thread.
+    /// How often a pusher found no worker; a pool would start a thread.
     nobody: P::AtomicU32,
 }
 // SAFETY: each item is pushed by one thread and taken by one.
@@ -30,7 +30,7 @@ unsafe impl<P: Platform> Sync for Stub<P> {}
 unsafe impl<P: Platform> Send for Stub<P> {}
 
 impl<P: Platform> Stub<P> {
-    /// With so many workers, all of which search.
+    /// With this many workers, all of which search.
     fn new(items: usize, workers: usize) -> Arc<Self> {
         let stub = Stub {
             items: (0..items).map(|_| blank()).collect(),
@@ -62,7 +62,7 @@ impl<P: Platform> Stub<P> {
         }
     }
 
-    /// A searching worker looks once; it searches again afterwards. Says how many it found.
+    /// A searching worker checks once; it searches again afterwards. Returns how many it found.
     fn look(&self) -> u32 {
         let mut items = self.inbox.take_all();
         let mut count = 0;
@@ -87,7 +87,7 @@ impl<P: Platform> Stub<P> {
         }
     }
 
-    /// A worker that looks until it has had `quota` items.
+    /// A worker that checks until it has had `quota` items.
     fn serve(&self, number: u32, quota: u32) {
         let worker = self.slab.get(number);
         let mut had = 0;
@@ -199,7 +199,7 @@ mod modelled {
                     let stub = Arc::clone(&stub);
                     spawn(move || stub.push(0))
                 };
-                // Looks once, settles, and is either woken or may go on sleeping because the other was woken.
+                // Checks once, settles, and is either woken or may go on sleeping because the other was woken.
                 let worker = stub.slab.get(first);
                 stub.look();
                 stub.settle(worker);
@@ -247,7 +247,7 @@ mod modelled {
                 spawn(move || stub.push(number))
             });
             let worker = stub.slab.get(0);
-            // It is out of patience each time it would sleep.
+            // Its patience is over each time it would sleep.
             stub.settle(worker);
             while !worker.die() {
                 worker.parker.park(None);
@@ -270,7 +270,7 @@ mod modelled {
 
     #[test]
     fn the_stack_is_not_fooled_by_a_worker_that_comes_back() {
-        // A lies on B. While one pops A with B below it, the other pops both and puts A back, with nobody below.
+        // A lies on B. While one pops A with B below it, the other pops both and puts A back, with nothing below.
         model(3, || {
             let stub = Stub::<Loom>::new(0, 2);
             for number in [1, 0] {
@@ -286,7 +286,7 @@ mod modelled {
             let mut working = 0;
             if let Wakeup::Worker(first) = stub.idle.pop_another(&stub.slab, false) {
                 if let Wakeup::Worker(_) = stub.idle.pop_another(&stub.slab, false) {
-                    // It has found an item, so that the number of those who search is as it was, too.
+                    // It has found an item, so that the number of searching workers is as it was, too.
                     stub.idle.end_search();
                     working = 1;
                 }
@@ -340,7 +340,7 @@ mod modelled {
         });
     }
 
-    /// The pool is used again in the moment in which its last worker, which has died in its sleep, is taken off the stack.
+    /// The pool is used again just when its last worker, which has died in its sleep, is taken off the stack.
     #[test]
     fn the_dead_are_taken_off_while_one_pushes() {
         model(3, || {
@@ -427,7 +427,7 @@ mod modelled {
             stub.settle(worker);
             Loom::join(pusher);
             let taken = stub.taken.load(Ordering::Relaxed) == 1;
-            // A pusher that has found nobody starts a thread.
+            // A pusher that has found no worker starts a thread.
             let nobody = stub.nobody.load(Ordering::Relaxed) != 0;
             assert!(taken || nobody || !worker.is_idle(), "nobody comes for the item");
         });

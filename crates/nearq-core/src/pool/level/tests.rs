@@ -1,4 +1,4 @@
-//! The places of a level: how many there are, who gets the next, and that no pool waits while one is free.
+//! The places of a level: how many there are, which pool gets the next, and that no pool waits while one is free.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::layout::priority::Priority;
 use crate::pool::Pool;
 use crate::queue::runtime::Runtime;
 
-/// A runtime whose monitor sleeps and which starts no threads: pools, levels and workers without anything that moves
-/// by itself. With the level of nice 0, which has so many places.
+/// A runtime whose monitor sleeps and which starts no threads: pools, levels and workers, and nothing that runs by itself. With the level
+/// of nice 0, which has this many places.
 fn still<P: Platform>(places: u32) -> (Runtime<P>, Arc<Level<P>>) {
     use nearq_platform::{Atomic, Ordering};
 
@@ -125,7 +125,7 @@ mod modelled {
         // It is the only one that the pool wants.
         pool.count_worker();
         pool.idle().begin_search();
-        // It searches, so nobody is woken.
+        // It searches, so no worker is woken.
         pool.push(pending(Box::leak(Box::new(blank()))));
         worker.expect("there is room").index
     }

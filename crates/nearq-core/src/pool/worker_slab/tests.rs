@@ -1,4 +1,4 @@
-//! The slab of workers: numbers that stay, room that ends, threads that add at once.
+//! The slab of workers: numbers that stay valid, room that runs out, threads that add at once.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Delayed items through every interleaving. The timer's thread is a thread of the test that calls what the timer would
-//! call: the model's clock stands still, so whatever is due is due at once.
+//! Delayed items through every interleaving. The timer's thread is a thread of the test that calls what the timer would call: the model's
+//! clock stands still, so whatever is due is due at once.
 
 #![cfg(not(miri))]
 
@@ -47,14 +47,14 @@ impl Subject {
         guard.unlock();
     }
 
-    /// What the timer calls when it finds the item due. The timer has a hold of it.
+    /// What the timer calls when it finds the item due. The timer has a hold on it.
     fn expire(work: &Work<Loom>) {
         let delay = work.header().extra().delay.load(Ordering::Acquire);
         // SAFETY: armed, so it has a delay, which the timer's hold keeps alive until the end.
         unsafe { Delay::<Loom>::expire(NonNull::new(delay).expect("armed").cast()) };
     }
 
-    /// A thread that is the timer's, which finds the item due once.
+    /// A thread that acts as the timer's and finds the item due once.
     fn timer(&self) -> <Loom as Threads>::JoinHandle {
         let work = self.work.clone();
         spawn(move || Self::expire(&work))
@@ -64,7 +64,7 @@ impl Subject {
         self.runs.load(Ordering::SeqCst)
     }
 
-    /// When nothing moves any more: nothing is lost, and all memory goes.
+    /// When no thread runs any more: nothing is lost, and all memory is freed.
     fn end(self) {
         self.stub.run_out();
         assert!(!self.work.is_pending() && !self.work.is_running());
@@ -174,7 +174,7 @@ fn expires_while_its_queue_is_dropped() {
                 stub.admission().begin_drain();
                 stub.work_while(1, || !stub.queue.is_empty());
                 let completed = stub.queue.completed();
-                // From here on nobody touches it.
+                // From here on no other thread touches it.
                 while !stub.queue.close_if_unused() {
                     Loom::yield_now();
                 }

@@ -1,5 +1,4 @@
-//! Flush and drain through every interleaving: who waits is woken, nothing queued before is missed, nothing queued later is
-//! waited for.
+//! Flush and drain through every interleaving: a waiter is woken, nothing queued before is missed, nothing queued later is waited for.
 
 #![cfg(not(miri))]
 
@@ -32,7 +31,7 @@ fn ran(runs: &AtomicU32) -> u32 {
     runs.load(Ordering::Relaxed)
 }
 
-/// A worker's thread that goes on until so many items have ended; the activation item does not count.
+/// A worker's thread that goes on until this many items have ended; the activation item does not count.
 fn worker_until(stub: &Arc<Stub>, ended: u64) -> <Loom as Threads>::JoinHandle {
     stub.worker_while(move |stub| stub.queue.completed() < ended)
 }
@@ -118,8 +117,8 @@ fn two_flushes_at_once() {
     });
 }
 
-/// Rounds follow each other while the first flusher is slow: the set that it waits for is drained and used again, with new
-/// items, and it must see that by the set's turn, or be told.
+/// Rounds follow each other while the first flusher is slow: the set that it waits for is drained and used again, with new items, and it
+/// must see that from the set's turn, or be notified.
 #[test]
 fn a_set_is_used_again_while_somebody_still_waits_for_it() {
     model(2, || {
@@ -138,7 +137,7 @@ fn a_set_is_used_again_while_somebody_still_waits_for_it() {
         stub.issue(&works[1]);
         assert!(stub.queue.begin_round(0).is_some());
         assert_eq!(stub.queue.flushing.turn(0), 1, "the first set is in use again");
-        // This one stays where it is: whoever waits for it by mistake waits for ever.
+        // This one stays where it is: a thread that waits for it by mistake waits for ever.
         stub.issue(&works[2]);
         Loom::join(waiting);
         stub.run_out();
@@ -291,7 +290,7 @@ fn nothing_gets_past_what_is_held_back_on_an_older_link() {
     });
 }
 
-/// The same where the next link is one that was used before.
+/// The same, if the next link is one that was used before.
 #[test]
 fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
     model(2, || {
@@ -316,7 +315,7 @@ fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
 
 // ---- drain ------------------------------------------------------------------------------------------------------
 
-/// Each of a chain queues the next one: nobody can tell by looking at one link after the other whether all is over.
+/// Each of a chain queues the next one: checking one link after the other cannot show whether all is over.
 #[test]
 fn a_drain_lets_the_queues_own_items_queue_others() {
     model(2, || {
@@ -338,7 +337,7 @@ fn a_drain_lets_the_queues_own_items_queue_others() {
     });
 }
 
-/// The same over two pools, whose links are looked at one after the other.
+/// The same over two pools, whose links are checked one after the other.
 #[test]
 fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_link_to_another() {
     model(2, || {

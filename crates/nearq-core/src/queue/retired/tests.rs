@@ -1,4 +1,4 @@
-//! Links that are retired while issuers, workers and waiting threads look at them; and how many are left.
+//! Links that are retired while issuers, workers and waiting threads use them; and how many are left.
 
 #![allow(
     clippy::disallowed_types,
@@ -16,7 +16,7 @@ use super::FEW;
 use crate::queue::runtime::Runtime;
 use crate::user::workqueue::Workqueue;
 
-/// A queue whose attributes have changed so often, and on which an item has run after each change.
+/// A queue whose attributes have changed this often, and on which an item has run after each change.
 fn changed(
     runtime: &Runtime<Linux>,
     kind: fn(&Runtime<Linux>) -> Workqueue,
@@ -155,7 +155,7 @@ mod models {
 
     type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 
-    /// Retires what can be, as if there were many.
+    /// Retires what can be retired, as if there were many.
     fn retire(stub: &Stub) {
         let mut config = stub.queue.lock_config();
         stub.queue.retire_old_links(&mut config);
@@ -168,7 +168,7 @@ mod models {
         })
     }
 
-    /// An issuer that has read the old table: its item is where a thread that looks afterwards sees it.
+    /// An issuer that has read the old table: a thread that checks afterwards sees its item.
     #[test]
     fn an_issuer_comes_to_a_link_that_is_retired() {
         model_within(2, 3, || {
@@ -204,7 +204,7 @@ mod models {
         });
     }
 
-    /// What has ended on a link counts once, at any moment: else the limit would let in more.
+    /// What has ended on a link counts once, at any moment: otherwise the limit would admit more.
     #[test]
     fn no_more_is_let_in_while_links_are_retired() {
         model_within(1, 2, || {
@@ -228,7 +228,7 @@ mod models {
         });
     }
 
-    /// Once the limit is closed, no link has credits: also not one that was retired while its issuer got some.
+    /// Once the limit is closed, no link has credits, not even one that was retired while its issuer got some.
     #[test]
     fn no_credits_are_left_on_a_retired_link() {
         model_within(2, 3, || {
@@ -264,7 +264,7 @@ mod models {
         });
     }
 
-    /// A pool that nobody uses is taken off the monitor's list while an issuer with an old table pushes something there.
+    /// An unused pool is taken off the monitor's list while an issuer with an old table pushes something there.
     #[test]
     fn a_pool_leaves_the_list_while_something_comes_to_it() {
         model_within(2, 3, || {

@@ -1,5 +1,5 @@
-//! What a rescuer takes from a pool, and in which order; and, under the model checker, that no call is lost
-//! on one that goes back to sleep.
+//! What a rescuer takes from a pool, and in which order; and, under the model checker, that no call is lost if the rescuer goes back to
+//! sleep.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::pool::worker::Worker;
 use crate::queue::runtime::Runtime;
 
-/// A pool of a runtime that starts no threads, and so many items.
+/// A pool of a runtime that starts no threads, and this many items.
 struct Still {
     pool: Arc<Pool<Linux>>,
     items: Vec<Item<Linux>>,
@@ -88,12 +88,12 @@ fn what_is_in_batches_comes_before_what_is_not() {
     let second = still.worker_with(3);
     still.push(8..12);
     let before = still.pool.signature();
-    // Nothing is taken where nothing waits for it, but it is where everybody finds it.
+    // Nothing is taken if nothing waits for it, but it is where every worker finds it.
     let taken = still.take(|number| number % 2 == 1);
     assert_eq!((first.batch.len(), second.batch.len()), (0, 0));
     assert_ne!(still.pool.signature(), before, "batches have changed, once");
     let after = still.pool.signature();
-    // Those of one batch keep their order; which batch comes first is not said.
+    // Those of one batch keep their order; which batch comes first is not specified.
     let of = |range: core::ops::Range<usize>| -> Vec<usize> {
         taken.iter().copied().filter(|number| range.contains(number)).collect()
     };
@@ -186,7 +186,7 @@ mod modelled {
             Stub { queue: Workqueue::of(Arc::clone(&inside)), inside, rescuer, thread, runtime }
         }
 
-        /// What the monitor does when the time has come.
+        /// What the monitor does when it is due.
         fn call(&self) {
             for pool in self.runtime.inner().pools_in_service() {
                 if pool.spawn_failure.lasts() && pool.has_waiting() {

@@ -1,5 +1,5 @@
-//! The line of pools that want a thread under the model checker: a whole runtime that may have one worker, or two. A pool that waits
-//! for ever shows as a deadlock.
+//! The line of pools that want a thread, under the model checker: a whole runtime that may have one worker, or two. A pool that waits for
+//! ever shows as a deadlock.
 
 #![cfg(not(miri))]
 

@@ -1,5 +1,5 @@
-//! A spawned future through every interleaving: wakes against the poll's end, cancelling against both, and a queue that is
-//! closed meanwhile. A list with a gate stands for the queue.
+//! A spawned future through every interleaving: wakes against the poll's end, cancelling against both, and a queue that is closed
+//! meanwhile. A list with a gate stands in for the queue.
 
 #![allow(clippy::disallowed_types, reason = "a place that is set once; nobody waits for it")]
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
@@ -25,7 +25,7 @@ use crate::item::{Epoch, Item, PENDING, REFERENCE, RUNNING, Started};
 use crate::task::Alone;
 use crate::task::join::JoinHandle;
 
-/// Stands for a queue: a list, and a gate as in `Queue`.
+/// Stands in for a queue: a list, and a gate as in `Queue`.
 struct Place<P: Platform> {
     inbox: Inbox<P>,
     gate: Gate<P>,
@@ -48,7 +48,7 @@ impl<P: Platform> Place<P> {
 
     /// Ends an execution during which the item was sent here.
     fn push_deferred(&self, item: Running<P>) {
-        // Its account is the one that `send_now` wrote, or this would follow it.
+        // Its account is the one that `send_now` wrote; otherwise this would follow it.
         let node = item.finish_deferred(Self::account());
         self.inbox.push(node.expect("it was queued here"));
     }
@@ -71,7 +71,7 @@ impl<P: Platform> Place<P> {
         }
     }
 
-    /// Runs until nothing is left; when nobody else is there any more.
+    /// Runs until nothing is left; when no other thread exists any more.
     fn run_out(&self) {
         while !self.inbox.is_empty() {
             self.run();
@@ -119,7 +119,7 @@ impl<P: Platform> Drop for Tail<P> {
     }
 }
 
-/// What a waiting future and who wakes it share.
+/// What a waiting future and the thread that wakes it share.
 struct Shared<P: Platform> {
     ready: P::AtomicU32,
     polls: P::AtomicU32,
@@ -167,7 +167,7 @@ impl<P: Platform> Future for Waits<P> {
         let shared = &self.shared;
         shared.polls.store(self.polls, Ordering::Relaxed);
         *shared.waker.lock() = Some(context.waker().clone());
-        // The usual race of who waits: the waker is there before the look.
+        // The usual race of a waiter: the waker is stored before the check.
         match shared.ready.load(Ordering::Acquire) {
             0 => Poll::Pending,
             _ => Poll::Ready(self.polls),
@@ -299,7 +299,7 @@ mod modelled {
                 let waker = waker.clone();
                 spawn(move || waker.wake())
             };
-            // As from an item of the queue: always let in.
+            // As from an item of the queue: always admitted.
             // SAFETY: the waker is of `spawn_on`, so its data is the item.
             let item =
                 unsafe { NonNull::new_unchecked(waker.data().cast_mut().cast::<Item<Loom>>()) };
@@ -514,7 +514,7 @@ fn without_wakers_and_without_a_handle_it_is_freed() {
     assert_eq!(drops(&shared), 0, "it can still be woken");
     drop(shared.waker.lock().take());
     assert_eq!(drops(&shared), 1);
-    // A result that nobody takes.
+    // A result that is never taken.
     let tail = Arc::new(());
     let own = Arc::clone(&tail);
     drop(spawn_on(&place, async move { own }));

@@ -1,5 +1,5 @@
-//! The timer's protocol through every interleaving. Under the model checker time stands still at 0: what is due at 0 expires
-//! at once, everything else never, and a thread that sleeps for it is woken by others alone.
+//! The timer's protocol through every interleaving. Under the model checker time stands still at 0: what is due at 0 expires at once,
+//! everything else never, and only other threads wake a thread that sleeps for it.
 
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ fn the_end_while_owners_arm_and_disarm() {
         };
         end(&timer);
         Loom::join(other);
-        // Who came too late has let go on his own; the thread may have been started after the join.
+        // A thread that came too late has let go on its own; the thread may have been started after the join.
         while owners.iter().any(Owner::is_held) {
             Loom::yield_now();
         }
@@ -168,7 +168,7 @@ fn the_end_while_the_thread_is_started() {
     });
 }
 
-/// A timer whose thread is the test: it says what time it is.
+/// A timer whose thread is the test: the test sets the time.
 fn by_hand() -> (Arc<Timer<Loom>>, Hands<Loom>) {
     let timer = timer();
     timer.shared.thread.do_without();
@@ -210,7 +210,7 @@ fn looked_at(meanwhile: fn(&Owner<Loom>), afterwards: fn(&Owner<Loom>)) {
     });
 }
 
-/// As [`Owner::arm`], where the clock says nothing.
+/// As [`Owner::arm`], if the clock does not matter.
 fn arm_unwatched(owner: &Owner<Loom>, nanos: u64) -> bool {
     owner.0.floor.store(0, Ordering::SeqCst);
     let prevented = owner.0.prevented.load(Ordering::Relaxed);

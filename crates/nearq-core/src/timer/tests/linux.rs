@@ -57,9 +57,9 @@ fn never_early_and_each_deadline_once() {
     end(&timer);
 }
 
-/// All that was wanted has come, and is let go in the end.
+/// Everything that was wanted has come, and is released in the end.
 fn end_of(timer: &Timer<Linux>, owners: &[Owner<Linux>]) {
-    // A deadline that is soon gets the thread to look at everything.
+    // A deadline that is soon makes the thread read everything.
     let last = Owner::new(&owners[0].0.timer);
     last.arm_in(Duration::ZERO);
     last.wait(1);
@@ -92,7 +92,7 @@ fn the_thread_has_time_for_deadlines_where_many_queues_end() {
     for owner in &owners {
         owner.arm_in(Duration::from_secs(1000));
     }
-    // When it has expired, the others are on the wheel, and the thread has said which one it is.
+    // When it has expired, the others are on the wheel, and the thread has identified itself.
     let last = Owner::new(&timer);
     last.arm_in(Duration::ZERO);
     last.wait(1);
@@ -104,7 +104,7 @@ fn the_thread_has_time_for_deadlines_where_many_queues_end() {
         Linux::yield_now();
     }
     let (passed, used) = (Linux::now() - begin, cpu().saturating_sub(used));
-    // A tenth, and what it takes to be woken, and one look that is not over.
+    // A tenth, plus the time to be woken, plus one sweep that is not over.
     assert!(used * 2 < passed, "{used:?} of {passed:?}");
     assert!(used > Duration::ZERO);
     end(&timer);
@@ -116,7 +116,7 @@ fn timer_of(runtime: &Runtime) -> Arc<Timer<Linux>> {
     Arc::new(Timer { shared: Arc::clone(&runtime.inner().timer.shared) })
 }
 
-/// Until the thread has let go of everything.
+/// Waits until the thread has released everything.
 fn until_the_thread_has_ended(timer: &Timer<Linux>) {
     while Arc::strong_count(&timer.shared) > 1 {
         Linux::sleep(MILLISECOND);
@@ -138,7 +138,7 @@ fn a_runtime_ends_its_timer() {
     until_the_thread_has_ended(&timer);
 }
 
-/// A node that owns a handle of its runtime until it is told.
+/// A node that owns a handle of its runtime until it is notified.
 #[repr(C)]
 struct Last {
     node: TimerNode<Linux>,
@@ -254,7 +254,7 @@ fn a_million_armed_timers() {
     owners.iter().for_each(Owner::check);
 }
 
-/// How late so many deadlines are noticed, one after the other, sorted.
+/// How late this many deadlines are noticed, one after the other, sorted.
 fn lateness(count: u64) -> Vec<Duration> {
     let timer = timer();
     let owner = Owner::new(&timer);
@@ -295,7 +295,7 @@ fn how_late_deadlines_are_noticed() {
     );
 }
 
-/// A future whose queue is gone ends where it is woken. On the timer's thread that would hold up every other deadline.
+/// A future whose queue is gone ends where it is woken. On the timer's thread that would delay every other deadline.
 #[test]
 #[cfg(not(miri))]
 fn what_a_wake_ends_goes_to_a_thread_of_its_own() {

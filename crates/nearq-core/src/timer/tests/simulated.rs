@@ -28,7 +28,7 @@ impl Dice {
 
 const OWNERS: usize = 80;
 
-/// Threads that arm, arm again and disarm nodes of their own for 100 ms; then all that is armed is left to come.
+/// Threads that arm, arm again and disarm nodes of their own for 100 ms; then everything that is armed is left to expire.
 fn program(seed: u64, leave: bool) {
     let timer = Arc::new(Timer::<Sim>::new(None));
     let issuers: Vec<_> = (0..4)

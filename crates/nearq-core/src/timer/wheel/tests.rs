@@ -1,4 +1,4 @@
-//! The wheel against a list that is searched: everything due and nothing else, whatever the jumps of time.
+//! The wheel compared with a list that is searched: everything due and nothing else, whatever the jumps of time.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -16,7 +16,7 @@ unsafe impl Node for Plain {
     unsafe fn with_entry<R>(node: NonNull<Self>, f: impl FnOnce(&mut Entry<Self>) -> R) -> R {
         // SAFETY: alive by the caller's promise.
         let entry = unsafe { node.as_ref() }.0.get();
-        // SAFETY: the caller is the only one who touches it.
+        // SAFETY: only the caller touches it.
         f(unsafe { &mut *entry })
     }
 }
@@ -26,7 +26,7 @@ struct Both {
     now: u64,
     wheel: Wheel<Plain>,
     nodes: Vec<Plain>,
-    /// Of each node that is on the wheel.
+    /// For each node that is on the wheel.
     deadlines: Vec<Option<u64>>,
     /// Whether a node was taken off that was not due, since the wheel was empty.
     removed: bool,
@@ -115,11 +115,11 @@ enum Step {
     Insert(usize, u64),
     Remove(usize),
     Advance(u64),
-    /// To the time that the wheel tells, and so many nanoseconds less.
+    /// Moves to the time that the wheel reports, less this many nanoseconds.
     Next(u64),
 }
 
-/// Times of every size: so many bits, each as likely.
+/// Times of every size: each number of bits is equally likely.
 fn times() -> impl Strategy<Value = u64> {
     (0_u32..=63, any::<u64>()).prop_map(|(bits, random)| random & ((1_u64 << bits) - 1))
 }
@@ -135,7 +135,7 @@ fn steps(nodes: usize) -> impl Strategy<Value = Vec<Step>> {
     vec(step, 0..if cfg!(miri) { 60 } else { 300 })
 }
 
-/// Programs that are tried; few under Miri.
+/// How many programs are tried; few under Miri.
 fn cases() -> u32 {
     if cfg!(miri) { 4 } else { nearq_model::bound(400, 2_000) }
 }
@@ -183,8 +183,8 @@ proptest! {
         }
     }
 
-    /// Who sleeps until what the wheel tells is woken once for each different deadline, if nothing is removed, and
-    /// a few times more where something is.
+    /// A thread that sleeps until the time that the wheel reports is woken once for each different deadline, if nothing is removed, and a
+    /// few times more if something is.
     #[test]
     fn who_sleeps_until_the_next_expiry_is_not_woken_in_vain(
         start in times(),

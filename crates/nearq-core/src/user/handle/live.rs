@@ -12,19 +12,19 @@ use crate::layout::attributes::Attributes;
 use crate::user::settings::change_of_bounds;
 
 impl<P: Platform> QueueHandle<P> {
-    /// Changes several attributes at once: those that the closure changes, which is given what is set now. It may use the queue. Where
-    /// somebody else changes one of them meanwhile, the later change stands.
+    /// Changes several attributes at once: those that the closure changes, which is given the current ones. It may use the queue. If
+    /// another thread changes one of them meanwhile, the later change counts.
     ///
     /// # Errors
-    /// One of them cannot be carried out, or cannot be chosen for this kind of queue; or the queue has ended. Nothing is changed then.
+    /// One of them cannot be applied, or cannot be chosen for this kind of queue; or the queue has ended. Nothing is changed then.
     pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
         self.queue.change(change, Ok)
     }
 
-    /// As [`change`](Self::change), and the limits with it, where there is one: all of it or, with an error, nothing.
+    /// As [`change`](Self::change), and the limits with it, if given: all of it or, with an error, nothing.
     ///
     /// # Errors
-    /// Something cannot be carried out, or cannot be chosen for this kind of queue; the queue has ended.
+    /// Something cannot be applied, or cannot be chosen for this kind of queue; or the queue has ended.
     pub fn change_with_limits(
         &self,
         change: impl FnOnce(&mut Attributes),
@@ -68,7 +68,7 @@ impl<P: Platform> QueueHandle<P> {
         self.change(|attributes| attributes.helping = helping)
     }
 
-    /// Changes whether the scope is heeded.
+    /// Changes whether the scope is used.
     ///
     /// # Errors
     /// The queue is a per-CPU one.
@@ -79,8 +79,7 @@ impl<P: Platform> QueueHandle<P> {
     /// Changes the CPUs that items may run on; `None` is all that the process may use.
     ///
     /// # Errors
-    /// The mask is empty, names a CPU that the machine has not, or has none that the process may use; or the queue is a per-CPU
-    /// one.
+    /// The mask is empty, names a CPU that the machine does not have, or has none that the process may use; or the queue is a per-CPU one.
     pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
         let cpus = cpus.into();
         self.change(|attributes| attributes.cpumask = cpus)
@@ -97,7 +96,7 @@ impl<P: Platform> QueueHandle<P> {
     /// Changes whether the workers run only when nothing else wants the CPU; see [`WorkqueueBuilder::idle`](crate::WorkqueueBuilder::idle).
     ///
     /// # Errors
-    /// None; as the other attributes' functions.
+    /// None; it returns a `Result` like the other attributes' functions.
     pub fn set_idle(&self, idle: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.idle = idle)
     }
@@ -111,10 +110,10 @@ impl<P: Platform> QueueHandle<P> {
         self.change(|attributes| attributes.slice = slice)
     }
 
-    /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning. In effect
-    /// when it returns: a higher limit lets in what waits, a lower one lets nothing in until enough has ended.
+    /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning. In effect when it
+    /// returns: a higher limit admits what waits, a lower one admits nothing until enough has ended.
     ///
-    /// A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not bring it back.
+    /// A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not restore it.
     ///
     /// # Errors
     /// The queue is an ordered one.
@@ -122,16 +121,15 @@ impl<P: Platform> QueueHandle<P> {
         self.change_limit(Some(items), None)
     }
 
-    /// Changes how many items may be active on each node whatever its share of the limit is.
+    /// Changes how many items may be active on each node, whatever its share of the limit is.
     ///
     /// # Errors
-    /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU or an ordered one: those do not count by
-    /// node.
+    /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU or an ordered one: those do not count by node.
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
         self.change_limit(None, Some(items))
     }
 
-    /// Changes where items are at home that have no home of their own; `None` is nowhere. In effect for the next item.
+    /// Changes the home of items that have no home of their own; `None` is none. In effect for the next item.
     ///
     /// # Errors
     /// The queue is a per-CPU one.
@@ -139,7 +137,7 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.set_home(home.into())
     }
 
-    /// Changes where the memory comes from that items touch first; in effect for the next item.
+    /// Changes where the memory that items touch first comes from; in effect for the next item.
     ///
     /// # Errors
     /// The queue is a per-CPU one.

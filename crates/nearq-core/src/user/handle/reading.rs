@@ -1,4 +1,4 @@
-//! What a workqueue tells of itself.
+//! What can be read of a workqueue.
 
 use nearq_platform::Platform;
 use nearq_topology::CpuSet;
@@ -12,7 +12,7 @@ use crate::observe::histogram::Times;
 use crate::queue::runtime::Runtime;
 
 impl<P: Platform> QueueHandle<P> {
-    /// Its number, from 1 on; no other queue of the runtime ever has it.
+    /// Its number, from 1 on; never used for another queue of the runtime.
     pub fn id(&self) -> u64 {
         self.queue.id
     }
@@ -47,12 +47,12 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.rescuer().is_some()
     }
 
-    /// Where items are at home that have no home of their own.
+    /// The home of items that have no home of their own.
     pub fn home(&self) -> Option<Home<P>> {
         self.queue.home()
     }
 
-    /// Where the memory comes from that items touch first.
+    /// Where the memory that items touch first comes from.
     pub fn memory(&self) -> QueueMemory {
         self.queue.memory()
     }
@@ -62,8 +62,8 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.attributes()
     }
 
-    /// The scope in words: `cache`, `default (cache_shard)` where the runtime's default is followed, `cache (off)` where
-    /// affinity is off, `per-cpu` of a per-CPU queue, `ordered` of an ordered one.
+    /// The scope in words: `cache`; `default (cache_shard)` if the runtime's default is followed; `cache (off)` if affinity is off;
+    /// `per-cpu` for a per-CPU queue; `ordered` for an ordered one.
     pub fn scope_in_words(&self) -> String {
         self.queue.scope_in_words()
     }
@@ -73,11 +73,11 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.layout().effective
     }
 
-    /// The nice value that the queue's workers really have: the one that was set, or the nearest that is allowed. 19 with
+    /// The nice value that the queue's workers actually have: the one that was set, or the nearest that is allowed. 19 with
     /// [`idle`](crate::WorkqueueBuilder::idle).
     ///
-    /// Known from the worker of that nice value that was started last, of whatever queue. Before there was one it is what the caller
-    /// could have for itself: the limit `RLIMIT_NICE` and a try, which leaves the caller as it was.
+    /// Known from the last worker of that nice value that was started, for any queue. Before there was one, it is what the caller could
+    /// have for itself: the limit `RLIMIT_NICE` and a try, which leaves the caller as it was.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -98,7 +98,7 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.layout().pools.into_iter().map(|pool| pool.pod).collect()
     }
 
-    /// What has happened, by pool; pools of earlier attributes included. No number ever goes back. Costs the workers nothing.
+    /// What has happened, by pool; pools of earlier attributes included. No number ever decreases. Costs the workers nothing.
     pub fn statistics(&self) -> Vec<LinkStatistics> {
         self.queue.statistics()
     }
@@ -109,13 +109,14 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.bounds().max_active
     }
 
-    /// How many items may be active on each node at least; see [`WorkqueueBuilder::min_active`](crate::WorkqueueBuilder::min_active).
+    /// The least number of items that may be active on each node; see
+    /// [`WorkqueueBuilder::min_active`](crate::WorkqueueBuilder::min_active).
     pub fn min_active(&self) -> usize {
         self.queue.bounds().min_active
     }
 
-    /// How the limit stands in each of the domains in which it is counted, in the order of their numbers. Domains that the queue
-    /// does not use any more are there as well. The numbers are read one after the other while items come and go.
+    /// The state of the limit in each of the domains in which it is counted, in the order of their numbers. Domains that the queue does not
+    /// use any more are included. The numbers are read one after the other while items come and go.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -136,7 +137,7 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.inactive()
     }
 
-    /// The thread of its rescuer, in the system's own tools; none where it has none now.
+    /// The thread of its rescuer, in the system's own tools; none if it has none now.
     pub fn rescuer_thread_id(&self) -> Option<u64> {
         self.queue.rescuer().and_then(|rescuer| rescuer.thread()).map(P::thread_id)
     }
@@ -147,7 +148,7 @@ impl<P: Platform> QueueHandle<P> {
         P::affinity(thread).ok()
     }
 
-    /// Where items go that are queued on a CPU: the pool's number, by CPU number.
+    /// Where items go that are queued on each CPU: the pool's number, by CPU number.
     pub fn pools_by_cpu(&self) -> Vec<u32> {
         self.queue.pools_by_cpu()
     }
@@ -157,8 +158,8 @@ impl<P: Platform> QueueHandle<P> {
         self.queue.in_hand()
     }
 
-    /// How long items waited from queueing to start, and how long they ran, since they were
-    /// [timed](Runtime::time_items) for the first time; none before.
+    /// How long items waited from queueing to start, and how long they ran, since they were [timed](Runtime::time_items) for the first
+    /// time; none before.
     pub fn times(&self) -> Option<(Times, Times)> {
         self.queue.observed.read()
     }

@@ -1,5 +1,5 @@
-//! The tickets of a scope within an item, through every interleaving: each closure runs once, whoever comes first, and the
-//! scope does not sleep while one is left for it.
+//! The tickets of a scope within an item, through every interleaving: each closure runs once, whichever side comes first, and the scope
+//! does not sleep while one is left for it.
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
@@ -12,7 +12,7 @@ use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Platform,
 use super::{MOST_SPAWNED, Ticket, Within};
 use crate::item::tests::{aborts, model, spawn};
 
-/// Runs it as the item does that the queue has.
+/// Runs it as the item that the queue has would do.
 fn run<P: Platform>(ticket: &Ticket<P>) -> bool {
     ticket.take().map(|closure| closure()).is_some()
 }
@@ -35,8 +35,8 @@ fn a_worker_and_the_scope_run_each_closure_once() {
         let worker = {
             let within = Arc::clone(&within);
             spawn(move || {
-                // Of the first the scope knows. The second is spawned by a closure while the scope may sleep, and nobody but
-                // the scope can run it.
+                // The scope knows of the first. The second is spawned by a closure while the scope may sleep, and only the scope can run
+                // it.
                 run(&first);
                 within.offer(second);
             })
@@ -65,7 +65,7 @@ fn tickets_come_in_order_and_are_used_up() {
     within.run_until(|| order.lock().len() == 5);
     assert_eq!(*order.lock(), [2, 0, 1, 3, 4]);
     assert!(tickets.iter().all(|ticket| !run(ticket)));
-    // What nobody runs is dropped.
+    // A closure that is never run is dropped.
     within.offer(Ticket::new(Box::new({
         let order = Arc::clone(&order);
         move || drop(order)
@@ -83,7 +83,7 @@ fn more_closures_than_can_be_counted_end_the_process() {
         queue.scope(|scope| {
             scope.count.store(MOST_SPAWNED + 1, Ordering::Relaxed);
             scope.spawn(|| {});
-            // It would wait for closures that there are not.
+            // It would wait for closures that do not exist.
             std::process::exit(0);
         });
     });

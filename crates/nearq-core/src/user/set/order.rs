@@ -1,20 +1,20 @@
-//! The members of a set that can be waited for, in the order in which they were added, and how far they have been looked at.
+//! The members of a set that can be waited for, in the order in which they were added, and how far they have been checked.
 //!
-//! Items that are held back start in that order as well, most often: so a look that goes on where the last one came to an end meets first
-//! what has been let in since. A ring, so that each step takes the same time however many members there are.
+//! Items that are held back mostly start in that order as well: so a check that continues where the last one ended comes first to those
+//! that have been admitted since. A ring, so that each step takes the same time however many members there are.
 
-/// The end, before the first member and after the last one: its entry in `steps`. A member's is behind its place.
+/// The end, before the first member and after the last one: its entry in `steps`. A member's entry is one after its place.
 const END: u32 = 0;
 
 pub(super) struct Order {
     steps: Vec<Step>,
     /// Members in the order.
     len: usize,
-    /// The first that has not been seen; those before it have.
+    /// The first that has not been seen; those before it have been.
     unseen: u32,
 }
 
-/// The entries before and after one; its own number twice where it is not in the order.
+/// The entries before and after one; its own number twice if it is not in the order.
 #[derive(Clone, Copy)]
 struct Step {
     before: u32,
@@ -30,7 +30,7 @@ impl Order {
         self.len
     }
 
-    /// Adds a place at the end, unseen; those that are used anew, or come after all that there have been.
+    /// Adds a place at the end, unseen. The place either was used before, or comes after all earlier ones.
     pub(super) fn add(&mut self, place: u32) {
         let entry = place + 1;
         let last = self.steps[END as usize].before;
@@ -47,7 +47,7 @@ impl Order {
         }
     }
 
-    /// Takes a place out; whether it was in.
+    /// Takes a place out; returns whether it was in.
     pub(super) fn remove(&mut self, place: u32) -> bool {
         let entry = place + 1;
         let Step { before, after } = self.steps[entry as usize];
@@ -74,12 +74,12 @@ impl Order {
         self.unseen.checked_sub(1)
     }
 
-    /// The first place that had not been seen has been.
+    /// Marks the first unseen place as seen.
     pub(super) fn see(&mut self) {
         self.unseen = self.steps[self.unseen as usize].after;
     }
 
-    /// None has been seen.
+    /// Marks all as unseen.
     pub(super) fn forget(&mut self) {
         self.unseen = self.steps[END as usize].after;
     }
@@ -89,7 +89,7 @@ impl Order {
 mod tests {
     use super::*;
 
-    /// All that has not been seen, in order.
+    /// All places that have not been seen, in order.
     fn unseen(order: &mut Order) -> Vec<u32> {
         let mut places = Vec::new();
         while let Some(place) = order.unseen() {

@@ -1,5 +1,5 @@
-//! The set's list and its event through every interleaving: each member is given out once, in the order in which they ended,
-//! and nobody sleeps while one is there.
+//! The set's list and its event through every interleaving: each member is returned once, in the order in which they ended, and no thread
+//! sleeps while one is available.
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
@@ -171,7 +171,7 @@ fn in_the_order_of_their_ends() {
     assert_eq!(members.len(), 6);
     [4, 1, 5].into_iter().for_each(&mut end);
     assert_eq!(members.take().unwrap().unwrap(), 4);
-    // Later ones come after those that have been taken off the list, and have not been given out.
+    // Later ones come after those that have been taken off the list, and have not been returned.
     [0, 2].into_iter().for_each(&mut end);
     let rest: Vec<_> = core::iter::from_fn(|| members.take()).map(Result::unwrap).collect();
     assert_eq!(rest, [1, 5, 0, 2]);
@@ -219,7 +219,7 @@ fn cancelled_members_are_given_out_and_freed() {
     rest.into_iter().for_each(run);
 }
 
-/// The waker goes with the set, and not with the last member, wherever that is freed.
+/// The waker is dropped with the set, and not with the last member, wherever that is freed.
 #[test]
 fn a_waker_goes_with_the_set_and_its_panic_goes_no_further() {
     static DROPPED: Count = Count::new(0);

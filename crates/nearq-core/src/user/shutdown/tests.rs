@@ -1,5 +1,5 @@
-//! Closing against queueing, through every interleaving: whoever was told that an item is queued sees it run before the
-//! runtime counts as empty.
+//! Closing against queueing, through every interleaving: an issuer that was told that its item is queued sees it run before the runtime
+//! counts as empty.
 
 #![cfg(not(miri))]
 
@@ -49,7 +49,7 @@ fn close_beside_an_issuer(limit: usize, before: usize, changed: bool) {
         stub.queue.shut();
         let queues = [Arc::clone(&stub.queue)];
         stub.work_while(0, || !is_quiet(&queues));
-        // From here on nobody works any more.
+        // From here on no worker runs any more.
         let ran = runs.load(Ordering::Relaxed);
         Loom::join(issuer);
         assert_eq!(ran, before as u32 + taken.load(Ordering::Relaxed));

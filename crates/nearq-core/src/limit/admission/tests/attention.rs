@@ -1,4 +1,4 @@
-//! Several executions that end at once, of which one looks for all.
+//! Several executions that end at once, of which one checks for all.
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
@@ -8,14 +8,15 @@ use super::super::NOBODY;
 use super::*;
 use crate::queue::flush::FlushedQueue;
 
-/// One looks, another one asks it to look again, and the third finds that somebody has asked: what that one has counted is seen too.
+/// One checks, another one asks it to check again, and the third finds that another has asked: the completion that the third counted is
+/// seen too.
 #[test]
 fn none_of_three_that_end_at_once_is_overlooked() {
     model_within(2, 3, || {
         let stub = Stub::new(3, 1);
         let admission = stub.admission();
         let link = stub.queue.links().next().expect("a pod");
-        // Three are let in, and run. Then somebody freezes, and waits until they have ended.
+        // Three are admitted, and run. Then a thread freezes, and waits until they have ended.
         for _ in 0..3 {
             assert!(link.credits.take() || admission.refill(link) == Entry::LetIn);
         }
@@ -33,7 +34,7 @@ fn none_of_three_that_end_at_once_is_overlooked() {
     });
 }
 
-/// Notes how it stands with the domain when it is called.
+/// Notes the state of the domain when it is called.
 struct Looks {
     stub: Arc<Stub>,
     seen: AtomicU32,
@@ -45,8 +46,8 @@ impl Wake for Looks {
     }
 }
 
-/// What a worker lets in may have been cancelled before it had entered; then that worker is the one that tells of it. Wakers are foreign
-/// code, and may take long: others let items in meanwhile.
+/// What a worker admits may have been cancelled before it had entered; then that worker notifies the waiters. Wakers are foreign code, and
+/// may take long: other workers admit items meanwhile.
 #[test]
 fn wakers_are_called_when_others_may_let_items_in() {
     model(0, || {
@@ -59,7 +60,7 @@ fn wakers_are_called_when_others_may_let_items_in() {
         let waker = Waker::from(Arc::clone(&looks));
         assert_eq!(flushed.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
         assert!(link.is_watched());
-        // As if it had just been let in, by the worker that runs it.
+        // As if it had just been admitted, by the worker that runs it.
         stub.admission().turn.lock().watched.push(core::ptr::from_ref(link));
         stub.admission().close();
         assert!(stub.work(0));

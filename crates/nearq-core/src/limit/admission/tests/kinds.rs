@@ -23,7 +23,7 @@ fn each_domain_has_its_own_limit() {
     });
 }
 
-/// What is held back on one node is activated by what ends there, and who waits for the queue waits for both nodes.
+/// What is held back on one node is activated by what ends there, and a thread that waits for the queue waits for both nodes.
 #[test]
 fn an_item_is_held_back_on_one_node_while_those_of_both_end() {
     model(2, || {
@@ -62,7 +62,7 @@ fn the_limit_is_changed_while_an_item_is_held_back_on_one_of_two_nodes() {
     });
 }
 
-/// An item that goes from node to node is never between them for who asks whether the queue is empty.
+/// An item that goes from node to node is never between them for a thread that checks whether the queue is empty.
 #[test]
 fn a_queue_is_not_empty_while_an_item_goes_from_one_node_to_the_other() {
     model(3, || {
@@ -184,7 +184,7 @@ fn counting(runs: &Arc<AtomicU32>) -> Work<Loom> {
     })
 }
 
-/// An issuer may be anywhere on its way in; with credits or without.
+/// An issuer may be anywhere on its way to being admitted; with credits or without.
 fn frozen_while_an_item_is_queued(max_active: usize) {
     model_within(1, 2, move || {
         let stub = Stub::new(max_active, 2);
@@ -263,7 +263,7 @@ fn thawed_while_somebody_freezes() {
                 stub.runtime.thaw();
             })
         };
-        // Nobody works: it returns because of the thaw.
+        // No worker runs: it returns because of the thaw.
         stub.runtime.freeze().expect("not from inside");
         Loom::join(other);
         stub.run_out();
