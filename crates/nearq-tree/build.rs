@@ -3,15 +3,15 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     for argument in [
-        // Nothing here unwinds. What says how to would keep all that the standard library does on a panic, and with it another
-        // library that each program would have to load.
+        // Nothing here unwinds. The unwinding information would pull in everything that the standard library does on a panic,
+        // and with it another library that each program would have to load.
         "-Wl,--defsym=rust_eh_personality=0",
         "-Wl,--no-eh-frame-hdr",
         // Loaded while a program runs it would have nothing to do.
         "-Wl,-z,nodlopen",
-        // Nothing of the compiler's is to run before and after: the library has its own.
+        // No code of the compiler must run before and after: the library has its own.
         "-nostartfiles",
-        // Fewer parts in memory, and none whose protection changes once it is there: each costs a system call and a page fault.
+        // Fewer segments in memory, and none whose protection changes after loading: each costs a system call and a page fault.
         "-Wl,-z,noseparate-code",
         "-Wl,-z,norelro",
         "-Wl,-Bsymbolic",

@@ -1,8 +1,8 @@
-//! How the server comes into a program that uses nearq and never calls it: with the first worker of the process-wide runtime.
+//! How the server starts in a program that uses nearq and never calls the server: with the first worker of the process-wide runtime.
 //!
-//! The runtime knows nothing of this crate, and the program calls nothing of it. So a function that the system's loader calls before
-//! `main` leaves the runtime an address, which each of its workers calls when it begins ([`nearq_core::attend_default`]). A program
-//! that never starts a worker has no server; the child of a fork gets one with its own first worker.
+//! The runtime knows nothing about this crate, and the program calls nothing in it. So a function that the system's loader calls before
+//! `main` gives the runtime an address, which each of its workers calls when it begins ([`nearq_core::attend_default`]). A program that
+//! never starts a worker has no server; the child of a fork gets one with its own first worker.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -29,7 +29,7 @@ extern "C" fn before_main() {
 
 /// What each worker calls.
 fn attend() {
-    // Relaxed: a number; who sets it does so before the first worker is started.
+    // Relaxed: a number; it is set before the first worker is started.
     let access = match ALLOWED.load(Ordering::Relaxed) {
         off if off == Access::Off as u8 => Access::Off,
         full if full == Access::Full as u8 => Access::Full,
@@ -45,16 +45,16 @@ fn subject() -> Box<dyn Subject> {
     Box::new(RuntimeSubject::new(runtime))
 }
 
-/// A worker has started the thread. It belongs to no pod and is no more urgent than the program itself; where that is refused, it stays as
-/// it was started.
+/// A worker has started the thread. It belongs to no pod and is no more urgent than the program itself; if that is refused, it stays as it
+/// was started.
 fn leave_the_starter(runtime: &Runtime) {
     let thread = Linux::current_thread();
     let _ = Linux::set_affinity(thread, &runtime.allowed());
     let _ = Linux::set_scheduling(thread, SchedPolicy::Normal, 0, None);
 }
 
-/// Says what others than root may do to this process over its control socket. To be called before the first worker is started;
-/// `NEARQ_CONTROL` in the environment counts before it. [`Access::Read`] if it is not called.
+/// Sets what callers other than root may do to this process over its control socket. Must be called before the first worker is
+/// started; `NEARQ_CONTROL` in the environment takes precedence. [`Access::Read`] if it is not called.
 ///
 /// ```
 /// # mod nearq { pub mod control { pub use nearq_control::{allow, protocol::Access}; } }

@@ -16,9 +16,9 @@ use crate::find::{self, reach};
 use crate::protocol::{INTERFACE, LONGEST_REFUSAL, Refusal, Request};
 use wire::Wire;
 
-/// How long an answer may take as a whole, unless it is said otherwise: a process whose threads all wait for a CPU is slow, not gone.
+/// How long an answer may take as a whole, unless set otherwise: a process whose threads all wait for a CPU is slow, not gone.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of an unknown error, or of what is wrong with an answer, that are told.
+/// Bytes of an unknown error, or of what is wrong with an answer, that are reported.
 const LONGEST_REASON: usize = 512;
 
 /// Why a call has no answer.
@@ -28,12 +28,12 @@ pub enum ClientError {
     Refused(Refusal),
     /// The process refused it by an error of varlink's own: its name and parameters.
     Protocol(String),
-    /// The answer is longer than answers of this call are read.
+    /// The answer is longer than the client reads for this call.
     TooLong {
         /// Bytes that are read.
         most: usize,
     },
-    /// What came is no answer, for this reason.
+    /// What came is not a valid answer, for this reason.
     Garbled(String),
     /// The connection failed.
     Io(io::Error),
@@ -91,7 +91,7 @@ struct Call<'a, R> {
 
 #[derive(Deserialize)]
 struct Answer<'a> {
-    /// Read once it is known what they are: nothing is made of a batch of events but the events.
+    /// Parsed only once their type is known: a batch of events is parsed straight into the events.
     #[serde(borrow, default)]
     parameters: Option<&'a RawValue>,
     #[serde(default)]
@@ -102,18 +102,18 @@ struct Answer<'a> {
 
 /// A connection to a process.
 ///
-/// Nothing that the process does keeps a call for longer than the patience that was set, or has more read than answers of that call may
-/// have ([`Request::LONGEST_REPLY`]). After a call that failed so, the connection is of no use any more.
+/// Whatever the process does, a call takes no longer than the patience that was set, and no more is read than an answer to that call may
+/// have ([`Request::LONGEST_REPLY`]). After a call that failed this way, the connection is no longer usable.
 #[derive(Debug)]
 pub struct Client {
     stream: BufReader<Wire>,
     patience: Duration,
-    /// What is read next need not be the answer to what is asked next.
+    /// A call has failed: what is read next need not be the answer to the next call.
     failed: bool,
 }
 
 impl Client {
-    /// Connects to a process, in a container too.
+    /// Connects to a process, which may be in a container.
     ///
     /// # Errors
     /// There is no such process, it is another user's, or it does not listen.
@@ -121,10 +121,10 @@ impl Client {
         Self::connect_within(pid, PATIENCE)
     }
 
-    /// Likewise; connecting takes no longer than that, nor does any later answer.
+    /// Likewise; neither connecting nor any later answer takes longer than `patience`.
     ///
     /// # Errors
-    /// As of [`connect`](Self::connect), or the process lets nobody in for so long.
+    /// As of [`connect`](Self::connect), or the process accepts no connection for that long.
     pub fn connect_within(pid: u32, patience: Duration) -> Result<Self, ConnectError> {
         let (stream, socket) = find::connect(pid, Instant::now() + patience)?;
         let client = Self::over(stream);
@@ -137,15 +137,15 @@ impl Client {
     /// Connects to a socket.
     ///
     /// # Errors
-    /// Nobody listens there, or the caller may not.
+    /// No process listens there, or the caller may not connect.
     pub fn connect_to(socket: &Path) -> io::Result<Self> {
         Self::over(reach::connect_to(socket, Instant::now() + PATIENCE)?)
     }
 
-    /// Speaks over a connection that there is. It does not block any more.
+    /// Uses an existing connection, which is made non-blocking.
     ///
     /// # Errors
-    /// The connection is none any more.
+    /// The connection no longer works.
     pub fn over(stream: UnixStream) -> io::Result<Self> {
         Ok(Client { stream: BufReader::new(Wire::new(stream)?), patience: PATIENCE, failed: false })
     }
@@ -165,17 +165,17 @@ impl Client {
         Ok(reply)
     }
 
-    /// Calls for many answers. Nothing else can be asked over this connection afterwards. The first answer must be there in time, as any;
-    /// later ones come when there is something to tell, and then have as much time each.
+    /// Calls for many answers. Nothing else can be asked over this connection afterwards. The first answer must arrive in time, as
+    /// always. Later ones come when there is something to report, and each then has the same time.
     ///
     /// # Errors
-    /// The connection fails. What the process refuses comes as the first answer.
+    /// The connection fails. A refusal by the process comes as the first answer.
     pub fn stream<R: Request>(mut self, request: &R) -> Result<Replies<R>, ClientError> {
         self.send(request, true)?;
         Ok(Replies { client: Some(self), is_first: true, request: PhantomData })
     }
 
-    /// Until when the next answer must be there.
+    /// Sets the time by which the next answer must arrive.
     fn start_the_clock(&mut self) {
         self.stream.get_mut().deadline = Some(Instant::now() + self.patience);
     }
@@ -237,7 +237,7 @@ impl Client {
     }
 }
 
-/// What a message says: a reply, and whether others come after it.
+/// What a message says: a reply, and whether more follow.
 fn understood<T: serde::de::DeserializeOwned>(
     bytes: &[u8],
     longest: usize,
@@ -255,7 +255,7 @@ fn understood<T: serde::de::DeserializeOwned>(
     }
 }
 
-/// The beginning of what others tell.
+/// The beginning of a text from elsewhere.
 fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_REASON {
         text.truncate(text.floor_char_boundary(LONGEST_REASON));
@@ -264,7 +264,7 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-/// What an error's name and parameters stand for.
+/// The error that a name and parameters stand for.
 fn refusal(name: &str, parameters: &str) -> ClientError {
     let known = || {
         let name = name.strip_prefix(INTERFACE)?.strip_prefix('.')?;

@@ -1,11 +1,11 @@
-//! Finding the processes that can be looked into, and connecting to one.
+//! Finding the processes that can be inspected, and connecting to one.
 //!
-//! A socket's name is the number that its process has for itself. Where it really leads is asked of the kernel, which says who listens
-//! there: so a file that a killed process left, a number that was given to another process since, and a process of a container that
-//! shares our directory are never taken for the process that was asked for.
+//! A socket's name is the number by which its process knows itself. The kernel is asked which process really listens there. So a file
+//! that a killed process left, a number that has been reused since, and a process of a container that shares our directory are never
+//! mistaken for the process that was asked for.
 //!
-//! A process may have other variables than the caller, or live in a container with directories of its own. So its directories are looked
-//! for as it sees them: by the variables that it was started with, below its own root (`/proc/PID/root`).
+//! A process may have other variables than the caller, or live in a container with directories of its own. So its directories are searched
+//! as it sees them: by the variables that it was started with, below its own root (`/proc/PID/root`).
 
 mod process;
 pub(crate) mod reach;
@@ -24,10 +24,10 @@ use crate::socket::{self, Directory};
 use process::Process;
 use reach::Place;
 
-/// Names that are looked at in one directory.
+/// Most names that are read in one directory.
 const MOST_NAMES: usize = 1 << 16;
 
-/// A process that can be looked into.
+/// A process that can be inspected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
@@ -51,7 +51,7 @@ pub enum ConnectError {
     NotYours {
         /// The process.
         pid: u32,
-        /// Whose it is.
+        /// The user that it belongs to.
         user: u32,
     },
     /// It has no socket.
@@ -157,7 +157,7 @@ impl Candidate {
         path.join(&self.name)
     }
 
-    /// The directory, if it belongs to that user, or to root, who may become any user.
+    /// The directory, if it belongs to that user, or to root, which may become any user.
     fn open(&self, user: u32) -> io::Result<Place> {
         let place = Place::open(self.root.as_deref(), &self.directory).and_then(|place| {
             if place.owner == user || place.owner == 0 {
@@ -168,16 +168,16 @@ impl Candidate {
                 place.owner
             )))
         });
-        // The caller's directory need not be the process's: what is wrong with it is nothing to be told.
+        // The caller's directory need not be the process's: what is wrong with it need not be reported.
         if self.root.is_none() { place.map_err(|_| Errno::NOENT.into()) } else { place }
     }
 }
 
-/// The processes that can be looked into: the caller's own, or, if the caller is root, everybody's; by number. Removes sockets of processes
-/// that are gone from the caller's directories.
+/// The processes that can be inspected: the caller's own, or, if the caller is root, those of all users; by number. Removes sockets of
+/// processes that are gone from the caller's directories.
 ///
 /// # Errors
-/// The caller has too few file descriptors left to look.
+/// The caller has too few file descriptors left to search.
 pub fn processes() -> io::Result<Vec<Found>> {
     can_open()?;
     let own = geteuid();
@@ -211,7 +211,7 @@ pub fn processes() -> io::Result<Vec<Found>> {
     Ok(found.into_values().collect())
 }
 
-/// Whether there are descriptors for a look. Without, each process would seem not to be there, or not to listen.
+/// Whether there are descriptors to search with. Without them, each process would seem not to exist, or not to listen.
 fn can_open() -> io::Result<()> {
     const NEEDED: usize = 12;
     let mut open = Vec::with_capacity(NEEDED);
@@ -229,7 +229,7 @@ fn listening(place: &Place, name: &str, path: PathBuf, wanted: Option<u32>) -> O
             let (peer, process) = socket.listener(&stream)?;
             (peer.pid, process.user)
         }
-        // Somebody is there and too busy to say who: the process that the name says, if the directory is its user's.
+        // A process is there, but too busy to identify itself: it is the one that the name says, if the directory is its user's.
         Err(Errno::AGAIN) => {
             let pid = wanted.or_else(|| name.parse().ok())?;
             (pid, Process::of(pid)?.user)
@@ -243,7 +243,7 @@ fn listening(place: &Place, name: &str, path: PathBuf, wanted: Option<u32>) -> O
 
 /// Connects to a process, and says where.
 pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBuf), ConnectError> {
-    // Looked at only where the answer would be no: that needs to be known.
+    // Checked only if the answer would be no: only that must be certain.
     let unless_blind = |answer| match can_open() {
         Ok(()) => answer,
         Err(error) => ConnectError::NoDescriptors { pid, error },
@@ -299,7 +299,7 @@ fn reached(
     Ok(is_it.then_some(stream))
 }
 
-/// The directories to list: the caller's, and everybody's if the caller is root; with the user who must have made it, where its name
+/// The directories to list: the caller's, and all users' if the caller is root; each with the user that must have made it, if its name
 /// says so.
 fn directories() -> BTreeMap<PathBuf, Option<u32>> {
     let mut directories: BTreeMap<_, _> =
@@ -326,8 +326,8 @@ fn children(path: &str) -> Vec<PathBuf> {
     entries.take(MOST_NAMES).map(|entry| entry.path()).collect()
 }
 
-/// The numbers that name something in a directory, after sockets of processes that are gone were removed, if it is the caller's. Of another
-/// user's, if the caller is root or it is open.
+/// The numbers that name something in a directory. If it is the caller's, sockets of processes that are gone are removed first. Another
+/// user's directory is read if the caller is root or the directory is open.
 fn names(place: &Place, path: &Path) -> Vec<String> {
     if place.owner == geteuid().as_raw()
         && let Ok(directory) = Directory::open(path)

@@ -1,5 +1,5 @@
-//! All that can be set, each with its name in the kernel, in the environment, in the API and for `set`, and with how it is shown and set:
-//! one table, from which the server, the command and `docs/knobs.md` take what they say and do.
+//! Everything that can be set: each setting with its name in the kernel, in the environment, in the API and for `set`, and with how it is
+//! shown and set. The server, the command and `docs/knobs.md` all take what they say and do from this one table.
 
 mod table;
 
@@ -7,7 +7,7 @@ use crate::protocol::Setting;
 
 pub(crate) use table::{LOCKS, PROCESS, QUEUE};
 
-/// Whose a setting is.
+/// What a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// One queue's.
@@ -16,12 +16,12 @@ pub enum Owner {
     Process,
 }
 
-/// Something that can be set, or looked at.
+/// Something that can be set, or read.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
     /// The key for `get` and `set`.
     pub key: &'static str,
-    /// Whose it is.
+    /// What it belongs to.
     pub owner: Owner,
     /// Whether it can be set while the process runs.
     pub writable: bool,
@@ -29,16 +29,16 @@ pub struct Knob {
     pub values: &'static str,
     /// What it does, in a sentence.
     pub what: &'static str,
-    /// The kernel's file or parameter; empty where the kernel has none.
+    /// The kernel's file or parameter; empty if the kernel has none.
     pub kernel: &'static str,
-    /// The variable of the environment; empty where there is none.
+    /// The variable of the environment; empty if there is none.
     pub environment: &'static str,
     /// The call of the API.
     pub api: &'static str,
 }
 
 impl Knob {
-    /// As it is in the process that is asked: what was set, and what is in effect.
+    /// Its value in the process that is asked: what was set, and what is in effect.
     pub(crate) fn setting(
         &self,
         (configured, effective): (String, String),
@@ -70,7 +70,7 @@ pub fn named(owner: Owner, key: &str) -> Option<&'static Knob> {
     of(owner).find(|knob| knob.key == key)
 }
 
-/// The key of the same owner whose value another one's change may take along: a lower limit lowers what each node has at least.
+/// The key of the same owner whose value may change along with this one's: a lower limit lowers what each node has at least.
 pub fn taken_along(key: &str) -> Option<&'static str> {
     (key == "max_active").then_some("min_active")
 }

@@ -1,4 +1,4 @@
-//! The protocol and server through which a live process is looked into and tuned.
+//! The protocol and server through which a live process is inspected and tuned.
 //!
 //! A process listens on a Unix socket of its own; the command `nearq`, or any program that speaks varlink, asks.
 //!
@@ -10,17 +10,17 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `protocol` | the calls and their answers, as data |
-//! | `subject` | what a server needs of that which it answers for |
-//! | `server` | answering: one thread, and what it does for nobody |
+//! | `subject` | what a server needs from the thing that it answers for |
+//! | `server` | answering: one thread, and the limits of what it does for clients |
 //! | `socket` | where the socket is, and how it is made |
-//! | `find` | the processes that can be looked into |
+//! | `find` | the processes that can be inspected |
 //! | `client` | asking a process |
-//! | `locks` | the mutexes of this process, which are all that one without a runtime has |
-//! | `knobs` | all that can be set: its names in the kernel, the environment and the API, and how it is shown and set |
+//! | `locks` | the mutexes of this process; a process without a runtime has nothing else |
+//! | `knobs` | everything that can be set: its names in the kernel, the environment and the API, and how it is shown and set |
 //! | `variables` | variables of the environment that are no setting of that table |
 //! | `metrics` | the counts as OpenMetrics, with the feature of that name |
 //! | `runtime` | the process-wide runtime, in programs that have one |
-//! | `attend` | how the server comes into a program that never calls it |
+//! | `attend` | how the server starts in a program that never calls it |
 //! | `values` | values as text: what `set` takes and `get` shows |
 
 // A program of Linux: sockets, a thread that blocks on them, the clock and files of the process.

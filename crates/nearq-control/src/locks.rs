@@ -3,7 +3,7 @@
 //! Parts for a subject that has more to say ([`settings`], [`Changes`], [`dump`]), and [`LocksOnly`], the whole subject of a
 //! process without a runtime.
 //!
-//! To look takes no lock and makes nobody wait (`nearq_lock::Snapshot`).
+//! Reading them takes no lock and makes no thread wait (`nearq_lock::Snapshot`).
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub fn settings() -> Vec<Setting> {
     LOCKS.iter().map(setting).collect()
 }
 
-/// Changes of settings that are gathered before any is made: so that all are, or none.
+/// Changes of settings, gathered before any is made, so that all are made or none.
 ///
 /// ```
 /// use nearq_control::locks::{self, Changes};
@@ -82,10 +82,10 @@ pub fn settings() -> Vec<Setting> {
 pub struct Changes(Vec<(Key, String)>);
 
 impl Changes {
-    /// Adds one; nothing if the key is none of those for mutexes. A later one for the same key counts.
+    /// Adds one; does nothing if the key is not one for mutexes. The last one for a key counts.
     ///
     /// # Errors
-    /// The value cannot be, and is not added; the others stay.
+    /// The value is not possible, and is not added; the others stay.
     pub fn add(&mut self, key: &str, value: &str) -> Option<Result<(), Refusal>> {
         let (_, setting) = knobs::row(LOCKS, key)?;
         let tried = setting.set(&mut nearq_lock::Settings::default(), value);
@@ -93,7 +93,7 @@ impl Changes {
         Some(tried.map(|()| self.0.push((*setting, value.to_owned()))).map_err(refuse))
     }
 
-    /// Makes them, all at once. Mutexes that somebody waits for follow as soon as the queues that they have are empty.
+    /// Makes them, all at once. Mutexes that threads wait for follow as soon as the queues that they have are empty.
     pub fn apply(self) {
         if self.0.is_empty() {
             return;
@@ -135,7 +135,7 @@ pub fn dump() -> Locks {
     }
 }
 
-/// The subject of a process without a runtime: its mutexes are all that there is to look into.
+/// The subject of a process without a runtime: its mutexes are all that there is to inspect.
 #[derive(Debug)]
 pub struct LocksOnly {
     since: Instant,
@@ -154,7 +154,7 @@ impl Default for LocksOnly {
     }
 }
 
-/// Whoever asks for a queue, or for what queues have.
+/// The answer to a call about a queue, or about something that queues have.
 fn not_here() -> Refusal {
     Refusal::NotHere {
         why: "this process has no runtime of nearq, and so no workqueues: its mutexes are all there is to inspect \

@@ -1,7 +1,7 @@
 //! The counts of a process as OpenMetrics: a collector for a program's own registry, and the whole text for `nearq metrics`.
 //!
-//! Three tables say what there is: of the process, of each queue and of each pool. A metric that does not apply is left out: the
-//! rescuer's counts of a queue that has none, times of items that nobody had timed. `docs/metrics.md` is made of the same tables.
+//! Three tables define the metrics: of the process, of each queue and of each pool. A metric that does not apply is left out: the
+//! rescuer's counts of a queue that has none, times of items that were not timed. `docs/metrics.md` is made from the same tables.
 
 mod histogram;
 mod tables;
@@ -30,7 +30,7 @@ pub use prometheus_client;
 /// What the text is, for a server that answers with it.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Where a collector takes the counts from, each time that they are asked for.
+/// Where a collector takes the counts from, each time it is asked for them.
 ///
 /// Any function that gives them is one.
 pub trait Source: Send + Sync + 'static {
@@ -103,7 +103,7 @@ impl Metrics<RuntimeSource> {
         Metrics::new(RuntimeSource(RuntimeSubject::new(runtime)))
     }
 
-    /// As [`of_runtime`](Self::of_runtime), and has items timed as long as it lives, at most 20,000 a second.
+    /// As [`of_runtime`](Self::of_runtime), and has items timed while it lives, at most 20,000 a second.
     ///
     /// # Errors
     /// They cannot be timed.
@@ -160,7 +160,7 @@ pub fn text(statistics: Statistics, labels: Vec<(&'static str, String)>) -> Stri
     text
 }
 
-/// Writes the same piece by piece: of many queues, the whole is a hundred times as long as what the process has told.
+/// Writes the same piece by piece: for many queues, the whole text is a hundred times as long as the process's answer.
 ///
 /// # Errors
 /// The writer's.
@@ -178,7 +178,8 @@ pub fn write_text(
 /// Names and values of labels.
 type Labels = Vec<(&'static str, String)>;
 
-/// A label's value as it is exported: without what would steer a terminal. The format itself escapes quotes and line breaks.
+/// A label's value as it is exported: without characters that would control a terminal. The format itself escapes quotes and line
+/// breaks.
 fn shown(value: &str) -> String {
     page(value).into_owned()
 }
@@ -209,7 +210,7 @@ fn write_info(encoder: &mut DescriptorEncoder<'_>, queues: &[QueueStatistics]) -
     })
 }
 
-/// One metric of all that have it.
+/// One metric, for everything that has it.
 fn write<T>(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &Metric<T>,

@@ -1,14 +1,14 @@
-//! Who this process is, as it says itself.
+//! What this process says about itself.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::protocol::{Access, Process};
 
-/// Bytes of a command line that are told.
+/// Bytes of a command line that are reported.
 const LONGEST_COMMAND: usize = 256;
 
-/// This process, without queues; what may be done to it is the server's to say. `since` is how long it can be asked.
+/// This process, without queues; the server says what may be done to it. `since` is how long it has been answering.
 pub(crate) fn this_process(since: Duration) -> Process {
     Process {
         pid: std::process::id(),

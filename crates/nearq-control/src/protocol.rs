@@ -5,11 +5,11 @@
 //! `{"error": "nearq.control1.NoSuchQueue", "parameters": {...}}`. A call with `"more": true` has several answers, all but the last
 //! of which say `"continues": true`. Names of fields are the names in these types.
 //!
-//! **Versions.** Fields may be added to answers, and optional ones to calls, within `nearq.control1`; who reads an answer leaves
-//! alone what it does not know. Whatever else changes is another interface, `nearq.control2`.
+//! **Versions.** Fields may be added to answers, and optional ones to calls, within `nearq.control1`; a client ignores fields that
+//! it does not know. Any other change makes another interface, `nearq.control2`.
 //!
-//! Times are in nanoseconds, of the clock `CLOCK_MONOTONIC` where they are points in time. CPUs are lists (`0-3,8`). Counters
-//! count since the process began, and never go back.
+//! Times are in nanoseconds, on the clock `CLOCK_MONOTONIC` if they are points in time. CPUs are lists (`0-3,8`). Counters count
+//! since the process began, and never go back.
 
 mod bounds;
 mod dump;
@@ -41,7 +41,7 @@ pub const INTERFACE: &str = "nearq.control1";
 pub const LONGEST_CALL: usize = 64 * 1024;
 /// Connections that a process has open at most.
 pub const MOST_CONNECTIONS: usize = 16;
-/// Items that a process times at most, for all who look at it together.
+/// Items that a process times at most, for all clients together.
 pub const MOST_SAMPLES_PER_SECOND: u32 = 20_000;
 
 /// Bytes of a refusal that a client reads.
@@ -56,7 +56,7 @@ pub trait Request: Serialize {
     const METHOD: &'static str;
     /// The answer.
     type Reply: DeserializeOwned;
-    /// Bytes of an answer that a client reads. A longer one is refused.
+    /// Bytes of an answer that a client reads at most. A longer one is refused.
     const LONGEST_REPLY: usize;
 }
 
@@ -72,7 +72,7 @@ macro_rules! requests {
 
 requests! {
     GetProcess -> ProcessReply, 64 << 10;
-    // Ten thousand queues of which items are timed.
+    // Ten thousand queues whose items are timed.
     GetStatistics -> StatisticsReply, 64 << 20;
     GetDump -> DumpReply, 64 << 20;
     GetSettings -> SettingsReply, 64 << 20;
@@ -82,7 +82,7 @@ requests! {
     Trace -> TraceBatch, 8 << 20;
 }
 
-/// Who the process is, and what the caller may do.
+/// Which process it is, and what the caller may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetProcess {}
 
@@ -96,7 +96,7 @@ pub struct ProcessReply {
 /// What has happened on each queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetStatistics {
-    /// Whether items are to be timed from now on, until the connection is closed. Without it no item reads a clock.
+    /// Whether items must be timed from now on, until the connection is closed. Without it no item reads a clock.
     #[serde(default)]
     pub timing: bool,
 }
@@ -141,7 +141,7 @@ pub struct SettingsReply {
     pub settings: Settings,
 }
 
-/// Changes settings of a queue or of the process: all of them, or, where one is refused, none.
+/// Changes settings of a queue or of the process: all of them, or, if one is refused, none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Set {
     /// A queue's name, or `#` and its number; the process without it.
@@ -150,7 +150,7 @@ pub struct Set {
     /// Values by key, as the kernel's files have them.
     pub changes: BTreeMap<String, String>,
     /// Takes the changes back when the connection is closed, whichever side closes it, unless [`Keep`] was called. Refused
-    /// ([`Refusal::Busy`]) where another connection has changed one of the keys like that. A change without it takes the key from such a
+    /// ([`Refusal::Busy`]) if another connection holds such a change of one of the keys. A change without it takes the key from such a
     /// connection, and stays.
     #[serde(default)]
     pub until_closed: bool,
@@ -164,19 +164,19 @@ pub struct Keep {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeepReply {}
 
-/// Tells what happens to items, until the connection is closed. To be called with `more`.
+/// Reports what happens to items, until the connection is closed. Must be called with `more`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     /// A queue's name, or `#` and its number; all queues without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// One item of so many, at the least; a power of two. 1 if not given. More are left out where there are more than
-    /// [`MOST_SAMPLES_PER_SECOND`].
+    /// Reports at most one item in this many; a power of two. 1 if not given. More items are left out if there are more
+    /// than [`MOST_SAMPLES_PER_SECOND`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<u32>,
 }
 
-/// Why a call was refused. On the wire, `nearq.control1.` and the variant's name, its fields as parameters.
+/// Why a call was refused. On the wire: `nearq.control1.` and the variant's name, with its fields as parameters.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "error", content = "parameters")]
 pub enum Refusal {
@@ -185,7 +185,7 @@ pub enum Refusal {
         /// The name that was asked for.
         #[serde(deserialize_with = "bounds::text")]
         queue: String,
-        /// The names that there are.
+        /// The existing names.
         #[serde(deserialize_with = "bounds::names::<MOST_ROWS, _>")]
         queues: Vec<String>,
     },
@@ -203,7 +203,7 @@ pub enum Refusal {
         /// The key that was asked for.
         #[serde(deserialize_with = "bounds::text")]
         key: String,
-        /// The keys that there are.
+        /// The existing keys.
         #[serde(deserialize_with = "bounds::names::<MOST_ROWS, _>")]
         keys: Vec<String>,
     },
@@ -231,19 +231,19 @@ pub enum Refusal {
         #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
-    /// Others ask for so much that there is no room for this now; the same may be asked again later.
+    /// Other clients ask for so much that there is no capacity for this now; the call may be repeated later.
     Busy {
-        /// What there is no room for, in words.
+        /// What there is no capacity for, in words.
         #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
-    /// What came is no call: it is not JSON, too long, or not complete in time. The connection is closed.
+    /// What came is not a valid call: it is not JSON, too long, or not complete in time. The connection is closed.
     BadCall {
         /// What is wrong with it, in words.
         #[serde(deserialize_with = "bounds::text")]
         why: String,
     },
-    /// The process failed to answer; that is a mistake in the library, or in a hook of the program.
+    /// The process failed to answer: a bug in the library, or in a hook of the program.
     Failed {
         /// What happened, in words.
         #[serde(deserialize_with = "bounds::text")]

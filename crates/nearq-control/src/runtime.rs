@@ -1,7 +1,7 @@
-//! What the process-wide runtime has to say, and what can be set of it: the subject of a program that uses nearq.
+//! What the process-wide runtime reports, and what can be set in it: the subject of a program that uses nearq.
 //!
-//! Everything is read while the workers go on: counts of one answer may be of slightly different moments. Nothing here waits for a
-//! worker, and only `GetDump` with `items` can have one wait.
+//! Everything is read while the workers go on: counts in one answer may come from slightly different moments. Nothing here waits
+//! for a worker, and only `GetDump` with `items` can have one wait.
 
 mod dump;
 pub(crate) mod settings;
@@ -18,7 +18,7 @@ use crate::protocol::{
 };
 use crate::subject::{Subject, Tracing};
 
-/// A runtime, looked into and tuned from outside.
+/// A runtime, inspected and tuned from outside.
 #[derive(Debug)]
 pub struct RuntimeSubject {
     runtime: Runtime,
@@ -33,7 +33,7 @@ impl RuntimeSubject {
     }
 }
 
-/// `percpu`, `ordered`, `unbound`, or `unbound,S` of a strict one, as the kernel's tools have it.
+/// `percpu`, `ordered`, `unbound`, or `unbound,S` for a strict one, as in the kernel's tools.
 fn kind(queue: &QueueHandle) -> &'static str {
     if queue.is_per_cpu() {
         "percpu"
@@ -46,7 +46,7 @@ fn kind(queue: &QueueHandle) -> &'static str {
     }
 }
 
-/// The queue that is called so, or has that number after a `#`.
+/// The queue with that name, or with that number after a `#`.
 fn find<'a>(queues: &'a [QueueHandle], name: &str) -> Result<&'a QueueHandle, Refusal> {
     let number = name.strip_prefix('#').and_then(|number| number.parse().ok());
     if let Some(queue) = queues.iter().find(|queue| Some(queue.id()) == number) {
@@ -163,7 +163,7 @@ impl Subject for RuntimeSubject {
             .collect();
         let queues = self.runtime.queues();
         let queues = queues.iter().map(|queue| self.queue_statistics(queue, &mut pods)).collect();
-        // Before pools that nobody has used for a while are left out.
+        // Counted before pools that have not been used for a while are left out.
         let idle = pods.iter().map(|pod| pod.idle).sum();
         pods.retain(|pod| pod.workers != 0 || pod.ready != 0);
         Ok(Statistics {
@@ -239,7 +239,7 @@ impl Tracing for RunningTrace {
                     queues.push(TracedQueue { id, name: queue.name().to_owned() });
                 }
             }
-            // Those that are gone are not looked for again.
+            // Those that are gone are not searched for again.
             self.named.extend(events.iter().map(|event| event.queue));
         }
         let event = |event: nearq_core::TraceEvent| TraceEvent {

@@ -1,9 +1,9 @@
-//! Answering: one thread a process, `nq/control`, that costs nothing while nobody asks and little whoever asks.
+//! Answering: one thread per process, `nq/control`, that costs nothing while no client asks, and little whatever clients ask.
 //!
-//! | room | what it does |
+//! | module | what it does |
 //! |---|---|
-//! | `process` | the process's own server: starts it, tells how it stands, follows forks, tidies up at the end |
-//! | `service` | the thread: who is served next, who has had enough |
+//! | `process` | the process's own server: starts it, reports its status, follows forks, tidies up at the end |
+//! | `service` | the thread: which connection is served next, and which has had enough |
 //! | `connection` | one connection: bytes in, calls, bytes out |
 //! | `answer` | from a call to its answer |
 //! | `call` | what a call is, and how it is refused |
@@ -11,18 +11,18 @@
 //! | `budget` | CPU time |
 //! | `limits` | the numbers |
 //! | `descriptor` | open files that a fork's child must not keep |
-//! | `interface` | what the server says of itself to varlink's tools |
+//! | `interface` | what the server says about itself to varlink's tools |
 //!
 //! # Who may ask
-//! The same user (effective) and root; the kernel says who that is. Others are told `org.varlink.service.PermissionDenied`. Root may change
-//! settings, others where the access is [`Access::Full`].
+//! The same user (effective) and root; the kernel identifies the caller. Others get `org.varlink.service.PermissionDenied`. Root may change
+//! settings; others may if the access is [`Access::Full`].
 //!
 //! # What a client can do to the process
-//! It cannot slow a worker: the thread takes no lock for longer than the subject's own calls do, and is one ordinary thread with 64 KiB of
-//! stack. It cannot make it run much: what clients cost beyond 5 % of a CPU is waited for (`budget`), and connections are served in turn.
-//! It cannot make it grow: calls are bounded, and while answers lie unread that are 256 KiB together, no further call is served. It cannot
-//! keep others out: a call must be complete in 5 s, an answer must be read, and of 16 connections one that was answered or never asked
-//! gives its place to a new one (`service`).
+//! A client cannot slow a worker: the thread takes no lock for longer than the subject's own calls do, and is one ordinary thread with 64
+//! KiB of stack. It cannot make it run much: the thread pauses for what clients cost beyond 5 % of a CPU (`budget`), and connections are
+//! served in turn. It cannot make it grow: calls are bounded, and while 256 KiB of answers in all lie unread, no further call is served. It
+//! cannot keep others out: a call must be complete in 5 s, an answer must be read, and when there are 16 connections, one that was answered
+//! or never asked gives its place to a new one (`service`).
 
 mod answer;
 mod budget;
@@ -50,11 +50,11 @@ use service::{Listener, Service};
 /// What a server allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What it allows to those who are not root.
+    /// What it allows to users other than root.
     pub access: Access,
 }
 
-/// A server of one's own, beside the process's: for tests, and for programs that have something else to be looked into. Dropping it ends it.
+/// A separate server beside the process's own: for tests, and for programs that have something else to inspect. Dropping it ends it.
 #[derive(Debug)]
 pub struct Server {
     listener: Arc<Listener>,
@@ -64,11 +64,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on a socket named by the process's number, in a directory of its own: it is made, or it must belong to the user
-    /// and be closed to others. Heeds no variable of the environment.
+    /// Listens on a socket named by the process's number, in a directory of its own. The directory is made if needed; otherwise
+    /// it must belong to the user and be closed to others. No environment variable is read.
     ///
     /// # Errors
-    /// The directory or the socket cannot be had, or the thread not be started; in words.
+    /// The directory or the socket cannot be made, or the thread cannot be started; in words.
     pub fn start(
         directory: &Path,
         subject: Box<dyn Subject>,
@@ -115,8 +115,8 @@ fn thread_spec() -> ThreadSpec {
     }
 }
 
-/// What a server answers to what a client has sent, in these pieces, before it closes the connection: without a socket, a thread and
-/// a clock, for tests of what clients may send.
+/// What a server answers to a client that has sent these pieces, before it closes the connection: without a socket, a thread and a
+/// clock, for tests of what clients may send.
 pub fn converse<'a>(
     subject: Box<dyn Subject>,
     access: Access,

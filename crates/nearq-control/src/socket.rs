@@ -2,25 +2,25 @@
 //!
 //! A process listens on `DIRECTORY/PID`. The directory is the first of these that is the user's own:
 //!
-//! * `$XDG_RUNTIME_DIR/nearq`, where that variable names a directory that belongs to the user;
-//! * `$TMPDIR/nearq-UID`, or `/tmp/nearq-UID` where that is not set.
+//! * `$XDG_RUNTIME_DIR/nearq`, if that variable names a directory that belongs to the user;
+//! * `$TMPDIR/nearq-UID`, or `/tmp/nearq-UID` if that is not set.
 //!
-//! # Why nobody else gets in between
-//! Names under `/tmp` are anybody's to take. So a name is resolved once: the directory is made (`mkdirat`), opened without following a
-//! link, and what was opened is looked at, not what the name leads to later: it must be a directory, belong to the effective user, and be
-//! closed to all others. The socket is bound through that descriptor (`/proc/self/fd/N/PID`), which also spares it the limit of 107 bytes
-//! that the path of a socket has.
+//! # Why no other user can interfere
+//! Any user can take a name under `/tmp`. So a name is resolved once: the directory is made (`mkdirat`) and opened without following a
+//! link. What was opened is checked, not what the name leads to later: it must be a directory, belong to the effective user, and be
+//! closed to all others. The socket is bound through that descriptor (`/proc/self/fd/N/PID`), which also avoids the limit of 107 bytes on
+//! the path of a socket.
 //!
 //! # Stale sockets
 //! A process that is killed leaves its socket behind. A socket listens before it gets its name: it is bound under another one (`.PID`)
-//! and moved. So one that refuses a connection belongs to nobody, ever, and is removed by who finds it, under a lock of the directory
-//! that keeps others from moving a new one there between the two steps. A socket that somebody listens on is never removed, and never
-//! replaced; but for one case.
+//! and moved. So a socket that refuses a connection belongs to no process and never will. The process that finds it removes it, under a
+//! lock of the directory that keeps others from moving a new one there between the two steps. A socket that a process listens on is never
+//! removed, and never replaced, except in one case.
 //!
 //! # Two in one process
 //! A program that uses nearq may run under the preload library as well, and then has two servers and one number. The one with a runtime
-//! behind it has the name, whichever comes first: the program has made it to be looked into. It asks the other one, and where that
-//! has none, moves its own socket over it.
+//! behind it has the name, whichever comes first, because the program has made that runtime to be inspected. It asks the other one, and
+//! if that has none, moves its own socket over it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -35,10 +35,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::geteuid;
 
-/// How long to wait until a lock is tried again.
+/// How long to wait before a lock is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
-/// For how long the lock of a directory is waited for. Who has it does a handful of system calls; one that was stopped meanwhile holds
-/// nobody up.
+/// How long to wait for the lock of a directory. The process that has it makes a handful of system calls; one that is stopped meanwhile
+/// must not hold up the others.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 64;
@@ -61,7 +61,7 @@ pub(crate) fn candidates(
     runtime.into_iter().chain([tmp.join(format!("nearq-{user}"))]).collect()
 }
 
-/// Who listens on a socket.
+/// What listens on a socket.
 #[derive(Debug)]
 enum Whose {
     /// Another copy of the library; a connection to it.
@@ -93,12 +93,12 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes the first of the caller's directories that can be had.
+    /// Makes the first of the caller's directories that can be made.
     pub(crate) fn own() -> Result<Self, String> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let mut why = String::new();
         for path in directories() {
-            // Under `sudo` it may still be somebody else's.
+            // Under `sudo` it may still be another user's.
             let inside = path.parent().map(Path::to_owned);
             if inside.is_some() && inside == runtime && !is_mine(inside.as_deref()) {
                 why = format!(
@@ -116,7 +116,7 @@ impl Directory {
         Err(why)
     }
 
-    /// Makes a directory where there is none, and opens it.
+    /// Makes a directory if there is none, and opens it.
     pub(crate) fn make(path: &Path) -> Result<Self, String> {
         Self::open_or_make(path, true)
     }
@@ -152,8 +152,8 @@ impl Directory {
         Ok(Directory { fd, path: path.to_owned() })
     }
 
-    /// Has a [new](new_socket) socket listen under that name. Where another copy of the library in this process does, `gives_way`
-    /// says, over a connection to it, whether its name is to be taken over.
+    /// Has a [new](new_socket) socket listen under that name. If another copy of the library in this process already does,
+    /// `gives_way` says, over a connection to it, whether to take over its name.
     pub(crate) fn listen(
         &self,
         name: &str,
@@ -163,7 +163,7 @@ impl Directory {
         let _lock = self.lock(LOCK_PATIENCE);
         if let Some(whose) = self.whose(name) {
             let taken_over = match &whose {
-                // It goes on listening, and is not found any more.
+                // It goes on listening, but can no longer be found.
                 Whose::ThisProcess(other) => {
                     other.try_clone().and_then(blocking).is_ok_and(gives_way)
                 }
@@ -176,7 +176,7 @@ impl Directory {
         let raw = format!(".{name}");
         self.remove(&raw);
         let done = self.bind(&raw, socket).and_then(|()| {
-            // Listening before it has its name: who finds it can connect.
+            // Listening before it has its name: a process that finds it can connect.
             rustix::net::listen(socket, BACKLOG)?;
             rustix::fs::renameat(&self.fd, raw.as_str(), &self.fd, name)
         });
@@ -187,7 +187,7 @@ impl Directory {
     }
 
     fn bind(&self, name: &str, socket: &impl AsFd) -> rustix::io::Result<()> {
-        // What the file will have, whatever the process's mask says.
+        // The mode that the file will have, whatever the process's mask says.
         rustix::fs::fchmod(socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(socket, &self.address(name)?)
     }
@@ -207,7 +207,7 @@ impl Directory {
         rustix::fs::fstat(&self.fd).is_ok_and(|own| same(&own, found))
     }
 
-    /// Who listens on the socket of that name; none where nobody does.
+    /// What listens on the socket of that name; none if nothing does.
     fn whose(&self, name: &str) -> Option<Whose> {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         match self.try_connect(name) {
@@ -266,7 +266,8 @@ impl Directory {
         }
     }
 
-    /// The directory to ourselves, if it can be had soon. Belongs to a description of its own, which the end of this process closes.
+    /// Locks the directory, if that can be done soon. The lock belongs to an open file description of its own, which the end of this
+    /// process closes.
     fn lock(&self, patience: Duration) -> Option<File> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let lock = rustix::fs::openat(&self.fd, ".", flags, Mode::empty()).ok()?;
@@ -283,7 +284,7 @@ impl Directory {
     }
 }
 
-/// Whether two descriptions are of one file.
+/// Whether two descriptions are of the same file.
 pub(crate) fn same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
@@ -475,7 +476,7 @@ mod tests {
         }
         fs::write(path.join("13"), "a file").unwrap();
         fs::write(path.join("notes"), "a file").unwrap();
-        // Of a process that died before it had a name for its socket.
+        // From a process that died before it had named its socket.
         directory.bind(".4294967295", &new_socket().unwrap()).unwrap();
         // The number was given to another process.
         let reused = new_socket().unwrap();

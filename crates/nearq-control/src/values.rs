@@ -1,9 +1,9 @@
-//! Values as text: what `Set` takes, and how it is shown. Whoever answers for a setting reads it with these, so that all
-//! tools are given the same.
+//! Values as text: what `Set` takes, and how it is shown. Everything that answers for a setting reads it with these
+//! functions, so that all tools accept the same values.
 //!
-//! They are the kernel's, as its files in sysfs have them, with one difference: CPUs are a list (`0-3,8`) unless they are
-//! plainly a mask, and they are shown as both. White space around a value is no part of it. Refusals say what is wrong and what is
-//! allowed, and leave out the key and the value, which [`Refusal::BadValue`](crate::protocol::Refusal::BadValue) names beside.
+//! The forms are the kernel's, as in its sysfs files, with one difference: CPUs are a list (`0-3,8`) unless they are plainly a mask,
+//! and they are shown as both. White space around a value is not part of it. Refusals say what is wrong and what is allowed, and leave
+//! out the key and the value, which [`Refusal::BadValue`](crate::protocol::Refusal::BadValue) names itself.
 
 use std::ops::RangeInclusive;
 
@@ -12,7 +12,7 @@ use nearq_topology::{CpuSet, ParseError, Scope};
 
 /// Hexadecimal digits of a group in a mask.
 const GROUP: usize = 8;
-/// Bytes of a text with CPUs at most. Each second CPU of the largest machine that is supported takes less, with the mask beside.
+/// Bytes of a text with CPUs at most. Every second CPU of the largest supported machine takes less, even with the mask beside it.
 const LONGEST: usize = 16 * 1024;
 const CPUS: &str =
     "a list of CPUs such as 0-3,8, a mask such as 0xff or 000000ff,ffffffff, or nothing for all";
@@ -113,8 +113,8 @@ pub fn show_mask(cpus: &CpuSet) -> String {
     format!("{}{mask}", "0".repeat(GROUP.saturating_sub(first)))
 }
 
-/// A switch: 0 or 1, or a word, as variables of the environment have it ([`nearq_platform::parse_switch`]). Any other whole number is as
-/// good as 1, as in the kernel's files.
+/// A switch: 0 or 1, or a word, as variables of the environment have it ([`nearq_platform::parse_switch`]). Any other whole number counts
+/// as 1, as in the kernel's files.
 ///
 /// # Errors
 /// It is neither.
@@ -133,7 +133,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
 /// A nice value.
 ///
 /// # Errors
-/// It is no whole number from -20 to 19.
+/// It is not a whole number from -20 to 19.
 pub fn parse_nice(text: &str) -> Result<i32, String> {
     let nice = text.trim().parse().ok().filter(|nice| (-20..=19).contains(nice));
     nice.ok_or_else(|| {
@@ -141,7 +141,7 @@ pub fn parse_nice(text: &str) -> Result<i32, String> {
     })
 }
 
-/// A scope by its exact name; none is `default`, where that is allowed.
+/// A scope by its exact name; none means `default`, if that is allowed.
 ///
 /// # Errors
 /// No scope has that name.
@@ -156,10 +156,10 @@ pub fn parse_scope(text: &str, default_allowed: bool) -> Result<Option<Scope>, S
     })
 }
 
-/// A whole number within bounds; `unit` is said in the refusal, and may be empty.
+/// A whole number within bounds; `unit` appears in the refusal, and may be empty.
 ///
 /// # Errors
-/// It is none, or out of bounds.
+/// It is not a whole number, or out of bounds.
 ///
 /// ```
 /// use nearq_control::values::parse_number;

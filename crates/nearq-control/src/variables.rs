@@ -1,6 +1,6 @@
-//! The variables of the environment that stand for no setting of [`knobs`](crate::knobs): those who use the project's programs may set them.
+//! The environment variables that stand for no setting of [`knobs`](crate::knobs): users of the project's programs may set them.
 
-/// Who reads a variable.
+/// What reads a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// Programs that use the library.
@@ -33,7 +33,7 @@ impl Reader {
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// Who reads it.
+    /// What reads it.
     pub reader: Reader,
     /// The values it may have, in words.
     pub values: &'static str,
@@ -52,7 +52,7 @@ const fn variable(
 
 const SWITCH: &str = "0 or 1";
 
-/// The variables, by who reads them.
+/// The variables, by what reads them.
 pub const VARIABLES: &[Variable] = &[
     variable(
         "NEARQ_CONTROL",
@@ -178,7 +178,7 @@ mod tests {
     use crate::knobs;
 
     const PREFIX: &str = "NEARQ_";
-    /// What tests invent, and say to processes of their own.
+    /// Names that tests invent, and pass to processes of their own.
     const INVENTED: [&str; 4] = ["TEST_", "X", "Y", "A_SETTING_THAT_NOBODY_HAS"];
 
     /// All files below a folder that can have code in them.

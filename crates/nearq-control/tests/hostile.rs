@@ -1,6 +1,6 @@
-//! Clients that mean harm, thousands of them and many at a time: what they cost the process, and whether others are answered.
+//! Hostile clients, thousands of them and many at a time: what they cost the process, and whether other clients are answered.
 //!
-//! The server is another process (this program again), so that its memory and its thread's CPU time can be read by themselves.
+//! The server is another process (this program again), so that its memory and its thread's CPU time can be read separately.
 //! `NEARQ_HOSTILE` says how many connections to make.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
@@ -23,12 +23,12 @@ use nearq_control::protocol::{Access, GetProcess, GetStatistics, Refusal};
 use nearq_control::server::{Options, Server};
 
 const PART: &str = "NEARQ_TEST_PART";
-/// How long a hostile client holds on to what does not answer.
+/// How long a hostile client waits for an answer that does not come.
 const HOLD: Duration = Duration::from_millis(50);
 /// Connections that a hostile thread keeps open at once.
 const KEPT: usize = 6;
 const THREADS: u64 = 16;
-/// Queues that there are to tell of. Without optimisation, to tell of 200 takes a second at 5 % of a CPU.
+/// Queues to report. Without optimisation, reporting 200 takes a second at 5 % of a CPU.
 const QUEUES: u64 = if cfg!(debug_assertions) { 20 } else { 200 };
 
 /// The process that is attacked.
@@ -152,7 +152,7 @@ fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
         3 => {
             let _ = stream.write_all(&STATISTICS[..dice.below(STATISTICS.len() as u64) as usize]);
         }
-        // A flood of calls whose answers nobody reads.
+        // A flood of calls whose answers are not read.
         4 => {
             for _ in 0..100 {
                 if stream.write_all(STATISTICS).is_err() {
@@ -185,7 +185,7 @@ fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
             let _ = stream.write_all(&call.concat());
             let _ = stream.read(&mut [0; 4096]);
         }
-        // As many parameters as there is room for.
+        // As many parameters as fit.
         8 => {
             let many: Vec<String> = (0..6000).map(|at| format!("\"{at:x}\":[]")).collect();
             let many = many.join(",");
@@ -193,7 +193,7 @@ fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
             let _ = stream.write_all(call.as_bytes());
             let _ = stream.read(&mut [0; 4096]);
         }
-        // A flood of changes that are to be taken back.
+        // A flood of changes that must be undone at the end.
         9 => {
             for _ in 0..100 {
                 if stream.write_all(SET).is_err() {
@@ -205,7 +205,7 @@ fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
         10 => {
             let _ = stream.write_all(&[0; 10_000]);
         }
-        // A trace that nobody reads.
+        // A trace that is not read.
         _ => {
             let _ = stream.write_all(TRACE);
         }
@@ -244,7 +244,7 @@ impl Honest {
     }
 }
 
-/// Connections to make: 10,000 with optimisation, else what takes some five seconds at 5 % of a CPU.
+/// Connections to make: 10,000 with optimisation, otherwise as many as take some five seconds at 5 % of a CPU.
 fn connections() -> u64 {
     let usual = if cfg!(debug_assertions) { 150 } else { 10_000 };
     std::env::var("NEARQ_HOSTILE").map_or(usual, |text| text.parse().unwrap())
@@ -260,7 +260,7 @@ fn traces_that_nobody_reads_cost_no_more() {
     withstand("traces", connections() / 5, true);
 }
 
-/// Attacks a process, with traces too or without.
+/// Attacks a process, with or without traces.
 fn withstand(test: &str, connections: u64, traces: bool) {
     let folder = Folder::new(test);
     let victim = Victim::start(&folder);
@@ -327,7 +327,7 @@ fn withstand(test: &str, connections: u64, traces: bool) {
         honest.failed.load(Ordering::Relaxed),
         honest.longest_ms.load(Ordering::Relaxed),
     );
-    // 5 % and the burst; what was used last may not have been waited for yet.
+    // 5 % and the burst; the thread may not have paused yet for what it used last.
     let allowed = wall.mul_f64(0.05) + Duration::from_millis(150);
     assert!(cpu <= allowed, "{cpu:?} of {wall:?}");
     assert!(grown <= 8 * 1024, "{grown} kB");

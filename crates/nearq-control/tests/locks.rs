@@ -1,4 +1,4 @@
-//! The mutexes of a process that nobody has waited for yet, asked about by a thread with as little stack as the server's.
+//! The mutexes of a process that no thread has waited for yet, queried by a thread with as little stack as the server's.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Soft affinity for tasks of which one can only say where they may run: who is let out of a crowded home, and who comes back.
+//! Soft affinity for tasks for which only the allowed CPUs can be set: which are let out of a crowded home, and which come back.
 //!
-//! A kernel keeps a task on the CPUs of its mask, and has no mask that is a wish. So the keeper looks at the loads once a period
-//! and changes masks: hard ones, for a while.
+//! A kernel keeps a task on the CPUs of its mask, and has no mask that is only a wish. So once per period the keeper checks the
+//! loads and changes masks: hard ones, for a while.
 //!
 //! ```text
 //!            crowded at home, and elsewhere a CPU idles;
@@ -12,32 +12,33 @@
 //!            home has room, or would be no more crowded than where it is now
 //! ```
 //!
-//! - **Work conservation.** A CPU that idles while a task waits elsewhere gets one after a period at most, however far: distance only
-//!   chooses among those that idle. Where no CPU idles, a task leaves only if that is worth the distance.
-//!   A stray that is crowded goes on to a CPU that idles.
-//! - **Return.** One that is out is looked at each period, before anybody is let out, so a stray is never pushed aside by the next.
-//!   Strays that have each other's room return together.
-//! - **No swinging.** What a decision changes is counted at once in the loads by which the next is made; who came home and had to
-//!   leave again soon stays out longer, twice as long each time.
-//! - **Outgrown.** A task that wants more CPUs than its home has may use others as well, as many nodes as it fills.
+//! - **Work conservation.** A CPU that idles while a task waits elsewhere gets one after at most a period, however far away it is:
+//!   distance only chooses among idle CPUs. If no CPU idles, a task leaves only if that is worth the distance. A stray that is
+//!   crowded moves on to an idle CPU.
+//! - **Return.** Tasks that are out are checked each period, before any task is let out, so a stray is never pushed aside by the next
+//!   one. Strays that occupy each other's homes return together.
+//! - **No swinging.** What a decision changes is counted at once in the loads on which the next one is based. A task that came home
+//!   and soon had to leave again stays out longer, twice as long each time.
+//! - **Outgrown.** A task that wants more CPUs than its home has may use other nodes as well, as many as it fills.
 //!
-//! What a task wants is what it ran and waited; what a node has to do is what all its CPUs' tasks ran and waited, whoever's they are.
+//! What a task wants is the time that it ran and waited; the load of a node is the time that all tasks on its CPUs ran and waited,
+//! whatever they belong to.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{Nodes, Weights};
 
-/// Had it to leave again within so long a time after it came home, it came home too soon. Less than a second, so that within
-/// a second of the end of a disturbance all can be home however often they came and went before.
+/// If a task has to leave again within this time after it came home, it came home too soon. Less than a second, so that within
+/// a second of the end of a disturbance all tasks can be home, however often they came and went before.
 const SOON: Duration = Duration::from_millis(400);
-/// The stay is doubled so often at most.
+/// The stay is doubled at most this often.
 const MOST_DOUBLED: u32 = 3;
 
-/// What a node's CPUs did in the last period, whoever's tasks they had.
+/// What a node's CPUs did in the last period, whatever tasks they ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeLoad {
-    /// How many tasks ran there or waited to, on average, in thousandths.
+    /// How many tasks ran or waited to run there, on average, in thousandths.
     pub runnable: u32,
     /// How many of its CPUs were idle, on average, in thousandths.
     pub idle: u32,
@@ -52,21 +53,21 @@ pub struct Seen {
     pub ran: Duration,
     /// How long it waited for a CPU: the sum of its threads.
     pub waited: Duration,
-    /// Where it ran last.
+    /// Where it last ran.
     pub node: usize,
 }
 
-/// What shall be done to a task. It has been counted as done.
+/// What must be done to a task. It has been counted as done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It may run on the CPUs of these nodes, and only there.
+    /// It may run only on the CPUs of these nodes.
     LetOut {
         /// Which task.
         id: u64,
         /// Where it may run.
         to: Vec<usize>,
     },
-    /// It may run on the CPUs of its home, and only there.
+    /// It may run only on the CPUs of its home.
     BringHome {
         /// Which task.
         id: u64,
@@ -81,7 +82,7 @@ struct Task {
     out: Option<Out>,
     /// When it came home, if it was out.
     came_home: Option<Duration>,
-    /// How often in a row it had to leave again soon.
+    /// How often in a row it soon had to leave again.
     swings: u32,
 }
 
@@ -120,17 +121,18 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Keeps nobody yet.
+    /// A keeper without tasks.
     pub fn new(nodes: Nodes, weights: Weights) -> Self {
         Keeper { nodes, weights, tasks: BTreeMap::new(), last: None, busy: false }
     }
 
-    /// The places that there are.
+    /// The existing places.
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// A task is at home there from now on, and is there: it may run on the home's CPUs only. One that was known begins anew.
+    /// From now on a task is at home there, and is there: it may run only on the home's CPUs. A task that was already known starts
+    /// over.
     ///
     /// # Panics
     /// If there is no such node.
@@ -139,7 +141,7 @@ impl Keeper {
         self.tasks.insert(id, Task { home, out: None, came_home: None, swings: 0 });
     }
 
-    /// A task has ended, or is not to be kept any more. Its mask stays what it is.
+    /// A task has ended, or must not be kept any more. Its mask stays unchanged.
     pub fn remove(&mut self, id: u64) {
         self.tasks.remove(&id);
     }
@@ -164,11 +166,11 @@ impl Keeper {
         Duration::from_millis(self.weights.period_ms(self.busy).into())
     }
 
-    /// Decides, by what has happened since the last step. The first step has no such time and decides nothing. Tasks that are not
-    /// in `seen` did nothing; those that are not known are passed over.
+    /// Decides by what has happened since the last step. The first step has no such time and decides nothing. Tasks that are not in
+    /// `seen` did nothing; unknown ones are ignored.
     ///
     /// # Panics
-    /// If there is not one load for each node, or a task was seen on a node that there is not.
+    /// If there is not one load for each node, or a task was seen on a node that does not exist.
     pub fn step(&mut self, now: Duration, loads: &[NodeLoad], seen: &[Seen]) -> Vec<Action> {
         assert!(loads.len() == self.nodes.len());
         let Some(last) = self.last.replace(now) else { return Vec::new() };
@@ -195,7 +197,7 @@ impl Keeper {
     }
 }
 
-/// What part of a time another one is, in thousandths.
+/// `part` as a fraction of `of`, in thousandths.
 ///
 /// ```
 /// use core::time::Duration;
@@ -217,13 +219,13 @@ struct Wanting {
 impl Wanting {
     fn of(seen: &Seen, period: Duration) -> Self {
         let wanted = seen.ran + seen.waited;
-        // Part of the period: a task that slept most of it and waited for the rest is crowded little.
+        // As a part of the period: a task that slept most of it and waited for the rest is hardly crowded.
         let waiting = milli(seen.waited, period.max(wanted));
         Wanting { id: seen.id, demand: milli(wanted, period), waiting, node: seen.node }
     }
 }
 
-/// A task that is out and could come home, if there were room.
+/// A task that is out and could come home if there were free capacity.
 struct Stray {
     id: u64,
     at: usize,
@@ -254,7 +256,7 @@ impl View<'_> {
                 strays.push((out.since, *id));
             }
         }
-        // Who has been out longest comes first.
+        // The task that has been out longest comes first.
         strays.sort_unstable();
         let mut blocked: Vec<Stray> = Vec::new();
         let mut back: Vec<u64> = Vec::new();
@@ -268,7 +270,7 @@ impl View<'_> {
             let wants = wanting.iter().find(|wanting| wanting.id == id);
             let demand = wants.map_or(0, |wants| wants.demand);
             match (wants, to) {
-                // It is where it may be, wherever it was seen: it may have waited ever since it was let out.
+                // It counts as being where it may run, wherever it was seen: it may have waited ever since it was let out.
                 (Some(wants), [at]) => {
                     let waits = wants.waiting >= self.weights.waiting();
                     if self.may_return(home, *at, demand, waits) {
@@ -294,15 +296,15 @@ impl View<'_> {
         }
     }
 
-    /// Strays that find no room at home, because strays from elsewhere have it: all return that can if they do so together. Given
-    /// and returned with those first that have been out longest.
+    /// Strays that find no free capacity at home because strays from elsewhere use it: all that can return together do so. Both the
+    /// argument and the result are ordered with those first that have been out longest.
     fn exchange(&mut self, mut strays: Vec<Stray>) -> Vec<u64> {
         let mut after: Vec<i64> = self.runnable.iter().map(|load| i64::from(*load)).collect();
         for stray in &strays {
             after[stray.at] -= i64::from(stray.demand);
             after[stray.home] += i64::from(stray.demand);
         }
-        // Who does not fit stays where it is, which may leave another one without room.
+        // A stray that does not fit stays where it is, which may leave another one without capacity.
         while let Some(place) = strays.iter().rposition(|stray| !self.fits(stray, &after)) {
             let stray = strays.remove(place);
             after[stray.at] += i64::from(stray.demand);
@@ -314,7 +316,7 @@ impl View<'_> {
         strays.into_iter().map(|stray| stray.id).collect()
     }
 
-    /// Whether a stray's home, with these loads, has room, or is no more crowded than the place where it is now.
+    /// Whether a stray's home, with these loads, has free capacity, or is no more crowded than the place where it is now.
     fn fits(&self, stray: &Stray, after: &[i64]) -> bool {
         let capacity = self.nodes.get(stray.home).capacity;
         let room = i64::from(self.weights.room(capacity));
@@ -323,7 +325,7 @@ impl View<'_> {
         after[stray.home] <= room.max(as_crowded + beyond)
     }
 
-    /// Whether anybody is crowded at home.
+    /// Lets crowded tasks out. Returns whether any task is crowded at home.
     fn let_out(
         &mut self,
         tasks: &mut BTreeMap<u64, Task>,
@@ -332,7 +334,7 @@ impl View<'_> {
         actions: &mut Vec<Action>,
     ) -> bool {
         let mut crowded = false;
-        // Who waited most comes first; among equals the one that was known first.
+        // The task that waited most comes first; among equals, the one that was known first.
         wanting.sort_by_key(|wanting| (core::cmp::Reverse(wanting.waiting), wanting.id));
         for wants in wanting.iter() {
             let task = tasks.get_mut(&wants.id).expect("it is known");
@@ -354,7 +356,7 @@ impl View<'_> {
         crowded
     }
 
-    /// Tasks for each CPU, in thousandths, with so many thousandths of a task more.
+    /// Tasks per CPU, in thousandths, with `more` thousandths of a task added.
     fn crowd(&self, node: usize, more: u32) -> u32 {
         let tasks = u64::from(self.runnable[node]) + u64::from(more);
         let crowd = tasks * 1000 / u64::from(self.nodes.get(node).capacity);
@@ -366,7 +368,7 @@ impl View<'_> {
         self.runnable[node].saturating_add(demand) <= room
     }
 
-    /// Whether a node has CPUs enough for a task, if it had nobody else.
+    /// Whether a node would have enough CPUs for a task if it had no other.
     fn fits_alone(&self, node: usize, demand: u32) -> bool {
         demand <= self.nodes.get(node).capacity
     }
@@ -375,7 +377,7 @@ impl View<'_> {
         self.runnable[node] > self.weights.room(self.nodes.get(node).capacity)
     }
 
-    /// Whether a stray may come home: there is room, or it would wait there no more than it does where it is.
+    /// Whether a stray may come home: there is free capacity, or it would wait there no more than it does where it is.
     fn may_return(&self, home: usize, at: usize, demand: u32, waits: bool) -> bool {
         self.has_room(home, demand) || waits && self.crowd(home, demand) <= self.crowd(at, 0)
     }
@@ -386,7 +388,7 @@ impl View<'_> {
         self.idle[to] = self.idle[to].saturating_sub(demand.min(1000));
     }
 
-    /// Where a task that waits too much had better be, if not where it is.
+    /// A better place for a task that waits too much, if there is one.
     fn better_place(&self, task: &Task, wants: &Wanting, now: Duration) -> Option<Vec<usize>> {
         let home = task.home;
         let mut others: Vec<usize> = (0..self.nodes.len()).filter(|node| *node != home).collect();
@@ -398,7 +400,7 @@ impl View<'_> {
         }
         let out = task.out.as_ref();
         if task.came_home == Some(now) {
-            // What was decided a moment ago has not had its effect.
+            // What was decided a moment ago has not had its effect yet.
             return None;
         }
         let here = if out.is_some() { wants.node } else { home };
@@ -406,13 +408,13 @@ impl View<'_> {
             return None;
         }
         others.retain(|node| *node != here);
-        // The nearest to its home that has a CPU of which it could use half.
+        // The nearest node to its home that has a CPU of which the task could use half.
         let half = (wants.demand.min(1000) / 2).max(1);
         let idles = |node: &usize| self.idle[*node] >= half && self.has_room(*node, wants.demand);
         if let Some(node) = others.iter().copied().find(idles) {
             return Some(vec![node]);
         }
-        // A stray goes on to where it need not wait, and nowhere else but home.
+        // A stray moves on only to a place where it need not wait, or home.
         if out.is_some() {
             return None;
         }
@@ -424,7 +426,7 @@ impl View<'_> {
         worth.min_by_key(|node| self.crowd(*node, wants.demand)).map(|node| vec![node])
     }
 
-    /// The home and those of the others that idle, nearest first, until they hold the task.
+    /// The home and those of the others that idle, nearest first, until they have capacity for the task.
     fn wide_way_out(&self, home: usize, demand: u32, others: &[usize]) -> Option<Vec<usize>> {
         let mut to = vec![home];
         let mut held = self.nodes.get(home).capacity;

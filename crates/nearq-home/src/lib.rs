@@ -1,25 +1,25 @@
-//! The decisions of home nodes: where a task belongs, who may take it elsewhere, when it comes back, and when it had
-//! better belong somewhere else.
+//! The decisions of home nodes: where a task belongs, which CPU may take it elsewhere, when it comes back, and when it
+//! should belong somewhere else.
 //!
 //! The idea is Erich Focht's (the node affine scheduler for Linux 2.5 and 2.6.0-test1, 2002 and 2003): each task has a home node, chosen
-//! by load when it starts; a CPU that would be idle takes tasks from elsewhere, first those whose home is its own node; and what had
-//! to leave its home is attracted back.
+//! by load when it starts; a CPU that would be idle takes tasks from elsewhere, first those whose home is its own node; and tasks that had
+//! to leave their home are attracted back.
 //!
 //! Everything here is a function of its arguments: no threads, no clocks, no system calls, and whole numbers only. So the same
 //! decisions are made for items of a queue, for processes that only the kernel schedules, and on the simulated machine; and
-//! each can be tested by itself. Who measures and who acts is elsewhere.
+//! each can be tested by itself. Measuring and acting are done elsewhere.
 //!
-//! A scheduler in the kernel makes some of them too, in C: `policy.h` of `nearq-scx-policy`. It sees each wake-up and each idle CPU, and
-//! what decides here looks once a period, so they differ in part: `tests/policy/agreement.rs` of
-//! `nearq-policy-harness` says in what and why, and checks that the rest is the same.
+//! A scheduler in the kernel makes some of them too, in C: `policy.h` of `nearq-scx-policy`. It sees each wake-up and each idle CPU, while
+//! the code here decides once per period, so they differ in part: `tests/policy/agreement.rs` of `nearq-policy-harness` says how and why,
+//! and checks that the rest is the same.
 //!
 //! | file | decides |
 //! |---|---|
-//! | `nodes` | which places there are to be at home, and how far apart they are |
+//! | `nodes` | which places can be a home, and how far apart they are |
 //! | `pick` | where something new is at home |
-//! | `weights` | how much imbalance it takes before a task leaves its home; all numbers that can be set |
-//! | `keeper` | which tasks are let out of their home now, and which come back: soft affinity, where all that one can do to a task is to say where it may run |
-//! | `mover` | whether the home itself should be another, because the memory is elsewhere |
+//! | `weights` | how much imbalance makes a task leave its home; all numbers that can be set |
+//! | `keeper` | which tasks are let out of their home now, and which come back: soft affinity, for when only the CPUs that a task may run on can be set |
+//! | `mover` | whether the home itself should move, because the memory is elsewhere |
 //!
 //! Loads are in thousandths ("milli") of a task or of a CPU. Nodes are named by their index in [`Nodes`], distances are the
 //! firmware's: 10 within a node, more between nodes.

@@ -1,16 +1,15 @@
-//! Whether a home had better be another: it follows the memory, and the CPU time, where these are mostly on another node and stay
-//! there.
+//! Whether a home should move: it follows the memory, and the CPU time, if these are mostly on another node and stay there.
 //!
 //! The 2003 document leaves the question to "some other scheme based on an RSS/node measure"; Focht's patch for 2.5.39 took the node
-//! with most pages whenever somebody wanted to steal the task. Here pages count first and CPU time a little, another node must
-//! be better by a margin, twice in a row, and a home moves once an interval at most: each move costs what the task had in its caches.
+//! with most pages whenever a CPU wanted to steal the task. Here pages count most and CPU time a little. Another node must be better
+//! by a margin, twice in a row, and a home moves at most once per interval, because each move costs what the task had in its caches.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::{Nodes, Weights};
 
-/// What is known of a task since it was last considered, by index of [`Nodes`]; nodes that are missing have nothing.
+/// What is known about a task since it was last considered, by index of [`Nodes`]; missing nodes have nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Pages, or samples of them.
@@ -19,7 +18,7 @@ pub struct Evidence {
     pub cpu_time: Vec<Duration>,
 }
 
-/// Follows where a task had better be at home.
+/// Tracks where a task should be at home.
 ///
 /// ```
 /// use core::time::Duration;
@@ -44,12 +43,12 @@ pub struct Mover {
     better: Option<usize>,
 }
 
-/// What is to become of a home.
+/// What must happen to a home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It stays.
     Stay(VerdictReason),
-    /// It is another one from now on.
+    /// From now on it is another one.
     Move {
         /// The index of the new one.
         to: usize,
@@ -63,7 +62,7 @@ pub enum Verdict {
 pub enum VerdictReason {
     /// There is only one node.
     OneNode,
-    /// There is no memory and no CPU time to go by.
+    /// There is no memory and no CPU time to judge by.
     Unknown {
         /// The home's number.
         home: usize,
@@ -73,7 +72,7 @@ pub enum VerdictReason {
         /// What is at home.
         home: Share,
     },
-    /// Another node has more, and not by the margin.
+    /// Another node has more, but not by the margin.
     NotWorthIt {
         /// What is at home.
         home: Share,
@@ -87,13 +86,13 @@ pub enum VerdictReason {
         /// What is there.
         other: Share,
     },
-    /// Another node has much more, and the last move was a moment ago.
+    /// Another node has much more, but the last move was too recent.
     TooSoon {
         /// What is at home.
         home: Share,
         /// What is there.
         other: Share,
-        /// How long it must stay yet.
+        /// How much longer it must stay.
         left: Duration,
     },
     /// Another node has much more, again: it moves.
@@ -105,19 +104,19 @@ pub enum VerdictReason {
     },
 }
 
-/// What of a task is on a node.
+/// The share of a task that is on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The node's number.
     pub node: usize,
-    /// Thousandths of its memory; none where nothing is known of any.
+    /// Thousandths of its memory; none if nothing is known of any.
     pub memory: Option<u32>,
-    /// Thousandths of its CPU time; none where it had none.
+    /// Thousandths of its CPU time; none if it had none.
     pub cpu_time: Option<u32>,
 }
 
 impl Mover {
-    /// Of a task that is at home there since then.
+    /// For a task that is at home there since `now`.
     pub fn new(home: usize, now: Duration) -> Self {
         Mover { home, moved: now, better: None }
     }
@@ -127,12 +126,12 @@ impl Mover {
         self.home
     }
 
-    /// It is at home there from now on: somebody said so.
+    /// From now on it is at home there, because the home was set.
     pub fn set(&mut self, home: usize, now: Duration) {
         *self = Mover::new(home, now);
     }
 
-    /// Looks at what has come to be known, and decides. A move is done when this returns it.
+    /// Considers the new evidence, and decides. A move counts as done when this returns it.
     pub fn consider(
         &mut self,
         now: Duration,
@@ -149,7 +148,7 @@ impl Mover {
         if shares.pages == 0 && shares.nanos == 0 {
             return Verdict::Stay(VerdictReason::Unknown { home: home.node });
         }
-        // The first of the best, and the home where it is one of them.
+        // The first of the best, or the home if it is one of them.
         let best = (0..nodes.len())
             .fold(self.home, |best, index| if score(index) > score(best) { index } else { best });
         let other = shares.share(best);
@@ -200,7 +199,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// What a node is worth, in thousandths of what all of the memory is.
+    /// What a node is worth, in thousandths of what all the memory is worth.
     fn score(&self, index: usize, weights: &Weights) -> u64 {
         let share = self.share(index);
         let time = u64::from(share.cpu_time.unwrap_or(0)) * u64::from(weights.move_time()) / 1000;
@@ -209,7 +208,7 @@ impl<'a> Shares<'a> {
 }
 
 impl VerdictReason {
-    /// Of a home that cannot be anywhere else.
+    /// Whether the reason is that the home cannot be anywhere else.
     pub fn is_one_node(&self) -> bool {
         *self == VerdictReason::OneNode
     }
@@ -295,7 +294,7 @@ mod tests {
     fn it_moves_to_its_memory_when_that_is_seen_twice() {
         let (nodes, weights) = (nodes(), Weights::default());
         let mut mover = Mover::new(0, at(0));
-        // It runs at home all the time, and that does not keep it there.
+        // The task runs at home all the time, but that does not keep it there.
         let there = evidence([100, 0, 900], [1000, 0, 0]);
         let first = mover.consider(at(5000), &there, &nodes, &weights);
         assert!(matches!(first, Verdict::Stay(VerdictReason::Once { .. })), "{first:?}");
@@ -361,7 +360,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it sees: it is where it says, moves no more often than it may, and never for less than the margin.
+        /// Whatever the evidence: the home is where the last verdict says, moves no more often than it may, and never for less than
+        /// the margin.
         #[test]
         fn it_never_moves_too_often_or_for_too_little(
             looks in prop::collection::vec((0_u64..500, [0_u64..100, 0..100, 0..100], [0_u64..100, 0..100, 0..100]), 1..60),

@@ -1,5 +1,5 @@
-//! The places where something can be at home: nodes, or last-level caches where homes shall be that fine, as far as they may
-//! be used.
+//! The places where something can be at home: nodes, or last-level caches if homes must be that fine, as far as they may be
+//! used.
 
 use core::fmt;
 
@@ -11,9 +11,9 @@ const OTHER_CACHE: u32 = LOCAL_DISTANCE + 1;
 /// A place where something can be at home.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The operating system's number of the node; of a cache, its index in [`Topology::llcs`].
+    /// The operating system's number of the node; for a cache, its index in [`Topology::llcs`].
     pub id: usize,
-    /// The operating system's number of the node whose memory is near.
+    /// The operating system's number of the node whose memory is close.
     pub memory: usize,
     /// Its CPUs that may be used. Never empty.
     pub cpus: CpuSet,
@@ -40,14 +40,14 @@ pub struct Nodes {
     nodes: Vec<Node>,
     /// A row for each of them.
     distances: Vec<u32>,
-    /// Index by CPU number; `usize::MAX` where there is none.
+    /// Index by CPU number; `usize::MAX` if there is none.
     by_cpu: Vec<usize>,
-    /// What is on the machine and is no place to be at home: its number, and whether it has CPUs at all.
+    /// What is on the machine but cannot be a home: its number, and whether it has CPUs at all.
     others: Vec<(usize, bool)>,
 }
 
 impl Nodes {
-    /// The machine's nodes that have CPUs among `allowed`; one node of all CPUs where there is none.
+    /// The machine's nodes that have CPUs among `allowed`; one node of all CPUs if there is none.
     pub fn of(topology: &Topology, allowed: &CpuSet) -> Self {
         let nodes = topology.nodes();
         let distance = |a: usize, b: usize| topology.distance(a, b);
@@ -55,7 +55,7 @@ impl Nodes {
         Self::from_parts(topology, allowed, all, distance)
     }
 
-    /// The machine's last-level caches that have CPUs among `allowed`; one place of all CPUs where there is none.
+    /// The machine's last-level caches that have CPUs among `allowed`; one place of all CPUs if there is none.
     pub fn by_cache(topology: &Topology, allowed: &CpuSet) -> Self {
         let node_of =
             |cpus: &CpuSet| cpus.first().and_then(|cpu| topology.node_of(cpu)).unwrap_or(0);
@@ -71,7 +71,7 @@ impl Nodes {
         Self::from_parts(topology, allowed, all, distance)
     }
 
-    /// Any places with any distances, a row for each: for tests, and for machines that pretend.
+    /// Any places with any distances, a row for each: for tests, and for pretended machines.
     ///
     /// # Panics
     /// If there are no places, one has no CPUs, or there is not one row and one column for each.
@@ -84,7 +84,7 @@ impl Nodes {
         Self::new(nodes.collect(), distances.concat(), Vec::new())
     }
 
-    /// All of them as one place: for who wants no homes.
+    /// All of them as one place: for callers that want no homes.
     #[must_use]
     pub fn joined(&self) -> Self {
         let (first, cpus) = (&self.nodes[0], self.cpus());
@@ -195,7 +195,7 @@ impl Nodes {
         })
     }
 
-    /// The place of a CPU; `None` if that may not be used.
+    /// The place of a CPU; `None` if the CPU may not be used.
     pub fn of_cpu(&self, cpu: usize) -> Option<usize> {
         self.by_cpu.get(cpu).copied().filter(|index| *index != usize::MAX)
     }
@@ -243,7 +243,7 @@ pub enum NoHome {
         /// The nodes that can be a home.
         usable: Vec<usize>,
     },
-    /// The node has CPUs, and none that this process may use.
+    /// The node has CPUs, but none that this process may use.
     NotAllowed {
         /// What was asked for.
         node: usize,

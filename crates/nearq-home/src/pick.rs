@@ -1,11 +1,11 @@
-//! Where something new is at home: the node with the least load for each CPU, the nearest of those on a tie.
+//! Where something new is at home: the node with the least load per CPU, on a tie the nearest.
 
 use crate::Nodes;
 
 /// What is on a node, in thousandths of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Homes that were given out here and are in use: 1000 for each task that may use one CPU.
+    /// Homes that were assigned here and are in use: 1000 for each task that may use one CPU.
     pub homes: u32,
     /// What runs or waits here and is not at home here: other programs, and strays.
     pub others: u32,
@@ -18,10 +18,10 @@ impl Load {
     }
 }
 
-/// The index of the node where one more task should be at home: that on which each CPU would have the least to do with it.
-/// Where several are equal, the nearest to `from`; then the first.
+/// The index of the node where one more task should be at home: the node where the load per CPU, with that task, would be
+/// least. If several are equal, the nearest to `from`, then the first.
 ///
-/// A home counts whether its task runs now or sleeps: a task that sleeps comes back, and the choice holds for long. Nothing is
+/// A home counts whether its task runs or sleeps: a task that sleeps comes back, and the choice holds for long. Nothing is
 /// allocated. Nodes without a load (`loads` is shorter) count as empty.
 ///
 /// ```
@@ -44,9 +44,9 @@ pub fn pick(nodes: &Nodes, loads: &[Load], from: Option<usize>) -> usize {
     )
 }
 
-/// As [`pick`], where nodes are known only by what they are asked: how much is on each of the `count` nodes and what its CPUs can do
-/// together, both in thousandths, and how far it is away. Neither allocates nor panics, whatever the answers: a process
-/// that has not begun yet can decide by it.
+/// As [`pick`], but nodes are known only through functions: the load of each of the `count` nodes and what its CPUs can do together,
+/// both in thousandths, and how far away it is. Neither allocates nor panics, whatever the functions return, so a process that has
+/// not begun yet can use it.
 ///
 /// ```
 /// assert_eq!(nearq_home::least_loaded(3, |index| [1500, 800, 900][index], |_| 4000, |_| 0), 1);
@@ -58,7 +58,7 @@ pub fn least_loaded(
     capacity: impl Fn(usize) -> u32,
     distance: impl Fn(usize) -> u32,
 ) -> usize {
-    // What it would be with one more.
+    // What the load would be with one more.
     let load = |index: usize| load(index).saturating_add(1000);
     let mut best = 0;
     for index in 1..count {

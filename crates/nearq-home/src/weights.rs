@@ -1,17 +1,17 @@
-//! How much imbalance it takes before a task leaves its home, and the other numbers that can be set.
+//! How much imbalance makes a task leave its home, and the other numbers that can be set.
 
 use core::fmt;
 
 use nearq_topology::LOCAL_DISTANCE;
 
-/// To whom an item belongs, as somebody of another node sees it who could run it.
+/// Where an item belongs, from the viewpoint of a worker that could run it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Belongs {
-    /// Its home is the node of the one who looks: it is taken first, and always.
+    /// Its home is that worker's node: it is taken first, and always.
     Here,
-    /// It has no home: it is taken after those.
+    /// It has no home: it is taken after those at home here.
     Nowhere,
-    /// Its home is elsewhere: it is taken last, and only where the imbalance is worth the way.
+    /// Its home is elsewhere: it is taken last, and only if the imbalance is worth the distance.
     Elsewhere,
 }
 
@@ -21,7 +21,7 @@ pub struct Weights {
     values: [u32; COUNT],
 }
 
-/// A number that can be set: its name, what it is for, its bounds, and what it is unless it is set.
+/// A number that can be set: its name, what it is for, its bounds, and its default.
 struct Described {
     name: &'static str,
     about: &'static str,
@@ -85,12 +85,12 @@ impl Weights {
         DESCRIBED.iter().map(|weight| weight.name)
     }
 
-    /// What the one of that name is for.
+    /// What the number of that name is for.
     pub fn about(name: &str) -> Option<&'static str> {
         DESCRIBED.iter().find(|weight| weight.name == name).map(|weight| weight.about)
     }
 
-    /// The least and the most that the one of that name may be.
+    /// The least and the most that the number of that name may be.
     pub fn bounds(name: &str) -> Option<(u32, u32)> {
         DESCRIBED
             .iter()
@@ -98,15 +98,15 @@ impl Weights {
             .map(|weight| (weight.least, weight.most))
     }
 
-    /// The one of that name.
+    /// The number of that name.
     pub fn get(&self, name: &str) -> Option<u32> {
         DESCRIBED.iter().position(|weight| weight.name == name).map(|index| self.values[index])
     }
 
-    /// Sets the one of that name.
+    /// Sets the number of that name.
     ///
     /// # Errors
-    /// There is none of that name, or it may not be that.
+    /// There is no number of that name, or it may not have that value.
     pub fn set(&mut self, name: &str, value: u32) -> Result<(), WrongWeight> {
         let Some(index) = DESCRIBED.iter().position(|weight| weight.name == name) else {
             return Err(WrongWeight::Name(name.to_owned()));
@@ -124,8 +124,8 @@ impl Weights {
         Ok(())
     }
 
-    /// How many items must wait for each CPU at their home, in thousandths, before an idle worker of a node at that distance may take
-    /// one: it grows with the distance. Below that the item begins sooner elsewhere, and ends later.
+    /// How many items must wait per CPU at their home, in thousandths, before an idle worker of a node at that distance may take one.
+    /// It grows with the distance. With fewer, the item would begin sooner elsewhere, but end later.
     ///
     /// ```
     /// # use nearq_home as nearq;
@@ -137,12 +137,12 @@ impl Weights {
         grown(self.values[ITEM_IMBALANCE], self.values[ITEM_IMBALANCE_STEP], distance)
     }
 
-    /// The same of tasks, for a CPU that is not idle: how many more for each CPU a node must have than another.
+    /// The same for tasks, for a CPU that is not idle: how many more per CPU a node must have than another.
     fn task_threshold(&self, distance: u32) -> u32 {
         grown(self.values[IMBALANCE], self.values[IMBALANCE_STEP], distance)
     }
 
-    /// Whether an idle worker of a node at that distance may take an item, where so many more wait for each CPU of the item's node, in
+    /// Whether an idle worker of a node at that distance may take an item if that many more wait per CPU of the item's node, in
     /// thousandths. Not for users.
     #[doc(hidden)]
     pub fn may_take(&self, belongs: Belongs, imbalance: u32, distance: u32) -> bool {
@@ -152,8 +152,8 @@ impl Weights {
         }
     }
 
-    /// Whether a node with `here` tasks for each CPU, in thousandths, is so much more crowded than one at that distance that would
-    /// have `there` with one of its tasks that the task may leave. Not for users.
+    /// Whether a task may leave a node with `here` tasks per CPU, in thousandths, for one at that distance that would then have
+    /// `there`: the difference must be large enough. Not for users.
     #[doc(hidden)]
     pub fn is_worth_leaving(&self, here: u32, there: u32, distance: u32) -> bool {
         let percent = u64::from(there) * u64::from(self.values[IMBALANCE_PERCENT]) / 100;
@@ -165,8 +165,8 @@ impl Weights {
         self.values[WAITING]
     }
 
-    /// What a node can do, with what is tolerated beyond it. On a node of many CPUs a part of what they can do would be a whole
-    /// task, and a CPU elsewhere would idle for want of it.
+    /// What a node can do, plus what is tolerated beyond it. On a node of many CPUs a fraction of their capacity would be a whole
+    /// task, and a CPU elsewhere would idle for lack of it.
     pub(crate) fn room(&self, capacity: u32) -> u32 {
         const HALF_A_TASK: u64 = 500;
         let beyond = u64::from(capacity) * u64::from(self.values[TOLERANCE]) / 1000;
@@ -177,7 +177,7 @@ impl Weights {
         self.values[STAY]
     }
 
-    /// How long until the next look, in milliseconds: while something is out or crowded, and while nothing is.
+    /// How long until the next check, in milliseconds: while something is out or crowded, or while nothing is.
     pub fn period_ms(&self, busy: bool) -> u32 {
         self.values[if busy { BUSY_PERIOD } else { PERIOD }]
     }
@@ -190,25 +190,25 @@ impl Weights {
         self.values[MOVE_MARGIN]
     }
 
-    /// How long a dynamic home stays where it is at least, in milliseconds.
+    /// The least time that a dynamic home stays where it is, in milliseconds.
     pub fn move_interval_ms(&self) -> u32 {
         self.values[MOVE_INTERVAL]
     }
 }
 
-/// What holds at distance 10, with a step for each further 10.
+/// The value at distance 10, plus a step for each further 10.
 fn grown(least: u32, step: u32, distance: u32) -> u32 {
     let further = u64::from(distance.saturating_sub(LOCAL_DISTANCE));
     let grown = u64::from(least) + u64::from(step) * further / 10;
     u32::try_from(grown).unwrap_or(u32::MAX)
 }
 
-/// Why a weight cannot be set so.
+/// Why a weight cannot be set to that value.
 #[derive(Clone, PartialEq, Eq)]
 pub enum WrongWeight {
-    /// There is none of that name.
+    /// There is no weight of that name.
     Name(String),
-    /// It may not be that.
+    /// It may not have that value.
     Value {
         /// Its name.
         name: &'static str,

@@ -1,8 +1,8 @@
 //! Atomics as the runtime sees them.
 //!
-//! The traits mirror `core::sync::atomic` method by method, so that code over `P::AtomicU32` reads as any
-//! Rust does. They exist because two platforms must see every access: the simulator charges the cost of
-//! moving the cache line, the model checker explores the interleavings.
+//! The traits mirror `core::sync::atomic` method by method, so that code over `P::AtomicU32` reads like
+//! any other Rust. They exist because two platforms must see every access: the simulator charges the cost
+//! of moving the cache line, the model checker explores the interleavings.
 
 pub use core::sync::atomic::Ordering;
 
@@ -18,10 +18,10 @@ pub trait Atomic<T: Copy>: Send + Sync + Sized {
     fn store(&self, value: T, order: Ordering);
     /// Writes the value and returns the one before.
     fn swap(&self, value: T, order: Ordering) -> T;
-    /// Writes `new` where the value is `current`.
+    /// Writes `new` if the value is `current`.
     ///
     /// # Errors
-    /// The value found, where it was not `current`; nothing was written then.
+    /// The value found, if it was not `current`; nothing was written then.
     fn compare_exchange(
         &self,
         current: T,
@@ -56,7 +56,7 @@ pub trait AtomicInt<T: Copy>: Atomic<T> {
 
 /// An atomic that can be made in a constant, for statics and `const fn new`.
 ///
-/// Linux and the simulator have it; the model checker has not.
+/// Linux and the simulator have it; the model checker does not.
 pub trait ConstAtomic {
     /// An atomic that holds zero.
     const ZERO: Self;

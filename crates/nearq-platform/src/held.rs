@@ -1,4 +1,4 @@
-//! Which locks a thread holds, as far as locks note it: for debug builds, which look whether locks are used rightly.
+//! Which locks a thread holds, as far as locks note it: for debug builds, which check that locks are used correctly.
 //!
 //! A lock of four bytes has no room for its holder, so each thread has a list of what it holds ([`LockPlatform::with_held`]). A lock is
 //! known by its address alone; the list never follows it.
@@ -7,38 +7,39 @@
 //! - A thread that does not have a lock in its list does not hold it, unless it took it without noting it, or the lock was moved.
 //!   The list has room for [`ROOM`] locks. Beyond that it only counts, and gives the benefit of the doubt.
 //! - A thread that has a lock in its list may not hold it: the lock was leaked while it was held, and another one is at its
-//!   address now. So whoever takes a lock also leaves its mark in a table of the whole program, where that address belongs
-//!   ([`LAST`]). Is the mark that of the thread, and of that address, nobody has taken the lock since.
+//!   address now. So a thread that takes a lock also leaves its mark in a table of the whole program, at the entry for that
+//!   address ([`LAST`]). If the mark is that of the thread and of that address, no other thread has taken the lock since.
 //!
 //! # Who may touch what
-//! The list is its thread's. It may be a signal's handler that changes it in between; each step leaves it in an order in
-//! which a handler that takes as much as it gives back does no harm. The table is everybody's: relaxed, a mark and nothing else.
+//! The list belongs to its thread. A signal handler may change it in between; each step leaves it in a state in which a handler
+//! that gives back as much as it takes does no harm. The table is shared by all threads: relaxed, a mark and nothing else.
 //!
 //! [`LockPlatform::with_held`]: crate::LockPlatform::with_held
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many locks a list has room for. More than two or three at once are rare, but for who forks: it holds them all.
+/// How many locks a list has room for. More than two or three at once are rare, except for a thread that forks: it holds them all.
 const ROOM: usize = 32;
 /// How many marks there are. Two locks that share one take knowledge away from each other, and nothing else.
 const MARKS: usize = 1024;
 
-/// The mark of who took a lock last, by address.
+/// The mark of the thread that took a lock last, by address.
 static LAST: [AtomicU64; MARKS] = [const { AtomicU64::new(0) }; MARKS];
-/// How many lists were told apart so far.
+/// How many lists have been given a name so far.
 static LISTS: AtomicU64 = AtomicU64::new(0);
 
 /// The locks that one thread holds.
 #[derive(Debug)]
 pub struct Held {
-    /// The addresses, in no order. No reference to it is ever made; not of cells, each look at which is a call in debug builds.
+    /// The addresses, in no order. No reference to it is ever made. It is not made of cells, because each read of a cell is a call in
+    /// debug builds.
     list: UnsafeCell<[usize; ROOM]>,
     /// How many there are.
     count: Cell<usize>,
-    /// How many it holds beside them.
+    /// How many more it holds that are not in the list.
     beyond: Cell<u32>,
-    /// What no other list has had before it; 0 if it was not asked for yet.
+    /// A number that no other list has had; 0 if it has not been needed yet.
     name: Cell<u64>,
 }
 
@@ -78,10 +79,10 @@ impl Held {
         unsafe { (*list)[at] = lock };
     }
 
-    /// The mark of this thread for a lock, and where it belongs.
+    /// The mark of this thread for a lock, and the entry where it belongs.
     fn mark(&self, lock: usize) -> (&'static AtomicU64, u64) {
         if self.name.get() == 0 {
-            // Relaxed: a number that nobody else gets.
+            // Relaxed: a number that no other list gets.
             self.name.set(LISTS.fetch_add(1, Ordering::Relaxed) + 1);
         }
         // Knuth's multiplicative hashing: neighbours are spread over the table.
@@ -109,7 +110,7 @@ impl Held {
         }
     }
 
-    /// The thread gives the lock back, or has lost it. Whether it was in the list.
+    /// The thread gives the lock back, or has lost it. Returns whether it was in the list.
     pub fn forget(&self, lock: usize) -> bool {
         let Some(at) = self.find(lock) else { return false };
         let last = self.count.get() - 1;
@@ -133,7 +134,7 @@ impl Held {
         self.beyond.get() > 0 || self.find(lock).is_some()
     }
 
-    /// Whether the thread took the lock, has not given it back, and nobody has noted since that it took it.
+    /// Whether the thread took the lock, has not given it back, and no other thread has noted since that it took it.
     pub fn surely_has(&self, lock: usize) -> bool {
         let (last, mark) = self.mark(lock);
         // Relaxed: see the head of the file.

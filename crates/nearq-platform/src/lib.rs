@@ -1,8 +1,8 @@
 //! What a machine can do for the runtime, and Linux doing it.
 //!
-//! [`Platform`] is the wall between the runtime and the machine. It is three traits, of which each is based on the one before:
+//! [`Platform`] is the wall between the runtime and the machine. It consists of three traits, each based on the one before:
 //!
-//! | trait | what it has | who needs it |
+//! | trait | what it has | what needs it |
 //! |---|---|---|
 //! | [`LockPlatform`] | atomics, waiting, clock, current CPU, forks | `nearq-lock` |
 //! | [`Threads`] | threads and their states, waiting for work, fences | `nearq-core` |
@@ -12,7 +12,7 @@
 //! a simulated machine with hundreds of CPUs, and under a model checker.
 //!
 //! This is the only crate that makes system calls, starts threads or names `std`'s atomics.
-//! It knows nothing of queues and locks.
+//! It knows nothing about queues and locks.
 
 #![allow(
     clippy::disallowed_types,

@@ -1,13 +1,13 @@
 //! What a lock needs of the machine: the trait [`LockPlatform`], and the plain data that goes through it.
 //!
-//! For `nearq-lock`, which calls each of these functions and no others, and for what is as small, like [`Parker`](crate::Parker). The data:
-//! how a wait ended ([`Wait`]), where memory shall come from ([`MemoryPolicy`]), and what is called around a fork ([`ForkHooks`]).
+//! For `nearq-lock`, which calls each of these functions and no others, and for things as small, like [`Parker`](crate::Parker). The data:
+//! how a wait ended ([`Wait`]), where memory must come from ([`MemoryPolicy`]), and what is called around a fork ([`ForkHooks`]).
 
 use core::time::Duration;
 
 use crate::{Atomic, AtomicInt, ConstAtomic, Held, Instant, Places, Refused};
 
-/// What a machine can do for a lock: atomics, sleeping and spinning, time, who and where the caller is, forks.
+/// What a machine can do for a lock: atomics, sleeping and spinning, time, which thread the caller is and where it runs, forks.
 ///
 /// All items are associated functions: a lock of four bytes has no room for a handle. A platform that can be
 /// instantiated several times (a simulated machine) finds the instance from the thread that calls.
@@ -18,8 +18,8 @@ use crate::{Atomic, AtomicInt, ConstAtomic, Held, Instant, Places, Refused};
 /// **What is believed.** Locks build memory safety on what this trait says: atomics are atomic and ordered as asked,
 /// [`number`](Self::number) is what the calling thread itself has set, [`shared`](Self::shared) is what [`share`](Self::share) made,
 /// [`fork_epoch`](Self::fork_epoch) changes with each fork and at no other time, [`page_size`](Self::page_size) is a multiple of a cache
-/// line. A platform that says something else may lead to undefined behaviour, although it is written without `unsafe`. Programs use the one
-/// of the system, `Linux`; there is no reason to write another one but to model or simulate a machine.
+/// line. A platform that breaks these promises may lead to undefined behaviour, even if it is written without `unsafe`. Programs use the
+/// system's, `Linux`; the only reason to write another one is to model or simulate a machine.
 pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static {
     /// A 16-bit atomic.
     type AtomicU16: AtomicInt<u16>;
@@ -38,7 +38,7 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// [`Wait::Woken`] for no reason. No memory ordering is implied.
     fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait;
 
-    /// Wakes at most `count` threads that sleep on `word`, those that came first first. Returns how many.
+    /// Wakes at most `count` threads that sleep on `word`, in the order in which they came. Returns how many.
     ///
     /// `word` may be memory that is no longer an atomic: it is an address, and is not read.
     fn wake(word: *const Self::AtomicU32, count: usize) -> usize;
@@ -56,7 +56,7 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
         }
     }
 
-    /// Lets another thread run that can.
+    /// Lets another runnable thread run.
     fn yield_now();
 
     /// Sleeps for at least `duration`.
@@ -73,10 +73,10 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
         Self::now() >= deadline
     }
 
-    /// The CPU that the caller runs on. It may run on another one by the time it looks at the answer.
+    /// The CPU that the caller runs on. It may run on another one by the time it uses the answer.
     fn current_cpu() -> usize;
 
-    /// Which CPUs are near each other, read anew; one place with one CPU where the machine cannot be read.
+    /// Which CPUs are near each other, read again; one place with one CPU if the machine cannot be read.
     fn places() -> Places;
 
     // ---- the caller -------------------------------------------------------------------------------------
@@ -84,20 +84,20 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// The caller's number in the locks' tables, as last set by [`set_number`](Self::set_number); 0 before.
     fn number() -> u32;
 
-    /// Sets the caller's number. When the thread ends, `end` is called by it with the number that it has then, if that is
-    /// not 0 (never in a model). False if `end` will not be called: the thread is ending and has done it already, or the
-    /// system cannot note it; the number is set all the same. Allocates nothing, unless it is called for the first time in a
-    /// program that has noted much of the kind before.
+    /// Sets the caller's number. When the thread ends, it calls `end` with the number that it has then, if that is not 0 (never
+    /// in a model). False if `end` will not be called: the thread is ending and has already called it, or the system cannot note
+    /// it. The number is set all the same. Allocates nothing, unless this is the first call in a program that has already noted
+    /// many such things.
     fn set_number(number: u32, end: fn(u32)) -> bool;
 
-    /// Calls `with` with the list of locks that the caller holds, which locks note there in debug builds; a copy of it is that of the
-    /// child's thread after a fork. Costs nothing where there is a clock that would count it, and is no step of a model. None
-    /// where the caller is no thread of the platform (outside of a simulation). `with` does not call the platform.
+    /// Calls `with` with the list of locks that the caller holds, which locks note there in debug builds. After a fork, the child's
+    /// thread has a copy of the list. The call costs no time on a simulated clock, and is no step of a model. None if the caller is no
+    /// thread of the platform (outside of a simulation). `with` does not call the platform.
     fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R>;
 
     /// Whether the caller is of a real-time class now (on Linux: `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`). A system call.
     ///
-    /// For such a thread [`yield_now`](Self::yield_now) lets nobody run that is less urgent, and may take the rest of its time.
+    /// For such a thread [`yield_now`](Self::yield_now) lets no less urgent thread run, and may use up the rest of its time.
     fn is_real_time() -> bool {
         Self::urgency() != 0
     }
@@ -111,41 +111,41 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
 
     // ---- the process ------------------------------------------------------------------------------------
 
-    /// What the locks of this process share, as [`share`](Self::share) returned it; null before, and where there is no
+    /// What the locks of this process share, as [`share`](Self::share) returned it; null before, and if there is no
     /// process to ask (outside of a simulation).
     fn shared() -> *const ();
 
-    /// What the locks of this process share. `make` makes it where nobody has yet; of several that are made at the same
-    /// time one stays, `end` takes the others back, and also the one that stays where the platform's process ends and
-    /// the program does not. What was done before it was made is visible.
+    /// What the locks of this process share. `make` makes it if it does not exist yet. If several are made at the same
+    /// time, one stays and `end` takes the others back. `end` also takes back the one that stays when the platform's
+    /// process ends and the program does not. What was done before it was made is visible.
     ///
     /// # Safety
-    /// `make` always makes the same kind of thing; it may be used by all threads until the process ends, and `end` may be
-    /// called with it.
+    /// `make` always makes the same kind of thing; the result may be used by all threads until the process ends, and `end`
+    /// may be called with it.
     unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const ();
 
-    /// How many forks lie between the program's start and this process; what was made in another epoch is another
-    /// process's. Forks are counted from the first [`follow_forks`](Self::follow_forks) on. Never changes while two
-    /// threads of a process live. One load; a constant where nothing forks.
+    /// How many forks lie between the program's start and this process; what was made in another epoch belongs to
+    /// another process. Forks are counted from the first [`follow_forks`](Self::follow_forks) on. Never changes while
+    /// two threads of a process live. One load; a constant on a platform without forks.
     #[inline(always)]
     fn fork_epoch() -> u64 {
         0
     }
 
     /// From now on, each fork of this process calls `hooks` with `subject`, until
-    /// [`unfollow_forks`](Self::unfollow_forks). Nothing where nothing forks.
+    /// [`unfollow_forks`](Self::unfollow_forks). Does nothing on a platform without forks.
     ///
     /// # Safety
     /// Until `unfollow_forks(subject)` returns, the hooks may be called with `subject` by any thread that forks, and after
     /// the fork in the child too.
     unsafe fn follow_forks(_subject: *const (), _hooks: &'static ForkHooks) {}
 
-    /// Forks do not touch `subject` any more when this returns. Nothing if they never did. Not from inside a hook.
+    /// Once this returns, forks no longer touch `subject`. Does nothing if they never did. Must not be called from inside a hook.
     fn unfollow_forks(_subject: *const ()) {}
 
     // ---- memory -----------------------------------------------------------------------------------------
 
-    /// Where the pages of a range shall come from; with `move_pages`, those already there are moved.
+    /// Sets where the pages of a range come from; with `move_pages`, those already there are moved.
     ///
     /// The range is widened to whole pages inwards: a page that is only partly inside is left alone.
     ///
@@ -163,11 +163,11 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// A setting from outside the program (on Linux: an environment variable).
     fn setting(name: &str) -> Option<String>;
 
-    /// Tells the person who runs the program one line (on Linux: standard error).
+    /// Shows one line to the person who runs the program (on Linux: standard error).
     fn warn(line: &str);
 
-    /// As [`warn`](Self::warn), but only the first time that this process warns of `cause`. Two warnings should have the same cause if a
-    /// person would do the same about both, whichever threads or objects they are about.
+    /// As [`warn`](Self::warn), but only the first time that this process warns of `cause`. Two warnings should have the same cause if both
+    /// call for the same remedy, whichever threads or objects they are about.
     fn warn_once(cause: &str, line: &str);
 }
 
@@ -198,7 +198,7 @@ pub enum Wait {
 pub enum MemoryPolicy {
     /// The node of the CPU that touches it first.
     Local,
-    /// This node while it has memory, others after.
+    /// This node while it has memory, then others.
     Preferred(usize),
     /// These nodes only.
     Bind(Vec<usize>),
@@ -206,7 +206,8 @@ pub enum MemoryPolicy {
     Interleave(Vec<usize>),
 }
 
-/// What [`LockPlatform::follow_forks`] has called around a fork. All by the thread that forks, and one fork at a time.
+/// The functions that [`LockPlatform::follow_forks`] has called around a fork. The thread that forks calls them all, for one fork at a
+/// time.
 ///
 /// They run wherever the program forks, so they take no lock that may be held there, and should allocate nothing.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,10 @@
 //! # Protocol
 //! One word, three states:
 //!
-//! | value | meaning | who may change it |
+//! | value | meaning | which thread may change it |
 //! |---|---|---|
-//! | `EMPTY` | no permit; the owner is not asleep | owner to `PARKED`, anybody to `PERMIT` |
-//! | `PARKED` | the owner sleeps, or is about to | anybody to `PERMIT` and then wakes it; the owner to `EMPTY` when its time is over |
+//! | `EMPTY` | no permit; the owner is not asleep | owner to `PARKED`, any thread to `PERMIT` |
+//! | `PARKED` | the owner sleeps, or is about to | any thread to `PERMIT`, and then wakes it; the owner to `EMPTY` when its time is over |
 //! | `PERMIT` | an `unpark` that has not been consumed | owner to `EMPTY` |
 //!
 //! The race: `unpark` comes between the owner's decision to sleep and its sleep. The permit is the answer:
@@ -14,7 +14,7 @@
 //! platform's `wait` compares under its own lock. The swap (release) pairs with the owner's consuming
 //! swap (acquire): what was written before `unpark` is seen after `park`.
 //!
-//! Only the owner may call `park`; anybody may call `unpark`.
+//! Only the owner may call `park`; any thread may call `unpark`.
 
 use crate::{Atomic, Instant, LockPlatform, Ordering, Wait};
 

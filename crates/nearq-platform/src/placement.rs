@@ -1,7 +1,7 @@
-//! Where threads and memory are, and where they shall be: the trait [`Placement`], and the plain data that goes through it.
+//! Where threads and memory are, and where they must be: the trait [`Placement`], and the plain data that goes through it.
 //!
-//! For what places work near its data: the layout of queues, workers, homes, the experiments. The data: the machine and what of it this
-//! process may use ([`Machine`]), what a second look at it found ([`Look`]), and on which nodes memory is ([`Residency`]).
+//! For code that places work near its data: the layout of queues, workers, homes, the experiments. The data: the machine and what this
+//! process may use of it ([`Machine`]), what a second look at it found ([`Look`]), and on which nodes memory is ([`Residency`]).
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use nearq_topology::{CpuSet, Limits, Topology};
 
 use crate::{MemoryPolicy, Refused, Threads};
 
-/// What a machine tells of its CPUs and memory, and where it puts threads and pages.
+/// What a machine says about its CPUs and memory, and where it puts threads and pages.
 ///
-/// **What is believed.** Nothing that memory safety hangs on: what is wrong here puts work and memory in the wrong place.
+/// **What is believed.** Nothing that memory safety depends on: a wrong answer here only puts work and memory in the wrong place.
 pub trait Placement: Threads {
     // ---- the machine ------------------------------------------------------------------------------------
 
-    /// The machine, and what this process may use of it, read anew. Takes a tenth of a second on a large machine.
+    /// The machine, and what this process may use of it, read again. Takes a tenth of a second on a large machine.
     ///
     /// If not all of it can be read, the answer has what is known, and is [not whole](Topology::is_whole).
     ///
@@ -52,20 +52,21 @@ pub trait Placement: Threads {
     /// No CPU of `cpus` is allowed, or the thread is gone, or not ours.
     fn set_affinity(thread: Self::Thread, cpus: &CpuSet) -> Result<(), Refused>;
 
-    /// Tells the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or on none any more: where it is to
-    /// run if there is room. A wish, which changes nothing of where it may run, and nothing at all where nobody listens. For changes,
-    /// not for each item: where somebody listens it takes some microseconds. The thread is the caller, or does not end meanwhile.
+    /// Reports to the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or on none any more: the node is
+    /// where it should run if there is space. This is a wish: it does not change where the thread may run, and has no effect if no
+    /// scheduler listens. It is meant for changes, not for each item: if a scheduler listens, it takes some microseconds. The thread must
+    /// be the caller, or must not end meanwhile.
     fn tell_home(_thread: Self::Thread, _node: Option<usize>) {}
 
-    /// Identifies the scheduler that hears [`tell_home`](Self::tell_home). A new number is a new scheduler, which has been told nothing; 0 if
-    /// there is none. For now and then: it takes a microsecond or two.
+    /// Identifies the scheduler that receives [`tell_home`](Self::tell_home). A new number means a new scheduler, to which nothing has been
+    /// reported; 0 if there is none. Not for frequent use: it takes a microsecond or two.
     fn hears_homes() -> u64 {
         0
     }
 
     // ---- memory -----------------------------------------------------------------------------------------
 
-    /// Where the pages that the caller touches first shall come from.
+    /// Sets where the pages that the caller touches first come from.
     ///
     /// # Errors
     /// Refused by a container, or a node that does not exist.
@@ -87,7 +88,7 @@ pub trait Placement: Threads {
         Self::residency_at(start..start + range.len(), samples)
     }
 
-    /// As [`residency`](Self::residency), of addresses, which are looked up and not followed: where no memory is, pages are absent.
+    /// As [`residency`](Self::residency), of addresses, which are looked up and not followed: pages without memory are absent.
     ///
     /// # Errors
     /// As [`residency`](Self::residency).
@@ -117,7 +118,7 @@ pub struct Look {
 pub struct Residency {
     /// Pages per node, by node number.
     pub pages: Vec<usize>,
-    /// Pages that nobody has touched yet, or that are swapped out.
+    /// Pages that have not been touched yet, or that are swapped out.
     pub absent: usize,
     /// Bytes a page.
     pub page_size: usize,
@@ -155,7 +156,7 @@ impl Residency {
         P::residency(range, SAMPLES)
     }
 
-    /// The node with most of the pages, the first of several; `None` where nothing is there.
+    /// The node with most of the pages, the first of several; `None` if no page is there.
     pub fn most(&self) -> Option<usize> {
         let pages = self.pages.iter().enumerate().filter(|(_, pages)| **pages > 0);
         pages.max_by_key(|(node, pages)| (**pages, core::cmp::Reverse(*node))).map(|(node, _)| node)

@@ -1,10 +1,11 @@
-//! Which CPUs are near each other, as little of it as a lock needs: CPU to cache, cache to node.
+//! Which CPUs are near each other, reduced to what a lock needs: CPU to cache, cache to node.
 
 use nearq_topology::Topology;
 
 use crate::Machine;
 
-/// For each CPU its last-level cache, and for each such cache its node and how many CPUs of it this process may use.
+/// For each CPU its last-level cache, and for each such cache its node and how many of its CPUs this process may
+/// use.
 ///
 /// Caches and nodes are named by their index in the machine's [`Topology`]. Looking a CPU up is one load.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Places {
         Places { by_cpu, caches }
     }
 
-    /// One place for all: where nothing is known of the machine but how many CPUs there are.
+    /// One place for all: for when only the number of the machine's CPUs is known.
     pub fn single(cpus: usize) -> Self {
         Places { by_cpu: Vec::new(), caches: vec![Place { node: 0, memory: None, cpus }] }
     }
@@ -59,7 +60,7 @@ impl Places {
         self.by_cpu.get(cpu).map_or(0, |cache| *cache as usize)
     }
 
-    /// In how many caches the process may use a CPU.
+    /// The number of caches in which the process may use a CPU.
     pub fn in_use(&self) -> usize {
         self.caches.iter().filter(|cache| cache.cpus > 0).count()
     }

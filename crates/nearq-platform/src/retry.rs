@@ -1,24 +1,24 @@
-//! Attempts that failed and are to be made again: [`Retries`].
+//! Attempts that failed and must be made again: [`Retries`].
 //!
-//! A runtime starts its threads when work comes, and the system may refuse one for a moment. If no thread of the runtime is left that would
-//! try again, the attempt is put here, and the threads that wait for the work make it again while they wait
+//! A runtime starts its threads when work comes, and the system may temporarily refuse one. If the runtime has no thread left to try again,
+//! the attempt is put here, and the threads that wait for the work make it again while they wait
 //! ([`Threads::wait_for_work`](crate::Threads::wait_for_work)).
 //!
 //! # Protocol
 //! The attempts are a stack of nodes. Any thread may push a node ([`Retries::add`]). One thread at a time takes the whole stack and makes
-//! each attempt once ([`Retries::make`]); an attempt that fails again adds itself anew. `busy` is set while a thread makes attempts: the
+//! each attempt once ([`Retries::make`]); an attempt that fails again adds itself back. `busy` is set while a thread makes attempts: the
 //! stack is empty then, but [`Retries::is_empty`] says false, because an attempt may still fail. A node belongs to the stack while it is on
 //! it, and otherwise to the thread that took it.
 //!
-//! However many threads wait or ask, the stack is taken once in a [`PAUSE`] at most (`not_before`): an attempt costs the system a failing
-//! call.
+//! However many threads wait or ask, the stack is taken at most once per [`PAUSE`] (`not_before`), because a failing attempt costs the
+//! system a call.
 //!
 //! A thread that is about to push has written the first node's address into its own. Meanwhile that node may be taken and freed, and another
-//! one be made at the same address and pushed: then the exchange succeeds, with an address that is right and a pointer to what is gone. So
-//! nodes are made public by their addresses (`expose_provenance`), and who takes the stack goes by those.
+//! one made at the same address and pushed. Then the exchange succeeds: the address is right, but the pointer's provenance is that of the
+//! freed node. So nodes are published by their addresses (`expose_provenance`), and the thread that takes the stack goes by those.
 //!
 //! # Forks
-//! `busy` holds the process's epoch, plus one. In the child of a fork, the parent's mark counts for nothing. Attempts that a thread of the
+//! `busy` holds the process's epoch, plus one. In the child of a fork, the parent's mark does not count. Attempts that a thread of the
 //! parent had taken off the stack are not made in the child: they were for work of the parent.
 
 use core::ptr;
@@ -30,7 +30,7 @@ use crate::Instant;
 /// How long a thread waits before it makes the attempts again.
 pub const PAUSE: Duration = Duration::from_millis(100);
 
-/// Tries again. If it fails, it has itself added anew.
+/// Tries again. If it fails, it adds itself back.
 pub type Attempt = Box<dyn FnOnce() + Send>;
 
 struct Node {
@@ -50,7 +50,7 @@ impl Node {
     }
 }
 
-/// The attempts of one process that are to be made again.
+/// The attempts of one process that must be made again.
 #[derive(Debug, Default)]
 pub struct Retries {
     head: AtomicPtr<Node>,
@@ -72,8 +72,8 @@ impl Retries {
     /// Whether no attempt is left, in the process of that epoch. An outdated answer costs no more than a pause.
     #[inline]
     pub fn is_empty(&self, epoch: u64) -> bool {
-        // Acquire, here and below: pairs with the release in `make` after an attempt that was added anew. A caller that finds the mark
-        // gone finds that attempt on the second look at the stack.
+        // Acquire, here and below: pairs with the release in `make` after an attempt that was added back. A caller that finds the mark
+        // gone finds that attempt when it reads the stack a second time.
         let is_bare = || self.head.load(Ordering::Acquire).is_null();
         is_bare() && self.busy.load(Ordering::Acquire) != epoch + 1 && is_bare()
     }
@@ -143,12 +143,12 @@ mod tests {
 
     use super::*;
 
-    /// So many pauses after the clock's origin.
+    /// That many pauses after the clock's origin.
     fn at(pauses: u32) -> Instant {
         Instant::from_nanos(0) + PAUSE * pauses
     }
 
-    /// An attempt that fails so often, and counts how often it was made.
+    /// An attempt that fails that many times, and counts how often it was made.
     fn fails(retries: &Arc<Retries>, times: u32, made: &Arc<AtomicU32>) -> Attempt {
         let (retries, made) = (Arc::clone(retries), Arc::clone(made));
         Box::new(move || {

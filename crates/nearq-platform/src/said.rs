@@ -5,10 +5,10 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many causes are told apart. Further causes are not warned of. The program has about ten.
+/// How many causes are distinguished. Further causes are not warned of. The program has about ten.
 const CAUSES: usize = 64;
 
-/// The hashes of the causes that were warned of.
+/// The hashes of the causes already warned of.
 #[derive(Debug)]
 pub struct Said([AtomicU64; CAUSES]);
 

@@ -12,7 +12,7 @@ pub const SWITCH: &str = "0, off, no or false, or 1, on, yes or true";
 const MOST_OF_A_VALUE: usize = 80;
 const MOST_OF_WHAT_IS_ALLOWED: usize = 500;
 
-/// Whether a switch is on; none where the text is no switch. Capital letters and white space around it make no difference.
+/// Whether a switch is on; none if the text is no switch. Capital letters and white space around it make no difference.
 pub fn parse_switch(text: &str) -> Option<bool> {
     let text = text.trim();
     let is_one_of = |words: [&str; 4]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
@@ -31,8 +31,8 @@ pub struct NotUnderstood;
 
 /// Reads the setting `name`. An empty one counts as not set.
 ///
-/// `parse` gets the text without white space around it and in small letters. Where it cannot be understood, `parse` returns what is
-/// allowed, and the warning says that and `instead`: what the caller does now.
+/// `parse` gets the text without white space around it and in small letters. If it cannot be understood, `parse` returns what is
+/// allowed; the warning says that, and `instead`, which is what the caller does now.
 ///
 /// # Errors
 /// The value was not understood.
@@ -58,7 +58,7 @@ pub fn read_setting<P: LockPlatform, T>(
     }
 }
 
-/// A text as a warning shows it: without control characters, and not longer than that.
+/// A text as a warning shows it: without control characters, and at most `most` characters long.
 fn shown(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for (index, letter) in text.chars().enumerate() {

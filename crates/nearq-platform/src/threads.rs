@@ -16,12 +16,12 @@ use crate::{Atomic, Attempt, Instant, LockPlatform, Ordering, PlatformCell, Refu
 ///
 /// **What is believed**, for memory safety, beyond [what a lock believes](LockPlatform): fences order, a [cell](PlatformCell) gives the
 /// address of the value in it,
-/// [`current_thread`](Self::current_thread) names the caller and nobody else, [`slot`](Self::slot) and [`ending`](Self::ending) hold what
-/// the calling thread itself put there.
+/// [`current_thread`](Self::current_thread) names the caller and no other thread, [`slot`](Self::slot) and [`ending`](Self::ending) hold
+/// what the calling thread itself put there.
 pub trait Threads: LockPlatform {
     /// Plain memory under a protocol.
     type Cell<T>: PlatformCell<T>;
-    /// Names a thread, as long as it lives and longer. Cheap to copy.
+    /// Names a thread while it lives and after. Cheap to copy.
     type Thread: Copy + Send + Sync + PartialEq + core::fmt::Debug + 'static;
     /// The right to wait for a thread's end. Dropping it lets the thread go on by itself.
     type JoinHandle: Send + Sync + 'static;
@@ -33,7 +33,7 @@ pub trait Threads: LockPlatform {
     /// A memory fence.
     fn fence(order: Ordering);
 
-    /// A `SeqCst` fence under a model checker that takes `SeqCst` accesses for little more than `AcqRel`; nothing elsewhere.
+    /// A `SeqCst` fence under a model checker that treats `SeqCst` accesses as little more than `AcqRel`; nothing elsewhere.
     ///
     /// Stands between the write of one atomic and the read of another (Dekker's pattern) where all four
     /// accesses are `SeqCst`, which is enough by itself in the language's memory model.
@@ -42,7 +42,7 @@ pub trait Threads: LockPlatform {
 
     // ---- waiting ----------------------------------------------------------------------------------------
 
-    /// As [`wait`](LockPlatform::wait), for work that other threads of the program are to do. While the caller waits, it makes the
+    /// As [`wait`](LockPlatform::wait), for work that other threads of the program will do. While the caller waits, it makes the
     /// attempts that were [left to be made again](Self::retry_later), because there may be no other thread that could make them. The
     /// platform holds no lock while an attempt runs; an attempt may start threads.
     #[inline]
@@ -76,15 +76,16 @@ pub trait Threads: LockPlatform {
     }
 
     /// Has the caller's sleeps end as soon after their deadlines as the system can, from now on, instead of together with
-    /// those of others a little later. For the few threads of which others expect the time.
+    /// those of others a little later. For the few threads on whose timing others depend.
     #[inline]
     fn wake_exactly() {}
 
     // ---- start and end ----------------------------------------------------------------------------------
 
     /// Starts a thread. A name that is refused or too long is cut; a nice or an affinity that is refused is
-    /// reported to `spec.refused` from the new thread, which runs all the same. Of `spec.scheduling` it has what
-    /// [`favour`](Self::favour) can give it, and nothing is reported: [`scheduling`](Self::scheduling) tells.
+    /// reported to `spec.refused` from the new thread, which runs all the same. It gets as much of
+    /// `spec.scheduling` as [`favour`](Self::favour) can give it, and nothing is reported:
+    /// [`scheduling`](Self::scheduling) shows the result.
     ///
     /// # Errors
     /// The thread could not be created (limits on processes, memory).
@@ -98,7 +99,7 @@ pub trait Threads: LockPlatform {
         SignalMask::default()
     }
 
-    /// Waits until the thread has ended. What it wrote is visible.
+    /// Waits until the thread has ended. What it wrote is visible afterwards.
     fn join(handle: Self::JoinHandle);
 
     /// The caller.
@@ -126,16 +127,15 @@ pub trait Threads: LockPlatform {
         slice: Option<Duration>,
     ) -> Result<(), Refused>;
 
-    /// The scheduling class, nice value and slice in effect; a `slice` of `None` is one that the system does not tell. A class
+    /// The scheduling class, nice value and slice in effect; a `slice` of `None` is one that the system does not report. A class
     /// that [`SchedPolicy`] does not know is `Normal`.
     ///
     /// # Errors
     /// The thread is gone.
     fn scheduling(thread: Self::Thread) -> Result<Scheduling, Refused>;
 
-    /// Sets as much of `wanted` as is allowed and known here: where its nice value is refused, the one nearest to it that is not.
-    /// What this system has not (slices, the idle class) is left out without a word; in place of the class `Idle` the nice value
-    /// counts alone.
+    /// Sets as much of `wanted` as is allowed and known here: if its nice value is refused, the nearest one that is allowed. What
+    /// this system lacks (slices, the idle class) is silently left out; without the class `Idle`, only the nice value is set.
     ///
     /// # Errors
     /// Something was refused; the rest was done. Or the thread is gone.
@@ -173,7 +173,7 @@ pub trait Threads: LockPlatform {
     fn watched_state(watch: &mut Self::Watch) -> Result<RunState, Refused>;
 
     /// Where a thread sleeps, in the system's own words (on Linux: the kernel's function, or the number of the system call). None if
-    /// it does not sleep, or the system does not tell.
+    /// it does not sleep, or the system does not say.
     fn sleeps_in(_thread: Self::Thread) -> Option<String> {
         None
     }
@@ -186,7 +186,7 @@ pub trait Threads: LockPlatform {
     /// Sets the caller's slot: one pointer per thread, for "the worker that I am".
     fn set_slot(value: *const ());
 
-    /// The caller's second slot, as last set by [`set_ending`](Self::set_ending); null before, and where there is none.
+    /// The caller's second slot, as last set by [`set_ending`](Self::set_ending); null before, and on a platform without one.
     fn ending() -> *const ();
 
     /// Sets the caller's second slot: one more pointer per thread, for "the ends that I am within".
@@ -211,12 +211,12 @@ pub struct ThreadSpec {
     pub affinity: Option<CpuSet>,
     /// Its nice value; `None` inherits the creator's.
     pub nice: Option<i32>,
-    /// Its class, nice value and slice, as far as they are allowed, before anything else; `None` inherits the creator's.
+    /// Its class, nice value and slice, as far as they are allowed, set before anything else; `None` inherits the creator's.
     pub scheduling: Option<Scheduling>,
-    /// The signals that it blocks, as from its first instruction; with `None` it blocks all but those that its own faults raise. No
+    /// The signals that it blocks, from its first instruction; with `None` it blocks all except those that its own faults raise. No
     /// signal is taken before the thread has that mask.
     pub signals: Option<SignalMask>,
-    /// Told of a nice value or an affinity that was refused.
+    /// Called with a nice value or an affinity that was refused.
     pub refused: Option<fn(&Refused)>,
 }
 
@@ -227,8 +227,8 @@ pub struct Scheduling {
     pub policy: SchedPolicy,
     /// The nice value, -20 (most favoured) to 19.
     pub nice: i32,
-    /// How long it runs in one go while others want its CPU, which also says how soon it gets that after a sleep; `None` is the
-    /// system's own.
+    /// How long it runs at a stretch while others want its CPU, which also determines how soon it gets the CPU after a sleep;
+    /// `None` is the system's own.
     pub slice: Option<Duration>,
 }
 
@@ -241,7 +241,7 @@ pub enum SchedPolicy {
     Idle,
 }
 
-/// What a thread is doing, as far as the system tells.
+/// What a thread is doing, as far as the system says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
     /// On a CPU, or ready and waiting for one.

@@ -3,7 +3,7 @@
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// From here on instants are on the real-time clock, but for the last one, which is never.
+/// From here on, instants are on the real-time clock, except the last one, which is never.
 const REAL_TIME: u64 = 1 << 63;
 
 /// Nanoseconds on the platform's monotonic clock, from an origin that the platform chooses.
@@ -21,8 +21,8 @@ impl Instant {
         Instant(nanos)
     }
 
-    /// A deadline on the real-time clock of Linux, so many nanoseconds after the beginning of 1970: for waits of that platform, which
-    /// end when that clock comes there, set or not. What is later than the year 2262 is never.
+    /// A deadline on the real-time clock of Linux, that many nanoseconds after the beginning of 1970: for waits of that platform, which
+    /// end when that clock reaches it, even by being set. Anything later than the year 2262 is never.
     pub const fn on_real_time_clock(nanos: u64) -> Self {
         if nanos < REAL_TIME - 1 { Instant(REAL_TIME | nanos) } else { Instant(u64::MAX) }
     }
@@ -37,8 +37,8 @@ impl Instant {
         self.0
     }
 
-    /// Nanoseconds from `earlier` to here; zero if `earlier` is later. Where a [`Duration`] would be divided or compared each time: that takes
-    /// several instructions more.
+    /// Nanoseconds from `earlier` to here; zero if `earlier` is later. Use it where a [`Duration`] would be divided or compared each time,
+    /// which takes several more instructions.
     pub const fn nanos_since(self, earlier: Instant) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -52,7 +52,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// What is later than 292 years after the clock's origin is never: 584 years after it.
+    /// Anything later than 292 years after the clock's origin is never: 584 years after it.
     fn add(self, duration: Duration) -> Instant {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let sum = self.0.saturating_add(nanos);

@@ -111,7 +111,7 @@ fn hooks_and_the_epoch_follow_forks() {
     assert_eq!(fork(|| i32::from(first.counts() != [2, 1, 1])), 0);
     assert_eq!(second.counts(), [1, 1, 0], "who left is not called");
 
-    // Threads that come and go as subjects do not disturb forks, and the other way round.
+    // Threads that come and go as subjects do not disturb forks, and vice versa.
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
             .map(|_| {
@@ -133,7 +133,7 @@ fn hooks_and_the_epoch_follow_forks() {
     first.unfollow();
 }
 
-/// What `Command` does without `pre_exec` is no fork that anybody is told of, and works as ever.
+/// What `Command` does without `pre_exec` is not reported as a fork, and works as always.
 #[test]
 fn a_command_runs() {
     let _alone = alone();
@@ -147,7 +147,8 @@ fn start_one() {
     Linux::join(handle);
 }
 
-/// In a process of its own, where nobody else forks or starts threads; a child that hangs is ended by its alarm.
+/// In a process of its own, where no other test forks or starts threads; a child that hangs is ended by its
+/// alarm.
 #[test]
 #[cfg_attr(tsan, ignore = "ThreadSanitizer starts no thread in a child of several threads")]
 fn a_child_starts_threads_although_others_were_starting_and_ending() {

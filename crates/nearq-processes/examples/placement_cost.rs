@@ -1,9 +1,9 @@
-//! What placing a process at its start costs: `placement_cost [PROCESSES [ROUNDS]]` starts `true` so often, with and without CPUs and a
-//! memory policy, in turns, and prints the time of each until the program has been executed and until it has ended, and the CPU time
-//! of parent and child together, which does not depend on who else wants the CPUs.
+//! What placing a process at its start costs: `placement_cost [PROCESSES [ROUNDS]]` starts `true` that often, with and without CPUs and
+//! a memory policy, in turns. It prints the time of each until the program has been executed and until it has ended, and the CPU time
+//! of parent and child together, which does not depend on what else wants the CPUs.
 //!
 //! The CPUs are two halves of those that may be used, with the memory of the first node for both, so that the calls are made on
-//! a machine of one node too. There it does not show what it costs that a process begins on another node than its parent.
+//! a machine of one node too. There it does not show the cost of starting a process on a node other than its parent's.
 
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
@@ -57,7 +57,7 @@ fn main() {
     }
 }
 
-/// Starts and waits for so many, one after the other; the time of the starts, and of all.
+/// Starts and waits for that many, one after the other. Returns the time of the starts, and of everything.
 fn round(spawner: &mut Spawner, nodes: &Nodes, kind: usize, processes: usize) -> [Duration; 3] {
     let all = nodes.cpus();
     let mut loads = [Load::default(); 2];
@@ -85,13 +85,13 @@ fn round(spawner: &mut Spawner, nodes: &Nodes, kind: usize, processes: usize) ->
         });
         started += before.elapsed();
         let pid = spawned.expect("/bin/true can be started").pid;
-        // SAFETY: no status is asked for; the child is this program's, and nobody else waits.
+        // SAFETY: no status is asked for; the child is this program's, and no other thread waits.
         unsafe { libc::waitpid(pid.cast_signed(), std::ptr::null_mut(), 0) };
     }
     [started, begin.elapsed(), cpu_time().saturating_sub(used)]
 }
 
-/// Of this process and of all that it has waited for.
+/// The CPU time of this process and of all that it has waited for.
 fn cpu_time() -> Duration {
     let of = |who| {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();

@@ -1,6 +1,8 @@
-//! Jobs: one command for each of many inputs, so many at a time, each at home on a node. The engine of `nearq run`.
+//! Jobs: one command for each of many inputs, a limited number at a time, each at home on a node. The engine of
+//! `nearq run`.
 //!
-//! It starts, waits and accounts, and knows no terminal: who shows something is an [`Audience`].
+//! It starts, waits and accounts, and knows nothing about terminals: code that shows something implements
+//! [`Audience`].
 //!
 //! ```text
 //! Inputs ─► Template ─► Placement ─► Spawner (in nearq-platform) ─► Running ─► Report ─► Audience
@@ -10,12 +12,12 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `engine`, `engine/start` | the loop: starts, waits in one `poll`, takes note of ends |
-//! | `input`, `room` | inputs, and how many fit into a command |
+//! | `engine`, `engine/start` | the loop: starts, waits in one `poll`, handles ends |
+//! | `input`, `room` | inputs, and how many fit in a command |
 //! | `template`, `shell`, `quote`, `find` | what is run: placeholders, lines for a shell, quoting, `PATH` |
-//! | `placement`, `preview` | homes; what would be run where |
+//! | `placement`, `preview` | homes; what would run where |
 //! | `running`, `report`, `tree` | one job: its process group, what it used, what it left behind |
-//! | `output`, `output/writer` | outputs, kept together, in not too much memory; and printed |
+//! | `output`, `output/writer` | outputs, kept together in bounded memory, and printed |
 //! | `halt` | failures, and what they end |
 //! | `signals`, `guard` | nothing outlives the engine |
 

@@ -1,18 +1,18 @@
-//! Homes of whole processes of other programs: where they run and what they use, who is let out of a crowded home and who is
-//! brought back.
+//! Homes of whole processes of other programs: where they run and what they use, which are let out of a crowded home and
+//! which are brought back.
 //!
 //! | file | does |
 //! |---|---|
-//! | `proc` | reads what the kernel says of CPUs, threads and memory in `/proc` |
-//! | `observe` | what CPUs and tasks have done since the last look |
-//! | `survey` | who lives where now, on the whole machine |
-//! | `tree` | the table that all processes of a tree share, who keeps it, and how a tree is started |
-//! | `warden` | looks once a period, lets [`nearq_home::Keeper`] decide, and changes the masks of threads; keeps accounts |
+//! | `proc` | reads what the kernel says about CPUs, threads and memory in `/proc` |
+//! | `observe` | what CPUs and tasks have done since the last measurement |
+//! | `survey` | which processes live where now, on the whole machine |
+//! | `tree` | the table that all processes of a tree share, the process that keeps it, and how a tree is started |
+//! | `warden` | once per period measures, lets [`nearq_home::Keeper`] decide, and changes the masks of threads; keeps accounts |
 //! | `jobs` | runs a command for each of many inputs, each job at home on a node |
 //! | `search` | which file a command is |
 //! | `system` | signals and processes, as the system has them |
 //!
-//! A *task* here is a process with all that it has started, unless that is a task of its own. It does not know of homes:
+//! A *task* here is a process with all that it has started, unless that is a task of its own. It does not know about homes:
 //! everything is done from outside, by its threads' CPU masks.
 
 // This is a Linux program: it reads real processes in real time.

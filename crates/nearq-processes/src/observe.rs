@@ -1,17 +1,17 @@
-//! What CPUs and tasks have done since the last look.
+//! What CPUs and tasks have done since the last measurement.
 //!
 //! How long CPUs idled is in `/proc/stat`, in ticks of 10 ms. How long tasks ran is in `/proc/PID/task/TID/schedstat`, and how long
 //! they waited for a CPU there and, for all of a CPU's tasks, in `/proc/schedstat`. The kernel adds a wait when it is over (and the time
-//! that a CPU's tasks ran, which that file has as well, when they stop: so it is of no use for one that spins). So a thread that has
+//! that a CPU's tasks ran, which that file has as well, when they stop: so it is of no use for a task that spins). So a thread that has
 //! waited for the whole period seems to have slept: one that is runnable and has done neither counts as waiting. So does one that is
-//! runnable at two looks in a row, for as long as it did not run: on a virtual machine the host may have had the CPU, and nobody
-//! in the guest knows.
+//! runnable at two measurements in a row, for the time that it did not run: on a virtual machine the host may have had the CPU, and the
+//! guest does not know.
 //!
-//! A kernel built without `SCHEDSTATS` knows of no waiting: there, who is runnable when it is looked at waited for as long as it did
-//! not run, and of the waiting of others nothing is known.
+//! A kernel built without `SCHEDSTATS` does not count waiting. There, a thread that is runnable when it is measured counts as having
+//! waited for the time that it did not run, and nothing is known about the waiting of other threads.
 //!
-//! A thread's time is charged to the node of the CPU that it was on when it was looked at. What lives shorter than a period may
-//! never be seen.
+//! A thread's time is charged to the node of the CPU that it was on when it was measured. A thread that lives shorter than a
+//! period may never be seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +21,7 @@ use nearq_home::{NodeLoad, Nodes, milli};
 
 use crate::proc::{self, Clock, TICK};
 
-/// What one task did since the last look.
+/// What one task did since the last measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deeds {
     /// Its processes that live, with their threads.
@@ -30,12 +30,12 @@ pub struct Deeds {
     pub ran: Vec<Duration>,
     /// How long they waited for a CPU.
     pub waited: Duration,
-    /// The index of the node where it ran most, or else was last; none while it is on CPUs of no node.
+    /// The index of the node where it ran most, or otherwise where it last was; none while it is on CPUs of no node.
     pub node: Option<usize>,
 }
 
 impl Deeds {
-    /// How long it ran, wherever.
+    /// How long it ran, on all nodes.
     pub fn ran_in_all(&self) -> Duration {
         self.ran.iter().sum()
     }
@@ -46,7 +46,7 @@ impl Deeds {
     }
 }
 
-/// Looks at CPUs and at tasks again and again.
+/// Measures CPUs and tasks again and again.
 #[derive(Debug)]
 pub struct Observer {
     nodes: Nodes,
@@ -59,7 +59,7 @@ pub struct Observer {
     look: u64,
 }
 
-/// A thread as it was at the last look.
+/// A thread as it was at the last measurement.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     started: u64,
@@ -68,35 +68,35 @@ struct Seen {
     look: u64,
 }
 
-/// What the CPUs had done at the last look, by their numbers.
+/// What the CPUs had done by the last measurement, by their numbers.
 #[derive(Debug)]
 struct Cpus {
     /// Ticks for which they had idled.
     idle: BTreeMap<usize, u64>,
-    /// How long their tasks had waited; none where the kernel does not tell.
+    /// How long their tasks had waited; none if the kernel does not say.
     waited: Option<BTreeMap<usize, Duration>>,
 }
 
 impl Observer {
-    /// Looks for the first time.
+    /// Takes the first measurement.
     pub fn new(nodes: Nodes) -> Self {
         let cpus = Cpus { idle: idle_ticks(), waited: waits() };
         let (at, period) = (Instant::now(), Duration::ZERO);
         Observer { nodes, cpus, at, period, threads: BTreeMap::new(), look: 0 }
     }
 
-    /// The places that are told apart.
+    /// The places that are distinguished.
     pub fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// A period ends: what the CPUs of each node did in it, whoever's tasks they had. [`tasks`](Self::task) are looked at after
-    /// this.
+    /// A period ends: returns what the CPUs of each node did in it, whatever tasks they ran. [`tasks`](Self::task) are measured
+    /// after this.
     pub fn nodes_loads(&mut self) -> Vec<NodeLoad> {
         let now = Instant::now();
         self.period = now - self.at;
         self.at = now;
-        // Threads that were not looked at last time are gone.
+        // Threads that were not measured last time are gone.
         let look = self.look;
         self.threads.retain(|_, seen| seen.look == look);
         self.look += 1;
@@ -120,18 +120,18 @@ impl Observer {
         sums.into_iter().map(load).collect()
     }
 
-    /// Whether the kernel counts how long tasks wait, so that the loads of nodes have the waiting of everybody in them.
+    /// Whether the kernel counts how long tasks wait, so that the loads of nodes include the waiting of all tasks.
     pub fn knows_waiting(&self) -> bool {
         self.cpus.waited.is_some()
     }
 
-    /// How long the period was that [`nodes_loads`](Self::nodes_loads) ended.
+    /// The length of the period that [`nodes_loads`](Self::nodes_loads) ended.
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// What a process, and all that it has started, did in the period; those in `others` are tasks of their own, with what they have
-    /// started.
+    /// What a process, and all that it has started, did in the period; those in `others` are separate tasks, together with what they
+    /// have started.
     pub fn task(&mut self, process: u32, others: &BTreeSet<u32>) -> Deeds {
         let mut deeds = Deeds { ran: vec![Duration::ZERO; self.nodes.len()], ..Deeds::default() };
         let mut last = None;
@@ -152,7 +152,7 @@ impl Observer {
         deeds
     }
 
-    /// Adds what a thread did; where it was last.
+    /// Adds what a thread did. Returns where it last was.
     fn thread(&mut self, process: u32, thread: u32, deeds: &mut Deeds) -> Option<usize> {
         let stat = proc::thread_stat(process, thread).filter(|stat| !stat.has_ended())?;
         let clock = proc::thread_clock(process, thread)
@@ -161,7 +161,7 @@ impl Observer {
         let seen = Seen { started: stat.started, clock, runnable, look: self.look };
         let before = self.threads.insert((process, thread), seen);
         let before = before.filter(|before| before.started == stat.started);
-        // What one that is new did before this period is not of this period.
+        // What a new thread did before this period does not count.
         let done = clock.since(before.map_or(Clock::default(), |before| before.clock));
         let ran = done.ran.min(self.period);
         let all_along = before.is_some_and(|before| before.runnable) || done == Clock::default();
@@ -225,7 +225,7 @@ mod tests {
         Nodes::pretended(&[(0, CpuSet::from_range(0..4096))], &[vec![10]])
     }
 
-    /// Looks until something is so.
+    /// Measures until a condition holds.
     fn until(observer: &mut Observer, process: u32, is_so: impl Fn(&Deeds, &NodeLoad) -> bool) {
         let begin = Instant::now();
         loop {

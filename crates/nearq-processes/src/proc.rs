@@ -1,4 +1,4 @@
-//! What the kernel says of CPUs, threads and memory in `/proc`: parsers of its texts, and the few files that are read.
+//! What the kernel says about CPUs, threads and memory in `/proc`: parsers of its texts, and the few files that are read.
 //!
 //! Processes come and go while they are read: what is gone is `None` or missing from a list, never an error.
 
@@ -32,7 +32,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// What has come since an earlier one.
+    /// What was added since an earlier one.
     #[must_use]
     pub fn since(self, earlier: Clock) -> Clock {
         Clock {
@@ -42,15 +42,15 @@ impl Clock {
     }
 }
 
-/// What `/proc/PID/stat` says that is of use here.
+/// The parts of `/proc/PID/stat` that are of use here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// `R` if it runs or waits for a CPU, `Z` if it has ended and nobody has asked how.
+    /// `R` if it runs or waits for a CPU, `Z` if it has ended and has not been waited for.
     pub state: char,
     /// The process that started it, or that has it now.
     pub parent: u32,
-    /// The session: the process that began it, or 0 where that one is out of sight of this PID namespace, as in a container
-    /// that was entered from outside. Of those there may be several, all of them 0.
+    /// The session: the process that began it, or 0 if that one is not visible in this PID namespace, as in a container that
+    /// was entered from outside. There may be several such sessions, all of them 0.
     pub session: u32,
     /// Whether it is a thread of the kernel's own.
     pub is_kernel: bool,
@@ -63,7 +63,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Whether it has ended, and is still there for who asks how.
+    /// Whether it has ended and has not been waited for.
     pub fn has_ended(self) -> bool {
         matches!(self.state, 'Z' | 'X')
     }
@@ -77,8 +77,8 @@ impl Stat {
 /// The flag `PF_KTHREAD` among those of `/proc/PID/stat`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Whether the numbers in `/proc` are those that this process and its children know each other by. They are not where the folder is
-/// that of another PID namespace.
+/// Whether the numbers in `/proc` are those by which this process and its children know each other. They are not if the folder belongs
+/// to another PID namespace.
 pub fn is_of_this_namespace() -> bool {
     let own = std::process::id().to_string();
     fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
@@ -108,8 +108,7 @@ pub fn parse_clock(text: &str) -> Option<Clock> {
     Some(Clock { ran: nanos()?, waited: nanos()? })
 }
 
-/// Reads the text of `/proc/schedstat`: what the tasks of each CPU have run and waited. `None` if it is of a version that is
-/// not known.
+/// Reads the text of `/proc/schedstat`: how long the tasks of each CPU have run and waited. `None` if its version is not known.
 pub fn parse_cpu_clocks(text: &str) -> Option<Vec<(usize, Clock)>> {
     let version: u32 = text.strip_prefix("version ")?.lines().next()?.trim().parse().ok()?;
     // Until 14 the fields had other places.
@@ -152,13 +151,13 @@ fn add_mapping(line: &str, bytes: &mut BTreeMap<usize, u64>) {
     }
 }
 
-/// Reads the text of `/proc/meminfo`: bytes that can be had without swapping.
+/// Reads the text of `/proc/meminfo`: bytes that can be allocated without swapping.
 pub fn parse_available(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Bytes that can be had without swapping.
+/// Bytes that can be allocated without swapping.
 pub fn available_memory() -> Option<u64> {
     parse_available(&read("/proc/meminfo", LONGEST)?)
 }
@@ -170,19 +169,19 @@ pub fn all() -> Vec<u32> {
     all
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// What `/proc/PID/stat` says about a process.
 pub fn stat(process: u32) -> Option<Stat> {
     parse_stat(&read(format!("/proc/{process}/stat"), LONGEST)?)
 }
 
-/// The effective user of a process. The owner of its folder in `/proc` is root where the process wants to be a secret.
+/// The effective user of a process. The owner of its folder in `/proc` is root if the process has made itself undumpable.
 pub fn user(process: u32) -> Option<u32> {
     let status = read(format!("/proc/{process}/status"), LONGEST_STATUS)?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// What `/proc/PID/task/TID/stat` says of a thread.
+/// What `/proc/PID/task/TID/stat` says about a thread.
 pub fn thread_stat(process: u32, thread: u32) -> Option<Stat> {
     parse_stat(&read(format!("/proc/{process}/task/{thread}/stat"), LONGEST)?)
 }
@@ -192,7 +191,7 @@ pub fn thread_clock(process: u32, thread: u32) -> Option<Clock> {
     parse_clock(&read(format!("/proc/{process}/task/{thread}/schedstat"), LONGEST)?)
 }
 
-/// The variables of a process, each with a zero byte behind it. One that has ended, and that nobody has waited for, has none.
+/// The variables of a process, each followed by a zero byte. A process that has ended and has not been waited for has none.
 pub(crate) fn environment(process: u32) -> io::Result<Vec<u8>> {
     read_bytes(format!("/proc/{process}/environ"), LONGEST_ENVIRONMENT)
 }
@@ -236,7 +235,7 @@ pub fn tree(process: u32, others: &BTreeSet<u32>) -> Vec<(u32, Vec<u32>)> {
     all
 }
 
-/// All that a process has started, and what those have, with their threads, parents first.
+/// All processes that a process has started, directly or not, with their threads, parents first.
 pub fn descendants(process: u32) -> Vec<(u32, Vec<u32>)> {
     let mut all = tree(process, &BTreeSet::new());
     all.retain(|(other, _)| *other != process);
@@ -244,23 +243,23 @@ pub fn descendants(process: u32) -> Vec<(u32, Vec<u32>)> {
 }
 
 /// Bytes of a process on each node, by the kernel's number. Takes some 13 ms for each GiB. `None` if it is gone, or belongs to
-/// somebody else.
+/// another user.
 pub fn resident(process: u32) -> Option<Vec<(usize, u64)>> {
     let file = File::open(format!("/proc/{process}/numa_maps")).ok()?;
     count_mappings(BufReader::new(file.take(LONGEST_MAPS)))
 }
 
-/// What the tasks of each CPU have run and waited since the machine started.
+/// How long the tasks of each CPU have run and waited since the machine started.
 pub fn cpu_clocks() -> Option<Vec<(usize, Clock)>> {
     parse_cpu_clocks(&read("/proc/schedstat", LONGEST_MAPS)?)
 }
 
-/// The beginning of a file, up to so many bytes: a process may make its own as long as it likes, and names may be any bytes.
+/// The beginning of a file, up to `most` bytes: a process may make its own files arbitrarily long, and names may be any bytes.
 pub fn read(path: impl AsRef<Path>, most: u64) -> Option<String> {
     Some(String::from_utf8_lossy(&read_bytes(path, most).ok()?).into_owned())
 }
 
-/// The same as it is.
+/// The same, as raw bytes.
 pub(crate) fn read_bytes(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;

@@ -7,20 +7,21 @@ use std::{fs, io};
 
 use rustix::fs::{Access, access};
 
-/// What there is of a name.
+/// What a name leads to.
 #[derive(Debug)]
 pub(crate) enum Found {
     /// A file that this process may execute.
     Program(PathBuf),
-    /// This one is there, and may not be executed or is no file. Of several the first file, or else the first of the others.
+    /// This one exists, but may not be executed or is not a file. If there are several, the first file, or otherwise the
+    /// first of the others.
     NotExecutable(PathBuf),
-    /// Whether there is something at the path that the name is, cannot be found out.
+    /// The name is a path, and it cannot be determined whether anything is there.
     Unreadable(io::Error),
     /// Nothing.
     Nothing,
 }
 
-/// Finds a command: itself where its name has a slash, else the first in the folders of `path` that may be executed.
+/// Finds a command: itself if its name has a slash, otherwise the first executable one in the folders of `path`.
 pub(crate) fn search(name: &OsStr, path: &OsStr) -> Found {
     if name.is_empty() {
         return Found::Nothing;
@@ -36,7 +37,7 @@ pub(crate) fn search(name: &OsStr, path: &OsStr) -> Found {
     }
     let mut refused: Option<PathBuf> = None;
     for folder in path.as_bytes().split(|&byte| byte == b':') {
-        // An empty folder is the one that we are in.
+        // An empty folder means the current one.
         let folder = if folder.is_empty() { b"." } else { folder };
         let file = Path::new(OsStr::from_bytes(folder)).join(name);
         match is_program(&file) {
@@ -46,7 +47,7 @@ pub(crate) fn search(name: &OsStr, path: &OsStr) -> Found {
                     refused = Some(file);
                 }
             }
-            // As if it were not there.
+            // Treated as if it were not there.
             Err(_) => {}
         }
     }

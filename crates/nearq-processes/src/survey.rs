@@ -1,7 +1,8 @@
-//! Who lives where now: processes with homes, of all trees and runs on this machine, and processes that are bound to a node otherwise.
+//! Which processes live where now: those with homes, of all trees and runs on this machine, and those that are otherwise bound to a
+//! node.
 //!
 //! Homes are found in the tables of `nearq` processes (`/proc/PID/fd`), which are only read. A table's homes may be caches, or nodes
-//! of a machine that pretends; here each is the node that its CPUs are of. Processes that come and go meanwhile may be missing.
+//! of a pretended machine; here each is the node that its CPUs belong to. Processes that come and go meanwhile may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,9 +19,9 @@ use crate::observe::Observer;
 use crate::proc;
 use crate::tree::{FILE, Glimpse, How, STEWARD, State, View};
 
-/// Open files of a process that are looked at. A table is opened early, and has a low number.
+/// Open files of a process that are checked. A table is opened early, and has a low number.
 const MOST_FILES: usize = 4096;
-/// Open files of all processes of a user that are looked at, and tables among them.
+/// Open files of all processes of a user that are checked, and tables among them.
 const MOST_FILES_OF_USER: usize = 1 << 16;
 const MOST_TABLES_OF_USER: usize = 256;
 
@@ -29,7 +30,7 @@ const MOST_TABLES_OF_USER: usize = 256;
 pub enum Residence {
     /// It has an entry in a table.
     Home(How, State),
-    /// It may run on CPUs of this node only, whoever said so.
+    /// It may run on CPUs of this node only, whatever restricted it.
     Bound,
     /// It has no home.
     Free,
@@ -40,28 +41,28 @@ pub enum Residence {
 pub struct Resident {
     /// Its number.
     pub pid: u32,
-    /// Its command line, or its name where there is none.
+    /// Its command line, or its name if there is none.
     pub command: String,
     /// The index of its home's node.
     pub home: Option<usize>,
-    /// The index of the node where it ran last.
+    /// The index of the node where it last ran.
     pub now: Option<usize>,
     /// How it is bound to that node.
     pub residence: Residence,
     /// The `nearq` process that keeps its home.
     pub keeper: Option<u32>,
-    /// Bytes of its memory by index of the nodes; none where they may not be read or were not asked for.
+    /// Bytes of its memory by index of the nodes; none if they may not be read or were not asked for.
     pub bytes: Option<Vec<u64>>,
 }
 
 /// A node, and what is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// What its CPUs have to do.
+    /// The load of its CPUs.
     pub load: NodeLoad,
     /// Processes that are at home here.
     pub residents: usize,
-    /// How many of them ran elsewhere last.
+    /// How many of them last ran elsewhere.
     pub away: usize,
     /// Their memory that is here.
     pub bytes_home: u64,
@@ -78,18 +79,18 @@ pub struct Survey {
     pub residents: Vec<Resident>,
     /// `nearq` processes that keep homes now.
     pub keepers: Vec<u32>,
-    /// Processes of other users, of which nothing is said.
+    /// Processes of other users, about which nothing is reported.
     pub hidden: usize,
 }
 
-/// Which processes are looked at.
+/// Which processes are included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Which {
     /// Also those without a home.
     pub all: bool,
 }
 
-/// A home as a table has it.
+/// A home as recorded in a table.
 struct Entry {
     keeper: u32,
     home: Option<usize>,
@@ -97,7 +98,7 @@ struct Entry {
     state: State,
 }
 
-/// Looks around; CPUs are watched for `sample`.
+/// Takes the survey; CPUs are watched for `sample`.
 pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
     let mut observer = Observer::new(nodes.clone());
     thread::sleep(sample);
@@ -170,7 +171,7 @@ fn is_keeper(pid: u32) -> bool {
     name(pid).is_some_and(|name| name == STEWARD || name.starts_with("nearq"))
 }
 
-/// How much of a user's processes is looked at still.
+/// How much of a user's processes may still be checked.
 struct Budget {
     files: usize,
     tables: usize,
@@ -182,7 +183,7 @@ impl Default for Budget {
     }
 }
 
-/// The tables that a process has open, one at a time: each is a copy of a megabyte or more. One that is open several times is looked at
+/// The tables that a process has open, one at a time: each is a copy of a megabyte or more. A table that is open several times is read
 /// once.
 fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = Glimpse> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
@@ -204,7 +205,7 @@ fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = Glimpse> {
     wanted.filter_map(|path| Glimpse::of(&path))
 }
 
-/// The entries of a table, by process, of those processes of which it may say anything.
+/// The entries of a table, by process, for the processes about which it may say anything.
 fn read(
     keeper: u32,
     view: &View<'_>,
@@ -252,7 +253,7 @@ fn resident(
     Some(Resident { pid, command: command(pid), home, now, residence, keeper, bytes })
 }
 
-/// The node of which all the CPUs are that a process may run on; none where there is one node only.
+/// The node that all CPUs on which a process may run belong to; none if there is only one node.
 fn bound_to(pid: u32, nodes: &Nodes) -> Option<usize> {
     if nodes.is_single() {
         return None;
@@ -296,13 +297,13 @@ mod tests {
         let nodes = Nodes::pretended(&[(0, cpus.clone())], &[vec![10]]);
         let child = Started(Command::new("sleep").arg("1000").spawn().unwrap());
         let child = &child.0;
-        // It has its new name a moment before its new arguments.
+        // It gets its new name a moment before its new arguments.
         let begin = Instant::now();
         while command(child.id()) != "sleep 1000" {
             assert!(begin.elapsed() < Duration::from_secs(50), "{}", command(child.id()));
             thread::yield_now();
         }
-        // A process may be looked into by its name; this one is called like the test.
+        // A process is accepted as a keeper by its name; this one is named after the test.
         let table = Table::create(&nodes, &cpus, true).unwrap();
         assert!(table.claim_for(child.id(), 0));
         let again = fs::read_dir("/proc/self/fd").unwrap().flatten().find_map(|file| {

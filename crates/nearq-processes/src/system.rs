@@ -1,4 +1,5 @@
-//! What jobs and trees ask of the system that the standard library has not: signals as a file, a second process, descriptors of processes.
+//! What jobs and trees need from the system that the standard library does not have: signals as a file, a second process, descriptors of
+//! processes.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,7 +18,7 @@ use rustix::process::{
 pub(crate) struct SignalSet(libc::sigset_t);
 
 impl SignalSet {
-    /// None.
+    /// No signals.
     pub(crate) fn empty() -> Self {
         let mut set = MaybeUninit::uninit();
         // SAFETY: the place is ours, and filled by the call.
@@ -27,7 +28,7 @@ impl SignalSet {
         }
     }
 
-    /// All that there are.
+    /// All signals.
     pub(crate) fn all() -> Self {
         let mut set = MaybeUninit::uninit();
         // SAFETY: the place is ours, and filled by the call.
@@ -37,7 +38,7 @@ impl SignalSet {
         }
     }
 
-    /// All but those that a program brings on itself, with which it ends where it is.
+    /// All except those that a program raises by its own fault, which end it on the spot.
     pub(crate) fn from_outside() -> Self {
         let mut set = Self::all();
         for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP] {
@@ -54,17 +55,17 @@ impl SignalSet {
         self
     }
 
-    /// Holds them back in this thread; what was held back before.
+    /// Blocks them in this thread. Returns what was blocked before.
     pub(crate) fn block(self) -> SignalSet {
         self.change(libc::SIG_BLOCK)
     }
 
-    /// Holds them back no more in this thread: those that have come meanwhile come now.
+    /// Unblocks them in this thread: those that came meanwhile are delivered now.
     pub(crate) fn unblock(self) {
         self.change(libc::SIG_UNBLOCK);
     }
 
-    /// Holds back these and no others. May be called between fork and exec.
+    /// Blocks these and no others. May be called between fork and exec.
     pub(crate) fn restore(self) {
         self.change(libc::SIG_SETMASK);
     }
@@ -78,7 +79,7 @@ impl SignalSet {
         }
     }
 
-    /// A file from which those that are held back can be read.
+    /// A file from which those that are blocked can be read.
     pub(crate) fn file(self) -> io::Result<OwnedFd> {
         let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
         // SAFETY: the set is ours.
@@ -86,7 +87,7 @@ impl SignalSet {
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and owned by nothing else.
         Ok(unsafe { OwnedFd::from_raw_fd(file) })
     }
 }
@@ -103,7 +104,7 @@ pub(crate) struct Came {
 pub(crate) fn next_signal(file: &OwnedFd) -> Option<Came> {
     let mut came = MaybeUninit::<libc::signalfd_siginfo>::uninit();
     let size = size_of::<libc::signalfd_siginfo>();
-    // SAFETY: no more is written than there is room for.
+    // SAFETY: no more is written than fits.
     let got = unsafe { libc::read(file.as_raw_fd(), came.as_mut_ptr().cast(), size) };
     if usize::try_from(got) != Ok(size) {
         return None;
@@ -125,7 +126,7 @@ fn send_self(number: c_int) {
     let _ = kill_process(rustix::process::getpid(), signal(number));
 }
 
-/// Stops this process as the signal does where nobody catches it; returns when it goes on. The signal is held back otherwise.
+/// Stops this process as the signal does if it is not caught; returns when the process goes on. Otherwise the signal stays blocked.
 pub(crate) fn stop_by(signal: c_int) {
     let one = SignalSet::empty().with(signal);
     send_self(signal);
@@ -139,18 +140,18 @@ pub(crate) fn default_action(signal: c_int) {
     unsafe { libc::signal(signal, libc::SIG_DFL) };
 }
 
-/// Ends this process by the signal, as if nobody had handled it; without a core file, as of a program that ends in order.
+/// Ends this process by the signal, as if it had not been handled, but without a core file, because the program ends in order.
 pub fn die_by(signal: c_int) -> ! {
     default_action(signal);
-    // Where it cannot be set, there is a core file.
+    // If it cannot be set, there is a core file.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     send_self(signal);
     SignalSet::empty().with(signal).unblock();
-    // Where the signal does not end processes, or not this one: the first of a PID namespace.
+    // If the signal does not end processes, or not this one because it is the first of a PID namespace.
     std::process::exit(128 + signal)
 }
 
-/// A process by its number, which names this one as long as the descriptor is open.
+/// A process by its number; the descriptor names this very process while it is open.
 pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH)?;
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
@@ -170,7 +171,7 @@ pub(crate) enum Child {
 }
 
 impl Child {
-    /// What the kernel's word says.
+    /// Decodes the kernel's status word.
     fn of(status: c_int) -> Self {
         if libc::WIFSTOPPED(status) {
             Child::Stopped(libc::WSTOPSIG(status))
@@ -182,7 +183,7 @@ impl Child {
     }
 }
 
-/// The next child that has ended or was stopped, and what it used; `None` where none has. `Err` where there are no children.
+/// The next child that has ended or was stopped, and what it used; `None` if none has. `Err` if there are no children.
 pub(crate) fn next_child() -> io::Result<Option<(u32, Child, rusage)>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<rusage>::zeroed();
@@ -206,7 +207,7 @@ pub(crate) fn wait_for(pid: u32) -> Option<Child> {
     ended.ok()?.map(|(_, status)| Child::of(status.as_raw()))
 }
 
-/// Which of the files have something to say, or have been closed at the other end, after so long at most.
+/// Waits until some of the files are readable or have been closed at the other end, at most for that long. Returns which.
 pub(crate) fn wait_any(files: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Vec<bool> {
     let mut entries: Vec<PollFd<'_>> =
         files.iter().map(|file| PollFd::from_borrowed_fd(*file, PollFlags::IN)).collect();
@@ -215,7 +216,7 @@ pub(crate) fn wait_any(files: &[BorrowedFd<'_>], timeout: Option<Duration>) -> V
     entries.iter().map(|entry| got.is_ok() && !entry.revents().is_empty()).collect()
 }
 
-/// This process has those that its descendants leave behind.
+/// Makes this process the parent of orphans that its descendants leave behind.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
@@ -235,20 +236,20 @@ pub(crate) unsafe fn fork() -> io::Result<u32> {
     u32::try_from(pid).map_err(|_| io::Error::last_os_error())
 }
 
-/// The session that this process belongs to, as `/proc/PID/stat` has it: 0 where its leader is outside of this PID namespace, for which
+/// The session that this process belongs to, as `/proc/PID/stat` has it: 0 if its leader is outside of this PID namespace, for which
 /// rustix has no value.
 pub(crate) fn own_session() -> u32 {
     // SAFETY: no pointers.
     unsafe { libc::getsid(0) }.cast_unsigned()
 }
 
-/// A group of its own: what the terminal sends is not for this process.
+/// Moves to a process group of its own: signals from the terminal do not reach this process.
 pub(crate) fn leave_group() {
     // It fails for the leader of a session, which a child just forked is not.
     let _ = rustix::process::setpgid(None, None);
 }
 
-/// Whether memory comes from where the system has it come from by itself: nobody has set a policy for this process.
+/// Whether memory comes from where the system takes it by default: no policy has been set for this process.
 #[inline]
 pub fn has_usual_memory() -> bool {
     let mut mode: c_int = libc::MPOL_DEFAULT;
@@ -260,12 +261,12 @@ pub fn has_usual_memory() -> bool {
     returned != 0 || mode == libc::MPOL_DEFAULT
 }
 
-/// The process that started this one, or has it now. May be called between fork and exec.
+/// The process that started this one, or is its parent now. May be called between fork and exec.
 pub(crate) fn parent() -> u32 {
     Pid::as_raw(rustix::process::getppid()).cast_unsigned()
 }
 
-/// The name by which lists of processes have this one.
+/// Sets the name that lists of processes show for this one.
 pub(crate) fn name_self(name: &str) {
     if let Ok(name) = std::ffi::CString::new(name) {
         // Nothing but its name depends on it.
@@ -273,7 +274,7 @@ pub(crate) fn name_self(name: &str) {
     }
 }
 
-/// As many descriptors as this process may have, from now on; how many that are.
+/// Raises the limit on descriptors as far as this process may. Returns the limit.
 pub(crate) fn raise_descriptors() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();

@@ -1,19 +1,19 @@
-//! Homes for all processes of a tree, chosen by each when it is executed: a table that they share, who keeps it, and how a tree is
-//! started.
+//! Homes for all processes of a tree, chosen by each when it is executed: a table that they share, the process that keeps it, and how
+//! a tree is started.
 //!
 //! The idea is that of the node affine scheduler (Erich Focht, 2003): a task gets its home at exec, when its memory is not yet
-//! touched, on the node with the least load. There the kernel chose; here the process does, before its `main`, by a small
-//! library that its loader loads (`nearq-tree`), and a process of `nearq` sees to what it cannot do itself.
+//! touched, on the node with the least load. There the kernel chose. Here the process does, before its `main`, through a small
+//! library that its loader loads (`nearq-tree`); a process of `nearq` takes care of what it cannot do itself.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `layout` | where everything lies in the table, how an entry is packed into a word |
+//! | `layout` | the table's layout, and how an entry is packed into a word |
 //! | `view` | the table as a slice of words, for nearq and members alike |
 //! | `member` | what a member does: takes a home, gives it back |
-//! | `told` | what a member is told by the environment, and hands on |
-//! | `table` | a table as nearq has it: made, corrected; and those of others, looked at |
-//! | `steward` | who keeps a table: finds members, takes out the dead, lets out and brings back |
-//! | `kin` | what descendants know of the tree, and how what was done to them is undone |
+//! | `told` | what the environment tells a member, and what it passes on |
+//! | `table` | nearq's own table: made, corrected; and tables of others, read |
+//! | `steward` | the process that keeps a table: finds members, removes those that have ended, lets out and brings back |
+//! | `kin` | what descendants know about the tree, and how changes to them are undone |
 //! | `start` | the two processes between a shell and the command, signals, the end |
 //!
 //! # The protocol
@@ -26,20 +26,20 @@
 //!                                     nearq: compare-exchange of the state (Home, Out, Own)
 //! ```
 //!
-//! 1. *All that must fit together is in the first word*, and changes at once. A member that dies anywhere leaves an entry that is
-//!    whole, or none.
-//! 2. *The time is a hint*: zero while the word is new. By it nearq tells a process from a later one of the same number, which began
-//!    after the entry was made. It is zeroed before the word is freed (release), and written after the word was taken
-//!    (acquire), so a new holder never has the time of the old one.
+//! 1. *All that must fit together is in the first word*, and changes at once. A member that dies at any point leaves a complete
+//!    entry, or none.
+//! 2. *The time is a hint*: zero while the word is new. By it nearq distinguishes a process from a later one of the same number, which
+//!    began after the entry was made. It is zeroed before the word is freed (release), and written after the word was taken (acquire),
+//!    so a new holder never has the time of the old one.
 //! 3. *Counts may be wrong for a moment.* A member counts itself to its home before its entry is there, so two that choose at once do
-//!    not choose the same; who dies between the two is counted too much until nearq counts anew, once a period.
+//!    not choose the same; a member that dies between the two is counted although it is gone, until nearq counts again, once a period.
 //! 4. *Nothing is trusted.* Numbers are bounded where they are read, places come from a layout that is checked against the mapping, and
-//!    loops are bounded. A process can write nonsense into the table of its own tree; the worst is that others choose badly.
-//! 5. *An entry is found from the process's number*, in the `WINDOW` places that begin there. A process that finds an earlier place free
+//!    loops are bounded. A process can write nonsense into the table of its own tree; the worst effect is that others choose badly.
+//! 5. *An entry is found from the process's number*, in the `WINDOW` places that start there. A process that finds an earlier place free
 //!    when it executes another program has two entries for a moment; the older goes.
 //!
-//! What holds the table together otherwise: the file has no name, its length is sealed, and the number of its keeper, its descriptor and a
-//! random token are in the environment. Where any of the three does not fit, there is no table.
+//! Further safeguards of the table: the file has no name, its length is sealed, and the number of its keeper, its descriptor and a random
+//! token are in the environment. If any of the three does not fit, there is no table.
 
 mod kin;
 mod layout;

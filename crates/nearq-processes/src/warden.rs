@@ -1,11 +1,12 @@
-//! Keeps tasks at home: looks once a period, lets the keeper decide, changes the masks of threads, and keeps accounts.
+//! Keeps tasks at home: once per period it measures, lets the keeper decide, changes the masks of threads, and updates accounts.
 //!
-//! A task begins on the CPUs of its home: whoever starts it sees to that. From then on the warden changes its threads' masks,
-//! those alone that have the mask which the warden knows of: who has given itself another one meant it, and is left alone.
-//! A thread that is started meanwhile inherits its maker's mask, so the list of threads is read until it has no new one.
+//! A task begins on the CPUs of its home: its starter ensures that. From then on the warden changes the masks of its threads,
+//! but only of those that have the mask that the warden knows: a thread that has set another one itself meant it, and is left
+//! alone. A thread that is started meanwhile inherits its creator's mask, so the list of threads is read until it has no new
+//! one.
 //!
-//! Looking costs some 10 µs a thread. A period is so long that this stays below 1 % of one CPU, but no longer than that strays are
-//! home within a second.
+//! Measuring costs some 10 µs per thread. A period is long enough to keep this below 1 % of one CPU, but short enough for strays to
+//! be home within a second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -20,46 +21,47 @@ use nearq_topology::CpuSet;
 use crate::observe::{Deeds, Observer};
 use crate::proc;
 
-/// A period is at least so many times as long as it takes to look.
+/// A period is at least this many times as long as a measurement takes.
 const SHARE: u32 = 100;
-/// However much there is to look at: two periods, one that notes the room at home and one to be late, are less than a second.
+/// The limit, however much there is to measure: two periods, one to notice the free capacity at home and one by which to be late,
+/// are less than a second.
 const LONGEST: Duration = Duration::from_millis(400);
 /// How many steps' costs are kept.
 const COSTS: usize = 8;
-/// How often a task's memory is looked at, at most.
+/// How often a task's memory is measured, at most.
 const MEMORY_PERIOD: Duration = Duration::from_millis(500);
-/// What the memory of tasks costs to look at is at most one part in so many of the time: where homes follow it, and where it is for
-/// the accounts alone.
+/// Measuring the memory of tasks takes at most one part in this many of the time: if homes follow it, and if it is only for the
+/// accounts.
 const MEMORY_SHARE: [u32; 2] = [100, 400];
-/// A loop over threads that never ends by itself is ended after so many rounds: a task that starts threads faster than they can
+/// A loop over threads that never ends by itself is ended after this many rounds: a task that starts threads faster than they can
 /// be confined.
 const MOST_ROUNDS: usize = 10;
 
-/// Of what others do, so much does not count, as a part of a node's CPUs: a tick more or less of each CPU is no load.
+/// This part of what other programs do does not count, as a fraction of a node's CPUs: a tick more or less on each CPU is no load.
 const NO_LOAD: u32 = 4;
 
-/// What is known of a task.
+/// What is known about a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// The index of its home.
     pub home: usize,
-    /// The index of the node where it was when it was seen first.
+    /// The index of the node where it was when it was first seen.
     pub first: Option<usize>,
-    /// The index of the node where it was when it was looked at last.
+    /// The index of the node where it was when it was last measured.
     pub last: Option<usize>,
     /// CPU time by index of the nodes, as far as it was seen.
     pub cpu_time: Vec<Duration>,
     /// How long it waited for a CPU.
     pub waited: Duration,
-    /// Bytes by index of the nodes when its memory was looked at last; empty if it never was.
+    /// Bytes by index of the nodes when its memory was last measured; empty if it never was.
     pub resident: Vec<u64>,
-    /// How often it was on another node than at the look before.
+    /// How often it was on another node than at the measurement before.
     pub migrations: u32,
     /// How often it was let out.
     pub let_out: u32,
     /// How often it was brought home.
     pub brought_home: u32,
-    /// How long it was out, all in all.
+    /// How long it was out in total.
     pub out: Duration,
     /// Why its home is where it is, if that follows its memory and was considered.
     pub why: Option<VerdictReason>,
@@ -103,18 +105,18 @@ pub struct Warden {
     weights: Weights,
     observer: Observer,
     tasks: BTreeMap<u64, Task>,
-    /// With which they began.
+    /// The processes with which tasks began.
     processes: BTreeSet<u32>,
     /// Thousandths of CPUs, by index of the nodes.
     cpus: Vec<u32>,
-    /// By index of the nodes: what runs there and is nobody's that is kept.
+    /// By index of the nodes: what runs there and belongs to no task that is kept.
     others: Vec<u32>,
     loads: Vec<NodeLoad>,
     begin: Instant,
     /// CPU time that the last steps took, in turn.
     costs: [Duration; COSTS],
     steps: usize,
-    /// Until when the memory of no task is looked at.
+    /// The time until which no task's memory is measured.
     memory_at: Instant,
     follows: bool,
 }
@@ -128,13 +130,13 @@ struct Task {
     kept: bool,
     out_since: Option<Instant>,
     mover: Mover,
-    /// CPU time by node since its memory was looked at.
+    /// CPU time by node since its memory was last measured.
     recent: Vec<Duration>,
     memory_seen: Instant,
 }
 
 impl Warden {
-    /// Keeps nobody yet.
+    /// A warden that keeps no task yet.
     pub fn new(nodes: Nodes, weights: Weights) -> Self {
         let now = Instant::now();
         Warden {
@@ -161,7 +163,7 @@ impl Warden {
         self
     }
 
-    /// The places that there are.
+    /// The existing places.
     pub fn nodes(&self) -> &Nodes {
         self.keeper.nodes()
     }
@@ -192,7 +194,7 @@ impl Warden {
         self.processes.insert(process);
     }
 
-    /// A task has ended, or is not looked at any more; what was known of it.
+    /// A task has ended, or is no longer watched. Returns what was known about it.
     pub fn remove(&mut self, id: u64) -> Option<Account> {
         self.keeper.remove(id);
         let mut task = self.tasks.remove(&id)?;
@@ -201,7 +203,7 @@ impl Warden {
         Some(task.account)
     }
 
-    /// What is known of a task.
+    /// What is known about a task.
     pub fn account(&self, id: u64) -> Option<&Account> {
         self.tasks.get(&id).map(|task| &task.account)
     }
@@ -216,7 +218,7 @@ impl Warden {
         self.keeper.out(id)
     }
 
-    /// What each node has, for [`nearq_home::pick`]; of what others do, what is more than nothing.
+    /// The load of each node, for [`nearq_home::pick`]; what other programs do counts if it is significant.
     pub fn loads(&self) -> Vec<Load> {
         let others = self.nodes().iter().zip(&self.others);
         let mut loads: Vec<Load> = others
@@ -236,19 +238,19 @@ impl Warden {
         &self.loads
     }
 
-    /// CPU time that a [`step`](Self::step) takes, without looking at memory: the least of the last few, as others can only
-    /// make it dearer.
+    /// CPU time that a [`step`](Self::step) takes, without looking at memory: the least of the last few, because other
+    /// programs can only make it more expensive.
     pub fn cost(&self) -> Duration {
         self.costs.iter().min().copied().unwrap_or_default()
     }
 
-    /// How long until the next [`step`](Self::step); none where nothing is to be done.
+    /// How long until the next [`step`](Self::step); none if there is nothing to do.
     pub fn period(&self) -> Option<Duration> {
         let period = self.keeper.period().max((self.cost() * SHARE).min(LONGEST));
         (!self.nodes().is_single() && !self.tasks.is_empty()).then_some(period)
     }
 
-    /// Looks, decides, and acts.
+    /// Measures, decides, and acts.
     pub fn step(&mut self) -> Vec<Event> {
         if self.nodes().is_single() {
             return Vec::new();
@@ -299,7 +301,7 @@ impl Warden {
             all.insert(*id, deeds);
         }
         for (node, load) in self.loads.iter_mut().enumerate() {
-            // What is known of each task is finer than what is known of CPUs.
+            // What is known about each task is finer than what is known about CPUs.
             let own = ran[node].saturating_add(waited[node]);
             let everybody = if self.observer.knows_waiting() {
                 load.runnable
@@ -340,13 +342,13 @@ impl Warden {
         })
     }
 
-    /// Looks at the memory of the tasks whose turn it is, and where homes follow it, lets them follow.
+    /// Measures the memory of the tasks whose turn it is, and moves their homes if homes follow memory.
     fn look_at_memory(&mut self, deeds: &BTreeMap<u64, Deeds>, events: &mut Vec<Event>) {
         let (begin, used) = (Instant::now(), cpu_time());
         if begin < self.memory_at {
             return;
         }
-        // With those that are nearly due: after a look there is none for as long as it was dear.
+        // Includes tasks that are nearly due: after a measurement there is a pause in proportion to its cost.
         let due: Vec<u64> = self
             .tasks
             .iter()
@@ -365,7 +367,7 @@ impl Warden {
             let maps = processes.filter_map(|(process, _)| proc::resident(*process)).flatten();
             let mut resident = vec![0; nodes.len()];
             for (memory, bytes) in maps {
-                // Of several caches of a node the home has it, if it is there.
+                // If the node has several caches, the memory counts for the home, if that is one of them.
                 if let Some(at) = nodes.of_memory(memory, Some(task.account.home)) {
                     resident[at] += bytes;
                 }
@@ -407,8 +409,8 @@ impl Task {
         }
     }
 
-    /// Restricts all its threads to these CPUs that have the mask which is known, without those of the tasks in `others`. False if
-    /// its first thread has another mask.
+    /// Restricts all its threads that have the known mask to these CPUs, except those of the tasks in `others`. False if its first
+    /// thread has another mask.
     fn confine(&mut self, cpus: &CpuSet, others: &BTreeSet<u32>) -> bool {
         let first = Linux::affinity_of(self.process);
         if first.is_ok_and(|mask| !is_same(&mask, &self.mask)) {
@@ -426,7 +428,7 @@ impl Task {
                 let is_ours =
                     Linux::affinity_of(thread).is_ok_and(|mask| is_same(&mask, &self.mask));
                 if is_ours {
-                    // One that has ended meanwhile, or is another user's by now, is left alone.
+                    // A thread that has ended meanwhile, or belongs to another user by now, is left alone.
                     let _ = Linux::set_affinity_of(thread, cpus);
                 }
             }
@@ -439,12 +441,12 @@ impl Task {
     }
 }
 
-/// CPU time of the caller: others may have had the CPU in the middle of a step.
+/// CPU time of the caller, because other threads may have had the CPU in the middle of a step.
 fn cpu_time() -> Duration {
     Linux::cpu_time(Linux::current_thread()).unwrap_or_default()
 }
 
-/// Whether a thread's mask is that which it was given: without those of its CPUs that went offline meanwhile.
+/// Whether a thread's mask is the one that it was given, apart from CPUs that went offline meanwhile.
 fn is_same(mask: &CpuSet, given: &CpuSet) -> bool {
     if mask == given {
         return true;

@@ -11,10 +11,10 @@ const NOTE: usize = size_of::<*mut u8>();
 /// A global allocator that starts every object on a cache line and shares no line between two objects; objects of a
 /// page (4 KiB) or more start on a page and share none.
 ///
-/// The simulator takes lines and pages from real addresses. Which objects lie side by side is up to the allocator and
-/// what went through it before, so the same program may cost a little more or less in another process. A binary
-/// that sets this allocator makes a run a function of machine, program and seed alone, if the ranges that it
-/// declares ([`Sim::read`](crate::Sim::read)) are inside of objects of a page or more:
+/// The simulator takes lines and pages from real addresses. Which objects lie side by side depends on the allocator and
+/// its history, so the same program may cost a little more or less in another process. A binary that sets this allocator
+/// makes a run a function of machine, program and seed alone, if the ranges that it declares
+/// ([`Sim::read`](crate::Sim::read)) are inside of objects of a page or more:
 ///
 /// ```
 /// #[global_allocator]
@@ -23,7 +23,7 @@ const NOTE: usize = size_of::<*mut u8>();
 /// ```
 ///
 /// It also tells the simulation when pages are given back, so that memory that is used again starts as new. Without
-/// it the simulation takes used memory for what it was before.
+/// it the simulation treats reused memory as what it was before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LineAligned;
 
@@ -31,9 +31,9 @@ pub struct LineAligned;
 enum Placed {
     /// As this layout: lines of its own.
     Lines(Layout),
-    /// Inside of a block of this layout, which has room for an alignment of its own: pages of its own. Asking the
-    /// system for the alignment instead would have it write to all of a zeroed object, which may be much larger than
-    /// what is ever used of it.
+    /// Inside of a block of this layout, which leaves space for aligning the object itself: pages of its own. If the
+    /// system were asked for the alignment instead, it would write to all of a zeroed object, which may be much larger
+    /// than the part that is ever used.
     Pages(Layout),
 }
 
@@ -48,7 +48,7 @@ impl LineAligned {
             return Some(Placed::Lines(layout.align_to(LINE).ok()?.pad_to_align()));
         }
         let whole = layout.size().checked_next_multiple_of(PAGE)?;
-        // In front at least a word that says where the block begins.
+        // In front of the object, at least a word that says where the block begins.
         let room = page_align(layout).checked_add(LINE)?;
         Layout::from_size_align(whole.checked_add(room)?, LINE / 4).ok().map(Placed::Pages)
     }
@@ -63,7 +63,7 @@ impl LineAligned {
         }
         let align = page_align(layout);
         let gap = (block.addr() + NOTE).next_multiple_of(align) - block.addr();
-        // SAFETY: the gap is at least a word, so there is room for the note; and it is at most the alignment, as the
+        // SAFETY: the gap is at least a word, so there is space for the note; and it is at most the alignment, as the
         // block is aligned to a word, so the object is within the block.
         unsafe {
             let object = block.add(gap);
@@ -77,7 +77,7 @@ impl LineAligned {
     /// # Safety
     /// `object` was made by `into_pages`.
     unsafe fn noted(object: *mut u8) -> *mut u8 {
-        // SAFETY: the note is where `into_pages` put it, and nobody else writes there.
+        // SAFETY: the note is where `into_pages` put it, and nothing else writes there.
         unsafe { object.sub(NOTE).cast::<*mut u8>().read_unaligned() }
     }
 }
@@ -132,9 +132,9 @@ unsafe impl GlobalAlloc for LineAligned {
             // caller's is not.
             return unsafe { System.realloc(object, old, new.size()) };
         }
-        // Pages always move: whether the system has room behind them must not count.
-        // SAFETY: `alloc` as the size is not zero; both objects are as large as what is copied, and they are
-        // different; `dealloc` as the caller gives `object` up if this succeeds.
+        // Pages always move: whether the system has space behind them must not matter. SAFETY: `alloc` as the
+        // size is not zero; both objects are as large as what is copied, and they are different; `dealloc` as
+        // the caller gives `object` up if this succeeds.
         unsafe {
             let moved = self.alloc(new);
             if !moved.is_null() {
@@ -150,7 +150,7 @@ unsafe impl GlobalAlloc for LineAligned {
 mod tests {
     use super::*;
 
-    /// Not under Miri: to it the pointer of a `Vec` is good for the bytes of the `Vec` alone, and an allocator that
+    /// Not under Miri: there the pointer of a `Vec` is valid for the bytes of the `Vec` alone, and an allocator that
     /// widens objects frees more than those.
     #[cfg(not(miri))]
     #[global_allocator]

@@ -1,7 +1,7 @@
 //! Atomics that cost what the machine makes them cost.
 //!
-//! The value itself is a real atomic, so that one that reaches another real thread by mistake is slow or stale at
-//! worst. Orderings have no influence here: simulated threads see each other's accesses in one order. Missing
+//! The value itself is a real atomic, so one that reaches another real thread by mistake is at worst slow or
+//! stale. Orderings have no influence here: simulated threads see each other's accesses in one order. Missing
 //! orderings are the model checker's business. Outside of a simulation the access happens and costs nothing.
 
 #![allow(clippy::disallowed_types, reason = "the values behind the simulated atomics")]
@@ -31,7 +31,7 @@ fn at<A, R>(atomic: &A, kind: Access, access: impl FnOnce() -> (R, bool)) -> R {
     result
 }
 
-/// Forgets the line of an atomic that goes out of use, so that memory that is used again starts as new.
+/// Forgets the line of an atomic that goes out of use, so that reused memory starts as new.
 fn forget<A>(atomic: &A) {
     if let Some(shared) = context::current()
         && let Ok(mut world) = shared.world.try_borrow_mut()
@@ -53,7 +53,7 @@ macro_rules! simulated_atomic {
         }
 
         impl $(<$generic>)? $name $(<$generic>)? {
-            /// The value, seen by the simulator itself: free of charge.
+            /// The value, read by the simulator itself: free of charge.
             #[allow(dead_code, reason = "only words are waited on")]
             pub(crate) fn peek(&self) -> $value {
                 self.0.load(Ordering::Relaxed)
@@ -87,7 +87,7 @@ macro_rules! simulated_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                // A failed one takes the line for writing as well, as hardware does.
+                // A failed exchange takes the line for writing as well, as on hardware.
                 at(self, Access::ReadModifyWrite, || {
                     let result = self.0.compare_exchange(current, new, success, failure);
                     (result, result.is_ok() && current != new)

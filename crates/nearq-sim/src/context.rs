@@ -4,7 +4,7 @@
 //! thread. It is set exactly while a simulated thread's code runs. A simulated thread gives up control in
 //! [`Shared::suspend`] and nowhere else, never while the state is borrowed, and **never while a panic unwinds**:
 //! the count of panics belongs to the operating system's thread, and another simulated thread would find it
-//! raised. A thread that unwinds therefore goes on although its CPU is not the earliest; if it has to block, the
+//! raised. A thread that unwinds therefore goes on although its CPU is not the earliest; if it must block, the
 //! simulation cannot go on and the process is aborted with a message.
 
 use std::cell::{Cell, RefCell};
@@ -23,9 +23,9 @@ use crate::world::World;
 
 /// Bytes of a simulated thread's stack, unless it asks for more. Only pages that are used take memory.
 const STACK: usize = 256 * 1024;
-/// So many stacks of ended threads are kept for new ones.
+/// How many stacks of ended threads are kept for new ones.
 const SPARE_STACKS: usize = 256;
-/// `EAGAIN`: what Linux says when it has no room for a thread.
+/// `EAGAIN`: what Linux returns when it can start no more threads.
 const EAGAIN: i32 = 11;
 
 /// A simulated thread's code and stack.
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) retries: Retries,
     /// The causes that were warned of.
     pub(crate) said: Said,
-    /// The words on which threads sleep that wait for work.
+    /// The words on which threads that wait for work sleep.
     pub(crate) waiting_for_work: RefCell<Vec<usize>>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn current<'a>() -> Option<&'a Shared> {
 /// The machine on which the caller is a simulated thread.
 ///
 /// # Panics
-/// If it is none.
+/// If it is not a simulated thread.
 pub(crate) fn expect<'a>(what: &str) -> &'a Shared {
     current().unwrap_or_else(|| {
         panic!("{what} outside of a simulation: call it from the code that Simulation::run runs")
@@ -133,7 +133,7 @@ impl Shared {
         self.world.borrow_mut().me_mut().yielder = yielder;
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(main));
         tell_end();
-        // Its end is seen by others: in order.
+        // Other threads see its end, so it must come in order.
         self.sync();
         if let Err(payload) = caught {
             let message = payload
@@ -165,10 +165,10 @@ impl Shared {
                 let stack = ManuallyDrop::into_inner(fiber).into_stack();
                 let limit = corosensei::stack::Stack::limit(&stack).get();
                 let size = corosensei::stack::Stack::base(&stack).get() - limit;
-                // The next thread's memory, and new to it.
+                // The stack becomes another thread's memory, and must be new to it.
                 self.world.borrow_mut().memory.bytes.forget(limit, size);
                 let mut spare = self.spare.borrow_mut();
-                // Twice: the guard page is counted in; a larger stack is not kept.
+                // `2 *` because `size` includes the guard page; a larger stack is not kept.
                 if spare.len() < SPARE_STACKS && size < 2 * STACK {
                     spare.push(stack);
                 }
@@ -177,12 +177,12 @@ impl Shared {
         }
     }
 
-    /// Leaves the threads that have not ended as they are, for ever: their stacks are neither unwound nor freed.
+    /// Leaves the threads that have not ended as they are, for good: their stacks are neither unwound nor freed.
     ///
-    /// That is what the end of a process does to its threads. Unwinding them is not sound to rely on: the code of
-    /// a destructor may wait for a thread that is gone, a worker may catch the unwinding and go on. Freeing the
-    /// stacks would leave pointers into them in structures that live on. So the memory of unfinished threads
-    /// leaks, stacks and what they own; a program that ends its threads leaks nothing.
+    /// That is what the end of a process does to its threads. Unwinding them would not be reliable: a destructor may
+    /// wait for a thread that is gone, and a worker may catch the unwinding and go on. Freeing the stacks would
+    /// leave pointers into them in structures that live on. So the memory of unfinished threads leaks, stacks and
+    /// what they own; a program that ends its threads leaks nothing.
     pub(crate) fn abandon(self) -> World {
         // `ManuallyDrop`: the coroutines in the table are not dropped with it.
         drop(self.fibers);
@@ -202,7 +202,7 @@ impl Shared {
         self.give_way();
     }
 
-    /// Lets others go first.
+    /// Lets other threads go first.
     #[cold]
     fn give_way(&self) {
         // Not while a panic unwinds: see the top of this file.
@@ -243,9 +243,9 @@ impl Shared {
         }
     }
 
-    /// Works on the CPU: so many units, at the core's speed or, unless `scaled`, by the clock; no less unless an
-    /// address is given and the word there changes. Nothing if `keep` says no when it is the caller's turn. Returns
-    /// what was done.
+    /// Works on the CPU for that many units, at the core's speed or, unless `scaled`, by the clock. Ends early only if
+    /// an address is given and the word there changes. Does nothing if `keep` says no when it is the caller's turn.
+    /// Returns what was done.
     pub(crate) fn work(
         &self,
         units: u64,
@@ -263,7 +263,7 @@ impl Shared {
         let rate = if scaled { at.rate } else { FULL_RATE };
         let start = at.clock;
         let end = start.saturating_add(units.div_ceil(rate));
-        // Nobody can interrupt what is over before anybody else goes on.
+        // Nothing can interrupt work that is over before any other thread goes on.
         let alone = end < at.leave_at && end <= world.time_limit && world.events.is_first(end, cpu);
         if alone || std::thread::panicking() {
             world.cpus[cpu].clock = end;
@@ -289,7 +289,7 @@ impl Shared {
         units - piece.left
     }
 
-    /// Gives up control. The caller has said in the state when it goes on, and holds no borrow of it.
+    /// Gives up control. The caller has recorded in the state when it goes on, and does not have the state borrowed.
     fn suspend(&self) {
         let yielder = self.world.borrow().me_yielder();
         // SAFETY: the pointer was set by this very coroutine when it started; the yielder lives at the root of
@@ -299,7 +299,7 @@ impl Shared {
 }
 
 impl World {
-    /// The yielder of the thread whose code runs. `slot` names it until the event loop goes on, also after it was
+    /// The yielder of the thread whose code runs. `slot` names it until the event loop goes on, even after it was
     /// taken off its CPU.
     fn me_yielder(&self) -> *const Yielder<(), ()> {
         self.me().yielder

@@ -1,8 +1,8 @@
 //! What everything costs: the names of all costs, and their defaults.
 //!
-//! The numbers here are defaults by distance, chosen round: the order of magnitude of a large server of today, for
-//! machines of which only the shape is known. Machines that a file describes, such as the built-in ones, have numbers with
-//! sources: [`Machine::sources`](crate::Machine::sources). No number was fitted to any result.
+//! The numbers here are defaults by distance. They are round numbers in the order of magnitude of a large server of today,
+//! for machines of which only the shape is known. Machines that a file describes, such as the built-in ones, have numbers
+//! with sources: [`Machine::sources`](crate::Machine::sources). No number was fitted to any result.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Defines [`Costs`] and the table of its fields, so that each can be found by name.
 macro_rules! costs {
     ($($(#[$doc:meta])* $name:ident = $default:literal,)*) => {
-        /// What everything costs on a machine: virtual nanoseconds, where nothing else is said.
+        /// What everything costs on a machine: virtual nanoseconds, unless stated otherwise.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Costs {
@@ -18,7 +18,7 @@ macro_rules! costs {
         }
 
         impl Costs {
-            /// The costs of a machine of which nothing is known but its shape.
+            /// The costs of a machine of which only the shape is known.
             pub const DEFAULT: Costs = Costs { $($name: $default,)* };
 
             /// The names of all costs, in the order of their declaration.
@@ -41,7 +41,7 @@ macro_rules! costs {
             }
         }
 
-        /// What a file gives of the costs: each once, and no other.
+        /// The costs that a file gives: each once, and no others.
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(crate) struct Given {
@@ -86,7 +86,7 @@ costs! {
     l3_stream = 30_000,
     /// Bytes a microsecond that one CPU streams out of its node's memory.
     memory_stream = 15_000,
-    /// Latency of a read from the node's own memory. Also what a line costs that nobody holds.
+    /// Latency of a read from the node's own memory. Also the cost of a line that no CPU holds.
     memory = 100,
     /// Latency of a read from the memory of another node of the same package.
     memory_same_package = 150,
@@ -98,9 +98,9 @@ costs! {
     node_bandwidth = 100_000,
     /// Bytes a microsecond between a node and the others.
     link_bandwidth = 40_000,
-    /// Bytes of a core's private cache, where the topology does not say.
+    /// Bytes of a core's private cache, if the topology does not say.
     l2_size = 1_048_576,
-    /// Bytes of a last-level cache, where the topology does not say.
+    /// Bytes of a last-level cache, if the topology does not say.
     llc_size = 33_554_432,
 
     // ---- the core ----------------------------------------------------------------------------------------
@@ -112,15 +112,15 @@ costs! {
     clock = 20,
     /// Entering and leaving the kernel.
     system_call = 200,
-    /// Making a sleeping thread ready: what the waker pays for each.
+    /// Making a sleeping thread ready: the waker's cost for each.
     wake_up = 1_000,
     /// Leaving idle: from the wake-up to the first instruction of the switch.
     idle_exit = 1_000,
     /// Switching a CPU to another thread.
     context_switch = 1_000,
-    /// What a thread pays that goes on on another CPU, on top of the switch: the kernel's part of the move.
+    /// The extra cost, on top of the switch, for a thread that continues on another CPU: the kernel's part of the move.
     migration = 1_000,
-    /// Creating a thread: what the creator pays.
+    /// Creating a thread: the creator's cost.
     spawn = 10_000,
     /// Creating a process.
     fork = 100_000,

@@ -2,13 +2,14 @@
 
 use crate::hardware::FULL_CAPACITY;
 
-/// Units of work a nanosecond of a CPU of full capacity that has its core for itself: capacity times percent.
+/// Units of work a nanosecond of a CPU of full capacity that has its core to itself: capacity times percent.
 pub(crate) const FULL_RATE: u64 = FULL_CAPACITY * 100;
 
 /// A simulated CPU.
 #[derive(Debug)]
 pub(crate) struct Cpu {
-    /// Up to when it has run; while its thread is in a piece of work: when it goes on, if nothing happens before.
+    /// The time up to which it has run. While its thread is in a piece of work: the time when it goes on, if
+    /// nothing happens before.
     pub(crate) clock: u64,
     /// The slot of the thread on it; none while idle.
     pub(crate) current: Option<usize>,
@@ -18,15 +19,15 @@ pub(crate) struct Cpu {
     pub(crate) busy: bool,
     /// When its thread's slice is over.
     pub(crate) slice_end: u64,
-    /// When its thread must be looked at: at the end of the slice, or of the CPU's share of the quota.
+    /// When its thread must be checked: at the end of the slice, or of the CPU's share of the quota.
     pub(crate) leave_at: u64,
-    /// Its thread shall make room at the next opportunity.
+    /// Its thread must leave it at the next opportunity.
     pub(crate) reschedule: bool,
-    /// Since when its thread is held back for others with a higher priority, if it is.
+    /// Since when its thread has been held back for threads with a higher priority, if it is.
     pub(crate) held_since: Option<u64>,
-    /// A fault takes its thread off it for so many nanoseconds, at the next opportunity.
+    /// A fault takes its thread off it for this many nanoseconds, at the next opportunity.
     pub(crate) stall: Option<u64>,
-    /// While its thread is in a piece of work: from when on the work is not booked yet.
+    /// While its thread is in a piece of work: the time up to which the work is accounted.
     pub(crate) since: u64,
     /// Units of work a nanosecond.
     pub(crate) rate: u64,

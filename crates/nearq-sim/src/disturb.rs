@@ -1,16 +1,16 @@
-//! What happens to threads between their steps that is neither their doing nor the scheduler's: a schedule's
+//! What happens to threads between their steps and is neither their doing nor the scheduler's: a schedule's
 //! disturbances, and faults.
 
 use crate::simulation::Schedule;
 use crate::world::World;
 
-/// Under [`Schedule::Random`]: a thread is disturbed at one in so many steps.
+/// Under [`Schedule::Random`]: a thread is disturbed at one in this many steps.
 const DISTURB: u64 = 16;
 /// Under [`Schedule::Random`]: a disturbed thread stands still for less than this many nanoseconds.
 const STANDSTILL: u64 = 5_000;
 
 impl World {
-    /// Whether the thread that runs may do something that others see, now. Otherwise it must give up control.
+    /// Whether the running thread may now do something that others see. Otherwise it must give up control.
     #[inline]
     pub(crate) fn may_go_on(&mut self) -> bool {
         if self.disturbed && self.disturb() {
@@ -20,11 +20,11 @@ impl World {
         at.clock < at.leave_at
             && !at.reschedule
             && self.events.is_first(at.clock, self.cpu)
-            // Past the limit the event loop shall see it, also if nobody else is there.
+            // Past the limit, control must return to the event loop, even if there is no other thread.
             && at.clock <= self.time_limit
     }
 
-    /// At a step of the thread that runs, before others see it. Whether it must give up control.
+    /// At a step of the running thread, before others see it. Returns whether it must give up control.
     #[cold]
     fn disturb(&mut self) -> bool {
         if self.schedule == Schedule::Random && self.rng.one_in(DISTURB) {

@@ -1,7 +1,8 @@
-//! What is to come: CPUs that go on at some time, and timers. The earliest first; ties are decided, never open.
+//! The events to come: CPUs that go on at some time, and timers. The earliest comes first; ties always have a defined
+//! order.
 //!
-//! A CPU has at most one time, a timer at most one; giving another one replaces it. So nothing here is ever void, and
-//! the size is that of what is alive, however long a run takes. CPUs change their time at nearly every step and are
+//! A CPU has at most one time, a timer at most one; giving another one replaces it. So no entry here is ever stale, and
+//! the size depends only on what is alive, however long a run takes. CPUs change their time at nearly every step and are
 //! kept in a winner tree, timers in a heap that knows where each is.
 
 use crate::machine::MOST_CPUS;
@@ -21,7 +22,7 @@ pub(crate) enum Timer {
     Deadline { slot: usize },
 }
 
-/// Timers that are no thread's.
+/// Timers that belong to no thread.
 const OWN_TIMERS: usize = 4;
 
 impl Timer {
@@ -54,7 +55,7 @@ pub(crate) enum What {
     Cpu(usize),
 }
 
-/// Everything that is to come. At one time, timers come first, in the order in which they were set; then CPUs by number.
+/// All events to come. At the same time, timers come first, in the order in which they were set; then CPUs by number.
 #[derive(Debug)]
 pub(crate) struct Events {
     cpus: Winners,
@@ -67,7 +68,7 @@ impl Events {
         Events { cpus: Winners::new(numbers), timers: Timers::default() }
     }
 
-    /// Lets a CPU go on at `time`, instead of any other time that it had.
+    /// Makes a CPU go on at `time`, instead of any other time that it had.
     #[inline]
     pub(crate) fn set_cpu(&mut self, cpu: usize, time: u64) {
         self.cpus.set(cpu, Winners::key(time, cpu));
@@ -114,7 +115,7 @@ impl Events {
         time < self.timers.first_time && Winners::key(time, cpu) <= self.cpus.first()
     }
 
-    /// Whether no CPU and no thread has anything to come: timers of the machine alone let nobody run.
+    /// Whether no CPU and no thread has an event to come: timers of the machine alone do not make any thread run.
     pub(crate) fn nobody_is_to_come(&self) -> bool {
         self.cpus.first() == NEVER && self.timers.deadlines == 0
     }
@@ -138,10 +139,10 @@ const _: () = assert!(MOST_CPUS.is_power_of_two());
 pub(crate) const LAST: u64 = (1 << (u64::BITS - CPU_BITS)) - 2;
 
 /// A tree in which each place has the earlier of the two keys below. A key is a time, then a CPU's number: so the lower
-/// number is first where times are equal, and a change is a row of minima, without a branch.
+/// number comes first if times are equal, and a change is a series of minima, without a branch.
 #[derive(Debug)]
 struct Winners {
-    /// Place 1 is the root; the places below `at` are `2 * at` and `2 * at + 1`, the last row is the CPUs.
+    /// Place 1 is the root; the places below `at` are `2 * at` and `2 * at + 1`; the last row holds the CPUs.
     keys: Vec<u64>,
 }
 
@@ -232,7 +233,7 @@ impl Timers {
         self.deadlines -= usize::from(id >= OWN_TIMERS);
         self.heap.swap_remove(place);
         if place < self.heap.len() {
-            // The last one took the place: it belongs farther down, or farther up.
+            // The last one took its place: that one belongs farther down, or farther up.
             self.sink(place);
             self.rise(place);
         }

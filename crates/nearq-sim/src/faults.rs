@@ -1,23 +1,23 @@
-//! What goes wrong on a simulated machine, and how often. Which faults come when is a function of the seed.
+//! What goes wrong on a simulated machine, and how often. Which faults come, and when, is a function of the seed.
 
 use std::time::Duration;
 
 /// What goes wrong, and how often. [`Faults::NONE`] is the default of a simulation.
 ///
-/// A `one_in` of 0 means never; otherwise each chance is taken once in so many, at random. An `every` of zero means
-/// never; otherwise it is the mean of the virtual time between two such events.
+/// A `one_in` of 0 means never; otherwise each chance is taken once in that many times, at random. An `every` of zero
+/// means never; otherwise it is the mean of the virtual time between two such events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Faults {
-    /// Creating a thread is refused, one in so many times.
+    /// Creating a thread is refused, one in this many times.
     pub spawn_refused_one_in: u64,
-    /// A wait on a word returns although nobody woke it, one in so many waits.
+    /// A wait on a word returns although no thread woke it, one in this many waits.
     pub spurious_wake_one_in: u64,
-    /// A deadline is noticed late, one in so many, by up to `late_timer`.
+    /// A deadline is noticed late, one in this many, by up to `late_timer`.
     pub late_timer_one_in: u64,
     /// How late at most.
     pub late_timer: Duration,
-    /// A thread that does a platform call is preempted for up to `preemption`, one in so many calls: also while it
+    /// A thread that makes a platform call is preempted for up to `preemption`, one in this many calls, even while it
     /// holds a lock. Its CPU runs others meanwhile.
     pub preempted_one_in: u64,
     /// How long at most.
@@ -26,7 +26,7 @@ pub struct Faults {
     pub offline_every: Duration,
     /// The mask or the quota of the process shrinks, or grows again.
     pub limits_every: Duration,
-    /// The system does not tell what threads do. Not among [`ALL`](Self::ALL): it is no event, and changes what a program may expect.
+    /// The system does not say what threads do. Not in [`ALL`](Self::ALL): it is not an event, and changes what a program may expect.
     pub states_hidden: bool,
 }
 
@@ -70,7 +70,7 @@ impl Default for Faults {
 pub struct FaultCounts {
     /// Threads that were refused.
     pub spawns_refused: u64,
-    /// Waits that returned although nobody woke them.
+    /// Waits that returned although no thread woke them.
     pub spurious_wakes: u64,
     /// Deadlines that were noticed late.
     pub late_timers: u64,

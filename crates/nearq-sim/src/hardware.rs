@@ -1,4 +1,4 @@
-//! The simulated machine's shape, in the form that every access asks for: who is how far from whom.
+//! The simulated machine's shape, in the form that every access needs: the distances between CPUs.
 
 use nearq_topology::{CpuSet, Topology};
 
@@ -116,7 +116,7 @@ impl Hardware {
     }
 }
 
-/// Index of the node that a CPU of unknown node counts to, as it needs some place: the first that has CPUs.
+/// Index of the node that a CPU of unknown node is counted in, because it needs one: the first that has CPUs.
 pub(crate) fn node_of_unknown(topology: &Topology) -> usize {
     topology.nodes().iter().position(|node| !node.cpus.is_empty()).unwrap_or(0)
 }

@@ -6,13 +6,13 @@ use crate::trace::Kind;
 use crate::world::World;
 
 impl World {
-    /// The program sets what the process may use of the machine.
+    /// The program sets how much of the machine the process may use.
     pub(crate) fn set_limits(&mut self, limits: Limits, now: u64) {
         self.forget_shrunk_limits();
         self.apply_limits(limits, now);
     }
 
-    /// What the process may use of the machine is this from now on.
+    /// From now on, these limits say what the process may use of the machine.
     pub(crate) fn apply_limits(&mut self, limits: Limits, now: u64) {
         self.trace.record(now, self.cpu, 0, Kind::Limits, limits.effective().len() as u64);
         if limits.quota != self.limits.quota {
@@ -33,7 +33,7 @@ impl World {
             self.online.insert(cpu);
             let at = &mut self.cpus[cpu];
             at.clock = at.clock.max(now);
-            // One that went a moment ago may still be busy with its last thread.
+            // A CPU that went offline a moment ago may still be busy with its last thread.
             let busy = at.busy;
             if !busy {
                 self.idle.insert(cpu);
@@ -56,10 +56,10 @@ impl World {
         self.restrict_all(now);
     }
 
-    /// Recomputes which CPUs may be used, and gets all threads there.
+    /// Recomputes which CPUs may be used, and moves all threads there.
     fn restrict_all(&mut self, now: u64) {
         let allowed = self.limits.effective().intersection(&self.online);
-        // As the kernel does with a cpuset all of whose CPUs are gone: it uses its parent's.
+        // As in the kernel: a cpuset whose CPUs are all gone uses its parent's.
         self.usable = if allowed.is_empty() { self.online.clone() } else { allowed };
         for slot in self.threads.slots() {
             self.restrict(slot, now);

@@ -1,5 +1,5 @@
-//! Makes things go wrong, as [`Faults`] say. What and when is decided by a stream of random numbers of its own, so that
-//! a run without faults is the same whether this is here or not.
+//! Makes things go wrong, as [`Faults`] says. What goes wrong and when is decided by a separate stream of random
+//! numbers, so that a run without faults is the same with or without this module.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::thread::State;
 use crate::trace::Kind;
 use crate::world::World;
 
-/// Makes the seed of the faults another one than the machine's.
+/// Makes the faults' seed differ from the machine's.
 const SEED: u64 = 0xFA17;
-/// A thread that wakes up for no reason sleeps for less than so many nanoseconds before.
+/// A thread that wakes up for no reason sleeps for less than this many nanoseconds before.
 const SPURIOUS_WITHIN: u64 = 1_000_000;
 
 /// What goes wrong, and what has gone wrong.
@@ -37,7 +37,7 @@ impl Injection {
         Injection { faults, rng: Rng::new(seed ^ SEED), counts, offline: None, original: None }
     }
 
-    /// Whether nobody is told what threads do.
+    /// Whether the states of threads are hidden.
     pub(crate) fn hides_states(&self) -> bool {
         self.faults.states_hidden
     }
@@ -68,7 +68,7 @@ impl World {
         self.next_limits_fault(0);
     }
 
-    /// These things go wrong from now on, and what went wrong before is put right.
+    /// These things go wrong from now on, and what went wrong before is undone.
     pub(crate) fn change_faults(&mut self, faults: Faults, now: u64) {
         self.stop_faults(now);
         self.injection.faults = faults;
@@ -77,8 +77,8 @@ impl World {
         self.next_limits_fault(now);
     }
 
-    /// Nothing goes wrong any more, and what went wrong is put right: CPUs are online again, limits as the program
-    /// wants them, threads that stood still go on.
+    /// Nothing goes wrong any more, and what went wrong is undone: CPUs are online again, limits are as the program
+    /// wants them, and threads that stood still go on.
     pub(crate) fn stop_faults(&mut self, now: u64) {
         self.injection.faults = Faults::NONE;
         self.disturbed = self.schedule != Schedule::Fair;
@@ -140,7 +140,7 @@ impl World {
         deadline.saturating_add(late)
     }
 
-    /// For how long the thread that runs loses its CPU at this step, if it does.
+    /// How long the running thread loses its CPU at this step, if it does.
     pub(crate) fn standstill(&mut self) -> Option<u64> {
         if !self.injection.hits(self.injection.faults.preempted_one_in) {
             return None;
@@ -148,7 +148,7 @@ impl World {
         Some(self.injection.up_to(self.injection.faults.preemption).max(1))
     }
 
-    /// Takes a CPU's thread off it for so long. The CPU has gone on when this returns.
+    /// Takes a CPU's thread off it for that long. The CPU has gone on when this returns.
     pub(crate) fn stand_still(&mut self, cpu: usize, nanoseconds: u64) {
         let slot = self.cpus[cpu].current.expect("only a CPU with a thread has a time");
         let now = self.cpus[cpu].clock;
@@ -160,7 +160,7 @@ impl World {
         self.go_on(cpu);
     }
 
-    /// The time of a thread that stood still is over.
+    /// The standstill of a thread is over.
     pub(crate) fn go_on_after_standstill(&mut self, slot: usize, now: u64) {
         self.make_ready(slot, now, Reason::Woken);
     }
@@ -186,7 +186,7 @@ impl World {
             self.set_online(cpu, true, now);
             return;
         }
-        // One of those that count, but not the last of them.
+        // One of the usable CPUs, but not the last of them.
         if self.usable.len() < 2 {
             return;
         }

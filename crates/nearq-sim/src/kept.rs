@@ -1,4 +1,4 @@
-//! What the locks of a program share: kept by the machine, taken back with it.
+//! What the locks of a program share: kept by the machine, and freed with it.
 
 use nearq_platform::LockPlatform;
 
@@ -6,7 +6,7 @@ use crate::context;
 use crate::platform::Sim;
 use crate::thread::Ending;
 
-/// A pointer that the program gave to be kept, and what takes back what it points to.
+/// A pointer that the program gave to keep, and the function that frees what it points to.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pointer: *const (),
@@ -18,7 +18,7 @@ impl Kept {
         Kept { pointer, end }
     }
 
-    /// Null where nothing is kept.
+    /// Null if nothing is kept.
     pub(crate) fn pointer(&self) -> *const () {
         self.pointer
     }
@@ -34,14 +34,14 @@ impl Default for Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if !self.pointer.is_null() {
-            // SAFETY: made for `end` (`LockPlatform::share`). Either nobody was told of it, or the run is over, and its threads
+            // SAFETY: made for `end` (`LockPlatform::share`). Either it was not published, or the run is over and its threads
             // never go on.
             unsafe { (self.end)(self.pointer) };
         }
     }
 }
 
-/// The thread that runs ends: says so to whom it gave its number.
+/// The running thread ends: calls the function that it gave for that.
 pub(crate) fn tell_end() {
     let told = {
         let mut world = context::expect("a thread's end").world.borrow_mut();

@@ -39,7 +39,7 @@ pub struct Machine {
 /// Clock of a machine of which only the shape is known.
 const DEFAULT_CLOCK_MHZ: u64 = 3_000;
 
-/// What stands beside the numbers of a machine of which only the shape is known.
+/// The source given for the numbers of a machine of which only the shape is known.
 const UNKNOWN_MAKE: &str = "round number: the order of magnitude on a large server of today";
 
 impl Machine {
@@ -72,12 +72,12 @@ impl Machine {
         Ok(Machine { name: name.into(), about, topology, costs, clock_mhz, sources })
     }
 
-    /// The machine that a text means: the name of one that is built in, the path of a file that describes one, which
+    /// The machine that a text describes: the name of one that is built in, the path of a file that describes one, which
     /// ends in `.json` (docs/machines.md has the format), or what [`Topology::from_description`] takes, with default costs
     /// by distance.
     ///
     /// # Errors
-    /// It means no machine, or one that is too large.
+    /// It describes no machine, or one that is too large.
     pub fn described(text: &str) -> Result<Self, MachineError> {
         let text = text.trim();
         if let Some(machine) = Self::named(text) {
@@ -171,7 +171,7 @@ pub enum MachineError {
     Unknown {
         /// What was given.
         text: String,
-        /// Why it is no description either.
+        /// Why it is not a description either.
         source: TopologyError,
     },
     /// A file that does not describe a machine.

@@ -1,4 +1,4 @@
-//! What came out of a run.
+//! The outcome of a run.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::faults::FaultCounts;
 pub enum Ending {
     /// The program's first function returned, or panicked: see [`Outcome::panics`].
     Returned,
-    /// No thread could run, and no deadline was to come.
+    /// No thread could run, and no deadline was pending.
     Deadlock,
     /// Virtual time reached its limit.
     TimeLimit,
@@ -70,7 +70,7 @@ pub struct Unfinished {
     pub cpu: usize,
     /// What it was doing.
     pub doing: Doing,
-    /// Since when it slept, if it did.
+    /// The time since which it slept, if it did.
     pub since: Option<Instant>,
     /// When it would have given up, if it had a deadline.
     pub deadline: Option<Instant>,
@@ -99,7 +99,7 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// How far a run is: see [`Simulation::progress`](crate::Simulation::progress).
+/// How far a run has got: see [`Simulation::progress`](crate::Simulation::progress).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progressed {
@@ -113,7 +113,7 @@ pub struct Progressed {
     pub events: u64,
 }
 
-/// What came out of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Outcome<R> {
@@ -125,7 +125,7 @@ pub struct Outcome<R> {
     pub end: Instant,
     /// A hash of everything that happened, each access to an atomic included.
     pub trace_hash: u64,
-    /// What happened, a line each, as far as the run was told to write it down.
+    /// What happened, a line each, as far as the run was set to record it.
     pub trace: Vec<String>,
     /// The threads that panicked, in order.
     pub panics: Vec<Panicked>,
@@ -147,7 +147,7 @@ impl<R> Outcome<R> {
     /// The program's result.
     ///
     /// # Panics
-    /// If the program did not return or any thread panicked; the text says who did what.
+    /// If the program did not return or any thread panicked; the text says which thread did what.
     #[track_caller]
     pub fn expect(self) -> R {
         let clean = self.panics.is_empty();
@@ -158,7 +158,7 @@ impl<R> Outcome<R> {
         }
     }
 
-    /// The end in words: why, when, who panicked, who waited for what.
+    /// The end in words: why, when, which threads panicked, and what each one waited for.
     pub fn report(&self) -> String {
         let mut lines = vec![match self.ending {
             Ending::Returned => format!("the program ended at {} ns", self.end.as_nanos()),

@@ -1,5 +1,5 @@
-//! The platform [`Sim`]: each call charges its cost, waits for its turn, and asks the machine. The calls of a platform have a file for each
-//! of its traits; here is what only a simulated machine can do, and what the files share.
+//! The platform [`Sim`]: each call charges its cost, waits for its turn, and asks the machine. The calls of each of the platform's traits
+//! are in a file of their own; this one has what only a simulated machine can do, and what the files share.
 
 mod lock_platform;
 mod placement;
@@ -19,7 +19,7 @@ use crate::thread::{self, Entry, JoinHandle, State, Thread};
 use crate::trace::Kind;
 use crate::world::World;
 
-/// `EAGAIN`: no room for a thread.
+/// `EAGAIN`: no more threads can be started.
 const EAGAIN: i32 = 11;
 /// Why, as on Linux.
 const NO_ROOM: &str = "a limit on threads is reached: RLIMIT_NPROC (ulimit -u), pids.max of the control group, or kernel.threads-max";
@@ -29,7 +29,7 @@ const ESRCH: i32 = 3;
 const EBUSY: i32 = 16;
 /// `EINVAL`: no CPU left.
 const EINVAL: i32 = 22;
-/// Work is done in pieces of at most so many nanoseconds, for the sake of whole numbers: an hour.
+/// Work is done in pieces of at most this many nanoseconds, so that integers do not overflow: an hour.
 const LONGEST_PIECE: u64 = 3_600_000_000_000;
 
 /// A simulated machine as a [`Platform`](nearq_platform::Platform).
@@ -40,10 +40,11 @@ const LONGEST_PIECE: u64 = 3_600_000_000_000;
 pub struct Sim;
 
 impl Sim {
-    /// Works: so much that the fastest CPU of the machine, with its core for itself, takes `duration` for it. A slower
-    /// CPU takes longer, and so does one while another CPU of its core is busy. Other threads get their turn meanwhile.
+    /// Does an amount of work for which the fastest CPU of the machine, with its core to itself, takes `duration`. A
+    /// slower CPU takes longer, and so does a CPU while another one of its core is busy. Other threads get their turn
+    /// meanwhile.
     ///
-    /// Work alone is scaled so; the costs of platform calls are the same on all CPUs.
+    /// Only work is scaled this way; the costs of platform calls are the same on all CPUs.
     pub fn charge(duration: Duration) {
         let shared = context::expect("Sim::charge");
         let mut left = nanos(duration);
@@ -54,26 +55,25 @@ impl Sim {
         }
     }
 
-    /// How often control has passed to a simulated thread so far. Between two looks of one thread that sleeps in between it
-    /// grows by what other threads did: by nothing but the sleeper's own return on an idle machine.
+    /// How often control has passed to a simulated thread so far. Between two reads by a thread that sleeps in between, it
+    /// grows by what other threads did. On an idle machine it grows only by the sleeper's own return.
     pub fn switches() -> u64 {
         context::expect("Sim::switches").world.borrow().switches
     }
 
-    /// Reads these bytes: takes as long as it takes to get them to the caller's CPU from where they are.
+    /// Reads these bytes: takes the time to get them to the caller's CPU from where they are.
     ///
-    /// The bytes themselves are not looked at; they need not hold anything.
+    /// The bytes themselves are not read; they need not hold anything.
     ///
-    /// The range is followed by page (4 KiB) and line: which caches hold it, how long they do at their size, on which
-    /// node it lives, and who else uses the way there. What a read costs follows from that and from
-    /// [`Costs`](crate::Costs):
-    /// `l2_stream` and `l3_stream` out of the CPU's own caches; `memory_stream` from its node's memory, and as much
-    /// slower from other memory and other caches as their latency is larger; as long as the slowest of
-    /// `llc_bandwidth`, `node_bandwidth` and `link_bandwidth` on the way, which all share, if that is longer; and a
-    /// `page_fault` for each page that nobody has touched. The caller may be preempted meanwhile; a busy sibling or
-    /// a slow core does not lengthen it.
+    /// The range is followed by page (4 KiB) and line: which caches hold it, how long they do so at their size, on which
+    /// node it lives, and what else uses the path there. What a read costs follows from that and from
+    /// [`Costs`](crate::Costs): `l2_stream` and `l3_stream` from the CPU's own caches; `memory_stream` from its node's
+    /// memory, and proportionally slower from other memory and other caches with their larger latency; the time of the
+    /// slowest of `llc_bandwidth`, `node_bandwidth` and `link_bandwidth` on the path, which all CPUs share, if that is
+    /// longer; and a `page_fault` for each page that has not been touched. The caller may be preempted meanwhile; a busy
+    /// sibling or a slow core does not lengthen it.
     ///
-    /// Ranges smaller than a page share theirs with what the allocator put beside them, as on a real machine.
+    /// A range smaller than a page shares its page with what the allocator put beside it, as on a real machine.
     pub fn read(range: &[u8]) {
         let shared = context::expect("Sim::read");
         memory::stream(shared, range.as_ptr().addr(), range.len(), false);
@@ -90,27 +90,28 @@ impl Sim {
 
     /// Reads and writes at `accesses` random places of a range, each after the one before: `a[random()] += 1`.
     ///
-    /// An access takes the latency of where its line is: a cache of the caller's CPU, another one, or the memory of its page's
-    /// node. How many are where follows from how much of the range each cache holds, which is followed for the range as
-    /// a whole and not by line: after Thiébaut and Stone, "Footprints in the Cache", ACM Transactions on Computer Systems 5 (4),
-    /// 1987, each line that comes in replaces one at random. The bytes count on the ways that all share. Pages that
-    /// nobody has touched are touched first.
+    /// An access takes the latency of the place where its line is: a cache of the caller's CPU, another cache, or the memory of its
+    /// page's node. The share of accesses to each place follows from how much of the range each cache holds, which is tracked for
+    /// the range as a whole and not by line. After Thiébaut and Stone, "Footprints in the Cache", ACM Transactions on Computer
+    /// Systems 5 (4), 1987, each line that comes in replaces one at random. The bytes count on the shared paths. Pages that have not
+    /// been touched are touched first.
     ///
-    /// A processor that has several such accesses under way at once, as one that executes out of order has, is faster by
-    /// some factor, here as there: the ratios between places stay.
+    /// A processor that executes out of order has several such accesses in flight at once, and is faster by some factor in
+    /// all places: the ratios between places stay.
     ///
-    /// Keep to the same ranges: one that overlaps another one is followed as if it did not, and
-    /// [`read`](Self::read) and [`write`](Self::write) follow the lines of a range by themselves.
+    /// Keep to the same ranges: overlapping ranges are tracked as if they did not overlap, and
+    /// [`read`](Self::read) and [`write`](Self::write) track the lines of a range separately.
     pub fn scatter(range: &mut [u8], accesses: usize) {
         let shared = context::expect("Sim::scatter");
         let accesses = Accesses::AtRandom(accesses as u64);
         memory::many(shared, range.as_ptr().addr(), range.len(), accesses);
     }
 
-    /// Reads so many bytes of a range in order, from wherever the last sweep ended and from the front again at its end.
+    /// Reads that many bytes of a range in order, from where the last sweep ended, wrapping to the front at its end.
     ///
     /// Costs what [`read`](Self::read) does, except that caches are followed as by [`scatter`](Self::scatter), for the
-    /// range as a whole. A range that is larger than a cache is never found in it: what comes next has left it longest ago.
+    /// range as a whole. A range that is larger than a cache is never found in it: the bytes that come next are the ones that
+    /// left it longest ago.
     pub fn sweep(range: &[u8], bytes: usize) {
         let shared = context::expect("Sim::sweep");
         let accesses = Accesses::InOrder { bytes: bytes as u64, write: false };
@@ -124,7 +125,7 @@ impl Sim {
         memory::many(shared, range.as_ptr().addr(), range.len(), accesses);
     }
 
-    /// Changes what the process may use of the machine, as an administrator does who writes into the cgroup.
+    /// Changes what the process may use of the machine, as an administrator does by writing to the cgroup.
     ///
     /// Affects [`Placement::machine`](nearq_platform::Placement::machine), and threads on CPUs that are not allowed any more leave them. A
     /// CPU quota is enforced in periods of 100 ms: when it is used up, nothing runs until the next one.
@@ -145,12 +146,12 @@ impl Sim {
         world.set_limits(limits, now);
     }
 
-    /// Has the scheduler take `cpu` for a thread's previous CPU at its next wake-up: the search for an idle CPU starts
+    /// Makes the scheduler treat `cpu` as a thread's previous CPU at its next wake-up: the search for an idle CPU starts
     /// there, and the thread waits there if there is none. It is a hint, and moves nothing by itself.
     ///
-    /// A thing of the kernel's inside (`p->wake_cpu`), which no program on Linux can do: for policies of the kernel that are
-    /// tried on the simulated machine. It costs nothing beyond the wake-up. A thread that does not sleep keeps the hint
-    /// for the next time that it does; as in the kernel, it forgets it when it goes on on another CPU.
+    /// This is internal to the kernel (`p->wake_cpu`), and no program on Linux can do it: it is for kernel policies that are
+    /// tried on the simulated machine. It costs nothing beyond the wake-up. A thread that does not sleep keeps the hint until
+    /// the next time it does; as in the kernel, the hint is lost when the thread continues on another CPU.
     ///
     /// # Errors
     /// The thread has ended, or the machine has no such CPU.
@@ -171,7 +172,7 @@ impl Sim {
         Ok(())
     }
 
-    /// The CPU that the scheduler will take for a thread's previous one at its next wake-up: the one that it is on or was on
+    /// The CPU that the scheduler will treat as a thread's previous one at its next wake-up: the one that it is on or was on
     /// last, unless [`set_wake_cpu`](Self::set_wake_cpu) said another.
     ///
     /// # Errors
@@ -183,7 +184,7 @@ impl Sim {
         world.threads.find(thread).map(Entry::previous_cpu).ok_or_else(|| gone(thread))
     }
 
-    /// Begins these faults, in place of those that there were. Which come when still depends on the seed.
+    /// Begins these faults, in place of the previous ones. When each one comes still depends on the seed.
     pub fn start_faults(faults: Faults) {
         let shared = system_call("Sim::start_faults");
         let mut world = shared.world.borrow_mut();
@@ -202,7 +203,7 @@ impl Sim {
 
     /// Brings a CPU online or takes it offline, as an administrator does.
     ///
-    /// Threads leave one that goes. A thread that may run nowhere else may run on all CPUs from then on, as on Linux.
+    /// Threads leave a CPU that goes offline. A thread that may run nowhere else may run on all CPUs from then on, as on Linux.
     ///
     /// # Errors
     /// The machine has no such CPU, or it is the last one that is online.
@@ -222,7 +223,7 @@ impl Sim {
         let now = world.now();
         world.set_online(cpu, online, now);
         drop(world);
-        // The caller itself, if it must leave its CPU, is elsewhere when this returns.
+        // If the caller itself must leave its CPU, it is elsewhere when this returns.
         shared.sync();
         Ok(())
     }
@@ -257,7 +258,7 @@ fn ask<R>(thread: Thread, answer: impl FnOnce(&World, &Entry) -> R) -> Result<R,
     world.threads.find(thread).map(|entry| answer(&world, entry)).ok_or_else(|| gone(thread))
 }
 
-/// Has the simulated kernel change a thread.
+/// Makes the simulated kernel change a thread.
 fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
     let shared = system_call("changing a thread");
     let mut world = shared.world.borrow_mut();
@@ -268,13 +269,13 @@ fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Spins on the word at `address` until `changed` says so, which is a look that costs; `same` is one that does not.
-/// However long it takes, it is one event.
+/// Spins on the word at `address` until `changed` says so; each call of `changed` is a read that costs time, `same`
+/// one that does not. However long it takes, it is one event.
 fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn() -> bool) -> bool {
     let shared = context::expect("LockPlatform::wait_until_changed");
     let mut left = {
         let world = shared.world.borrow();
-        // On one CPU whoever might change the word cannot run while we look.
+        // With one CPU, a thread that might change the word cannot run while we spin.
         let looks = if world.usable.len() == 1 { 0 } else { u64::from(budget) };
         (looks * world.costs.look).min(LONGEST_PIECE)
     };
@@ -285,7 +286,7 @@ fn spin(address: usize, budget: u32, changed: impl Fn() -> bool, same: impl Fn()
         if left == 0 || std::thread::panicking() {
             return false;
         }
-        // The word may have changed between the look and this moment: then the next look sees it.
+        // The word may have changed between the read and this moment: then the next read sees it.
         let spent = shared.work(left * FULL_RATE, false, Some(address), &same);
         left -= spent / FULL_RATE;
     }
@@ -302,7 +303,7 @@ pub(crate) fn wait_for_end(shared: &Shared, thread: Thread) {
     });
 }
 
-/// Has the simulated kernel change a thread's share of its CPU.
+/// Makes the simulated kernel change a thread's share of its CPU.
 fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
     change(thread, how)?;
     let mut world = context::expect("changing a thread").world.borrow_mut();
@@ -312,7 +313,7 @@ fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Ref
     Ok(())
 }
 
-/// Starts a thread of the caller's process, or the first one of a process, which is named as it is.
+/// Starts a thread of the caller's process, or the first thread of a new process, which gets the thread's name.
 pub(crate) fn start(
     spec: ThreadSpec,
     begins_process: bool,
@@ -369,7 +370,7 @@ pub(crate) fn start(
     Ok(JoinHandle(thread))
 }
 
-/// The slice that the scheduler gives who asks for one, as on Linux.
+/// The slice that the scheduler gives to a thread that asks for one, as on Linux.
 fn allowed_slice(asked: Option<Duration>, standard: u64) -> u64 {
     asked.map_or(standard, |slice| nanos(slice).clamp(100_000, 100_000_000))
 }

@@ -5,12 +5,12 @@ use crate::rng::Rng;
 use crate::thread::State;
 use crate::world::World;
 
-/// A thread stands still for at most so many nanoseconds before a step.
+/// A thread stands still for at most this many nanoseconds before a step.
 const HELD: u64 = 1_000_000;
-/// Change points are drawn below 2 to the power of one of so many numbers, from the least on.
+/// Change points are drawn below a power of two; its exponent is one of this many numbers, from the least on.
 const LEAST_POWER: u64 = 7;
 const POWERS: u64 = 10;
-/// Makes the seed of the priorities another one than the machine's.
+/// Makes the priorities' seed differ from the machine's.
 const SEED: u64 = 0x9C7;
 
 /// How priorities are drawn and when they change.
@@ -36,7 +36,7 @@ impl Priorities {
         Priorities { rng, steps: 0, changes, depth: u64::from(depth) }
     }
 
-    /// Counts a step. The priority that the thread has from then on, if it changes.
+    /// Counts a step. Returns the priority that the thread has from then on, if it changes.
     fn step(&mut self) -> Option<u64> {
         self.steps += 1;
         if self.changes.last().is_none_or(|step| *step > self.steps) {
@@ -57,12 +57,12 @@ impl World {
         }
     }
 
-    /// The thread that runs does a step. Whether it must give up control before.
+    /// The running thread does a step. Returns whether it must give up control before it.
     pub(crate) fn step_by_priority(&mut self) -> bool {
         let Some(priorities) = &mut self.priorities else { return false };
         if let Some(priority) = priorities.step() {
             self.me_mut().priority = priority;
-            // Its CPU is for others now.
+            // Its CPU is now free for others.
             self.cpus[self.cpu].reschedule = true;
             let now = self.now();
             self.release_highest(now);
@@ -76,7 +76,7 @@ impl World {
         true
     }
 
-    /// The CPU whose thread has the highest priority of those that do not spin.
+    /// The CPU whose thread has the highest priority among those that do not spin.
     fn highest(&self) -> Option<usize> {
         let priority = |cpu: usize| {
             let thread = self.threads.at(self.cpus[cpu].current?);
@@ -86,7 +86,7 @@ impl World {
         (0..self.cpus.len()).filter_map(priority).max().map(|(_, cpu)| cpu)
     }
 
-    /// A thread has left its CPU or has a lower priority: the one that is the highest now is held back no more.
+    /// A thread has left its CPU or has a lower priority: the one that is now the highest is no longer held back.
     pub(crate) fn release_highest(&mut self, now: u64) {
         if self.priorities.is_none() {
             return;
@@ -96,7 +96,7 @@ impl World {
         }
     }
 
-    /// The thread on a CPU is held back no more.
+    /// The thread on a CPU is no longer held back.
     pub(crate) fn release_held(&mut self, cpu: usize, now: u64) {
         if self.events.has_cpu(cpu)
             && let Some(since) = self.cpus[cpu].held_since.take()

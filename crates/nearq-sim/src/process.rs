@@ -1,9 +1,9 @@
 //! Processes: threads that belong together, started by `fork`, given another program by `exec`.
 //!
 //! A process of the simulation is what a scheduler and a memory manager see of one: an identity, a name, threads and
-//! pages. It is no wall. All processes are one program with one memory, so a child that reads what its parent wrote
-//! finds it where its parent's accesses put it; nothing is copied on fork. A page counts for the process that touched
-//! it first.
+//! pages. It is not a protection boundary. All processes are one program with one memory, so a child that reads what its
+//! parent wrote finds it where its parent's accesses put it; nothing is copied on fork. A page counts for the process
+//! that first touched it.
 //!
 //! The first process is number 1. A process ends with its last thread; the run ends with the first function, whatever
 //! other processes do.
@@ -35,17 +35,17 @@ impl Process {
     }
 }
 
-/// What the simulated kernel knows of a process.
+/// What the simulated kernel knows about a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProcessInfo {
     /// Its number.
     pub id: u64,
-    /// Its name: of the program that it runs.
+    /// Its name: that of the program that it runs.
     pub name: String,
     /// How many threads it has.
     pub threads: usize,
-    /// How many pages of it are on each node, by node number.
+    /// How many of its pages are on each node, by node number.
     pub resident: Vec<usize>,
 }
 
@@ -84,7 +84,7 @@ impl World {
         self.threads.at_mut(slot).process = id;
     }
 
-    /// A thread that the one that runs has just made belongs to its process and has its memory policy.
+    /// A thread that the running thread has just made joins its process and gets its memory policy.
     pub(crate) fn join_process(&mut self, slot: usize) {
         let (process, placing) = (self.me().process, self.me().placing.clone());
         self.processes.at(process).threads.push(slot);
@@ -92,7 +92,7 @@ impl World {
         (thread.process, thread.placing) = (process, placing);
     }
 
-    /// A thread that was just made of the process of the one that runs is the first of a new process instead.
+    /// A thread that was just made in the running thread's process becomes the first of a new process instead.
     pub(crate) fn found_process(&mut self, name: &str, slot: usize) {
         let parent = self.threads.at(slot).process;
         self.processes.at(parent).threads.retain(|other| *other != slot);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// The thread that runs is placed as if it came from nowhere: its process has a new program. It has left its CPU.
+    /// The running thread is placed as if it were new, because its process has a new program. It has left its CPU.
     pub(crate) fn placed_anew(&mut self) -> bool {
         let (slot, cpu, now) = (self.slot, self.cpu, self.now());
         self.stop(cpu, true);
@@ -130,13 +130,13 @@ impl Sim {
     /// Starts a process: its first thread, named `name` as the process is, runs `main`, with the caller's affinity,
     /// nice value, scheduling class and memory policy. Costs `fork`, and can be refused as [`Threads::spawn`](nearq_platform::Threads::spawn) can.
     ///
-    /// The process has the caller's memory before it and shares it: what it changes is changed for all.
+    /// The process shares the caller's memory: what it changes is changed for all.
     ///
     /// # Errors
     /// The thread could not be created.
     pub fn fork(name: &str, main: impl FnOnce() + Send + 'static) -> Result<Process, Refused> {
         let shared = context::expect("Sim::fork");
-        // Creating the thread is a part of it.
+        // Creating the thread is part of the cost.
         shared.step(|world| world.costs.fork.saturating_sub(world.costs.spawn));
         let spec = ThreadSpec { name: name.to_owned(), ..ThreadSpec::default() };
         let thread = start(spec, true, main)?.0;
@@ -146,10 +146,10 @@ impl Sim {
     }
 
     /// Gives the caller's process a new program, `name`: it keeps its number, affinity, nice value, class and memory
-    /// policy. Its pages are forgotten as they are replaced, the caller's slot is null and it is named as the process
-    /// is. The scheduler may place it anew. Costs `exec`.
+    /// policy. Its pages are forgotten because they are replaced. The caller's slot becomes null, and the caller gets
+    /// the process's name. The scheduler may place it again. Costs `exec`.
     ///
-    /// The function that calls it goes on and stands for the new program.
+    /// The calling function goes on, and plays the part of the new program.
     ///
     /// # Errors
     /// `EBUSY` if the process has other threads. (Linux would end them; a simulated thread cannot be ended.)
@@ -193,7 +193,7 @@ impl Sim {
         }
     }
 
-    /// The eldest thread of a process, for those who set its affinity or read its statistics; none once it has ended.
+    /// The eldest thread of a process, for callers that set its affinity or read its statistics; none once the process has ended.
     pub fn first_thread(process: Process) -> Option<Thread> {
         context::expect("Sim::first_thread").world.borrow().first_thread(process)
     }

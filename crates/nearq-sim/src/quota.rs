@@ -2,8 +2,8 @@
 //!
 //! Every 100 ms the process gets its share of CPU time. CPUs take it from there in pieces of 5 ms, as they run; one
 //! that finds nothing left is throttled: its thread goes back to the queue, and nothing runs there until the next
-//! period. A CPU that becomes idle gives back what it has left. All threads count; there is no period while all CPUs
-//! are idle.
+//! period. A CPU that becomes idle gives back what it has left. All threads count; no periods are started while all
+//! CPUs are idle.
 
 use nearq_topology::Limits;
 
@@ -18,7 +18,7 @@ const PIECE: u64 = 5_000_000;
 /// The least share of a period that the kernel accepts, in nanoseconds.
 const LEAST: u64 = 1_000_000;
 
-/// CPU time of the present period.
+/// CPU time of the current period.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     each_period: u64,
@@ -36,7 +36,7 @@ impl World {
         self.events.clear_timer(Timer::Quota);
         for cpu in 0..self.cpus.len() {
             self.cpus[cpu].budget = 0;
-            // Those that run have to ask at once.
+            // CPUs that run threads must ask at once.
             self.set_leave(cpu);
             let at = &self.cpus[cpu];
             if let Some(slot) = at.current
@@ -81,7 +81,7 @@ impl World {
         self.set_busy(cpu, false, clock);
     }
 
-    /// Whether threads may be waiting for the quota alone.
+    /// Whether threads may be waiting only for the quota.
     pub(crate) fn is_throttled(&self) -> bool {
         self.quota.is_some() && self.cpus.iter().any(|cpu| cpu.throttled)
     }

@@ -1,4 +1,4 @@
-//! The simulator's random numbers: xoshiro256**, written out so that a seed means the same for ever.
+//! The simulator's random numbers: xoshiro256**, written out so that a seed always means the same.
 //!
 //! Blackman and Vigna, "Scrambled linear pseudorandom number generators" (2021); seeded through splitmix64, as
 //! its authors recommend.

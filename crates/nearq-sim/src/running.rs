@@ -1,8 +1,8 @@
-//! Which thread is on which CPU: carries out what the scheduler decides, and keeps the books.
+//! Which thread is on which CPU: carries out what the scheduler decides, and does the accounting.
 //!
-//! A thread that works ([`Piece`](crate::thread::Piece)) or spins stays suspended until its piece is done: when its
-//! slice ends, it is interrupted, or a CPU of its core becomes busy or idle, the piece is booked up to that moment and
-//! goes on at the new rate, on this CPU or another, without a switch of coroutines.
+//! A thread that works ([`Piece`](crate::thread::Piece)) or spins stays suspended until its piece is done. When its
+//! slice ends, it is interrupted, or a CPU of its core becomes busy or idle, the piece is accounted up to that moment.
+//! It then goes on at the new rate, on this CPU or another, without a switch of coroutines.
 
 use crate::cpu::FULL_RATE;
 use crate::events::Timer;
@@ -66,7 +66,7 @@ impl World {
             } else {
                 at.clock += nanoseconds;
                 let clock = at.clock;
-                // A CPU without a time is the one that acts now: it gets its next one when it is done.
+                // A CPU without a time is the one that acts now: it gets its next time when it is done.
                 if self.events.has_cpu(cpu) {
                     self.events.set_cpu(cpu, clock);
                 }
@@ -110,8 +110,8 @@ impl World {
         self.obey(now);
     }
 
-    /// Recomputes where a thread may run, and gets it there. One that may run nowhere else than on CPUs that are
-    /// offline may run on all from then on; one without an allowed CPU within the limits runs where those allow.
+    /// Recomputes where a thread may run, and moves it there. A thread that may run only on CPUs that are offline
+    /// may run on all from then on; one without an allowed CPU within the limits runs where the limits allow.
     pub(crate) fn restrict(&mut self, slot: usize, now: u64) {
         let all = self.hardware.topology().possible();
         let entry = self.threads.at_mut(slot);
@@ -138,7 +138,7 @@ impl World {
         self.obey(now);
     }
 
-    /// A thread that was just made can run from now on.
+    /// A newly made thread can run from now on.
     pub(crate) fn begin(&mut self, slot: usize, now: u64) {
         let thread = self.thread(slot);
         self.draw_priority(slot);
@@ -149,7 +149,7 @@ impl World {
 
     // ---- CPUs that need a thread -----------------------------------------------------------------------
 
-    /// An idle CPU wakes up and looks for a thread.
+    /// An idle CPU wakes up and searches for a thread.
     pub(crate) fn leave_idle(&mut self, cpu: usize, now: u64) {
         self.idle.remove(cpu);
         self.ask(now, |scheduler, kernel| scheduler.update_idle(kernel, cpu, false));
@@ -246,7 +246,7 @@ impl World {
         self.release_highest(now);
     }
 
-    /// Takes the CPU from its thread, which stays ready.
+    /// Takes the CPU away from its thread, which stays ready.
     pub(crate) fn put_back(&mut self, cpu: usize) {
         let slot = self.cpus[cpu].current.expect("it has a thread");
         let (thread, now) = (self.thread(slot), self.cpus[cpu].clock);
@@ -260,8 +260,8 @@ impl World {
         });
     }
 
-    /// Asks the thread on a CPU to make room: at `now` if it works or spins, else before it does anything that
-    /// others see.
+    /// Asks the thread on a CPU to leave it: at `now` if it works or spins, otherwise before it does anything
+    /// that others see.
     pub(crate) fn request(&mut self, cpu: usize, now: u64) {
         self.cpus[cpu].reschedule = true;
         self.settle(cpu, now);
@@ -269,7 +269,7 @@ impl World {
         self.release_held(cpu, now);
     }
 
-    /// A CPU's time has come. The slot of its thread, if that is to go on.
+    /// A CPU's time has come. Returns the slot of its thread, if that must go on.
     pub(crate) fn cpu_goes_on(&mut self, cpu: usize, now: u64) -> Option<usize> {
         self.settle(cpu, now);
         self.cpus[cpu].held_since = None;
@@ -289,8 +289,8 @@ impl World {
         Some(slot)
     }
 
-    /// At the end of a slice or a share of the quota, or when asked to make room: does the thread stay? If not, the CPU
-    /// has gone on when this returns.
+    /// At the end of a slice or a share of the quota, or when asked to leave: returns whether the thread stays. If not,
+    /// the CPU has gone on when this returns.
     fn keeps_cpu(&mut self, cpu: usize, now: u64) -> bool {
         self.count(cpu);
         let slot = self.cpus[cpu].current.expect("only a CPU with a thread has a time");
@@ -324,7 +324,7 @@ impl World {
         false
     }
 
-    /// The thread that runs offers its CPU to others.
+    /// The running thread offers its CPU to others.
     pub(crate) fn yield_now(&mut self) {
         self.count(self.cpu);
         let (cpu, now, thread) = (self.cpu, self.now(), self.thread(self.slot));
@@ -347,7 +347,8 @@ impl World {
         at.budget = at.budget.saturating_sub(ran);
     }
 
-    /// Books that a thread has waited for a CPU until `now`: for the one that it was enqueued for, whichever it gets.
+    /// Records that a thread has waited for a CPU until `now`, for the CPU that it was enqueued for, whichever one it
+    /// gets.
     fn end_wait(&mut self, slot: usize, now: u64) {
         let entry = self.threads.at_mut(slot);
         let (since, cpu) = entry.waits;
@@ -356,7 +357,7 @@ impl World {
         self.cpus[cpu].waited += waited;
     }
 
-    /// Recomputes when a CPU's thread must be looked at; its CPU time is counted.
+    /// Recomputes when a CPU's thread must be checked; its CPU time has been counted.
     pub(crate) fn set_leave(&mut self, cpu: usize) {
         let limited = self.quota.is_some();
         let at = &mut self.cpus[cpu];
@@ -366,14 +367,14 @@ impl World {
         at.leave_at = at.slice_end.min(budget_end);
     }
 
-    /// Books what the thread on a CPU has done of its piece until `now`.
+    /// Records how much of its piece the thread on a CPU has done until `now`.
     pub(crate) fn settle(&mut self, cpu: usize, now: u64) {
         let at = &mut self.cpus[cpu];
         let Some(piece) = at.current.and_then(|slot| self.threads.at_mut(slot).piece.as_mut())
         else {
             return;
         };
-        // Nothing is done beyond the time that the CPU was given.
+        // No work is done beyond the time that the CPU was given.
         let until = now.min(at.clock);
         if until > at.since {
             let rate = if piece.scaled { at.rate } else { FULL_RATE };
@@ -382,7 +383,7 @@ impl World {
         }
     }
 
-    /// Gives a CPU with a thread its time: when the piece that the thread is in ends, or must be looked at.
+    /// Gives a CPU with a thread its time: when the thread's piece ends, or must be checked.
     pub(crate) fn plan(&mut self, cpu: usize) {
         let at = &mut self.cpus[cpu];
         let slot = at.current.expect("only a CPU with a thread has a time");
@@ -406,7 +407,7 @@ impl World {
         }
     }
 
-    /// The piece of a thread ends early: what it looks at has changed.
+    /// The piece of a thread ends early: the word that it watches has changed.
     pub(crate) fn end_piece(&mut self, slot: usize, now: u64) {
         let entry = self.threads.at(slot);
         let (cpu, runs) = (entry.cpu, entry.state == State::Running);
@@ -446,7 +447,7 @@ impl World {
         }
     }
 
-    /// Units of work a nanosecond that a CPU does now.
+    /// Units of work that a CPU currently does in a nanosecond.
     fn rate(&self, cpu: usize) -> u64 {
         let shared =
             self.hardware.siblings(cpu).iter().any(|other| self.cpus[*other as usize].busy);

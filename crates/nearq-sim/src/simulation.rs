@@ -21,11 +21,11 @@ use crate::thread::State;
 use crate::trace::{Trace, TraceLevel};
 use crate::world::{Next, World};
 
-/// Virtual time after which a run is ended, unless told otherwise: ten minutes.
+/// Virtual time after which a run is ended, unless set otherwise: ten minutes.
 const TIME_LIMIT: Duration = Duration::from_mins(10);
 /// The longest run: the events' times end there.
 const MOST_TIME: u64 = LAST - 1;
-/// Progress is told after so many events and accesses.
+/// Progress is reported after this many events and accesses.
 const TELL_EVERY: u64 = 100_000;
 
 /// How the simulated kernel chooses.
@@ -34,7 +34,7 @@ pub enum Schedule {
     /// Fairly, as described at [`Fair`](crate::Fair).
     #[default]
     Fair,
-    /// At random where it has a choice, and it disturbs threads at random: for finding interleavings.
+    /// At random if it has a choice; it also disturbs threads at random: for finding interleavings.
     Random,
     /// By random priorities that change at random points: finds a bug that needs `depth` orderings of steps with a
     /// probability that has a lower bound.
@@ -44,23 +44,23 @@ pub enum Schedule {
     /// run at once, so:
     /// - Each thread draws a priority when it is made. Each step of any thread, that is each platform call, counts;
     ///   at `depth - 1` steps, drawn at random, the thread that does the step falls below all others.
-    /// - Who gets a CPU: of those that wait for it the one with the highest priority, and it takes it at once from a
-    ///   lower one that is on it, also from one that holds a lock. After a slice or a yield the fair scheduler chooses
-    ///   once, so that nobody starves.
-    /// - Who goes first among CPUs: before each step a thread stands still while another one with a higher priority is
-    ///   on a CPU and does not spin, until that one leaves it, but no longer than a millisecond of virtual time. The
-    ///   bound is what keeps a program going that waits for a low thread in a way that cannot be seen.
+    /// - Which thread gets a CPU: of those that wait for it, the one with the highest priority. It takes the CPU at once
+    ///   from a lower one that is on it, even from one that holds a lock. After a slice or a yield the fair scheduler
+    ///   chooses once, so that no thread starves.
+    /// - Which CPU goes first: before each step a thread stands still while another one with a higher priority is on a
+    ///   CPU and does not spin, until that one leaves it, but no longer than a millisecond of virtual time. The bound
+    ///   keeps a program going that waits for a low-priority thread in a way that cannot be detected.
     ///
     /// The number of steps of a run is not known beforehand: each change point is drawn below a power of two, which is
     /// drawn from 2^7 to 2^16. So for a run of `k` steps in that range and `n` threads the paper's bound,
-    /// 1 / (n * k ^ (depth - 1)), holds but for a factor of 20 for each change point.
+    /// 1 / (n * k ^ (depth - 1)), holds up to a factor of 20 for each change point.
     Pct {
-        /// How many orderings of steps it shall find at once; 1 means priorities that do not change.
+        /// How many orderings of steps it must find at once; 1 means priorities that do not change.
         depth: u32,
     },
 }
 
-/// A simulated machine to be, and a seed.
+/// The description of a simulated machine, and a seed.
 ///
 /// A run is a function of the machine, the program and the seed, down to every line of the trace.
 ///
@@ -98,7 +98,7 @@ pub struct Simulation {
     progress: Option<Tell>,
 }
 
-/// Tells somebody how far a run is.
+/// Reports how far a run has got.
 type Tell = Rc<RefCell<dyn FnMut(Progressed)>>;
 
 /// Makes a scheduler for a machine of this shape.
@@ -146,7 +146,7 @@ impl Simulation {
         self
     }
 
-    /// Other costs than the machine's.
+    /// Costs other than the machine's.
     pub fn costs(mut self, costs: Costs) -> Self {
         self.costs = costs;
         self
@@ -158,7 +158,7 @@ impl Simulation {
         self
     }
 
-    /// Another scheduler than [`Fair`]: `make` is given the machine's shape. [`Schedule::Random`] disturbs threads under
+    /// A scheduler other than [`Fair`]: `make` is given the machine's shape. [`Schedule::Random`] disturbs threads under
     /// it as well, but leaves its choices alone.
     pub fn scheduler<S: Scheduler + 'static>(
         mut self,
@@ -168,32 +168,32 @@ impl Simulation {
         self
     }
 
-    /// What goes wrong; nothing unless told otherwise.
+    /// What goes wrong; nothing by default.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self
     }
 
-    /// Whether costs vary at random by up to an eighth, by seed. They do unless told otherwise.
+    /// Whether costs vary at random by up to an eighth, by seed. They do by default.
     pub fn jitter(mut self, jitter: bool) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// After how much virtual time the run is ended; ten minutes unless told otherwise, 52 days at most.
+    /// After how much virtual time the run is ended; ten minutes by default, 52 days at most.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;
         self
     }
 
-    /// What is written down; the hash alone unless told otherwise.
+    /// What is recorded; the hash alone by default.
     pub fn trace(mut self, level: TraceLevel) -> Self {
         self.trace = level;
         self
     }
 
-    /// Has `tell` called every now and then, each hundred thousand events and accesses or so: for a progress bar. It
-    /// runs outside of the simulation and cannot influence it. A clone of this simulation tells the same one.
+    /// Has `tell` called from time to time, about every hundred thousand events and accesses: for a progress bar. It
+    /// runs outside of the simulation and cannot influence it. A clone of this simulation calls the same function.
     pub fn progress(mut self, tell: impl FnMut(Progressed) + 'static) -> Self {
         self.progress = Some(Rc::new(RefCell::new(tell)));
         self
@@ -205,8 +205,8 @@ impl Simulation {
         self
     }
 
-    /// Runs a program: `main` is its first thread, named `main`. When that returns the run is over, whatever other
-    /// threads are doing, as when a process exits; those are left where they are, neither run nor unwound.
+    /// Runs a program: `main` is its first thread, named `main`. When `main` returns the run is over, whatever other
+    /// threads are doing, as when a process exits; they are left where they are, neither run nor unwound.
     ///
     /// # Panics
     /// If called from within a simulation, or if the limits leave no CPU of the machine.

@@ -9,14 +9,14 @@ use serde::Deserialize;
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Origin {
-    /// Somebody measured it on this processor, or on another one of the same dies, and published it.
+    /// It was measured on this processor, or on another one of the same dies, and published.
     Measured,
     /// The vendor, the kernel or a manual states it: a size, a width, a default.
     Specified,
-    /// The document that describes an experiment states it of its machine.
+    /// The document that describes an experiment states it for its machine.
     Setup,
-    /// Nobody published it for this processor: it is that of a relative, or follows from other numbers by a stated
-    /// rule.
+    /// It is not published for this processor: it is that of a related one, or follows from other numbers by a
+    /// stated rule.
     Derived,
     /// It was given with the description of the machine, or it is the default for a machine of unknown make.
     #[default]

@@ -1,7 +1,7 @@
-//! What the simulated kernel counts of CPUs and threads: who ran for how long, and who waited.
+//! What the simulated kernel counts for CPUs and threads: which threads ran, for how long, and which waited.
 //!
 //! Linux has the same in `/proc/schedstat` and `/proc/PID/schedstat`, and counts it likewise: time that a thread waits
-//! for a CPU is booked when the wait ends, for the CPU that it was enqueued for.
+//! for a CPU is recorded when the wait ends, for the CPU that it was enqueued for.
 
 use std::time::Duration;
 
@@ -15,17 +15,17 @@ use crate::world::World;
 /// Opening, reading and closing a file of `/proc`.
 const FILE: u64 = 3;
 
-/// What the simulated kernel has counted of a CPU, since the beginning.
+/// What the simulated kernel has counted for a CPU, since the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuStatistics {
     /// How long threads have run on it.
     pub ran: Duration,
-    /// How long threads have waited for it, as far as they have got a CPU since.
+    /// How long threads have waited for it, counting waits that have ended.
     pub waited: Duration,
 }
 
-/// What the simulated kernel has counted of a thread, since it was made.
+/// What the simulated kernel has counted for a thread, since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadStatistics {
@@ -38,7 +38,7 @@ pub struct ThreadStatistics {
 }
 
 impl World {
-    /// What the thread on a CPU has run and is not counted yet, at the time of the thread that asks.
+    /// How long the thread on a CPU has run that is not counted yet, at the time of the thread that asks.
     fn not_counted(&self, cpu: usize) -> u64 {
         let at = &self.cpus[cpu];
         let counted = at.current.map(|slot| self.threads.at(slot).counted_to);
@@ -47,7 +47,7 @@ impl World {
 }
 
 impl Sim {
-    /// What was counted of each CPU, by its number. Costs what reading a file costs: three system calls.
+    /// What was counted for each CPU, by its number. Costs what reading a file costs: three system calls.
     pub fn cpu_statistics() -> Vec<CpuStatistics> {
         let shared = context::expect("Sim::cpu_statistics");
         shared.step(|world| FILE * world.costs.system_call);
@@ -59,7 +59,7 @@ impl Sim {
         (0..world.cpus.len()).map(of).collect()
     }
 
-    /// What was counted of a thread. Costs what reading a file costs: three system calls.
+    /// What was counted for a thread. Costs what reading a file costs: three system calls.
     ///
     /// # Errors
     /// The thread has ended.

@@ -4,8 +4,8 @@
 //! The simulator takes lines from real addresses, so a simulated run is repeatable in another process only if no two
 //! objects share a line ([`LineAligned`](crate::LineAligned)). The comparisons with other pools on the real machine must not
 //! pay for that. So the layout depends on what the calling thread does: between [`enter`] and the end of [`Entered`]
-//! it gets lines, else what it asked for. All memory comes from the C library's `malloc` and `posix_memalign` and goes
-//! back through `free`, which takes either, so it does not matter where memory is given back.
+//! it gets whole lines, otherwise what it asked for. All memory comes from the C library's `malloc` and `posix_memalign` and
+//! goes back through `free`, which accepts either, so it does not matter where memory is given back.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -41,7 +41,7 @@ impl Drop for Entered {
     }
 }
 
-/// The layout that is given out for `layout` now.
+/// The layout that is currently allocated for `layout`.
 fn given(layout: Layout) -> Option<Layout> {
     // A thread that ends has no simulation.
     if SIMULATES.try_with(Cell::get).unwrap_or(false) {

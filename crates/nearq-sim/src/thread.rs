@@ -1,4 +1,4 @@
-//! Simulated threads: what the simulator knows of each, and the table of those that are alive.
+//! Simulated threads: what the simulator knows about each, and the table of those that are alive.
 
 use corosensei::Yielder;
 use nearq_platform::{Held, ThreadSpec, Wait};
@@ -7,7 +7,7 @@ use nearq_topology::CpuSet;
 use crate::costs;
 use crate::memory::Placing;
 
-/// Names a simulated thread, as long as it lives and longer.
+/// Names a simulated thread while it lives and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Thread {
     pub(crate) slot: usize,
@@ -54,27 +54,27 @@ pub(crate) enum State {
     Joining { thread: Thread },
 }
 
-/// What a thread does in one piece on its CPU: declared work, or looking at a word.
+/// What a thread does in one piece on its CPU: declared work, or watching a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Units of work that are left: see [`FULL_RATE`](crate::cpu::FULL_RATE).
     pub(crate) left: u64,
-    /// It takes longer on a slow or shared core; waiting for memory and looking at a word does not.
+    /// It takes longer on a slow or shared core; waiting for memory and watching a word do not.
     pub(crate) scaled: bool,
-    /// It looks at a word.
+    /// It watches a word.
     pub(crate) watch: bool,
     /// The word has changed.
     pub(crate) over: bool,
 }
 
-/// Who is told when a thread ends.
+/// What is called when a thread ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
-    /// Nobody.
+    /// Nothing.
     Quiet,
-    /// The one to whom it gave its number.
+    /// The function that it gave with its number.
     Tell(fn(u32)),
-    /// It was told.
+    /// It was called.
     Told,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     /// The CPU it is on, or was on last.
     pub(crate) cpu: usize,
-    /// The CPU that counts as its previous one at its next wake-up, if it was told one.
+    /// The CPU that counts as its previous one at its next wake-up, if one was set.
     pub(crate) wake_cpu: Option<usize>,
     /// Where its creator or itself wants it to run.
     pub(crate) affinity: CpuSet,
@@ -95,20 +95,20 @@ pub(crate) struct Entry {
     pub(crate) nice: i32,
     pub(crate) weight: u64,
     pub(crate) slice: u64,
-    /// Under a schedule that has priorities: the higher goes first.
+    /// Under a schedule that has priorities: the higher value goes first.
     pub(crate) priority: u64,
     /// Whether it was ever on a CPU.
     pub(crate) has_run: bool,
     /// What it is doing in one piece.
     pub(crate) piece: Option<Piece>,
     pub(crate) cpu_time: u64,
-    /// While running: up to when `cpu_time` is counted.
+    /// While running: the time up to which `cpu_time` is counted.
     pub(crate) counted_to: u64,
     /// How long it has waited for CPUs, up to when it last got one.
     pub(crate) waited: u64,
     /// While it waits for a CPU: since when, and for which one it was enqueued.
     pub(crate) waits: (u64, usize),
-    /// Since when it sleeps, if it does.
+    /// The time since which it sleeps, if it does.
     pub(crate) asleep_since: u64,
     /// Its timer is a fault: it wakes up for no reason.
     pub(crate) spurious: bool,
@@ -129,9 +129,9 @@ pub(crate) struct Entry {
     pub(crate) number: u32,
     /// The locks that it holds.
     pub(crate) held: Held,
-    /// Who is told of its end.
+    /// What is called at its end.
     pub(crate) ending: Ending,
-    /// Where its coroutine gives up control; null until it runs first.
+    /// Where its coroutine gives up control; null until it first runs.
     pub(crate) yielder: *const Yielder<(), ()>,
 }
 
@@ -142,7 +142,7 @@ impl Entry {
     }
 }
 
-/// The threads that are alive, by slot; a slot is used again.
+/// The threads that are alive, by slot; slots are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     entries: Vec<Option<Entry>>,
@@ -151,7 +151,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// A new thread; it is `Sleeping` until somebody makes it ready.
+    /// A new thread; it is `Sleeping` until it is made ready.
     pub(crate) fn add(
         &mut self,
         spec: &ThreadSpec,

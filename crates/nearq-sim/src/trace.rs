@@ -1,6 +1,6 @@
-//! What happened, in order: a hash of everything, and lines for people where wanted.
+//! What happened, in order: a hash of everything, and lines for people if wanted.
 
-/// How much a run writes down.
+/// How much a run records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TraceLevel {
     /// The hash alone.
@@ -12,7 +12,7 @@ pub enum TraceLevel {
     Accesses,
 }
 
-/// What a line of the trace tells. The text names its number.
+/// What a line of the trace says. The text names its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Spawn,

@@ -1,9 +1,9 @@
 //! The state of a simulated machine, and what happens next on it.
 //!
-//! One rule gives the run its order: **the CPU with the earliest clock goes next**, the lower number where clocks
-//! are equal. A thread does something that others can see only while its CPU is the earliest; otherwise it gives
-//! up control until it is. So accesses happen in the order of virtual time, and a run is a function of machine,
-//! program and seed.
+//! One rule gives the run its order: **the CPU with the earliest clock goes next**, the lower number if clocks are
+//! equal. A thread does something that others can see only while its CPU is the earliest; otherwise it gives up
+//! control until it is. So accesses happen in the order of virtual time, and a run is a function of machine, program
+//! and seed.
 //!
 //! Nothing here switches coroutines or runs a simulated thread's code: `context` does.
 
@@ -46,11 +46,11 @@ pub(crate) struct World {
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) schedule: Schedule,
     pub(crate) scheduler: Box<dyn Scheduler>,
-    /// What the scheduler has ordered and nobody has done yet.
+    /// What the scheduler has ordered and has not been done yet.
     pub(crate) orders: Orders,
     pub(crate) jitter: bool,
     pub(crate) time_limit: u64,
-    /// By number; numbers that are no CPU have an unused entry.
+    /// By number; numbers without a CPU have an unused entry.
     pub(crate) cpus: Vec<Cpu>,
     /// The CPUs that are online.
     pub(crate) online: CpuSet,
@@ -147,9 +147,9 @@ impl World {
         }
     }
 
-    // ---- the thread that runs --------------------------------------------------------------------------
+    // ---- the running thread --------------------------------------------------------------------------
 
-    /// The time on the CPU of the thread that runs.
+    /// The time on the running thread's CPU.
     pub(crate) fn now(&self) -> u64 {
         self.cpus[self.cpu].clock
     }
@@ -162,12 +162,12 @@ impl World {
         self.threads.at_mut(self.slot)
     }
 
-    /// A cost with its share of chance: up to an eighth more.
+    /// A cost with its random part: up to an eighth more.
     pub(crate) fn jittered(&mut self, cost: u64) -> u64 {
         if self.jitter { cost + self.rng.below(cost / 8 + 1) } else { cost }
     }
 
-    /// Lets time pass for the thread that runs.
+    /// Lets time pass for the running thread.
     pub(crate) fn charge(&mut self, cost: u64) {
         let cost = self.jittered(cost);
         self.cpus[self.cpu].clock += cost;
@@ -178,7 +178,7 @@ impl World {
         self.trace.record(time, self.cpu, id, kind, number);
     }
 
-    /// Charges an access of the thread that runs.
+    /// Charges an access of the running thread.
     pub(crate) fn access(&mut self, address: usize, access: Access) {
         let now = self.now();
         let (line, cost) =
@@ -190,8 +190,8 @@ impl World {
 
     // ---- sleeping and spinning on words ----------------------------------------------------------------
 
-    /// Puts the thread that runs to sleep on a word. The next one is on its CPU when this returns, unless it wakes up
-    /// at once for no reason: then whether it sleeps is false.
+    /// Puts the running thread to sleep on a word. When this returns, the next thread is on its CPU. Returns false if
+    /// instead the thread wakes up at once for no reason.
     pub(crate) fn sleep_on(
         &mut self,
         address: usize,
@@ -218,7 +218,7 @@ impl World {
         true
     }
 
-    /// Takes the thread that runs off its CPU until something makes it ready.
+    /// Takes the running thread off its CPU until something makes it ready.
     pub(crate) fn block(&mut self, state: State, deadline: Option<u64>) {
         let (slot, now) = (self.slot, self.now());
         if let Some(deadline) = deadline {
@@ -233,7 +233,8 @@ impl World {
         self.go_on(self.cpu);
     }
 
-    /// Wakes the first `count` threads that sleep on a word, for the thread that runs. How many there were.
+    /// Wakes the first `count` threads that sleep on a word, on behalf of the running thread. Returns how many there
+    /// were.
     pub(crate) fn wake(&mut self, address: usize, count: usize) -> usize {
         let mut woken = 0;
         while woken < count {
@@ -288,7 +289,7 @@ impl World {
         self.make_ready(slot, now, Reason::Woken);
     }
 
-    /// The thread that runs looks at a word from now on.
+    /// The running thread watches a word from now on.
     pub(crate) fn watch(&mut self, address: usize) {
         self.watchers.entry(address).or_default().push(self.slot);
     }
@@ -302,7 +303,7 @@ impl World {
         }
     }
 
-    /// A word has changed: those that look at it see it now.
+    /// A word has changed: threads that watch it see that now.
     #[inline]
     pub(crate) fn changed(&mut self, address: usize) {
         if self.watchers.is_empty() {
@@ -341,7 +342,7 @@ impl World {
 
     // ---- what happens next -----------------------------------------------------------------------------
 
-    /// How far the run is.
+    /// How far the run has got.
     pub(crate) fn progressed(&self) -> Progressed {
         Progressed {
             now: Instant::from_nanos(self.now()),

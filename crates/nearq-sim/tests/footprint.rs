@@ -1,5 +1,5 @@
-//! The simulator's memory grows with what is alive, not with what has happened. One test, alone in its process: it
-//! counts all memory of that.
+//! The simulator's memory grows with what is alive, not with what has happened. One test, alone in its process,
+//! because it counts all of the process's memory.
 
 #![allow(clippy::disallowed_types, reason = "counts the real memory of the real process")]
 

@@ -1,4 +1,4 @@
-//! How errors look to a person: [`debug_as_display`](crate::debug_as_display), for all crates of the workspace.
+//! How errors are shown to a person: [`debug_as_display`](crate::debug_as_display), for all crates of the workspace.
 
 /// Gives error types a `Debug` that reads as their `Display`. `main() -> Result` and `unwrap` print the `Debug` form.
 #[doc(hidden)]

@@ -4,7 +4,8 @@ use crate::{Topology, TopologyError, regular};
 use std::io;
 use std::path::Path;
 
-/// How files begin that are packed or compressed, and by what they are made. Unpacked archives have their mark further on.
+/// How packed or compressed files begin, and the program that makes them. Uncompressed archives have their mark further
+/// on.
 const PACKED: [(&[u8], &str); 6] = [
     (b"BZh", "bzip2"),
     (b"\x1f\x8b", "gzip"),
@@ -14,7 +15,7 @@ const PACKED: [(&[u8], &str); 6] = [
     (b"7z\xbc\xaf\x27\x1c", "7-Zip"),
 ];
 
-/// The mark of an unpacked archive, and where it is.
+/// The mark of an uncompressed archive, and where it is.
 const ARCHIVE: (&[u8], usize) = (b"ustar", 257);
 
 impl Topology {
@@ -46,11 +47,12 @@ impl Topology {
         if path.is_dir() {
             return Self::from_sysfs(path);
         }
-        // Also a link that leads nowhere, or in a circle: the error says so.
+        // This includes a link that leads nowhere, or in a circle: the error says so.
         if path.symlink_metadata().is_ok() || name.starts_with('/') {
             return Self::from_hwloc_xml(&text_of(path)?);
         }
-        // A description always says how many of something; what has no ':' or looks like a path is a mistake.
+        // A description always says how many of something, so a text without ':' or one that looks like a path is a
+        // mistake.
         let is_file_name = path.extension().is_some() || name.contains('/');
         if name.contains(':') && !is_file_name && name != "sysfs:" {
             return Self::from_synthetic(name);
@@ -62,7 +64,7 @@ impl Topology {
 /// The text of a file that describes a machine. Hidden: it is for the crates of this workspace.
 ///
 /// # Errors
-/// It cannot be read, or it is packed, too large, or no text.
+/// It cannot be read, or it is packed, too large, or not a text.
 pub fn text_of(path: &Path) -> Result<String, TopologyError> {
     let unreadable = |source| TopologyError::Unreadable { path: path.into(), source };
     let bytes = regular::read(path).map_err(unreadable)?;

@@ -1,5 +1,5 @@
 //! The errors of this crate: each names the value and what is wrong with it. An error about a text that the caller gave also says what is
-//! allowed there; what a person at the command line may do about a path is for the command to say.
+//! allowed there; the command says what a person at the command line may do about a path.
 
 use crate::files::CPU_FOLDER;
 use crate::unread::{self, Unread};
@@ -40,7 +40,7 @@ impl ParseError {
         }
     }
 
-    /// What is wrong, without the text and what is allowed: for who says both in other words.
+    /// What is wrong, without the text and what is allowed: for callers that say both in other words.
     pub fn reason(&self) -> String {
         if self.part.trim() == self.text.trim() {
             return self.reason.clone();
@@ -66,11 +66,11 @@ impl std::error::Error for ParseError {}
 /// A machine that could not be read.
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A file or folder cannot be read. `source` tells one that is not there from one that is and cannot be opened.
+    /// A file or folder cannot be read. `source` says whether it does not exist, or exists and cannot be opened.
     Unreadable {
-        /// What was to be read.
+        /// What should have been read.
         path: PathBuf,
-        /// Why it could not.
+        /// Why it could not be read.
         source: io::Error,
     },
     /// A folder holds no `sys/devices/system/cpu`.
@@ -87,14 +87,14 @@ pub enum TopologyError {
         /// What made it, such as `bzip2`.
         by: &'static str,
     },
-    /// The files of a machine are more than is read of one.
+    /// The files of a machine exceed what is read of one.
     TooLarge {
         /// The folder that holds them.
         path: PathBuf,
         /// What there is too much of, and the limit.
         reason: String,
     },
-    /// A text is not hwloc XML, or misses something that cannot be done without.
+    /// A text is not hwloc XML, or lacks something indispensable.
     Xml {
         /// What is wrong.
         reason: String,
@@ -115,7 +115,7 @@ pub enum TopologyError {
     },
     /// The machine has no CPU.
     NoCpus {
-        /// Where CPUs were looked for.
+        /// Where CPUs were searched for.
         place: String,
     },
     /// The machine has more than [`MAX_CPUS`] CPUs.
@@ -147,7 +147,7 @@ impl TopologyError {
         }
     }
 
-    /// The system's error number (`errno.h`) where something could not be read.
+    /// The system's error number (`errno.h`) if something could not be read.
     pub fn errno(&self) -> Option<i32> {
         match self {
             Self::Unreadable { source, .. } => Some(unread::errno(source)),

@@ -1,7 +1,7 @@
 //! Reading the small text files of `/sys` and `/proc` below some root, noting what could not be read.
 //!
-//! The root may be a folder that a stranger made. So regular files alone are read, each up to a size, and there is a limit on all that is looked
-//! at below one root: behind it, nothing more is found, and [`Files::too_much`] says why.
+//! The root may be a folder from an untrusted source. So only regular files are read, each up to a size, and there is a limit on everything
+//! that is accessed below one root: beyond it, nothing more is found, and [`Files::too_much`] says why.
 
 use crate::error::quoted;
 use crate::regular;
@@ -17,13 +17,13 @@ pub(crate) const CPU_FOLDER: &str = "devices/system/cpu";
 /// The folder of the nodes, below a `/sys`.
 pub(crate) const NODE_FOLDER: &str = "devices/system/node";
 
-/// In so many entries of a folder that is no machine one is looked for.
+/// If a folder is not a machine, this many of its entries are searched for one.
 const MOST_INSIDE: usize = 100;
 
-/// The most files, folders and entries of folders that are looked at of one machine. One of 4096 CPUs has some 300,000.
+/// The most files, folders and entries of folders that are accessed for one machine. One of 4096 CPUs has some 300,000.
 const MOST_LOOKS: usize = 1_000_000;
 
-/// The most bytes that are read of one machine. One of 4096 CPUs has some 60 MiB.
+/// The most bytes that are read for one machine. One of 4096 CPUs has some 60 MiB.
 const MOST_BYTES: usize = 256 << 20;
 
 /// Where a machine's `/sys` and `/proc` are.
@@ -34,7 +34,7 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Below `root`, which holds `sys` or is it.
+    /// Below `root`, which holds `sys` or is itself the `sys`.
     pub(crate) fn find(root: &Path) -> Result<Self, TopologyError> {
         let has_cpus = |sys: &Path| {
             let path = sys.join(CPU_FOLDER);
@@ -47,7 +47,7 @@ impl Roots {
         if has_cpus(root)? {
             return Ok(Self { sys: root.into(), proc: root.join("../proc") });
         }
-        // Says why if the folder is not there or closed to us.
+        // Says why, if the folder does not exist or is closed to us.
         accessed();
         let entries = fs::read_dir(root)
             .map_err(|source| TopologyError::Unreadable { path: root.into(), source })?;
@@ -64,7 +64,7 @@ impl Roots {
     }
 }
 
-/// Counts, in tests, that a file or folder is about to be looked at.
+/// Counts, in tests, that a file or folder is about to be accessed.
 #[inline]
 fn accessed() {
     #[cfg(test)]
@@ -73,7 +73,7 @@ fn accessed() {
 
 #[cfg(test)]
 thread_local! {
-    /// How many files and folders this thread has looked at.
+    /// How many files and folders this thread has accessed.
     pub(crate) static ACCESSES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -87,19 +87,19 @@ fn is_folder(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// A reader of files that remembers, in plain words, what it could not make sense of.
+/// A reader of files that remembers, in plain words, what it could not understand.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     pub notes: Vec<String>,
     /// How many notes were left out.
     suppressed: usize,
-    /// What is there and could not be read.
+    /// What exists and could not be read.
     pub unread: Vec<Unread>,
     looks: usize,
     bytes: usize,
 }
 
-/// More notes than this about single files help nobody.
+/// More notes than this about single files are of no use.
 const MAX_NOTES: usize = 8;
 
 impl Files {
@@ -114,7 +114,7 @@ impl Files {
         }
     }
 
-    /// What there is more of than is read of one machine. What was found is a part then.
+    /// What exceeds the limits for one machine. If so, only a part was found.
     pub(crate) fn too_much(&self) -> Option<String> {
         if self.looks > MOST_LOOKS {
             Some(format!(
@@ -127,20 +127,20 @@ impl Files {
         }
     }
 
-    /// Counts a look, and says whether there may be another one.
+    /// Counts an access, and says whether another one is allowed.
     fn may_look(&mut self) -> bool {
         accessed();
         self.looks += 1;
         self.looks <= MOST_LOOKS && self.bytes <= MOST_BYTES
     }
 
-    /// Something is there and cannot be read.
+    /// Something exists and cannot be read.
     fn cannot_read(&mut self, path: &Path, error: &io::Error) {
         unread::add(&mut self.unread, path, error);
         self.note(format!("{} cannot be read: {error}", path.display()));
     }
 
-    /// Whether there is such a folder; no, with a note, if that cannot be told.
+    /// Whether there is such a folder; no, with a note, if that cannot be determined.
     pub(crate) fn is_folder(&mut self, path: &Path) -> bool {
         self.looks += 1;
         is_folder(path).unwrap_or_else(|error| {
@@ -149,7 +149,7 @@ impl Files {
         })
     }
 
-    /// Whether there is such a file, of any kind; no, with a note, if that cannot be told.
+    /// Whether there is such a file, of any kind; no, with a note, if that cannot be determined.
     pub(crate) fn is_file(&mut self, path: &Path) -> bool {
         self.may_look()
             && fs::symlink_metadata(path).map(|metadata| !metadata.is_dir()).unwrap_or_else(
@@ -194,7 +194,7 @@ impl Files {
         }
     }
 
-    /// What `parse` makes of a file's text; `None` as for [`text`](Self::text), or, with a note, if it fails.
+    /// The result of `parse` for a file's text; `None` as for [`text`](Self::text), or, with a note, if it fails.
     pub(crate) fn parsed<T>(
         &mut self,
         path: &Path,
@@ -232,7 +232,7 @@ impl Files {
         self.list(&folder.join(list)).or(set)
     }
 
-    /// As [`set`](Self::set), of sets that hold `cpu`.
+    /// As [`set`](Self::set), but only sets that contain `cpu`.
     pub(crate) fn set_with(
         &mut self,
         cpu: usize,

@@ -1,8 +1,8 @@
 //! Machines from hwloc's XML format, versions 2 and 3: what `lstopo machine.xml` writes.
 //!
 //! Every object carries the set of CPUs it covers, so the tree itself need not be followed. A node covers the
-//! CPUs of whatever it is attached to; of several nodes with the same CPUs (slow and fast memory) the first
-//! one in number gets them.
+//! CPUs of whatever it is attached to; of several nodes with the same CPUs (slow and fast memory) the one with
+//! the lowest number gets them.
 
 mod limits;
 
@@ -12,7 +12,7 @@ use crate::{CacheKind, CpuSet, MAX_CPU, MAX_NODES, Node, Topology, TopologyError
 use roxmltree::{Document, Node as Element, ParsingOptions};
 use std::collections::BTreeMap;
 
-/// Of more kinds of cores than this the rest is left out.
+/// If there are more kinds of cores than this, the rest is left out.
 const MOST_KINDS: usize = 64;
 
 /// A distance matrix holds latencies if this bit of its kind is set.
@@ -45,7 +45,7 @@ impl Topology {
 
 fn read(text: &str) -> Result<Draft, String> {
     limits::check(text)?;
-    // hwloc's files name a document type, which the parser refuses by default.
+    // hwloc's files contain a document type declaration, which the parser refuses by default.
     let options = ParsingOptions {
         allow_dtd: true,
         nodes_limit: limits::MOST_PARTS,
@@ -95,7 +95,8 @@ fn read(text: &str) -> Result<Draft, String> {
     Ok(draft)
 }
 
-/// What the parser says is wrong: on one line, without the whole of a long text that it may quote, and without what would steer a terminal.
+/// What the parser says is wrong: on one line, without the whole of a long text that it may quote, and without characters that would
+/// control a terminal.
 fn quoted_error(error: &roxmltree::Error) -> String {
     let text = error.to_string();
     if text.chars().count() > 200 {
@@ -150,7 +151,7 @@ fn object(
             let id = id.filter(|id| *id < MAX_CPU);
             seen.insert(id.ok_or_else(|| format!("a PU has no os_index below {MAX_CPU}"))?);
         }
-        // L1Cache and L1iCache, but not MemCache, which is in front of memory and shared by no CPUs.
+        // L1Cache and L1iCache, but not MemCache, which is in front of memory and not shared by CPUs.
         _ if kind.starts_with('L') && kind.ends_with("Cache") => cache(draft, element, cpus)?,
         _ => {}
     }

@@ -1,6 +1,6 @@
 //! The parts a machine is made of, as plain data.
 //!
-//! Wherever a part names another one it gives its *index* in the slice of the same name of
+//! A part names another one by its *index* in the slice of the same name of
 //! [`Topology`](crate::Topology); the operating system's own number, which may have gaps, is `id`.
 
 use crate::CpuSet;
@@ -18,15 +18,15 @@ pub struct Cpu {
     pub llc: usize,
     /// Index of its node; `None` if the machine does not say, which happens for CPUs that are offline.
     pub node: Option<usize>,
-    /// Index of its package, where known.
+    /// Index of its package, if known.
     pub package: Option<usize>,
-    /// Index of its die, where the machine has packages of several dies.
+    /// Index of its die, if the machine has packages of several dies.
     pub die: Option<usize>,
-    /// Index of its cluster, where the machine has groups between core and last-level cache.
+    /// Index of its cluster, if the machine has groups between core and last-level cache.
     pub cluster: Option<usize>,
     /// Whether it was online when the machine was read.
     pub online: bool,
-    /// Relative speed, 1024 being that of the fastest CPU, where the machine says.
+    /// Relative speed, 1024 being that of the fastest CPU, if the machine says.
     pub capacity: Option<u32>,
     /// The kind of core on a hybrid machine, such as `core`, `atom` or `IntelAtom`.
     pub kind: Option<String>,
@@ -52,7 +52,7 @@ pub struct Core {
 pub struct Llc {
     /// Its CPUs, all on one node.
     pub cpus: CpuSet,
-    /// Index of the cache; `None` where the machine tells of no cache and a larger group stands in for it.
+    /// Index of the cache; `None` if the machine names no cache and a larger group stands in for it.
     pub cache: Option<usize>,
     /// Index of its node.
     pub node: Option<usize>,
@@ -68,7 +68,7 @@ pub struct Node {
     pub id: usize,
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// Its memory in bytes, where known.
+    /// Its memory in bytes, if known.
     pub memory: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
-    /// The operating system's number, where it has one. Dies and clusters are numbered within their package.
+    /// The operating system's number, if it has one. Dies and clusters are numbered within their package.
     pub id: Option<usize>,
     /// Its CPUs.
     pub cpus: CpuSet,
@@ -85,9 +85,9 @@ pub struct Group {
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheKind {
-    /// Data alone.
+    /// Only data.
     Data,
-    /// Instructions alone.
+    /// Only instructions.
     Instruction,
     /// Both.
     Unified,
@@ -111,9 +111,9 @@ pub struct Cache {
     pub level: u32,
     /// What it holds.
     pub kind: CacheKind,
-    /// Its size in bytes, where known.
+    /// Its size in bytes, if known.
     pub size: Option<u64>,
-    /// The length of a line in bytes, where known.
+    /// The length of a line in bytes, if known.
     pub line: Option<u32>,
     /// The CPUs that share it.
     pub cpus: CpuSet,

@@ -53,7 +53,7 @@ impl Pods {
     }
 
     /// The other pods, nearest first. Pods that are equally near come in ring order starting after this one,
-    /// so that neighbours who look for help spread out instead of all asking the first pod.
+    /// so that neighbours in search of help spread out instead of all asking the first pod.
     ///
     /// # Panics
     /// If the index is not below the number of pods.
@@ -72,8 +72,8 @@ impl Pods {
 }
 
 impl Topology {
-    /// The pods of `scope` over all possible CPUs. `shard_size` is the number of cores aimed at in a shard and
-    /// matters for [`Scope::CacheShard`] alone; 0 counts as 1.
+    /// The pods of `scope` over all possible CPUs. `shard_size` is the intended number of cores in a shard and
+    /// matters only for [`Scope::CacheShard`]; 0 counts as 1.
     ///
     /// The lists of [`Pods::nearest`] are made here: memory and time grow with the square of the number of pods.
     ///
@@ -89,7 +89,7 @@ impl Topology {
         self.near(scope, self.groups(scope, shard_size))
     }
 
-    /// The pods of `scope`, each with its CPUs in `within` only; pods that have none are left out. Shards are
+    /// The pods of `scope`, each with only its CPUs in `within`; pods that have none are left out. Shards are
     /// cut from all possible CPUs first, so that a change of `within` moves no CPU to another shard.
     pub fn pods_within(&self, scope: Scope, shard_size: usize, within: &CpuSet) -> Pods {
         let mut groups = self.groups(scope, shard_size);
@@ -132,7 +132,7 @@ impl Topology {
         let mut shard_of = vec![0; self.cores.len()];
         for llc in &self.llcs {
             let count = llc.cores.len();
-            // More than there are is as many as there are.
+            // More than all cores has the same effect as all.
             let size = size.clamp(1, 2 * count + 1);
             // Rounded to the nearest, halves up.
             let shards = ((2 * count + size) / (2 * size)).max(1);

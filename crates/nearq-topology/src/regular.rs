@@ -1,4 +1,4 @@
-//! Reading files that others may have made: regular files alone, and no more of them than a limit.
+//! Reading files that other users may have made: only regular files, and only up to a limit.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -22,8 +22,8 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Opens a regular file, and nothing else.
 fn open(path: &Path) -> io::Result<File> {
-    // To open a device may have an effect, so the kind is looked at before. What is at the path may be another thing when it is opened:
-    // a FIFO must not wait then, and the kind is looked at again.
+    // Opening a device may have an effect, so the kind is checked before. By the time it is opened, something else may be at the path:
+    // a FIFO must not wait then, and the kind is checked again.
     check(&fs::metadata(path)?)?;
     // Miri knows neither flag.
     let flags = if cfg!(miri) { 0 } else { libc::O_NONBLOCK | libc::O_NOCTTY };

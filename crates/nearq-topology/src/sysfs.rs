@@ -1,6 +1,6 @@
 //! Machines from the files that a Linux kernel publishes below `/sys` (and `/proc/cpuinfo` for the name).
 //!
-//! Works for kernels from 2.6 on, so most things are looked for in two places. What is missing is left out of
+//! Works for kernels from 2.6 on, so most things are searched for in two places. What is missing is left out of
 //! the draft; `assemble` fills the gaps and says so.
 
 use crate::assemble::{Claims, Draft, cache_level, number};
@@ -13,16 +13,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 impl Topology {
-    /// Reads a machine from the folder that holds its `sys` (and `proc`): `/` for this machine, or one that
-    /// a copy of these files was unpacked into. A folder that is itself the `sys` is accepted too.
+    /// Reads a machine from the folder that holds its `sys` (and `proc`): `/` for this machine, or a folder
+    /// that a copy of these files was unpacked into. A folder that is itself the `sys` is accepted too.
     ///
-    /// Whatever is missing degrades to what is known, and [`Topology::notes`] says so; what is there and could not be read is listed in
+    /// Whatever is missing degrades to what is known, and [`Topology::notes`] says so; what exists and could not be read is listed in
     /// [`Topology::unread`] as well. Two things do not degrade:
     ///
     /// # Errors
-    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPUS`]. Where it shows none because it cannot be
-    /// read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). And if there is far more to read than any
-    /// machine has: a million files and folders, or 256 MiB. What is no regular file, or has more than 16 MiB, is not read.
+    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPUS`]. If it shows none because it cannot be read,
+    /// the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). Also if there is far more to read than any
+    /// machine has: a million files and folders, or 256 MiB. What is not a regular file, or has more than 16 MiB, is not read.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -37,8 +37,8 @@ impl Topology {
         Self::from_sysfs_of(root, &CpuSet::new())
     }
 
-    /// As [`from_sysfs`](Self::from_sysfs), of a machine of which the kernel says that these CPUs are online: they are, whatever a file says.
-    /// In a container, the files that list CPUs may be made up to look like a smaller machine.
+    /// As [`from_sysfs`](Self::from_sysfs), for a machine for which the kernel says that these CPUs are online: they are, whatever a file
+    /// says. In a container, the files that list CPUs may be made up to look like a smaller machine.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -51,7 +51,7 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// As of [`from_sysfs`](Self::from_sysfs).
+    /// As for [`from_sysfs`](Self::from_sysfs).
     pub fn from_sysfs_of(root: &Path, online: &CpuSet) -> Result<Self, TopologyError> {
         let roots = Roots::find(root)?;
         let cpu_root = roots.sys.join(CPU_FOLDER);
@@ -87,16 +87,16 @@ impl Topology {
     /// [`Limits::read`](crate::Limits::read) found them; empty if that is not known. `None` if there is nothing new.
     ///
     /// While the same CPUs and the same nodes are online, one file is read (`node/online`), however large the machine is. Changes that
-    /// leave both lists as they were are not seen: memory that is added to or removed from a node, other distances or capacities, a CPU
-    /// that is plugged in and stays offline, and CPUs or nodes that go offline and come back between two looks.
+    /// leave both lists as they were are not seen: memory that is added to or removed from a node, changed distances or capacities, a CPU
+    /// that is plugged in and stays offline, and CPUs or nodes that go offline and come back between two readings.
     ///
-    /// The new reading replaces the old one only if nothing is missing that was there before. Otherwise only the online CPUs are updated,
+    /// The new reading replaces the old one only if nothing that was there before is missing. Otherwise only the online CPUs are updated,
     /// the rest stays as it was, and there is a [warning](Self::warning). If the reason may pass, the machine is read again next time; so
-    /// is one that was read only in part before, for such a reason. What [stands in](Self::of_cpus) for a machine knows nothing of it: the
+    /// is one that was read only in part before, for such a reason. A [stand-in](Self::of_cpus) for a machine knows nothing about it: the
     /// machine is read again each time, and any reading replaces the stand-in.
     ///
     /// # Errors
-    /// As of [`from_sysfs`](Self::from_sysfs); what was known stands.
+    /// As for [`from_sysfs`](Self::from_sysfs); what was known stays valid.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -120,12 +120,12 @@ impl Topology {
         let mut kept = self.clone().with_online(online);
         kept.notes.retain(|note| !note.ends_with(STANDS));
         kept.notes.push(format!("{}: {STANDS}", unread::list(&new.unread)));
-        // What lasts would be read in vain each time.
+        // If the reason lasts, reading again each time would be useless.
         kept.outdated = new.unread.iter().any(Unread::may_pass);
         Ok((kept != *self).then_some(kept))
     }
 
-    /// Whether the nodes are those that are online now; true if the system does not tell.
+    /// Whether the nodes are those that are online now; true if the system does not say.
     fn has_online_nodes(&self, root: &Path) -> bool {
         let roots = Roots::find(root);
         let path = roots.map(|roots| roots.sys.join(NODE_FOLDER).join("online"));
@@ -134,7 +134,7 @@ impl Topology {
     }
 }
 
-/// The most caches that are read of one CPU.
+/// The most caches that are read for one CPU.
 const MOST_CACHES: usize = 16;
 
 struct Reader {
@@ -161,11 +161,11 @@ impl Reader {
             folders
         });
         if present.is_empty() && online.is_none() {
-            // No file tells of any CPU: nothing was read.
+            // No file names any CPU: nothing was read.
             return;
         }
         let present = &present | running;
-        // An older kernel says it CPU by CPU; CPU 0 often cannot go offline and has no such file.
+        // An older kernel says this for each CPU; CPU 0 often cannot go offline and has no such file.
         let online = online.unwrap_or_else(|| {
             let mut shut = |cpu: &usize| {
                 self.files.number::<u8>(&self.cpu_root.join(format!("cpu{cpu}/online"))) == Some(0)
@@ -188,7 +188,7 @@ impl Reader {
         self.draft.possible = present;
     }
 
-    /// What one CPU's folder tells: its core, its groups, its caches.
+    /// What one CPU's folder says: its core, its groups, its caches.
     fn cpu(&mut self, cpu: usize) {
         let folder = self.cpu_root.join(format!("cpu{cpu}"));
         if !self.draft.online.contains(cpu) || !self.files.is_folder(&folder) {
@@ -212,7 +212,7 @@ impl Reader {
         let die = set("die_cpus", "die_cpus_list");
         let cluster = set("cluster_cpus", "cluster_cpus_list")
             .filter(|cluster| Some(cluster) != core.as_ref());
-        // -1 or 65535: the firmware does not tell.
+        // -1 or 65535: the firmware does not say.
         let mut id = |name: &str| {
             files
                 .parsed(&folder.join(name), number::<i64>)
@@ -295,11 +295,11 @@ impl Reader {
         self.draft.distances = rows.unwrap_or_default();
     }
 
-    /// A CPU that no node lists, or several, is on the node that its own folder links to: the lists name online CPUs only, and offline ones
-    /// still have the link.
+    /// A CPU that no node lists, or that several list, is on the node that its own folder links to: the lists name online CPUs only, and
+    /// offline ones still have the link.
     fn follow_links(&mut self) {
         let (mut once, mut several) = (CpuSet::new(), CpuSet::new());
-        // Nodes that list the same are one in truth, as where the kernel was told to make up nodes.
+        // Nodes that list the same CPUs are really one, for example if the kernel was configured to fake nodes.
         let lists: BTreeSet<&CpuSet> = self.draft.nodes.iter().map(|node| &node.cpus).collect();
         for cpus in lists {
             several = &several | &(&once & cpus);

@@ -14,16 +14,16 @@ pub const MAX_NODES: usize = 1024;
 /// The distance from a node to itself, in the firmware's units (SLIT).
 pub const LOCAL_DISTANCE: u32 = 10;
 
-/// The distance between two nodes where the machine does not tell: twice [`LOCAL_DISTANCE`], as in the kernel.
+/// The distance between two nodes if the machine does not say: twice [`LOCAL_DISTANCE`], as in the kernel.
 pub const REMOTE_DISTANCE: u32 = 20;
 
-/// The end of the note that tells of a machine that could not be read at all.
+/// The end of the note for a machine that could not be read at all.
 pub(crate) const STANDS_IN: &str = "are put under one cache on one node";
 
-/// The end of the note that tells that a machine could not be read again as well as before.
+/// The end of the note for a machine that could not be read again as completely as before.
 pub(crate) const STANDS: &str = "of the machine, what was known before stands";
 
-/// How the note begins that `with_distances` makes untrue.
+/// The beginning of the note that `with_distances` makes untrue.
 pub(crate) const DISTANCES_UNKNOWN: &str = "the distances between nodes are not known";
 
 /// A machine: its CPUs, cores, caches, nodes and the distances between them.
@@ -45,7 +45,7 @@ pub struct Topology {
     pub(crate) online: CpuSet,
     /// In order of `id`.
     pub(crate) cpus: Vec<Cpu>,
-    /// Where a CPU is in `cpus`, by its number; `usize::MAX` for numbers that are no CPU.
+    /// Where a CPU is in `cpus`, by its number; `usize::MAX` for numbers without a CPU.
     pub(crate) places: Vec<usize>,
     pub(crate) cores: Vec<Core>,
     pub(crate) clusters: Vec<Group>,
@@ -58,9 +58,9 @@ pub struct Topology {
     pub(crate) caches: Vec<Cache>,
     pub(crate) model: Option<String>,
     pub(crate) notes: Vec<String>,
-    /// What is there and could not be read.
+    /// What exists and could not be read.
     pub(crate) unread: Vec<Unread>,
-    /// Other CPUs are online than when this was read, and it could not be read whole since.
+    /// The online CPUs have changed since this was read, and the machine could not be read completely since.
     pub(crate) outdated: bool,
 }
 
@@ -70,7 +70,7 @@ impl Topology {
         &self.possible
     }
 
-    /// The numbers of CPUs that are not plugged in and may be one day. Nothing else here knows of them.
+    /// The numbers of CPUs that are not plugged in but may be one day. Nothing else here includes them.
     pub fn slots(&self) -> &CpuSet {
         &self.slots
     }
@@ -192,24 +192,24 @@ impl Topology {
         &self.notes
     }
 
-    /// What of the machine is there and could not be read, by error number. Where it is not empty, the machine may be another than this
-    /// says.
+    /// The parts of the machine that exist and could not be read, by error number. If it is not empty, the machine may differ from this
+    /// description.
     pub fn unread(&self) -> &[Unread] {
         &self.unread
     }
 
-    /// Whether nothing of the machine was there that could not be read, then or since.
+    /// Whether everything that existed could be read, both then and since.
     pub fn is_whole(&self) -> bool {
         self.unread.is_empty() && !self.outdated
     }
 
-    /// Whether this stands in for a machine that could not be read at all.
+    /// Whether this is a stand-in for a machine that could not be read at all.
     pub(crate) fn stands_in(&self) -> bool {
         self.notes.iter().any(|note| note.ends_with(STANDS_IN))
     }
 
-    /// The warning for a machine that could not be read whole: one line that says what could not be read, why, and what is used instead.
-    /// `None` if nothing is missing.
+    /// The warning for a machine that could not be read completely: one line that says what could not be read, why, and what is used
+    /// instead. `None` if nothing is missing.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -239,7 +239,7 @@ impl Topology {
     }
 
     /// The same machine with other distances between its nodes: a row for each node, in the order of
-    /// [`nodes`](Self::nodes). For descriptions that cannot state them.
+    /// [`nodes`](Self::nodes). For descriptions that cannot state distances.
     ///
     /// # Errors
     /// If there is not one row and one column for each node, a node is not [`LOCAL_DISTANCE`] from itself, or
@@ -312,7 +312,7 @@ impl Topology {
             draft.cores.add_whole(CpuSet::single(cpu), None);
         }
         draft.unread.extend(error.unread());
-        // Read again each time: where nothing can be read that costs nothing.
+        // Read again each time: if nothing can be read, that costs nothing.
         Ok(Self { outdated: true, ..draft.finish()? })
     }
 

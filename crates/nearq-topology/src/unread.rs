@@ -1,14 +1,14 @@
-//! What of a machine is there and could not be read: by error number, with the first path that it was found at.
+//! The parts of a machine that exist and could not be read: by error number, with the first path for each.
 //!
-//! A file that is not there says something: the machine does not have it, or the kernel does not tell. One that is there and cannot be
-//! opened says nothing, and what is made without it is a guess. So the two are told apart, and a reading that misses something does not
-//! replace one that has it ([`is_as_whole`]).
+//! A file that does not exist says something: the machine does not have the part, or the kernel does not report it. A file that exists
+//! and cannot be opened says nothing, and whatever is assembled without it is a guess. So the two are distinguished, and a reading that
+//! lacks something does not replace one that has it ([`is_as_whole`]).
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Files and folders that are there and could not be read, for one reason.
+/// Files and folders that exist and could not be read, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unread {
     path: PathBuf,
@@ -18,7 +18,7 @@ pub struct Unread {
     count: usize,
 }
 
-/// Errors that may be over in a moment; a device may go while it is read. Others last: no permission, a filter.
+/// Errors that may soon pass; a device may go while it is read. Others last: no permission, a filter.
 const PASSING: [i32; 9] = [
     libc::EINTR,
     libc::EIO,
@@ -74,7 +74,7 @@ impl Unread {
         self.count
     }
 
-    /// Whether it may be over in a moment, as where a process has no more descriptors; a missing permission lasts.
+    /// Whether it may soon pass, for example if a process has no more descriptors; a missing permission lasts.
     pub fn may_pass(&self) -> bool {
         PASSING.contains(&self.errno)
     }
@@ -103,7 +103,7 @@ pub(crate) fn list(all: &[Unread]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a reading that misses `new` misses nothing that one that misses `known` has: no more files, and for no other reason.
+/// Whether a reading that lacks `new` lacks nothing that one that lacks `known` has: no more files, and for no other reason.
 pub(crate) fn is_as_whole(new: &[Unread], known: &[Unread]) -> bool {
     new.iter()
         .all(|new| known.iter().any(|known| known.errno == new.errno && known.count >= new.count))

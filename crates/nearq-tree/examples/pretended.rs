@@ -1,5 +1,5 @@
-//! A tree of processes on homes that a machine of one node pretends to have: the CPUs that may be used, one home each or in two
-//! halves. For the tests of trees.
+//! A tree of processes on pretended homes on a machine of one node: the CPUs that may be used, one home each or in two halves.
+//! For the tests of trees.
 //!
 //! ```text
 //! pretended [choose=exec|fork|lazy] [home=0|1] [strict] [memory=NODE] [summary=FILE] -- COMMAND ARGUMENTS

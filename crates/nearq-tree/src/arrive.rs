@@ -1,4 +1,4 @@
-//! A program arrives in the tree: whether it takes a home, which, and how it leaves it.
+//! A program arrives in the tree: whether it takes a home, which one, and how it leaves it.
 //!
 //! ```text
 //! the CPUs are somebody's own choice ──────────────────────────► left alone, and so is what it starts
@@ -6,13 +6,13 @@
 //! else ────────────────────────────────────────────────────────► the least loaded home: its CPUs, its memory
 //! ```
 //!
-//! *Whose choice the inherited CPUs are* is told by the environment (`told`): a home's, or nobody's. They are taken for a home's as
-//! well if they are made of whole homes and nearq lets processes out of theirs. Programs whose task is to choose CPUs or
-//! memory for what they execute are known by name; what they choose is left alone from then on.
+//! *The origin of the inherited CPUs* is in the environment (`told`): a home, or no choice at all. They also count as a home's if
+//! they consist of whole homes and nearq lets processes out of theirs. Programs whose task is to choose CPUs or memory for what they
+//! execute are known by name; what they choose is left alone from then on.
 //!
-//! *Entry and process.* One entry a process, written by the process alone but for its state, which nearq changes, and its end,
-//! if the process did not leave. `PID` and `SLOT` say which; in the child of a fork they still say the parent's, so who leaves
-//! looks whether the number is its own.
+//! *Entry and process.* There is one entry per process, written only by the process, except for its state, which nearq changes,
+//! and its end, if the process did not leave. `PID` and `SLOT` say which; in the child of a fork they still name the parent's, so
+//! a process that leaves checks that the number is its own.
 
 use core::ffi::CStr;
 use core::ptr;
@@ -27,7 +27,7 @@ use nearq_processes::tree::{FILE, How, MAX_MASK_WORDS, View, has_usual_memory};
 use crate::environment::Environment;
 use crate::system;
 
-/// Programs that choose CPUs or memory for others.
+/// Programs that choose CPUs or memory for other programs.
 const CHOOSERS: [&[u8]; 4] = [b"taskset", b"numactl", b"hwloc-bind", b"nearq"];
 
 /// When a program chooses its home.
@@ -38,8 +38,9 @@ enum Choose {
     Lazy,
 }
 
-// Where the process lives: the table, the entry and whose it is, and the variable's value, which children write over as well.
-// Relaxed, all of them: written before the program begins or in the only thread of a child, and read by threads that began later.
+// Where the process lives: the table, the entry and its process, and the variable's value, which children overwrite as well. All
+// accesses are relaxed: these are written before the program begins or in the only thread of a child, and read by threads that began
+// later.
 static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 static SLOT: AtomicUsize = AtomicUsize::new(0);
@@ -94,7 +95,7 @@ fn base(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// Whether the inherited CPUs are nobody's own choice.
+/// Whether the inherited CPUs are no program's own choice.
 fn is_ours(view: &View<'_>, told: &Told<'_>, current: &Mask) -> bool {
     let is_widest = told.widest().as_ref() == Some(current);
     if told.inherited == Inherited::Own {
@@ -107,8 +108,8 @@ fn is_ours(view: &View<'_>, told: &Told<'_>, current: &Mask) -> bool {
         || is_of_own_entry(view, current)
 }
 
-/// Whether the process lives there already. Shells hand on the environment that they began with, and not what was written into it
-/// in a child that they forked.
+/// Whether the process lives there already. Shells pass on the environment that they began with, not what was written into it in a
+/// child that they forked.
 fn is_of_own_entry(view: &View<'_>, current: &Mask) -> bool {
     own_number()
         .and_then(|pid| member::entry_of(view, pid))
@@ -130,7 +131,7 @@ fn begin_anew(view: &View<'_>, told: &Told<'_>) {
     }
 }
 
-/// Gives back what was inherited of a home; false where it cannot be, or the CPUs are somebody's own choice.
+/// Gives back what was inherited from a home; false if that is not possible, or the CPUs are a program's own choice.
 fn undo(told: &Told<'_>) -> bool {
     if told.inherited != Inherited::Home {
         return told.inherited == Inherited::Nothing;
@@ -143,7 +144,7 @@ fn undo(told: &Told<'_>) -> bool {
     current == widest || widest.is_some_and(|widest| system::set_affinity(&widest))
 }
 
-/// Lives nowhere, and where the parent lived neither.
+/// Lives nowhere, not even where the parent lived.
 fn stay_out(value: &mut [u8]) {
     if Told::of(value).is_some_and(|told| told.inherited == Inherited::Home && undo(&told)) {
         told::rewrite(value, Inherited::Nothing, &[]);
@@ -155,7 +156,7 @@ fn open(told: &Told<'_>) -> Option<View<'static>> {
     let mut path = [0; 64];
     let path = table_path(&mut path, told)?;
     let mut room = [0; 64];
-    // Opening whatever another process of that number has could have an effect on it.
+    // Opening an arbitrary file of another process with that number could have side effects.
     if !system::read_link(path, &mut room).starts_with(FILE) {
         return None;
     }
@@ -224,7 +225,7 @@ fn settle(view: &View<'_>, how: How, value: &mut [u8]) {
         member::report(view, Event::MemoryRefused);
     }
     told::rewrite(value, Inherited::Home, &mask);
-    // Where the scheduler of the whole machine knows homes, it knows this one, and goes by it when nearq lets the program out.
+    // If the scheduler of the whole machine knows homes, it then knows this one, and uses it when nearq lets the program out.
     Linux::tell_home_of(pid, Some(view.memory(claim.home) as usize));
     SLOT.store(claim.slot, Ordering::Relaxed);
     PID.store(pid, Ordering::Relaxed);
@@ -266,7 +267,7 @@ unsafe extern "C" fn in_child() {
     }
 }
 
-/// The program exits: the home is free at once, not when nearq looks.
+/// The program exits: the home is free at once, not only at nearq's next check.
 pub(crate) fn leave() {
     let pid = PID.load(Ordering::Relaxed);
     // In the child of a fork the entry is the parent's.

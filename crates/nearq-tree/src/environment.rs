@@ -1,4 +1,4 @@
-//! The program's environment as the loader has it, before any function of the C library may be asked.
+//! The program's environment as the loader provides it, before any function of the C library may be called.
 
 use core::ffi::{CStr, c_char};
 use core::slice;
@@ -10,12 +10,12 @@ pub(crate) struct Environment {
 
 impl Environment {
     /// # Safety
-    /// `variables` is a list of texts that ends in a null pointer; nobody else looks at them while this lives.
+    /// `variables` is a list of texts that ends in a null pointer; nothing else accesses them while this lives.
     pub(crate) unsafe fn of(variables: *mut *mut c_char) -> Self {
         Self { variables }
     }
 
-    /// The value of a variable, to be read and written over.
+    /// The value of a variable, for reading and overwriting.
     pub(crate) fn get(&mut self, name: &str) -> Option<&mut [u8]> {
         let mut at = self.variables;
         loop {
@@ -35,9 +35,9 @@ impl Environment {
     }
 }
 
-/// What stands behind `name=`, and its length.
+/// What follows `name=`, and its length.
 fn value_of(text: *mut c_char, name: &str) -> Option<(*mut u8, usize)> {
-    // What C calls a character has a sign on some machines.
+    // C's `char` is signed on some machines.
     let mut at: *mut u8 = text.cast();
     for byte in name.bytes().chain([b'=']) {
         // SAFETY: the text ends in a zero byte, which no name has: this goes no further than that.

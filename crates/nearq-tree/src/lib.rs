@@ -1,16 +1,17 @@
 //! `libnearq_tree.so`: each program that is executed under `nearq run --tree` chooses its home node.
 //!
 //! The loader calls `begin` before the program's `main`, when its memory is not yet touched: it finds the table that the tree
-//! shares (`nearq_processes::tree` has its protocol), takes the least loaded home, and has the program run on its CPUs and
-//! get memory from its node. When the program exits, the home is given back.
+//! shares (`nearq_processes::tree` has its protocol), takes the least loaded home, and makes the program run on its CPUs and get
+//! memory from its node. When the program exits, the home is given back.
 //!
 //! What it rests on:
 //! - **Nothing is allocated, nothing panics; no thread, no thread-local value.** `errno` is kept. What is mapped stays: the pages
-//!   of the table that were used. (Choosing at fork allocates once: the C library keeps a list of who wants to be told.)
+//!   of the table that were used. (Choosing at fork allocates once: the C library keeps a list of fork handlers.)
 //! - **The loader is that of glibc**, which gives constructors the arguments and the environment of the program.
-//! - Programs that run with more rights than their caller are left alone: the loader does not load us there, and where the program
+//! - Programs that run with more rights than their caller are left alone: the loader does not load us there, and if the program
 //!   itself names us we do nothing.
-//! - In containers and other namespaces of processes, where `/proc` does not have who keeps the table, nothing happens.
+//! - In containers and other namespaces of processes, where `/proc` does not show the process that keeps the table, nothing
+//!   happens.
 
 #![allow(
     clippy::disallowed_types,

@@ -1,4 +1,4 @@
-//! An allocator that has nothing to give: this library allocates nothing.
+//! An allocator that never returns memory: this library allocates nothing.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr;

@@ -1,6 +1,6 @@
-//! The system calls that the library makes, as functions. None goes through what the C library would do besides, but for its `syscall`.
+//! The system calls that the library makes, as functions. They bypass the C library, except for its `syscall`.
 //!
-//! `errno` is the program's: who calls from within it keeps it (`SavedErrno`).
+//! `errno` belongs to the program: code that makes calls in the middle of it preserves it (`SavedErrno`).
 
 use core::ffi::{CStr, c_long, c_ulong, c_void};
 use core::mem::size_of;
@@ -10,7 +10,7 @@ use core::sync::atomic::AtomicU64;
 use nearq_processes::tree::MAX_MASK_WORDS;
 use nearq_processes::tree::told::Mask;
 
-/// The path by which the program was started.
+/// The path with which the program was started.
 pub(crate) fn started_as() -> &'static [u8] {
     // SAFETY: no pointers.
     let path = unsafe { libc::getauxval(libc::AT_EXECFN) };
@@ -44,26 +44,26 @@ pub(crate) fn now() -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// What a symbolic link points to; as much of it as there is room for.
+/// What a symbolic link points to, as much of it as fits.
 pub(crate) fn read_link<'a>(path: &CStr, room: &'a mut [u8]) -> &'a [u8] {
     let (from, to) = (path.as_ptr(), room.as_mut_ptr());
-    // SAFETY: the path ends in a zero byte, and no more is written than there is room for.
+    // SAFETY: the path ends in a zero byte, and no more is written than fits.
     let length =
         unsafe { libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, from, to, room.len()) };
     room.get(..usize::try_from(length).unwrap_or(0)).unwrap_or_default()
 }
 
-/// The CPUs that the thread may run on; none where there are more than there is room for.
+/// The CPUs that the thread may run on; none if there are more than fit.
 pub(crate) fn affinity() -> Option<Mask> {
     let mut mask = [0_u64; MAX_MASK_WORDS];
     let place = mask.as_mut_ptr();
-    // SAFETY: no more is written than there is room for.
+    // SAFETY: no more is written than fits.
     let returned =
         unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<Mask>(), place) };
     (returned > 0).then_some(mask)
 }
 
-/// Has the thread run on these CPUs only; false where that is refused.
+/// Restricts the thread to these CPUs; false if that is refused.
 pub(crate) fn set_affinity(mask: &Mask) -> bool {
     let place = mask.as_ptr();
     // SAFETY: as much is read as there is.
@@ -72,8 +72,7 @@ pub(crate) fn set_affinity(mask: &Mask) -> bool {
     returned == 0
 }
 
-/// Has the thread's memory come from a node first, or from where the system has it come from by itself; false where that is
-/// refused.
+/// Makes the thread's memory come from a node first, or from where the system takes it by default; false if that is refused.
 pub(crate) fn set_memory(node: Option<u32>) -> bool {
     const BITS: usize = c_ulong::BITS as usize;
     let mut nodes: [c_ulong; 1024 / BITS] = [0; 1024 / BITS];
@@ -82,7 +81,7 @@ pub(crate) fn set_memory(node: Option<u32>) -> bool {
         Some(node) => {
             let Some(word) = nodes.get_mut(node as usize / BITS) else { return false };
             *word = 1 << (node as usize % BITS);
-            // One more than there are: the kernel takes it off again.
+            // One more than there are: the kernel subtracts it again.
             (libc::MPOL_PREFERRED, nodes.as_ptr(), 1024 + 1)
         }
     };
@@ -92,7 +91,7 @@ pub(crate) fn set_memory(node: Option<u32>) -> bool {
     returned == 0
 }
 
-/// Seals without which the file could be made shorter under us.
+/// Seals without which the file could be truncated under us.
 const SEALS: c_long = (libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) as c_long;
 
 /// Maps the file for as long as the program runs; none unless it is one of memory whose length is fixed.
@@ -104,7 +103,7 @@ pub(crate) fn map(path: &CStr) -> Option<&'static [AtomicU64]> {
         return None;
     }
     let mapped = map_file(file);
-    // SAFETY: it was opened above, and nobody else knows it.
+    // SAFETY: it was opened above, and nothing else knows it.
     unsafe { libc::syscall(libc::SYS_close, file) };
     mapped
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 const WIDTH: usize = 100;
 const HEIGHT: usize = 36;
-/// Rows to a closure: large enough to be worth queueing, small enough that all workers have something to do.
+/// Rows per closure: large enough to be worth queueing, small enough that all workers have something to do.
 const ROWS: usize = 3;
 
-/// How many steps it takes until the point runs away, at most 255.
+/// How many steps it takes until the point escapes, at most 255.
 fn steps(x: usize, y: usize) -> u8 {
     let (a, b) = (x as f64 / WIDTH as f64 * 3.2 - 2.3, y as f64 / HEIGHT as f64 * 2.4 - 1.2);
     let (mut u, mut v, mut steps) = (0.0, 0.0, 0);
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let queue = Workqueue::builder("picture").scope(Scope::Cache).build()?;
     let mut picture = vec![0_u8; WIDTH * HEIGHT];
 
-    // Each closure has its rows for itself; the borrow checker sees that no two share one.
+    // Each closure has its own rows; the borrow checker sees that no two share one.
     let bands = picture.chunks_mut(WIDTH * ROWS);
     queue.scope(|scope| {
         for (band, rows) in bands.enumerate() {

@@ -1,11 +1,11 @@
-//! Many queues under load, to be looked at: `cargo run --release --example many_queues -- 200 2000000 600`, and `nearq top` beside it.
+//! Many queues under load, to observe: `cargo run --release --example many_queues -- 200 2000000 600`, and `nearq top` beside it.
 //!
-//! `many_queues [QUEUES [RATE [SECONDS]]]`: so many queues (200), on which so many items a second (2,000,000) are queued by a
-//! thread, in turn, for so many seconds (3). An item counts itself and does nothing else. With a rate of 0, items queue themselves
-//! again as soon as they have run: that is as fast as it goes.
+//! `many_queues [QUEUES [RATE [SECONDS]]]`: a thread queues RATE items a second (2,000,000), on QUEUES queues (200) in turn, for
+//! SECONDS seconds (3). An item counts itself and does nothing else. With a rate of 0, items queue themselves again as soon as they
+//! have run, which is as fast as possible.
 //!
-//! Each second it prints how many items have ended, how many could not be queued because they had not run yet, and what CPU time
-//! was used: by all, and by the thread that answers those who look in.
+//! Each second it prints how many items have ended, how many could not be queued because they had not run yet, and how much CPU
+//! time was used: by all threads, and by the thread that answers control clients.
 
 #![allow(
     clippy::disallowed_types,
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Items are queued so often, as many at a time as make up the rate.
+/// How often items are queued, as many at a time as make up the rate.
 const TICK: Duration = Duration::from_millis(1);
 /// Items of a queue that queue themselves.
 const ROUND: usize = 4;
@@ -35,7 +35,7 @@ struct Load {
     ended: Arc<Count>,
 }
 
-/// A count on cache lines of its own: workers of different queues are not to wait for each other.
+/// A count on cache lines of its own: workers of different queues must not wait for each other.
 #[repr(align(128))]
 struct Count(AtomicU64);
 
@@ -94,7 +94,7 @@ impl Load {
     }
 }
 
-/// Queues so many items each tick, a queue after the other.
+/// Queues `per_tick` items each tick, one queue after the other.
 fn issue(loads: &[Load], per_tick: u64, stop: &AtomicBool, refused: &AtomicU64) {
     let items = loads[0].items.len();
     let mut turns = (0..items).cycle().flat_map(|item| loads.iter().map(move |load| (load, item)));
@@ -107,7 +107,7 @@ fn issue(loads: &[Load], per_tick: u64, stop: &AtomicBool, refused: &AtomicU64) 
         refused.fetch_add(late, Ordering::Relaxed);
         next += TICK;
         let now = Instant::now();
-        // What was missed for long is not made up for.
+        // Ticks missed long ago are not made up for.
         if next + 20 * TICK < now {
             next = now;
         }
@@ -143,7 +143,7 @@ fn report(loads: &[Load], refused: &AtomicU64, seconds: u64) {
     }
 }
 
-/// The CPU time of all threads that there are, and of the one that answers those who look in.
+/// The CPU time of all threads, and of the one that answers control clients.
 fn cpu_times() -> [Duration; 2] {
     let mut times = [Duration::ZERO; 2];
     for thread in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {

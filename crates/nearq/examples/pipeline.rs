@@ -1,4 +1,4 @@
-//! A pipeline of stages: `cargo run --release --example pipeline [BLOCKS]`. With a million of them there is time to look at it with
+//! A pipeline of stages: `cargo run --release --example pipeline [BLOCKS]`. With a million blocks there is time to observe it with
 //! `nearq top`, `trace` and `tune`.
 //!
 //! Blocks of data are filled, sealed, checked, and filled again. A fixed number of them is in flight; each has one item
@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// Blocks in flight.
 const IN_FLIGHT: usize = 16;
-/// Blocks that go through all in all, if the argument does not say how many.
+/// Blocks that go through in total, if the argument does not say how many.
 const BLOCKS: u64 = 3_000;
 /// The size of a block in bytes.
 const SIZE: usize = 16 << 10;
@@ -36,7 +36,7 @@ impl Block {
         self.data.iter().fold(0, |sum, byte| u64::rotate_left(sum, 5) ^ u64::from(*byte))
     }
 
-    /// Stands for encryption: twice with the same number gives the data back.
+    /// Stands for encryption: applying it twice with the same number gives the data back.
     fn seal(&mut self) {
         let mut key = self.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         for byte in &mut self.data {
@@ -62,7 +62,7 @@ fn slot(number: usize, queue: &Arc<Workqueue>, done: mpsc::Sender<usize>) -> Slo
         let block = Arc::clone(&block);
         move |_: &Work| {
             block.lock().unwrap().seal();
-            // The completion: whoever waits for the slot learns that it is free.
+            // The completion: the thread that waits for the slot learns that it is free.
             done.send(number).expect("main is listening");
         }
     });

@@ -1,7 +1,7 @@
 //! Changing a queue while its items run: `cargo run --release --example retune`.
 //!
 //! Items queue themselves again and again; meanwhile the queue's scope, strictness and limit are changed. Nothing is
-//! stopped for it: items that were queued before run where they were queued, the next ones go where they belong now.
+//! stopped for this: items that were queued before run where they were queued; later ones go where they now belong.
 
 #![allow(
     clippy::disallowed_types,
@@ -39,7 +39,7 @@ fn report(queue: &Workqueue, before: &[LinkStatistics]) {
         "pool", "CPUs", "completed", "CPU ms", "helped", "repatriated"
     );
     for link in queue.statistics() {
-        // Links stay when the queue leaves their pool: their figures go on from where they were.
+        // Links stay when the queue leaves their pool, and their figures continue from where they were.
         let old = before.iter().find(|old| old.pool == link.pool);
         let since = |count: fn(&LinkStatistics) -> u64| count(&link) - old.map_or(0, count);
         let completed = since(|link| link.completed);
@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         report(&queue, &before);
     }
 
-    // What cannot be carried out is refused, says what can be, and changes nothing.
+    // A change that is not possible is refused and changes nothing; the error says what is possible.
     if let Err(error) = queue.set_nice(42) {
         println!("\nrefused: {error}");
     }

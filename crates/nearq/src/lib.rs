@@ -26,26 +26,26 @@
 //!
 //! # Settings from outside the program
 //!
-//! A value that is not known is warned of once and counts as not set. A switch may be `0`, `off`, `no` or `false`, or `1`, `on`, `yes` or
-//! `true`. Capital letters make no difference.
+//! A value that is not known causes one warning and counts as not set. A switch may be `0`, `off`, `no` or `false`, or `1`, `on`, `yes`
+//! or `true`. Capital letters make no difference.
 //!
 //! | variable | values | effect |
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
-//! | `NEARQ_AFFINITY` | a switch | `0`: no queue heeds its scope |
-//! | `NEARQ_CONTROL` | `off read full` | what others than root may do over the control socket (`read`); `off` if it is not known |
-//! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node of a [`Home`] is chosen that may be anywhere |
-//! | `NEARQ_HOME_INHERIT` | a switch | `0`: what an item with a home queues has none for that |
-//! | `NEARQ_HOME_WEIGHTS` | `imbalance=2000,...` | the numbers by which homes go: [`Weights`] |
-//! | `NEARQ_STALL_AFTER` | seconds | where work waits and nothing starts for so long (30 s), that is reported; `0`: never |
+//! | `NEARQ_AFFINITY` | a switch | `0`: no queue's scope has an effect |
+//! | `NEARQ_CONTROL` | `off read full` | what users other than root may do by the control socket (`read`); `off` if it is not known |
+//! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node is chosen for a [`Home`] that may be anywhere |
+//! | `NEARQ_HOME_INHERIT` | a switch | `0`: items that an item with a home queues do not inherit it |
+//! | `NEARQ_HOME_WEIGHTS` | `imbalance=2000,...` | the numbers that homes are chosen by: [`Weights`] |
+//! | `NEARQ_STALL_AFTER` | seconds | if work waits and nothing starts for this long (30 s), that is reported; `0`: never |
 
 #[cfg(feature = "control")]
 pub mod control {
-    //! The process's control socket: a process can be looked into and tuned from outside while it runs (`nearq ps`, `dump`, `top`,
+    //! The process's control socket: a process can be inspected and tuned from outside while it runs (`nearq ps`, `dump`, `top`,
     //! `get`, `set`, `trace`, `tune`), by its own user and root.
     //!
-    //! It is there as soon as the process-wide runtime has a worker, and costs a thread that sleeps. `NEARQ_CONTROL` says what others
-    //! than root may do: `off`, `read` (the default) or `full`. Without the feature `control` there is none of it.
+    //! It exists as soon as the process-wide runtime has a worker, and costs a sleeping thread. `NEARQ_CONTROL` says what users other
+    //! than root may do: `off`, `read` (the default) or `full`. Without the feature `control` it does not exist.
 
     pub use nearq_control::protocol::Access;
     pub use nearq_control::server::Status;
@@ -71,7 +71,7 @@ pub use nearq_core::{
     system_long, system_percpu, system_unbound, system_unbound_long,
 };
 pub use nearq_platform::Refused;
-/// What a machine consists of, as [`Runtime::topology`] has it.
+/// What a machine consists of, as [`Runtime::topology`] describes it.
 #[doc(inline)]
 pub use nearq_topology as topology;
 pub use nearq_topology::Topology;

@@ -1,5 +1,5 @@
-//! Bytes to and from a process, by a deadline for all that belongs to one answer: a process that sends a byte now and then is as late
-//! as one that sends nothing.
+//! Bytes to and from a process, with one deadline for all that belongs to one answer: a process that sends a byte now and then is as
+//! late as one that sends nothing.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: UnixStream,
-    /// Until when; without it, for ever.
+    /// When it stops waiting; never if not set.
     pub(super) deadline: Option<Instant>,
 }
 
@@ -29,7 +29,7 @@ impl Wire {
         mut attempt: impl FnMut(&mut UnixStream) -> io::Result<usize>,
     ) -> io::Result<usize> {
         loop {
-            // Also where there is always something to be done.
+            // Checked even if there is always something to do.
             let left =
                 self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {

@@ -1,5 +1,5 @@
-//! What the kernel says of a process that is looked for: its user, its number in its container, its variables. All of it may be made by a
-//! hostile program, and is read up to a limit.
+//! What the kernel says about a process that is searched for: its user, its number in its container, its variables. A hostile program may
+//! have made up all of it, so it is read only up to a limit.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,10 +13,10 @@ const LONGEST_STATUS: u64 = 1 << 20;
 const LONGEST_ENVIRONMENT: u64 = 256 << 10;
 /// Bytes that are read of other files.
 const LONGEST: u64 = 64 << 10;
-/// Bytes of a path that there can be.
+/// Most bytes that a path can have.
 const LONGEST_PATH: usize = 4096;
 
-/// A process that is there.
+/// An existing process.
 #[derive(Debug)]
 pub(super) struct Process {
     folder: PathBuf,
@@ -38,7 +38,7 @@ impl Process {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|line| line.strip_prefix(':')).unwrap_or_default().trim()
         };
-        // The user is ours to see: what it is for the process itself may differ, and is 0 for root of a container that runs as an
+        // The user as we see it. As the process itself sees it, it may differ: it is 0 for root of a container that runs as an
         // ordinary user.
         let user = field("Uid").split_whitespace().nth(1)?.parse().ok()?;
         let inner = field("NSpid").split_whitespace().last().map_or(pid.to_string(), str::to_owned);
@@ -51,7 +51,7 @@ impl Process {
         self.folder.join("root")
     }
 
-    /// Variables that it was started with, by name; none that is no path.
+    /// Variables that it was started with, by name; values that are no path are left out.
     pub(super) fn variables<const COUNT: usize>(
         &self,
         names: [&str; COUNT],
@@ -67,7 +67,7 @@ impl Process {
         })
     }
 
-    /// The number that its user has in a container which numbers users its own way; none where it is the same.
+    /// The number that its user has in a container which numbers users its own way; none if it is the same.
     pub(super) fn inner_user(&self) -> Option<u32> {
         let map = read(&self.folder.join("uid_map"), LONGEST).ok()?;
         String::from_utf8_lossy(&map).lines().find_map(|line| {
@@ -88,7 +88,7 @@ impl Process {
     }
 }
 
-/// The beginning of a file, up to so many bytes.
+/// The beginning of a file, at most `most` bytes.
 fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;

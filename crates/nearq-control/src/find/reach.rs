@@ -1,7 +1,7 @@
-//! Connecting to a socket that anybody may have made, without being led elsewhere.
+//! Connecting to a socket that any user may have made, without being led elsewhere.
 //!
-//! The directory is opened without following a link at its end, and what was opened is looked at: whose it is, and that nobody else can
-//! write there. The socket is opened in it, again without following a link, and looked at; what is connected to is what was opened
+//! The directory is opened without following a link at its end, and what was opened is checked: its owner, and that no other user can
+//! write there. The socket is opened in it, again without following a link, and checked. The connection is to what was opened
 //! (`/proc/self/fd/N`), whatever the name leads to by then. Below another process's root, its own links are followed within that root
 //! alone. The kernel says which process listens ([`Socket::listener`]).
 
@@ -20,7 +20,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::process::Process;
 
-/// A socket's file may seem older than its process by so much: both times are rounded, and the clock may be set a little.
+/// A socket's file may seem older than its process by this much: both times are rounded, and the clock may be set a little.
 const SLACK: Duration = Duration::from_secs(2);
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CLOEXEC);
@@ -29,7 +29,7 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CL
 #[derive(Debug)]
 pub(super) struct Place {
     fd: OwnedFd,
-    /// Whose it is.
+    /// The user that owns it.
     pub(super) owner: u32,
 }
 
@@ -51,7 +51,7 @@ impl Place {
         Ok(Place { fd, owner: found.st_uid })
     }
 
-    /// So many of the names in the directory.
+    /// At most that many of the names in the directory.
     pub(super) fn names(&self, most: usize) -> Vec<String> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.fd, ".", flags, Mode::empty());
@@ -73,8 +73,8 @@ impl Place {
     }
 }
 
-/// Opens a directory below a root: what links and `..` lead to lies there too. `EPERM` where the root itself may not be looked at;
-/// `EACCES` where that is so of something below it, as it is for a process of the same user then.
+/// Opens a directory below a root: what links and `..` lead to lies there too. `EPERM` if the root itself may not be accessed;
+/// `EACCES` if something below it may not, which then also holds for a process of the same user.
 fn below(root: &Path, path: &Path) -> rustix::io::Result<OwnedFd> {
     let root = rustix::fs::open(root, DIRECTORY, Mode::empty()).map_err(|error| match error {
         Errno::ACCESS => Errno::PERM,
@@ -101,8 +101,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Connects; the stream blocks. Where many want to, they are let in in the order in which they came: so this waits in the kernel, and
-    /// does not try again and again.
+    /// Connects; the stream blocks. If many want to connect, they are accepted in the order in which they came: so this waits in the kernel
+    /// instead of retrying.
     pub(super) fn connect(&self, deadline: Instant) -> rustix::io::Result<UnixStream> {
         connect(&self.address()?, deadline)
     }
@@ -123,9 +123,9 @@ impl Socket {
     /// The process that listens at the other end of a connection to this socket, if that is certain.
     ///
     /// The kernel says which process listened first: its number, and its user. Another process may have that number by now, while a child
-    /// of the first one still answers. So the process must live, and its user be the user that listened, or root have listened, which may
-    /// become any user. A kernel that does not say whether it lives (before Linux 6.5) has the process of that number taken if it began before
-    /// the socket did.
+    /// of the first one still answers. So the process must live, and its user must be the user that listened, unless root listened, which
+    /// may become any user. If the kernel does not say whether it lives (before Linux 6.5), the process of that number is accepted if it
+    /// began before the socket was made.
     pub(super) fn listener(&self, stream: &impl AsFd) -> Option<(Peer, Process)> {
         let peer = Linux::peer(stream).ok().filter(|peer| peer.pid != 0)?;
         let process = Process::of(peer.pid)?;
@@ -137,13 +137,14 @@ impl Socket {
     }
 }
 
-/// When a file was made or changed last; that cannot be set at will, as the time of its contents can.
+/// When a file was made or changed last; unlike the time of its contents, that cannot be set at will.
 fn made(found: &Stat) -> Duration {
     let seconds = u64::try_from(found.st_ctime).unwrap_or(0);
     Duration::new(seconds, u32::try_from(found.st_ctime_nsec).unwrap_or(0))
 }
 
-/// Whether a process that began so many hundredths of a second after the machine was there before a time after 1970, or may have been.
+/// Whether a process that began that many hundredths of a second after the machine existed, or may have existed, before a time given
+/// since 1970.
 fn began_before(ticks: u64, time: Duration) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let up = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();

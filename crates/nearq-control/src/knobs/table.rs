@@ -16,9 +16,9 @@ use crate::runtime::settings::{
 #[cfg(feature = "runtime")]
 use crate::values;
 
-/// How a setting is shown and set: of a queue, after the kinds of queues that have it; of the process, without. It is set as an attribute
-/// or by a function of the runtime (`name = parser`), as a part of the changes (`keep name = parser`), or by a closure. A program without a
-/// runtime has the words of the table alone.
+/// How a setting is shown and set. For a queue, this follows the kinds of queues that have the setting; for the process, it stands alone.
+/// It is set as an attribute or by a function of the runtime (`name = parser`), as a part of the changes (`keep name = parser`), or by a
+/// closure. A program without a runtime has the words of the table alone.
 #[cfg(feature = "runtime")]
 macro_rules! way {
     ($kinds:ident, $show:expr, $attribute:ident = $parse:expr) => {

@@ -1,4 +1,4 @@
-//! What can be set, in its words; what is seen is told by the tests of `nearq-lock` and, over a socket, of `nearq-preload`.
+//! What can be set, in its words; what can be seen is tested in `nearq-lock` and, over a socket, in `nearq-preload`.
 
 use nearq_lock::{Mode, Mutex};
 

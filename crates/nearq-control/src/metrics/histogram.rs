@@ -1,7 +1,7 @@
 //! Times in the few classes of an exported histogram.
 //!
-//! Whoever stores metrics keeps a line for each class and needs the same classes each time. So the process's own, which are narrow
-//! and left out where they are empty, are put together into powers of two of a nanosecond.
+//! A metrics store keeps a line for each class and needs the same classes each time. So the process's own classes, which are
+//! narrow and left out if empty, are merged into powers of two of a nanosecond.
 
 use crate::protocol::Histogram;
 
@@ -12,14 +12,14 @@ const LAST: u32 = 34;
 
 /// Upper ends in seconds, and how many items, not added up; the last end is infinity.
 ///
-/// What lies across an end is counted above it.
+/// A class that lies across an end is counted above it.
 pub(super) fn steps(times: &Histogram) -> Vec<(f64, u64)> {
     let ends = (FIRST..=LAST).map(|power| ((1_u64 << power) as f64 / 1e9, 0));
     let mut steps: Vec<(f64, u64)> = ends.chain([(f64::INFINITY, 0)]).collect();
     let mut left = u64::MAX;
     for bucket in &times.buckets {
         let power = bucket.below_ns.checked_next_power_of_two().map_or(64, u64::trailing_zeros);
-        // Another process may tell any numbers; together they are one.
+        // Another process may report any numbers; their sum must still fit.
         let count = bucket.count.min(left);
         left -= count;
         steps[(power.clamp(FIRST, LAST + 1) - FIRST) as usize].1 += count;

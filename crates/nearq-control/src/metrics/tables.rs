@@ -39,7 +39,7 @@ pub(super) enum Kind {
 }
 
 impl<T> Metric<T> {
-    /// Its value; none where it does not apply.
+    /// Its value; none if it does not apply.
     pub(super) fn of<'a>(&self, one: &'a T) -> Option<Value<'a>> {
         match self.read {
             Read::Counter(read) => read(one).map(Value::Counter),
@@ -95,7 +95,7 @@ pub(super) const PROCESS: &[Metric<Statistics>] = &[
         Some(all.cpu_ns)
     })),
     in_seconds(counter("nearq_control_cpu", "CPU time of the thread that answers tools.", |all| {
-        // Not known where that thread was not asked.
+        // Not known if that thread was not asked.
         Some(all.control_cpu_ns).filter(|ns| *ns != 0)
     })),
     gauge("nearq_workers", "Worker threads.", |all| Some(all.workers)),
@@ -149,7 +149,7 @@ pub(super) const QUEUE: &[Metric<QueueStatistics>] = &[
     times("nearq_queue_run", "Time from start to end, of timed items.", |one| one.run.as_ref()),
 ];
 
-/// A pool's. What is summed up over queues goes back when one of them is destroyed, so it is no counter.
+/// A pool's. A sum over queues drops when one of them is destroyed, so it is no counter.
 pub(super) const POOL: &[Metric<PodStatistics>] = &[
     gauge("nearq_pool_workers", "Worker threads.", |one| Some(one.workers)),
     gauge("nearq_pool_idle_workers", "Worker threads that sleep.", |one| Some(one.idle)),

@@ -109,7 +109,7 @@ struct Family {
     samples: Vec<Sample>,
 }
 
-/// Reads a text as strictly as the specification asks for (OpenMetrics 1.0), as far as it is used here.
+/// Reads a text as strictly as the specification demands (OpenMetrics 1.0), as far as it is used here.
 fn families(text: &str) -> Vec<Family> {
     let body = text.strip_suffix("# EOF\n").expect("it ends with # EOF");
     let mut families: Vec<Family> = Vec::new();
@@ -139,7 +139,7 @@ fn families(text: &str) -> Vec<Family> {
     families
 }
 
-/// What the specification says of names and values of each kind.
+/// What the specification says about names and values of each kind.
 fn check(family: &Family) {
     let Family { name, kind, unit, samples } = family;
     assert!(label_name(name) && !samples.is_empty(), "{name}");
@@ -203,7 +203,7 @@ fn the_text_keeps_the_rules_of_openmetrics() {
     for sample in families.iter().flat_map(|family| &family.samples) {
         assert!(seen.insert((&sample.name, &sample.labels)), "{} twice", sample.name);
     }
-    // What is nothing at all is still a whole text.
+    // Nothing at all is still a complete text.
     self::families(&text(Statistics::default(), Vec::new())).iter().for_each(check);
 }
 
@@ -223,7 +223,7 @@ fn values_stand_where_they_belong() {
     ] {
         assert!(exported.lines().any(|other| other == line), "{line} is missing in\n{exported}");
     }
-    // A queue without a rescuer has none of its counts, and hogs are those of per-CPU queues.
+    // A queue without a rescuer has none of its counts, and hogs are counted for per-CPU queues only.
     assert!(!exported.contains("items_rescued_total{queue=\"plain\""));
     assert!(!exported.contains("cpu_intensive_total{queue=\"a "));
 }
@@ -308,7 +308,7 @@ fn what_is_documented_is_what_is_exported() {
     assert!(page.contains(&table), "docs/metrics.md must have this table:\n\n{table}");
 }
 
-/// Takes text, and remembers how much at most at once.
+/// Takes text, and remembers the most that came at once.
 struct Pieces {
     longest: usize,
     all: usize,

@@ -1,6 +1,6 @@
-//! How much of an answer is taken: a process may tell anything, and what reads it stays small and quick.
+//! How much of an answer is accepted: a process may send anything, and the client must stay small and quick.
 //!
-//! A text that is too long is cut, a list that is too long makes the answer one that cannot be understood.
+//! A text that is too long is cut, a list that is too long makes the answer unintelligible.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer};
 pub const LONGEST_NAME: usize = 256;
 /// Bytes of a function's name or a sentence that are read of an answer. The rest is cut.
 pub const LONGEST_TEXT: usize = 4096;
-/// Bytes of a setting's value or a list of CPUs that are read of an answer: 8192 CPUs in the longest way have a third of that.
+/// Bytes of a setting's value or a list of CPUs that are read of an answer: 8192 CPUs, written in the longest way, take a
+/// third of that.
 pub const LONGEST_LIST: usize = 64 << 10;
 /// Queues, pools, items or events in one answer.
 pub const MOST_ROWS: usize = 1 << 16;
@@ -41,14 +42,14 @@ pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
     from.deserialize_str(Cut(LONGEST_LIST))
 }
 
-/// So many of something at most.
+/// At most `MOST` of something.
 pub(super) fn most<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(Most::<MOST, T>(PhantomData))
 }
 
-/// So many names at most.
+/// At most `MOST` names.
 pub(super) fn names<'de, const MOST: usize, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<String>, D::Error> {
@@ -56,7 +57,7 @@ pub(super) fn names<'de, const MOST: usize, D: Deserializer<'de>>(
     Ok(names.into_iter().map(|Name(name)| name).collect())
 }
 
-/// So many of something at most, by name.
+/// At most `MOST` of something, by name.
 pub(super) fn by_name<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::bounds::{self, MOST_CPUS, MOST_FEW, MOST_NODES, MOST_ROWS};
 use super::locks::Locks;
 
-/// What there is.
+/// The state of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Dump {
     /// When.
@@ -36,18 +36,18 @@ pub struct Dump {
     /// What runs.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub running: Vec<RunningItem>,
-    /// What waits, where that was asked for.
+    /// What waits, if that was asked for.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub waiting: Vec<WaitingItems>,
-    /// Whether more waits than is told.
+    /// Whether more waits than is listed.
     pub more_waiting: bool,
-    /// The nodes that can be a home, and who is at home there.
+    /// The nodes that can be a home, and what is at home there.
     #[serde(default, deserialize_with = "bounds::most::<MOST_NODES, _, _>")]
     pub homes: Vec<NodeHomes>,
-    /// The numbers by which homes go, by name.
+    /// The numbers that homes are chosen by, by name.
     #[serde(default, deserialize_with = "bounds::by_name::<MOST_FEW, _, _>")]
     pub home_weights: BTreeMap<String, u64>,
-    /// The mutexes, where that was asked for.
+    /// The mutexes, if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locks: Option<Locks>,
 }
@@ -69,7 +69,7 @@ pub struct NodeHomes {
 /// A queue's home.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HomeDump {
-    /// The number of its node; -1 where that is chosen when it is needed first.
+    /// The number of its node; -1 if that is chosen when it is first needed.
     pub node: i64,
     /// Whether it follows its memory.
     pub follows: bool,
@@ -84,12 +84,12 @@ pub struct ScopeDump {
     /// Its name: `cpu`, `smt`, `cache`, `cache_shard`, `numa`, `system`.
     #[serde(deserialize_with = "bounds::name")]
     pub name: String,
-    /// Whether queues that name none follow it.
+    /// Whether queues that name no scope follow it.
     pub default: bool,
     /// Its pods.
     #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub pods: Vec<PodDump>,
-    /// The pod of each CPU, by CPU number; -1 where there is none.
+    /// The pod of each CPU, by CPU number; -1 if there is none.
     #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub cpu_pod: Vec<i64>,
 }
@@ -125,7 +125,7 @@ pub struct PoolDump {
     pub per_cpu: bool,
     /// Whether its workers never leave the pod.
     pub strict: bool,
-    /// Whether workers of other pods leave its items alone, although they could take them.
+    /// Whether workers of other pods leave its items alone although they could take them.
     #[serde(default)]
     pub no_helping: bool,
     /// The CPUs that its workers may go to.
@@ -155,14 +155,14 @@ pub struct QueueDump {
     /// The CPUs that its items may run on.
     #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
-    /// The limit, and what each node has at least.
+    /// The limit, and the minimum for each node.
     pub max_active: u64,
     /// See [`max_active`](Self::max_active).
     pub min_active: u64,
     /// Where the limit is counted.
     #[serde(deserialize_with = "bounds::most::<MOST_CPUS, _, _>")]
     pub limits: Vec<NodeLimit>,
-    /// Where its items are at home that have no home of their own.
+    /// The home of those of its items that have no home of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<HomeDump>,
     /// Where the memory comes from that its items touch first: `home`, `interleave` or `untouched`.
@@ -189,7 +189,7 @@ pub struct NodeLimit {
     pub number: i64,
     /// Items on pools or running.
     pub active: u64,
-    /// As many as may be.
+    /// The most that may be active.
     pub limit: u64,
     /// Items held back.
     pub inactive: u64,
@@ -198,7 +198,7 @@ pub struct NodeLimit {
 /// A queue's rescuer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RescuerDump {
-    /// Its thread, in the system's own tools; 0 where it has none now.
+    /// Its thread, in the system's own tools; 0 if it has none now.
     pub thread: u64,
     /// The CPUs that the thread may run on now.
     #[serde(deserialize_with = "bounds::list")]
@@ -226,7 +226,7 @@ pub struct RunningItem {
     /// The name of its function.
     #[serde(deserialize_with = "bounds::text")]
     pub function: String,
-    /// What it says of itself.
+    /// What it says about itself.
     #[serde(deserialize_with = "bounds::text")]
     pub description: String,
     /// The worker's name.
@@ -238,8 +238,8 @@ pub struct RunningItem {
     pub pool: u64,
     /// Whether the worker is the queue's rescuer.
     pub rescuer: bool,
-    /// For how long it has run at most: since the worker took the batch that the item is of. That is one item, unless items are
-    /// shorter than some microseconds.
+    /// For how long it has run at most: since the worker took the batch that the item belongs to. That is one item, unless
+    /// items are shorter than some microseconds.
     pub at_most_ns: u64,
 }
 
@@ -260,6 +260,6 @@ pub struct WaitingItems {
     pub count: u64,
     /// Whether the queue's limit holds them back.
     pub inactive: bool,
-    /// How long the one has waited that was queued first among those that are timed; 0 where none is.
+    /// How long the timed item that was queued first has waited; 0 if none is timed.
     pub oldest_ns: u64,
 }

@@ -19,7 +19,7 @@ pub struct Locks {
     pub slots: u64,
     /// How often a thread had to queue up.
     pub contended: u64,
-    /// How often one took a mutex in turn.
+    /// How often a thread took a mutex in turn.
     pub in_turn: u64,
     /// Hand-overs within a last-level cache.
     pub within: u64,
@@ -29,9 +29,9 @@ pub struct Locks {
     pub switched: u64,
     /// Changes back to one queue.
     pub switched_back: u64,
-    /// How often one slept whose turn it was.
+    /// How often a thread slept although it was its turn.
     pub slept_in_turn: u64,
-    /// How often one slept whose turn it was not.
+    /// How often a thread slept while it was not its turn.
     pub slept_in_queue: u64,
     /// Waits that ended at a deadline.
     pub gave_up: u64,
@@ -45,8 +45,9 @@ pub struct Locks {
 pub struct AdaptiveLock {
     /// The number of its slot.
     pub slot: u64,
-    /// Whether it is held, as far as those who wait know: somebody has to wait. One that nobody waits for looks free.
+    /// Whether it is held, as far as waiting threads know: a thread has to wait. A mutex that no thread waits for appears
+    /// free.
     pub held: bool,
-    /// The last-level caches in which threads wait for it. Where a machine has more than 32, neighbours count as one.
+    /// The last-level caches in which threads wait for it. If a machine has more than 32, neighbours count as one.
     pub caches: u64,
 }

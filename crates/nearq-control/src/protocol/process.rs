@@ -1,4 +1,4 @@
-//! Who a process is.
+//! What identifies a process.
 
 use std::str::FromStr;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 
-/// A process that can be looked into.
+/// A process that can be inspected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number, as it knows itself: within its container.
+    /// Its number as it knows it: within its container.
     pub pid: u32,
     /// Its command line, cut to 256 bytes.
     #[serde(deserialize_with = "bounds::name")]
@@ -18,13 +18,13 @@ pub struct Process {
     /// The library's version.
     #[serde(deserialize_with = "bounds::name")]
     pub version: String,
-    /// What its settings allow to those who are not root.
+    /// What its settings allow to users other than root.
     pub control: Access,
     /// What the caller may do.
     pub allowed: Access,
     /// How long the server has been there.
     pub since_ns: u64,
-    /// Whether it has a runtime; else its mutexes are all that there is.
+    /// Whether it has a runtime; if not, its mutexes are all that there is.
     pub runtime: bool,
     /// Workqueues.
     pub queues: u64,
@@ -38,10 +38,10 @@ pub struct Process {
 pub enum Access {
     /// Nothing: there is no socket.
     Off,
-    /// Look.
+    /// Read.
     #[default]
     Read,
-    /// Look and change.
+    /// Read and change.
     Full,
 }
 

@@ -42,10 +42,10 @@ pub struct Setting {
     /// Its key.
     #[serde(deserialize_with = "bounds::name")]
     pub key: String,
-    /// What was asked for, as `Set` takes it; empty for what nobody asks for.
+    /// What was asked for, as `Set` takes it; empty for what cannot be asked for.
     #[serde(deserialize_with = "bounds::list")]
     pub configured: String,
-    /// What is in effect: `default (cache_shard)` where it is inherited.
+    /// What is in effect: `default (cache_shard)` if it is inherited.
     #[serde(deserialize_with = "bounds::list")]
     pub effective: String,
     /// Whether it can be set here: an ordered queue's `max_active` cannot, for example.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{self, MOST_BUCKETS, MOST_ROWS};
 
-/// Counts of a process at one time.
+/// Counts of a process at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
     /// When.
@@ -89,8 +89,8 @@ pub struct QueueStatistics {
     pub run: Option<Histogram>,
 }
 
-/// How often which time was taken, since items were timed first. Each timed item stands for those that were left out beside it,
-/// so counts are about those of all items.
+/// How often each time occurred, since items were first timed. Each timed item stands for those that were left out beside it, so
+/// counts are approximately those of all items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "HistogramOnWire", into = "HistogramOnWire")]
 pub struct Histogram {
@@ -98,11 +98,12 @@ pub struct Histogram {
     pub samples: u64,
     /// Sum of all times.
     pub sum_ns: u64,
-    /// Of which time there were how many, in order; what there was none of is missing. A bucket is about 6 % wide.
+    /// How many items had each time, in order; empty buckets are missing. A bucket is about 6 % wide.
     pub buckets: Vec<Bucket>,
 }
 
-/// A histogram as it goes over the wire: hundreds of queues have tens of thousands of buckets, of which these are a third of the bytes.
+/// A histogram as it goes over the wire: hundreds of queues have tens of thousands of buckets, which take a third of the bytes in this
+/// form.
 #[derive(Serialize, Deserialize)]
 struct HistogramOnWire {
     samples: u64,
@@ -133,7 +134,7 @@ impl From<Histogram> for HistogramOnWire {
 /// One class of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// The least time that is too long for it.
+    /// The shortest time that is too long for it.
     pub below_ns: u64,
     /// How many items.
     pub count: u64,
@@ -145,7 +146,7 @@ impl Histogram {
         self.buckets.iter().fold(0, |sum: u64, bucket| sum.saturating_add(bucket.count))
     }
 
-    /// What has been added since `earlier`, a state of the same histogram.
+    /// What has been added since `earlier`, an older state of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut before = earlier.buckets.iter().peekable();
@@ -165,7 +166,7 @@ impl Histogram {
         }
     }
 
-    /// The time that a part of the items (0 to 1) did not exceed, as the upper end of its bucket; none where nothing is counted.
+    /// The time that a part of the items (0 to 1) did not exceed, as the upper end of its bucket; none if nothing is counted.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let count = self.count();
         let wanted = ((part * count as f64).ceil() as u64).clamp(1, count.max(1));
@@ -193,9 +194,9 @@ pub struct PodStatistics {
     pub idle: u64,
     /// Items that were taken off the inbox and have not begun.
     pub ready: u64,
-    /// Executions that have ended there, on account of the queues that there are.
+    /// Executions that have ended there, for the queues that exist.
     pub completed: u64,
-    /// CPU time of its workers, on account of the queues that there are.
+    /// CPU time of its workers, for the queues that exist.
     pub cpu_ns: u64,
 }
 

@@ -10,12 +10,12 @@ pub struct TraceBatch {
     /// Queues that the events name and that no earlier batch has named.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub queues: Vec<TracedQueue>,
-    /// By time, unless threads were interrupted between looking at the clock and writing it down.
+    /// By time, unless threads were interrupted between reading the clock and recording it.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub events: Vec<TraceEvent>,
     /// Events that were lost since the trace began, because they came faster than they were read.
     pub dropped: u64,
-    /// One item of so many is told now, of the queue that is told least of.
+    /// One item in this many is reported now, of the queue with the fewest reports.
     pub every: u64,
 }
 
@@ -45,11 +45,12 @@ pub struct TraceEvent {
     pub function: String,
     /// The CPU.
     pub cpu: u64,
-    /// The thread, in the system's own tools; 0 of a queueing.
+    /// The thread, in the system's own tools; 0 for a queueing.
     pub thread: u64,
-    /// The pool whose worker it is; of a queueing, the pool that the item goes to.
+    /// The pool of the worker; for a queueing, the pool that the item goes to.
     pub pool: u64,
-    /// Of a start, the time since queueing; of an end, the time since the start; of a queueing, 0.
+    /// For a start, the time since queueing; for an end, the time since the start; for a
+    /// queueing, 0.
     pub took_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is set of a runtime and its queues, and setting it: the steps that all keys have in common. What each of them is, and its own
+//! Reading and changing the settings of a runtime and its queues: the steps that all keys have in common. Each key, with its own
 //! step, is in [`knobs`](crate::knobs).
 
 use std::collections::BTreeMap;
@@ -23,21 +23,21 @@ pub(crate) struct QueueWay {
     pub(crate) set: SetQueue,
 }
 
-/// A step of a change of a queue; it reads the value and refuses what it cannot be.
+/// A step of a change of a queue; it reads the value and refuses an impossible one.
 pub(crate) enum SetQueue {
-    /// Sets an attribute. It depends on nothing but the value, so it is tried before it counts.
+    /// Sets an attribute. It depends on nothing but the value, so it is tried before it takes effect.
     Attribute(fn(&mut Attributes, &str) -> Result<(), String>),
-    /// Notes what is to be changed besides.
+    /// Notes what must be changed besides.
     Other(fn(&mut QueueChanges<'_>, &str) -> Result<(), String>),
 }
 
-/// How a setting of the process is shown, and added to what is to be changed.
+/// How a setting of the process is shown, and added to what must be changed.
 pub(crate) struct ProcessWay {
     pub(crate) show: fn(&Runtime) -> Value,
     pub(crate) set: fn(&mut ProcessChanges, &str) -> Result<(), String>,
 }
 
-/// The kinds of queues of which something can be set.
+/// The kinds of queues for which something can be set.
 #[derive(Clone, Copy)]
 pub(crate) enum Kinds {
     Any,
@@ -47,7 +47,7 @@ pub(crate) enum Kinds {
 }
 
 impl Kinds {
-    /// Why it cannot be set of this queue.
+    /// Why it cannot be set for this queue.
     fn unfit(self, queue: &QueueHandle) -> Option<&'static str> {
         match self {
             Kinds::NotPerCpu | Kinds::Unbound if queue.is_per_cpu() => Some(
@@ -61,15 +61,15 @@ impl Kinds {
     }
 }
 
-/// Why what was decided when the queue was made cannot be set.
+/// Why something that was decided when the queue was made cannot be set.
 pub(crate) const WHEN_MADE: &str = "it is decided when the queue is made";
 
-/// A queue that is looked at.
+/// A queue whose settings are shown.
 pub(crate) struct Seen<'a> {
     pub(crate) handle: &'a QueueHandle,
     /// What is set.
     pub(crate) set: Attributes,
-    /// Whether its scope is heeded.
+    /// Whether its scope has an effect.
     pub(crate) affine: bool,
 }
 
@@ -84,7 +84,7 @@ impl Seen<'_> {
         (digit(self.set.helping), digit(effective))
     }
 
-    /// The node, `auto` where it is still to be chosen, or `none`; and in effect, why.
+    /// The node, `auto` if it is still to be chosen, or `none`; and, as what is in effect, why.
     pub(crate) fn home(&self) -> Value {
         let Some(home) = self.handle.home() else { return plain("none") };
         let node = home.node().map_or_else(|| "auto".to_owned(), |node| node.to_string());
@@ -96,7 +96,7 @@ pub(crate) fn digit(on: bool) -> String {
     u8::from(on).to_string()
 }
 
-/// A value that is in effect as it was set.
+/// A value that is in effect exactly as it was set.
 pub(crate) fn plain(value: impl ToString) -> Value {
     (value.to_string(), value.to_string())
 }
@@ -129,7 +129,7 @@ pub(super) fn of_process(runtime: &Runtime) -> ProcessSettings {
     ProcessSettings { settings: own.chain(locks::settings()).collect() }
 }
 
-/// What of a queue is to be changed besides its attributes, before any of it is.
+/// What must be changed in a queue besides its attributes, gathered before any of it is changed.
 pub(crate) struct QueueChanges<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) max_active: Option<usize>,
@@ -257,7 +257,7 @@ pub(super) fn set_queue(
     queue
         .change_with_limits(change, max_active, min_active)
         .map_err(|error| refusal(&error, changes))?;
-    // These are refused by per-CPU queues alone, which has been looked at.
+    // Only per-CPU queues refuse these, which has been checked.
     if let Some(home) = home {
         queue.set_home(home.as_ref()).map_err(|error| refusal(&error, changes))?;
     }
@@ -270,7 +270,7 @@ pub(super) fn set_queue(
 /// A change of the process that cannot fail any more.
 type ProcessChange = Box<dyn FnOnce(&Runtime)>;
 
-/// What of the process is to be changed, before any of it is.
+/// What must be changed in the process, gathered before any of it is changed.
 #[derive(Default)]
 pub(crate) struct ProcessChanges {
     own: Vec<ProcessChange>,
@@ -300,7 +300,7 @@ impl ProcessChanges {
         })
     }
 
-    /// Adds a change of that weight of homes.
+    /// Adds a change of that home weight.
     pub(crate) fn put_weight(&mut self, name: &'static str, text: &str) -> Result<(), String> {
         let (least, most) = Weights::bounds(name).unwrap_or_default();
         let read = values::parse_number(text, least.into()..=most.into(), "");

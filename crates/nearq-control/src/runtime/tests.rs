@@ -267,7 +267,7 @@ fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
     queue.spawn(|| ());
     let dump = loop {
         let dump = subject.dump(&GetDump { items: true, locks: true }).unwrap();
-        // The rescuer tells its number when it begins.
+        // The rescuer reports its number when it begins.
         if dump.queues[0].rescuer.as_ref().is_some_and(|rescuer| rescuer.thread != 0) {
             break dump;
         }

@@ -1,7 +1,7 @@
 //! From a call to its answer.
 //!
 //! [`Host`] is what all connections share: the subject, and how many of them have items timed and traced. [`Session`] is what one connection
-//! has asked for that lasts. Nothing here knows of sockets.
+//! has asked for that lasts. Nothing here knows about sockets.
 //!
 //! A subject that panics fails the call, not the thread.
 
@@ -21,7 +21,7 @@ use crate::protocol::{
 };
 use crate::subject::{Subject, Tracing};
 
-/// What is answered for, and what is on because somebody wants it.
+/// What is answered for, and what is on because a session wants it.
 pub(super) struct Host {
     subject: Box<dyn Subject>,
     access: Access,
@@ -35,21 +35,21 @@ pub(super) struct Host {
     undo: Undo,
 }
 
-/// What one connection may do, and has asked for that ends with it.
+/// What one connection may do, and what it has asked for that ends with it.
 pub(super) struct Session {
     allowed: Access,
     timing: bool,
-    /// By which it is known to hold values, once it has changed some.
+    /// Identifies it as a holder of values, once it has changed some.
     holder: Option<Holder>,
     trace: Option<Box<dyn Tracing>>,
-    /// Its end changes something, or was to: it is counted among those of which that is so until it ends.
+    /// Its end changes something, or was going to: it is counted in `holding` until it ends.
     holds: bool,
 }
 
-/// What comes of a call.
+/// The result of a call.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// To be sent; nothing for a call that wants no answer.
+    /// To send; nothing for a call that wants no answer.
     pub(super) bytes: Vec<u8>,
     /// Whether that was the last.
     pub(super) close: bool,
@@ -69,8 +69,8 @@ impl Session {
         self.holds
     }
 
-    /// What has happened to the items of its trace since it was asked last, and whether there is more; none where nothing has, and an
-    /// error where the trace cannot go on.
+    /// What has happened to the items of its trace since it was asked last, and whether there is more; none if nothing has happened, and
+    /// an error if the trace cannot go on.
     pub(super) fn batch(&mut self) -> Result<Option<(Vec<u8>, bool)>, ()> {
         let Some(trace) = &mut self.trace else { return Ok(None) };
         let batch =
@@ -88,7 +88,7 @@ impl Host {
         Host { subject, access, since, timing: 0, tracing: 0, holding: 0, undo }
     }
 
-    /// What a user may do; none where it may not even ask.
+    /// What a user may do; none if it may not even ask.
     pub(super) fn allowed(&self, user: u32) -> Option<Access> {
         match user {
             0 => Some(Access::Full),
@@ -225,7 +225,7 @@ impl Host {
         Ok(reply(&first, true))
     }
 
-    /// Counts the session among those whose end changes something, if there may be one more.
+    /// Counts the session among those whose end changes something, if one more is allowed.
     fn hold(&mut self, session: &mut Session) -> Result<(), Refusal> {
         if !session.holds && self.holding >= MOST_HOLDING {
             let why = format!(

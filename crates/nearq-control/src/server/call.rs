@@ -12,8 +12,8 @@ use crate::protocol::{INTERFACE, Refusal};
 /// The interface that every varlink service has.
 pub(super) const SERVICE: &str = "org.varlink.service";
 
-/// A call as it comes. What it does not name is not kept, so it takes no more memory than its text; parameters are looked at when it is known
-/// what they should be.
+/// A call as it comes. Unknown fields are not kept, so it takes no more memory than its text; parameters are parsed once it is known what
+/// they should be.
 #[derive(Debug, Deserialize)]
 pub(super) struct Call<'a> {
     #[serde(borrow)]
@@ -61,7 +61,7 @@ impl<'a> Call<'a> {
 
     pub(super) fn parameters<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let text = self.parameters.map_or("{}", RawValue::get);
-        // No parameters at all, as some have them.
+        // No parameters at all, as some clients send it.
         let text = if text == "null" { "{}" } else { text };
         serde_json::from_str(text).map_err(|error| {
             let parameter = offender::<T>(text).unwrap_or_else(|| missing(&error));
@@ -70,7 +70,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The parameter that is wrong by itself.
+/// The parameter whose own value is wrong.
 fn offender<T: DeserializeOwned>(text: &str) -> Option<String> {
     let each: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).ok()?;
     let wrong = each.into_iter().find(|(name, value)| {
@@ -154,7 +154,7 @@ fn message(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     match serde_json::to_writer(&mut bytes, message) {
         Ok(()) => bytes.push(0),
-        // Data of ours has no keys that JSON cannot have, and a vector takes everything.
+        // Our data has no keys that JSON cannot have, and a vector takes everything.
         Err(_) => bytes.clear(),
     }
     bytes

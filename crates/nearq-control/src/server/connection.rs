@@ -1,7 +1,7 @@
 //! One connection: bytes in, calls, bytes out.
 //!
-//! A call is served when the answer to the one before was sent, so a connection has one answer at most. Nothing is read while there is a
-//! whole call that waits, or an answer to be sent: what a client sends further stays in the kernel, which stops it.
+//! A call is served once the answer to the one before has been sent, so a connection has one answer at most. Nothing is read while a
+//! whole call waits or an answer must be sent: what else a client sends stays in the kernel, which blocks it.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ use crate::protocol::{Access, LONGEST_CALL, Refusal};
 #[derive(Debug, Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,
-    /// Bytes that hold no zero byte.
+    /// Leading bytes known to hold no zero byte.
     looked: usize,
     /// When the first byte of a call came.
     begun: Option<Instant>,
@@ -69,14 +69,14 @@ pub(super) struct Connection {
     output: Vec<u8>,
     /// How much of the output was sent.
     sent: usize,
-    /// When something was to be sent, or was sent, last.
+    /// When something was last queued for sending, or sent.
     progress: Instant,
     pub(super) session: Session,
     /// It has called before.
     called: bool,
     /// The other end sends nothing any more.
     ended: bool,
-    /// To be closed now.
+    /// It must be closed now.
     over: bool,
 }
 
@@ -99,7 +99,7 @@ impl Connection {
         &self.socket
     }
 
-    /// Whether it is to be closed.
+    /// Whether it must be closed.
     pub(super) fn is_over(&self) -> bool {
         self.over
     }
@@ -118,7 +118,7 @@ impl Connection {
         self.unread() == 0 && !self.session.is_tracing() && self.input.is_whole()
     }
 
-    /// What is waited for: room for an answer, the other end's end, or bytes; nothing while a whole call has to wait.
+    /// What it waits for: space for an answer, the other end closing, or bytes; nothing while a whole call has to wait.
     pub(super) fn wants(&self) -> PollFlags {
         if self.unread() > 0 {
             PollFlags::OUT
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    /// When it has had enough time for what it is doing; none where it may stay as it is.
+    /// When its time for what it is doing is over; none if it may stay as it is.
     pub(super) fn deadline(&self, crowded: bool) -> Option<Instant> {
         if self.unread() > 0 {
             return Some(self.progress + if crowded { CROWDED_PATIENCE } else { READ_PATIENCE });
@@ -141,7 +141,7 @@ impl Connection {
         begun.map(|begun| begun + CALL_PATIENCE)
     }
 
-    /// Its deadline has come and nothing with it.
+    /// Its deadline has passed without progress.
     pub(super) fn expire(&mut self) {
         if self.unread() > 0 {
             self.over = true;
@@ -152,22 +152,22 @@ impl Connection {
     }
 
     /// Whether it may have to give its place to a new one, and in which order: first one that never called, then one that asks nothing
-    /// now. Not where its end changes something, or while its first call or its answer is under way.
+    /// now. It keeps its place if its end changes something, or while its first call or its answer is under way.
     pub(super) fn gives_way(&self) -> Option<(bool, bool)> {
         let (called, calls) = (self.called, self.has_call());
         let stays = self.session.holds_something() || self.unread() > 0 || calls && !called;
         (!stays).then_some((called, calls))
     }
 
-    /// Reads, serves one call where that is allowed, and sends.
+    /// Reads, serves one call if that is allowed, and sends.
     pub(super) fn step(&mut self, host: &mut Host, may_call: bool) {
         if !self.socket.is_ours() {
-            // The program has closed it; whatever has the number now is not to be touched.
+            // The program has closed it; whatever has the number now must not be touched.
             self.over = true;
         } else if self.unread() > 0 {
             self.send();
         } else if self.session.is_tracing() {
-            // Nothing else can be asked, so there is one thing that can have happened.
+            // Nothing else can be asked, so only one thing can have happened.
             self.over = true;
         } else {
             if !self.input.is_whole() && !self.ended {
@@ -213,7 +213,7 @@ impl Connection {
         self.over |= outcome.close;
     }
 
-    /// Sends what a trace has to say. Whether it has more.
+    /// Sends what a trace has to report. Returns whether it has more.
     pub(super) fn trace(&mut self) -> bool {
         if self.over || self.unread() > 0 {
             return false;
@@ -231,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// Tells why the connection is closed, and closes.
+    /// Says why the connection is closed, and closes it.
     pub(super) fn part(&mut self, error: &Error) {
         self.input = Input::default();
         self.put(error.message());
@@ -267,7 +267,7 @@ impl Connection {
     }
 }
 
-/// What is answered to a client that sends these pieces and reads everything.
+/// What a client gets that sends these pieces and reads everything.
 pub(super) fn converse<'a>(
     mut host: Host,
     allowed: Access,

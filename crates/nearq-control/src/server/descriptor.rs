@@ -1,4 +1,4 @@
-//! Open files of the server, and what becomes of them in the child of a fork.
+//! Open files of the server, and what happens to them in the child of a fork.
 //!
 //! A child has copies of the parent's sockets. While it keeps them, a client does not see that the parent has closed a connection or is
 //! gone. So the child closes them at once, in the hook of the fork, before it runs anything else.
@@ -9,7 +9,7 @@
 //! waited for under it.
 //!
 //! # Programs that close what they do not know
-//! A daemon may close every number, and open files of its own under the same ones. So before a number is used or closed it is asked
+//! A daemon may close every number, and open files of its own under the same ones. So before a number is used or closed, it is checked
 //! whether it still leads to the file that was opened ([`Descriptor::is_ours`]).
 
 use core::cell::UnsafeCell;
@@ -42,7 +42,7 @@ static HOOKS: ForkHooks = ForkHooks { prepare, parent, child };
 
 /// Has the child of each fork close what is open here.
 pub(super) fn follow_forks() {
-    // Relaxed: nothing is published with it; who comes second has no descriptor yet.
+    // Relaxed: nothing is published with it; a caller that comes second has no descriptor yet.
     if !FOLLOWED.swap(true, Ordering::Relaxed) {
         // SAFETY: the hooks make nothing of the subject, and live as long as the program.
         unsafe { Linux::follow_forks((&raw const TABLE).cast(), &HOOKS) };
@@ -128,7 +128,7 @@ impl Descriptor {
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: validity: it is open until it is dropped, unless the program closes what is not its own; then calls fail, or
-        // `is_ours` tells. Aliasing and thread: a number.
+        // `is_ours` returns false. Aliasing and thread: a number.
         unsafe { BorrowedFd::borrow_raw(self.entry.number) }
     }
 }

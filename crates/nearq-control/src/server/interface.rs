@@ -1,4 +1,4 @@
-//! What the server says of itself to varlink's tools: `org.varlink.service`.
+//! What the server says about itself to varlink's tools: `org.varlink.service`.
 
 use serde::{Deserialize, Serialize};
 

@@ -5,31 +5,31 @@ use std::time::Duration;
 /// Bytes of the thread's stack.
 pub(super) const STACK: usize = 64 * 1024;
 
-/// Of a CPU, one part in so many may be used for clients.
+/// One part in this many of a CPU may be used for clients.
 pub(super) const SHARE: u64 = 20;
-/// CPU time that may be used at once after a quiet time: some answers about hundreds of queues.
+/// CPU time that may be used at once after a quiet period: enough for some answers about hundreds of queues.
 pub(super) const BURST: Duration = Duration::from_millis(100);
 
 /// Time for a call from its first byte to its last.
 pub(super) const CALL_PATIENCE: Duration = Duration::from_secs(5);
-/// Time in which something of an answer must be read: a person who reads a trace may have stopped to look at something.
+/// Time in which something of an answer must be read: a person who reads a trace may have paused.
 pub(super) const READ_PATIENCE: Duration = Duration::from_mins(1);
-/// Likewise, while others wait for room.
+/// Likewise, while other clients wait for capacity.
 pub(super) const CROWDED_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Bytes of unread answers, all connections together, from which on calls wait. One answer may come on top.
+/// Bytes of unread answers, over all connections, from which on calls wait. One more answer may come on top.
 pub(super) const MOST_UNREAD: usize = 256 << 10;
 /// Bytes that are read at once.
 pub(super) const MOST_READ: usize = 4096;
 
 /// Traces at once. Each is sent about as many events as items are timed, which costs the thread 1 to 2 % of a CPU.
 pub(super) const MOST_TRACES: usize = 4;
-/// How often traces are looked at.
+/// How often traces are read.
 pub(super) const TRACE_INTERVAL: Duration = Duration::from_millis(50);
 /// Events in a batch.
 pub(super) const MOST_EVENTS: usize = 1024;
 
-/// Connections at once whose end changes something: the other places are always left for those who ask and go.
+/// Connections at once whose end changes something: the other places always remain for clients that ask and leave.
 pub(super) const MOST_HOLDING: usize = 12;
-/// Where no file can be opened, time until it is tried again.
+/// If no file can be opened, time until the next try.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_secs(1);

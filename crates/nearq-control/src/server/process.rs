@@ -1,22 +1,22 @@
-//! The process's own server: starts it, tells how it stands, follows forks, tidies up at the end.
+//! The process's own server: starts it, reports its status, follows forks, tidies up at the end.
 //!
 //! # States
 //! `STARTED` holds the epoch ([`LockPlatform::fork_epoch`]) for which a server was asked for, plus one; 0 before. The thread that raises it
-//! to that of this process starts the server; all others return. So a child of a fork, whose epoch is another one, starts its own with its
-//! first use. `STANDING` is where that server says how it stands: made before the thread is started, never freed, and another process's if
-//! its epoch is another one.
+//! to the value of this process starts the server; all others return. So a child of a fork, whose epoch differs, starts its own with its
+//! first use. `STANDING` holds the status of that server. It is made before the thread is started, is never freed, and belongs to another
+//! process if its epoch differs.
 //!
 //! Opening the socket is the thread's work, not the caller's: it takes some system calls, and may have to wait for another process that
 //! tidies up the same directory. [`status`] waits for it.
 //!
 //! # Attempts
-//! The system may refuse the thread or the socket for a moment, as it may refuse a worker. Then `STARTED` goes back to 0, and the next call
-//! of [`ensure`] tries again: the next worker that starts. An attempt waits until [`PAUSE`] has passed since the
-//! last one, twice that after the second, and so on, so what fails each time costs little.
+//! The system may temporarily refuse the thread or the socket, as it may refuse a worker. Then `STARTED` goes back to 0, and the next call
+//! of [`ensure`] tries again: the next worker that starts. An attempt waits until [`PAUSE`] has passed since the last one, twice that after
+//! the second, and so on, so what fails each time costs little.
 //!
 //! # The end
-//! A process that exits removes its socket (`atexit`); the thread may be running then, so what is to be removed (`FILE`) is never
-//! freed. One that is killed leaves it behind, and the next one removes it.
+//! A process that exits removes its socket (`atexit`); the thread may be running then, so the value that says what to remove
+//! (`FILE`) is never freed. One that is killed leaves it behind, and the next one removes it.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -36,29 +36,29 @@ use crate::subject::Subject;
 /// The variable of the environment.
 const VARIABLE: &str = "NEARQ_CONTROL";
 
-/// So long after the first attempt that failed the next one is made, at the earliest; each further pause is twice as long.
+/// The pause between the first failed attempt and the next one, at the least; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static STARTED: AtomicU64 = AtomicU64::new(0);
 static STANDING: AtomicPtr<Standing> = AtomicPtr::new(core::ptr::null_mut());
 static FILE: AtomicPtr<Name> = AtomicPtr::new(core::ptr::null_mut());
 
-/// How the process's server stands.
+/// The status of the process's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
-    /// Nobody has needed it yet: it is started with the first worker.
+    /// It has not been needed yet: it is started with the first worker.
     NotStarted,
     /// It listens.
     Listening {
         /// Where.
         path: PathBuf,
-        /// What it allows to those who are not root.
+        /// What it allows to users other than root.
         access: Access,
     },
-    /// There shall be none, for this reason.
+    /// It is not wanted, for this reason.
     Off(String),
-    /// There could be none, for this reason; or there is none any more.
+    /// It could not be started, for this reason; or it has ended.
     Failed(String),
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// How the server of one process stands.
+/// The state of one process's server.
 struct Standing {
     epoch: u64,
     state: Mutex<State>,
@@ -97,14 +97,14 @@ struct State {
 }
 
 impl Standing {
-    /// That of this process, whose epoch is `epoch`. By the thread that starts the server.
+    /// The one of this process, whose epoch is `epoch`. Called by the thread that starts the server.
     fn own(epoch: u64) -> &'static Standing {
         if let Some(standing) = Self::of(epoch) {
             return standing;
         }
         let (state, said) = (Mutex::default(), Condvar::new());
         let standing: &'static Standing = Box::leak(Box::new(Standing { epoch, state, said }));
-        // Release: pairs with the acquire in `of`; its contents are there.
+        // Release: pairs with the acquire in `of`; publishes its contents.
         STANDING.store(core::ptr::from_ref(standing).cast_mut(), Ordering::Release);
         standing
     }
@@ -136,10 +136,10 @@ impl Standing {
         self.said.notify_all();
     }
 
-    /// The attempt failed, and the next call of [`ensure`] is to try again.
+    /// The attempt failed, and the next call of [`ensure`] must try again.
     fn fail(&self, why: String) {
         let mut state = self.lock();
-        // Ends with a pause of a day and a half.
+        // The longest pause is a day and a half.
         let pause = PAUSE * (1 << state.failures.min(17));
         state.not_before = Some(Instant::now() + pause);
         state.failures += 1;
@@ -151,14 +151,15 @@ impl Standing {
     }
 }
 
-/// Sees to it that the process has a server. Returns at once: a load where it has been started already. `make` is called by the
-/// server's thread. Where the system refuses the thread or the socket, a later call tries again, after a
-/// second at the earliest, and then after pauses that double.
+/// Ensures that the process has a server. Returns at once; if the server has already been started, that costs a load. `make` is
+/// called by the server's thread. If the system refuses the thread or the socket, a later call tries again, after a second at the
+/// earliest, and then after pauses that double.
 ///
-/// `NEARQ_CONTROL=off`, `read` or `full` in the environment counts before `options`; anything else there is warned of, and is `off`.
+/// `NEARQ_CONTROL=off`, `read` or `full` in the environment takes precedence over `options`; any other value causes a warning, and means
+/// `off`.
 #[inline]
 pub fn ensure(make: fn() -> Box<dyn Subject>, options: Options) {
-    // Relaxed: who finds it started does nothing further.
+    // Relaxed: a caller that finds it started does nothing more.
     if STARTED.load(Ordering::Relaxed) != Linux::fork_epoch() + 1 {
         start(make, options);
     }
@@ -196,7 +197,7 @@ fn start(make: fn() -> Box<dyn Subject>, options: Options) {
     }
 }
 
-/// What is allowed: what the environment says, else the program. Nothing, where it is not understood what the environment says.
+/// What is allowed: what the environment says, otherwise what the program says. Nothing, if the value in the environment is not understood.
 fn access(options: Options) -> Access {
     let parse = |text: &str| text.parse().map_err(str::to_owned);
     match read_setting::<Linux, Access>(VARIABLE, "Going on with off", parse) {
@@ -241,9 +242,9 @@ fn has_no_runtime(other: UnixStream) -> bool {
 
 fn remove_at_exit(name: &Arc<Name>) {
     let name = Arc::into_raw(Arc::clone(name)).cast_mut();
-    // Release: pairs with the acquire in `at_exit`. What was there is a parent's.
+    // Release: pairs with the acquire in `at_exit`. An older value is a parent's.
     if FILE.swap(name, Ordering::Release).is_null() {
-        // Without it the file stays, and is removed by whoever comes next.
+        // Without it the file stays, and the next process removes it.
         let _ = Linux::at_exit(at_exit);
     }
 }
@@ -257,7 +258,7 @@ extern "C" fn at_exit() {
     }
 }
 
-/// How the process's server stands: where it listens, or why it does not. Waits until one that has been started has tried to listen.
+/// The status of the process's server: where it listens, or why it does not. If one has been started, waits until it has tried to listen.
 ///
 /// ```
 /// # mod nearq { pub use nearq_control::server as control; }

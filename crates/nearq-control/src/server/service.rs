@@ -1,15 +1,15 @@
-//! The thread: who is served next, who has had enough.
+//! The thread: which connection is served next, and which has had enough.
 //!
-//! While nobody is connected it sleeps in `poll` without a time-out. Otherwise each turn looks at the traces if it is time, serves one
+//! While no client is connected it sleeps in `poll` without a time-out. Otherwise each turn reads the traces if it is time, serves one
 //! connection and accepts one more, then waits until the CPU time that it has used is paid for (`budget`). `connections` is in the order in
-//! which they were served: the first one that has something to be done is served, and goes to the end. So a flood of calls or of
-//! connections takes its turn like everything else.
+//! which they were served: the first one that needs service is served, and goes to the end. So a flood of calls or of connections takes its
+//! turn like everything else.
 //!
 //! # Sixteen connections
-//! A connection more takes the place of another one: of those that never called, else of those that ask nothing now, else of any that was
-//! answered before, the one that was served longest ago. Those whose end changes something keep their places; there are 12 of them at most.
-//! So does one whose first call or whose answer is under way: new ones wait in the kernel until it is served, or has not read for too long.
-//! A new connection is read before the next is accepted, so one that asks at once is answered, whatever comes next.
+//! One more connection takes the place of the one that was served longest ago: among those that never called, or else those that ask
+//! nothing now, or else any that was answered before. Those whose end changes something keep their places; there are 12 of them at most. So
+//! does one whose first call or whose answer is under way: new ones wait in the kernel until it is served, or until it has read nothing for
+//! too long. A new connection is read before the next is accepted, so one that asks at once is answered, whatever comes next.
 //!
 //! # What waits for what
 //! Calls wait while answers of 256 KiB in all lie unread. Then, and while sixteen are connected, readers have half a second, not a minute.
@@ -100,7 +100,7 @@ impl Listener {
 /// Why the thread ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was told to.
+    /// It was asked to.
     Stopped,
     /// The program has closed the socket.
     Lost,
@@ -113,14 +113,14 @@ pub(super) struct Service {
     /// The one that was served longest ago first.
     connections: Vec<Connection>,
     budget: Budget,
-    /// Until when nothing is accepted.
+    /// The time until which nothing is accepted.
     paused: Option<Instant>,
-    /// When traces are looked at next.
+    /// When traces are read next.
     traced: Instant,
 }
 
 impl Service {
-    /// For the thread that calls.
+    /// Must be called by the thread that will serve.
     pub(super) fn new(listener: Arc<Listener>, subject: Box<dyn Subject>, access: Access) -> Self {
         let now = Instant::now();
         Service {
@@ -133,11 +133,11 @@ impl Service {
         }
     }
 
-    /// Serves until it is told to stop.
+    /// Serves until it is asked to stop.
     pub(super) fn run(mut self) -> End {
         let end = loop {
             let done = match self.budget.debt(Instant::now(), own_cpu_time()) {
-                // Without looking at any connection.
+                // Without serving any connection.
                 Some(debt) => {
                     let listener = PollFd::new(&self.listener.socket, PollFlags::empty());
                     self.poll(&mut [listener], Some(debt))
@@ -159,7 +159,7 @@ impl Service {
         end
     }
 
-    /// Waits until there is something to be done, and does one thing of each kind.
+    /// Waits until there is something to do, and does one thing of each kind.
     fn turn(&mut self) -> Result<(), End> {
         self.look_at_traces();
         let (accept, events) = self.wait()?;
@@ -185,16 +185,16 @@ impl Service {
             self.connections[index..].rotate_left(1);
         }
         self.sweep();
-        // The connection that was to give its place may have called since.
+        // The connection that should have given its place may have called since.
         if accept && self.has_room() { self.accept() } else { Ok(()) }
     }
 
-    /// Whether so little lies unread that calls are served.
+    /// Whether few enough bytes lie unread for calls to be served.
     fn may_call(&self) -> bool {
         self.connections.iter().map(Connection::unread).sum::<usize>() < MOST_UNREAD
     }
 
-    /// Whether others may be waiting for room.
+    /// Whether other clients may be waiting for capacity.
     fn is_crowded(&self) -> bool {
         self.is_full() || !self.may_call()
     }
@@ -214,7 +214,7 @@ impl Service {
         spare.min().map(|(_, index)| index)
     }
 
-    /// Waits for whatever there is to wait for: whether somebody wants to connect, and what has happened to each connection.
+    /// Waits for whatever there is to wait for. Returns whether a client wants to connect, and what has happened to each connection.
     fn wait(&mut self) -> Result<(bool, Vec<PollFlags>), End> {
         let now = Instant::now();
         self.paused = self.paused.filter(|until| *until > now);
@@ -233,7 +233,7 @@ impl Service {
     fn poll(&self, wanted: &mut [PollFd<'_>], time: Option<Duration>) -> Result<(), End> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         if let Err(error) = rustix::event::poll(wanted, time.as_ref()) {
-            // Somebody's debugger; else no memory for it: as if nothing had happened, but not at once.
+            // Interrupted, by a debugger for example; otherwise no memory: continue as if nothing had happened, but not at once.
             if error != Errno::INTR {
                 std::thread::sleep(TRACE_INTERVAL);
             }
@@ -245,7 +245,7 @@ impl Service {
         Ok(())
     }
 
-    /// How long nothing will have to be done unless a socket tells.
+    /// How long there will be nothing to do unless a socket becomes ready.
     fn timeout(&self, now: Instant) -> Option<Duration> {
         let (may_call, crowded) = (self.may_call(), self.is_crowded());
         let connections = self.connections.iter().filter_map(|connection| {
@@ -280,13 +280,13 @@ impl Service {
         match Descriptor::open(|| rustix::net::accept_with(listener, flags)) {
             Ok(socket) => self.admit(socket),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-            // No file or no memory is to be had.
+            // No file or no memory is available.
             Err(_) => self.paused = Some(Instant::now() + ACCEPT_PAUSE),
         }
         Ok(())
     }
 
-    /// A new connection: asks who it is, finds a place for it, and reads what it may have sent already.
+    /// A new connection: asks which user it is, finds a place for it, and reads what it may have sent already.
     fn admit(&mut self, socket: Descriptor) {
         let Ok(peer) = Linux::peer(&socket) else { return };
         let Some(allowed) = self.host.allowed(peer.user) else {
@@ -308,7 +308,7 @@ impl Service {
         self.sweep();
     }
 
-    /// Takes leave of those that are to be closed.
+    /// Removes those that must be closed.
     fn sweep(&mut self) {
         for mut gone in self.connections.extract_if(.., |connection| connection.is_over()) {
             self.host.end(&mut gone.session);

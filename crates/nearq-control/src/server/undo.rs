@@ -1,11 +1,12 @@
 //! What is taken back when a connection ends.
 //!
-//! Before a change that is to last until the connection is closed, the old *configured* values of the same keys are noted, and of those that
-//! change along (`knobs::taken_along`); when it ends, for whatever reason, they are set again, the last change first. A key that is changed
-//! several times has the first note alone. A queue is noted by its number, so that another one that has its name by then is left alone.
+//! Before a change that lasts until the connection is closed, the old *configured* values of its keys, and of those that change along with
+//! them (`knobs::taken_along`), are noted. When the connection ends, for whatever reason, they are set again, the last change first. If a
+//! key is changed several times, only the first value is noted. A queue is noted by its number, so that another queue that has its name by
+//! then is left alone.
 //!
-//! One connection at a time holds a key: a second one that wants to change it until it is closed is refused. It would find the first one's
-//! value, and set that back. A change that is to stay takes the key from the connection that holds it: then nothing is set back.
+//! One connection at a time holds a key: a second one that wants to change it until its own end is refused, because it would find the first
+//! one's value, and later restore that. A permanent change takes the key from the connection that holds it: then nothing is restored.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::subject::Subject;
 /// Old values that connections hold.
 #[derive(Debug, Default)]
 pub(super) struct Undo {
-    /// What is noted, the oldest first, and the connection for which it is.
+    /// What is noted, the oldest first, and for which connection.
     notes: Vec<(Holder, Note)>,
     connections: u64,
 }
@@ -56,7 +57,7 @@ impl Note {
         if self.values.is_empty() || subject.set(queue, &self.values).is_ok() {
             return;
         }
-        // One of them cannot be had any more, or the queue is gone: what can be set back is.
+        // One of the values is no longer possible, or the queue is gone: whatever can be restored is.
         for (key, value) in &self.values {
             let _ = subject.set(queue, &BTreeMap::from([(key.clone(), value.clone())]));
         }

@@ -1,4 +1,4 @@
-//! What is read and shown, what is refused and in which words.
+//! What is read and shown, and what is refused with which words.
 
 use nearq_topology::{CpuSet, MAX_CPUS, Scope};
 use proptest::collection::{btree_set, vec};
@@ -24,7 +24,7 @@ fn a_plain_value_is_a_list_and_a_mask_looks_like_one() {
         ("000000ff\n", "0-7"),
         ("000000ff,ffffffff", "0-39"),
         ("f,00000000", "32-35"),
-        // Eight digits are no CPU, so a list cannot have been meant.
+        // Eight digits are not a CPU, so a list cannot have been meant.
         ("1,00000001", "0,32"),
         ("1,0000001", "1"),
         ("0-3,8 (0000010f)", "0-3,8"),

@@ -1,4 +1,4 @@
-//! What must hold of a client whatever it is answered, for the fuzzer and for the tests beside it.
+//! What must hold for a client whatever answer it gets, for the fuzzer and for the tests beside it.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -34,7 +34,7 @@ fn client(answered: &[u8]) -> Client {
     let (own, mut other) = UnixStream::pair().expect("two descriptors");
     other.write_all(&answered[..answered.len().min(MOST)]).expect("it fits");
     other.shutdown(Shutdown::Write).expect("it is connected");
-    // The call has to have somewhere to go, until the client is done.
+    // Something must read the calls until the client is done.
     std::thread::spawn(move || other.read_to_end(&mut Vec::new()));
     let mut client = Client::over(own).expect("it is connected");
     client.set_patience(Duration::from_mins(1));
@@ -50,7 +50,7 @@ where
         Ok(reply) => understood::<R>(&reply),
         Err(error) => refused(&error),
     }
-    // Either the next answer is read, or it is said that the connection is of no use.
+    // Either the next answer is read, or the connection is reported unusable.
     match client.call(request) {
         Ok(reply) => understood::<R>(&reply),
         Err(error) => refused(&error),
@@ -75,7 +75,7 @@ where
     }
 }
 
-/// What was understood can be told on, and is the same then.
+/// What was understood can be sent on, and is then the same.
 fn understood<R: Request>(reply: &R::Reply)
 where
     R::Reply: Serialize + DeserializeOwned,
@@ -89,7 +89,8 @@ where
     }
 }
 
-/// Whatever a process counts and calls its queues, each line of its metrics is one.
+/// Whatever a process counts, and whatever it calls its queues, each line of its metrics stays one
+/// line.
 #[cfg(feature = "metrics")]
 fn metrics(statistics: nearq_control::protocol::Statistics) {
     let text = nearq_control::metrics::text(statistics, vec![("command", "a\"b".to_owned())]);

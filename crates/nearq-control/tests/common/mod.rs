@@ -23,7 +23,7 @@ use nearq_control::subject::{Subject, Tracing};
 /// Longer than anything takes on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
-/// What the invented process is like, to be looked at by the test.
+/// The state of the invented process, for the test to check.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     /// Values by queue (empty for the process) and key.
@@ -34,13 +34,13 @@ pub(crate) struct World {
     pub(crate) timing: bool,
     /// How often that was changed.
     pub(crate) timing_changes: u32,
-    /// Traces that there are.
+    /// Traces under way.
     pub(crate) traces: u32,
     /// Events that were taken.
     pub(crate) taken: u64,
-    /// How many events there are each time.
+    /// How many events each read returns.
     pub(crate) events: usize,
-    /// How many queues statistics tell of.
+    /// How many queues the statistics contain.
     pub(crate) queues: u64,
     /// How long an answer keeps the CPU busy.
     pub(crate) slow: Duration,
@@ -102,7 +102,7 @@ impl Invented {
 fn queue_named(name: &str) -> Result<&'static str, Refusal> {
     match name {
         "crypt" | "#7" => Ok("crypt"),
-        // A panic of which the hook is not told: the fuzzer's would take it for a finding.
+        // A panic that bypasses the hook: the fuzzer's hook would report it as a finding.
         "panics" => std::panic::resume_unwind(Box::new("an invented mistake")),
         _ => Err(Refusal::NoSuchQueue { queue: name.into(), queues: vec!["crypt".into()] }),
     }
@@ -278,7 +278,7 @@ impl Raw {
         self.0.write_all(&[0]).unwrap();
     }
 
-    /// The next message; none where the connection was closed.
+    /// The next message; none if the connection was closed.
     pub(crate) fn receive(&mut self) -> Option<serde_json::Value> {
         let mut bytes = Vec::new();
         let mut byte = [0];

@@ -1,4 +1,5 @@
-//! What must hold of the answers to anything that is sent, for the fuzzer and for the tests beside it.
+//! What must hold for the answers to anything that is sent, for the fuzzer and for the tests beside
+//! it.
 
 use nearq_control::protocol::Access;
 use nearq_control::server::converse;
@@ -29,7 +30,7 @@ pub(crate) fn check(sent: &[u8], lengths: &[usize]) {
         count += 1;
     }
     let calls = sent.split(|&byte| byte == 0).count() - 1;
-    // One that is too long has an answer without having an end.
+    // A call that is too long is answered although it has no end.
     assert!(count <= calls + 1, "{count} answers to {calls} calls");
     let world = shared.world();
     assert!(!world.timing, "items are timed for nobody");

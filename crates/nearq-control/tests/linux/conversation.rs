@@ -1,4 +1,4 @@
-//! Clients and a server over real sockets: what is asked, answered, refused and taken back.
+//! Clients and a server over real sockets: what is asked, answered, refused and undone.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -187,7 +187,7 @@ fn varlinks_own_errors() {
         assert_eq!(answer["error"], format!("org.varlink.service.{error}"), "{call}");
         assert_eq!(answer["parameters"].to_string(), parameters, "{call}");
     }
-    // Without answer, and with nothing where parameters could be.
+    // Without an answer, and without parameters.
     raw.send(
         r#"{"method":"nearq.control1.Set","parameters":{"changes":{"spin":"3"}},"oneway":true}"#,
     );
@@ -213,7 +213,7 @@ fn calls_in_one_go_and_in_pieces() {
         raw.0.write_all(&[byte]).unwrap();
     }
     assert!(raw.receive().unwrap().get("error").is_none());
-    // Who says that nothing comes any more still gets the answers.
+    // A client that shuts down its sending side still gets the answers.
     raw.0.write_all(call.repeat(3).as_bytes()).unwrap();
     raw.0.shutdown(std::net::Shutdown::Write).unwrap();
     for _ in 0..3 {
@@ -327,16 +327,16 @@ fn some_places_are_left_for_those_who_ask_and_go() {
         .map(|client| client.call(&GetStatistics { timing: true }).is_ok())
         .collect();
     assert_eq!(outcomes.iter().filter(|&&answered| answered).count(), 12);
-    // Nor may the others have values until they go.
+    // Nor may the others hold values until they close.
     let other = outcomes.iter().position(|answered| !answered).unwrap();
     let refused = clients[other].call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap_err();
     assert!(refused.to_string().contains("12 others"), "{refused}");
     assert_eq!(shared.value("crypt", "nice"), "0");
-    // What holds nothing is answered.
+    // A connection that holds nothing is answered.
     for client in &mut clients {
         client.call(&GetStatistics::default()).unwrap();
     }
-    // One goes, another may.
+    // When one closes, another may.
     let first = clients.remove(0);
     drop(first);
     until("there is a place", || {
@@ -406,7 +406,7 @@ fn who_does_not_read_does_not_keep_others_from_being_answered() {
         raw.send(r#"{"method":"nearq.control1.GetStatistics"}"#);
     }
     shared.world().queues = 1;
-    // One answer or two lie unread, as many as there is room for; nobody is served until their readers are given up.
+    // One or two answers lie unread, as many as fit; no client is served until their readers are given up.
     let mut client = Client::connect_to(server.path()).unwrap();
     client.call(&GetProcess {}).unwrap();
 }
@@ -432,7 +432,7 @@ fn who_reads_a_byte_now_and_then_does_not_keep_others_from_being_answered() {
         let answer = client.call(&GetProcess {});
         answered.store(true, Ordering::Relaxed);
         answer.unwrap();
-        // It had to wait, or this shows nothing.
+        // It must have waited, or this test shows nothing.
         assert!(begin.elapsed() >= Duration::from_millis(300), "{:?}", begin.elapsed());
     });
 }

@@ -33,7 +33,7 @@ fn every_answer_of_the_corpus_is_understood_or_refused() {
 enum Change {
     /// A byte becomes another one.
     Flip(Index, u8),
-    /// Bytes come in.
+    /// Bytes are inserted.
     Insert(Index, Vec<u8>),
     /// A part is left out.
     Remove(Index, Index),

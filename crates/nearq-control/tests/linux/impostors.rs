@@ -1,4 +1,4 @@
-//! Sockets that are not what their names say: of processes that are gone, of other users, behind links, or where nobody is let in.
+//! Sockets that are not what their names say: of processes that are gone, of other users, behind links, or where no connection is accepted.
 //!
 //! Other processes are this test's program again; see `process`.
 
@@ -34,7 +34,7 @@ fn own_name(directory: &Path) -> PathBuf {
     directory.join(std::process::id().to_string())
 }
 
-/// Has a backlog of one, in which there is no place.
+/// Has a backlog of one, which is full.
 fn listen_and_let_nobody_in(path: &Path) -> UnixListener {
     let listener = UnixListener::bind(path).unwrap();
     // SAFETY: numbers only.
@@ -65,7 +65,7 @@ pub(crate) fn play(part: &str, what: &str) {
             // SAFETY: it ends.
             unsafe { libc::_exit(0) }
         }
-        // Listens as one user, in a directory of another one and by a socket of a third, and goes on as a fourth.
+        // Listens as one user, in a directory of another one and with a socket of a third, and goes on as a fourth.
         "owners" => {
             let mut words = what.split(' ');
             let [listener, owner, of_socket, own] =
@@ -148,7 +148,7 @@ fn a_socket_that_a_dead_process_left_to_a_child_is_nobodys() {
     let socket = folder.path().join("nearq").join(actor.pid().to_string());
     let pid = actor.pid();
     actor.ends();
-    // The child answers still.
+    // The child still answers.
     UnixStream::connect(&socket).unwrap();
     let error = Client::connect(pid).unwrap_err();
     assert!(matches!(error, ConnectError::NoSuchProcess { .. }), "{error}");
@@ -189,7 +189,7 @@ impl Another {
 
 impl Drop for Another {
     fn drop(&mut self) {
-        // SAFETY: numbers only; it is a child that nobody else waits for.
+        // SAFETY: numbers only; it is a child that no other thread waits for.
         unsafe {
             libc::kill(self.0, libc::SIGKILL);
             libc::waitpid(self.0, std::ptr::null_mut(), 0);
@@ -217,7 +217,7 @@ fn a_process_that_has_the_number_of_a_dead_one_does_not_listen_where_that_did() 
     drop(another);
 }
 
-/// A process of [`SOMEBODY`], whose socket that user made.
+/// A process of [`SOMEBODY`] with a socket that the same user made.
 const ITS_OWN: [u32; 4] = [SOMEBODY; 4];
 
 fn owners([listener, directory, socket, process]: [u32; 4]) -> String {

@@ -1,6 +1,6 @@
 //! A process and its own server: how it is started, found and tidied up, what the environment says, forks, other users, containers.
 //!
-//! Other processes are this test's program again, told by a variable which part to play.
+//! Other processes are this test's program again; a variable says which part to play.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -75,7 +75,7 @@ impl Actor {
 
     /// Waits until it has ended by itself.
     pub(crate) fn ends(&mut self) {
-        // A child of it may read its input still, which waiting would end.
+        // Its child may still read its input, which waiting would close.
         let input = self.process.stdin.take();
         self.process.wait().unwrap();
         self.process.stdin = input;
@@ -159,7 +159,7 @@ fn fork() {
     // A connection of the parent's, which the child must not keep open.
     let mut client = Client::connect(parent).unwrap();
     client.call(&GetProcess {}).unwrap();
-    // Others on this machine may list processes, and so be connected for a moment.
+    // Other users of this machine may list processes, and so be connected for a moment.
     let mut before = 0;
     until("nobody else is connected", || {
         before = sockets_of(std::process::id());
@@ -174,7 +174,7 @@ fn fork() {
         server::ensure(make, Options { access: Access::Full });
         say("child", server::status());
         wait_for_the_end_of_input();
-        // By the C library's way, as a program that returns from `main`.
+        // Through the C library, like a program that returns from `main`.
         std::process::exit(0);
     }
     wait_for_the_end_of_input();
@@ -395,13 +395,13 @@ fn a_server_that_nobody_asks_does_not_wake_up() {
         line.trim_start_matches(':').trim().to_owned()
     };
     until("asleep", || field("State").starts_with('S'));
-    // Others on this machine may list processes meanwhile, and so wake it.
+    // Other users of this machine may list processes meanwhile, and so wake it.
     until("half a second in which it was not woken", || {
         let before = field("voluntary_ctxt_switches");
         std::thread::sleep(std::time::Duration::from_millis(500));
         field("voluntary_ctxt_switches") == before
     });
-    // All signals but those of its own faults and the C library's two.
+    // All signals except those of its own faults and the C library's two.
     let blocked = u64::from_str_radix(&field("SigBlk"), 16).unwrap();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGPROF, libc::SIGUSR1] {
         assert!(blocked & (1 << (signal - 1)) != 0, "signal {signal}");
@@ -446,7 +446,7 @@ fn another_user_is_refused_and_root_may_do_all() {
     assert_eq!(asked_by(NOBODY), "allowed Read");
     assert_eq!(asked_by(0), "allowed Full");
     assert!(asked_by(NOBODY - 1).contains("Permission denied"), "{}", asked_by(NOBODY - 1));
-    // Root finds it without being told where.
+    // Root finds it by itself.
     assert_eq!(
         Client::connect(actor.pid()).unwrap().call(&GetProcess {}).unwrap().process.allowed,
         Access::Full
@@ -457,7 +457,7 @@ fn another_user_is_refused_and_root_may_do_all() {
             .iter()
             .any(|found| found.pid == actor.pid() && found.user == NOBODY)
     );
-    // Should somebody open the directory: the kernel says who asks.
+    // Even if the directory is opened to others, the kernel says which user asks.
     fs::set_permissions(runtime.join("nearq"), fs::Permissions::from_mode(0o777)).unwrap();
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
     let answer = asked_by(NOBODY - 1);
@@ -515,7 +515,7 @@ fn a_process_in_a_container_is_reached_from_outside() {
     let inside = folder.path().join("inside");
     fs::create_dir(&inside).unwrap();
     let program = std::env::current_exe().unwrap();
-    // Its own numbers, and a directory that nobody outside sees.
+    // Its own numbers, and a directory that no process outside sees.
     let script = "mount -t tmpfs -o mode=700 none \"$XDG_RUNTIME_DIR\" && exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     command.args([

@@ -1,4 +1,4 @@
-//! A system that refuses the server its thread or its socket for a moment: the server is started later.
+//! A system that temporarily refuses the server its thread or its socket: the server is started later.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::process::{
 };
 use nearq_control::server::{self, Options, Status};
 
-/// A program that has no thread, or no file, to spare for a moment.
+/// A program that temporarily can start no thread, or open no file.
 pub(crate) fn play(limit: &str) {
     // A file that is open has a number below the limit, and all those below it may be in use.
     let (resource, low, files) = match limit {

@@ -1,4 +1,4 @@
-//! Servers that mean harm, or are slow: what a client does within its time and its limits.
+//! Hostile or slow servers: what a client does within its time and its limits.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -10,11 +10,12 @@ use std::time::Duration;
 use nearq_control::client::{Client, ClientError};
 use nearq_control::protocol::{GetDump, GetProcess, GetStatistics, Trace};
 
-/// A slow server ends by itself after that, so that a client that is not in time is told so by the end.
+/// A slow server ends by itself after that, so that a client that fails to time out notices at that
+/// end.
 const LONG: Duration = Duration::from_secs(3);
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A client of a server that says these bytes, each time with a pause, and then no more.
+/// A client of a server that sends these bytes, pausing after each piece, and then nothing more.
 fn told(pieces: impl Iterator<Item = Vec<u8>> + Send + 'static, pause: Duration) -> Client {
     let (own, mut other) = UnixStream::pair().unwrap();
     thread::spawn(move || {
@@ -54,7 +55,7 @@ fn an_answer_is_read_up_to_its_limit() {
     let mut client = told(std::iter::repeat_with(|| vec![b' '; 1 << 20]), Duration::ZERO);
     let error = client.call(&GetStatistics::default()).unwrap_err();
     assert!(matches!(error, ClientError::TooLong { most } if most == 64 << 20), "{error}");
-    // One that fits into what is read of a refusal, and is none.
+    // An answer that fits the limit for refusals, but is not one.
     let mut long = b"{\"parameters\":{}}".to_vec();
     long.resize(1 << 20, b' ');
     long.push(0);
@@ -78,7 +79,7 @@ fn nonsense_is_said_to_be_some_and_briefly() {
     assert!(matches!(&error, ClientError::Protocol(text) if text.len() < 1000), "{error}");
 }
 
-/// A client of a server that says what it is sent here.
+/// A client of a server that sends what it is given here.
 fn puppet() -> (Client, std::sync::mpsc::Sender<&'static str>) {
     let (sender, lines): (_, Receiver<&'static str>) = channel();
     (told(lines.into_iter().map(|line| line.as_bytes().to_vec()), Duration::ZERO), sender)

@@ -1,4 +1,5 @@
-//! Others can speak it: a client by other people, the interface's description, and `varlinkctl` where there is one.
+//! Other implementations understand it: an independent client, the interface's description, and `varlinkctl` if it
+//! is installed.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -255,7 +256,7 @@ mod samples {
             Refusal::Failed { why: why() },
         ];
         for refusal in &all {
-            // One more of them does not compile here; it belongs into the list above, too.
+            // A new variant does not compile here; it belongs in the list above, too.
             match refusal {
                 Refusal::NoSuchQueue { .. }
                 | Refusal::Ambiguous { .. }

@@ -1,4 +1,4 @@
-//! The keeper beside a kernel that shares each node's CPUs evenly among the tasks that may run there.
+//! The keeper with a model of a kernel that shares each node's CPUs evenly among the tasks that may run there.
 
 use super::*;
 use nearq_topology::Topology;
@@ -21,10 +21,10 @@ struct Kernel {
     keeper: Keeper,
     now: Duration,
     tasks: Vec<Model>,
-    /// Hogs of others, by node.
+    /// Hogs of other programs, by node.
     hogs: Vec<u32>,
     actions: Vec<(Duration, Action)>,
-    /// How long a CPU idled while a task waited that could have used it.
+    /// How long a CPU idled while a task that could have used it waited.
     idled_in_vain: Duration,
 }
 
@@ -108,7 +108,7 @@ impl Kernel {
                     idle: capacity.saturating_sub(*demand as u32),
                 })
                 .collect();
-            // Somebody waits a fifth of the time, and there is a CPU of which it could use half.
+            // A task waits a fifth of the time, and there is a CPU of which it could use half.
             let in_vain = self.tasks.iter().zip(&seen).any(|(task, seen)| {
                 let could_use = |(load, capacity): (&NodeLoad, &u32)| {
                     load.idle >= task.wants.min(1000) / 2 && load.runnable + task.wants <= *capacity
@@ -164,7 +164,7 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
     assert_eq!(kernel.actions.len(), 2, "{:?}", kernel.actions);
     assert_eq!(kernel.keeper.count_out(), 2);
     for pair in [[0, 1], [2, 3]] {
-        // Whoever of them leaves.
+        // Whichever of them leaves.
         let mut kernel2 = Kernel::new("numa:2 core:2");
         for _ in 0..4 {
             kernel2.start(0);
@@ -183,7 +183,7 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
 fn strays_that_have_each_others_room_return_together() {
     let machine = Topology::from_synthetic("numa:3 core:1").unwrap();
     let nodes = Nodes::of(&machine, machine.online());
-    // Each CPU has so many tasks: one, of whom each is on the next one's home; and three, where two of each node are.
+    // The number of tasks per CPU: one, where each task is on the next one's home; and three, where two of each node are.
     for each in [1, 3] {
         let mut keeper = Keeper::new(nodes.clone(), Weights::default());
         let mut now = Duration::ZERO;
@@ -201,7 +201,7 @@ fn strays_that_have_each_others_room_return_together() {
             keeper.step(now, loads, seen)
         };
         (0..3).for_each(|id| keeper.add(id, id as usize));
-        // So quickly that nobody has been away for long enough to come back.
+        // So quickly that no task has been away long enough to come back.
         step(&mut keeper, 10, &at(0, 0), &[]);
         for id in 0..3 {
             let (home, next) = (id as usize, (id as usize + 1) % 3);
@@ -218,7 +218,7 @@ fn strays_that_have_each_others_room_return_together() {
         assert_eq!(actions.len(), 3, "{each}: {actions:?}");
         assert_eq!(keeper.count_out(), 0);
     }
-    // One whose way home nobody frees stays, and so does one that waits for it; the others go.
+    // A task whose home is not freed stays, and so does one that waits for it; the others go.
     let weights = Weights::default();
     let mut view = View {
         nodes: &nodes,
@@ -262,7 +262,7 @@ fn the_nearest_that_idles_is_taken_first() {
     kernel.run(SECOND);
     assert_eq!(kernel.actions.len(), 1);
     assert!(matches!(&kernel.actions[0].1, Action::LetOut { to, .. } if *to == [2]));
-    // That one gets work of its own: the stray would be no more crowded at home, and from there goes to the other.
+    // That node gets work of its own: the stray would be no more crowded at home, and goes from there to the other.
     kernel.start(2);
     kernel.start(2);
     kernel.run(SECOND);
@@ -292,7 +292,7 @@ fn on_one_node_nothing_is_done() {
     assert_eq!(kernel.keeper.period(), Duration::from_millis(100));
 }
 
-/// What comes and goes in a random life.
+/// The events of a random sequence.
 #[derive(Clone, Debug)]
 enum Event {
     Start(usize, u32),
@@ -310,8 +310,8 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// Whatever comes and goes: a CPU idles in vain for some periods after each event at most, nobody swings for ever, and
-    /// when the others are gone and there is room for all at home, all are at home within a second.
+    /// Whatever comes and goes: CPUs idle needlessly only for some periods after each event, no task swings without end,
+    /// and once the other tasks are gone and there is capacity for all at home, all are at home within a second.
     #[test]
     fn work_is_conserved_and_strays_return(events in events()) {
         let mut kernel = Kernel::new("numa:3 core:2");

@@ -1,19 +1,19 @@
 //! Being told when a thread ends, without needing memory for it.
 //!
-//! By a key of the C library's thread-specific data, not by a thread-local value with a destructor: to note such a destructor
-//! the C library allocates, and whoever takes a mutex may be the allocator. A key that is one of the first 32 of the program
-//! needs nothing, in the GNU C library as in others; a program that has more keys than that should call
-//! [`be_told`] for the first time where it may allocate. Destructors of keys also run later than those of
-//! thread-local values, so that these still find the thread as it was.
+//! This uses a key of the C library's thread-specific data, not a thread-local value with a destructor: to note such a
+//! destructor the C library allocates, and the thread that takes a mutex may be inside the allocator. A key that is one of the
+//! first 32 of the program needs no memory, in the GNU C library as in others; a program that has more keys than that should call
+//! [`be_told`] for the first time where it may allocate. Destructors of keys also run later than those of thread-local values, so
+//! those destructors still find the thread as it was.
 //!
 //! # The key
 //! One for the process, made by the first thread that asks. `KEY` is [`UNKNOWN`] before, [`NONE`] if the C library has no
-//! more, otherwise the key plus [`FIRST`]. Of several threads that make one at the same time one wins, and the others give
-//! theirs back. Relaxed everywhere: a number, and nothing is published with it.
+//! more, otherwise the key plus [`FIRST`]. If several threads make one at the same time, one wins and the others give theirs
+//! back. Relaxed everywhere: a number, and nothing is published with it.
 //!
 //! # A thread's state
 //! From `Unknown` to `Told` when it first asks, to `Over` when the key's destructor has run. That may be before the
-//! destructors of other keys: what these do is done as by a thread that nobody is told of.
+//! destructors of other keys: while these run, the thread counts as one whose end is not reported.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -41,8 +41,8 @@ thread_local! {
     static TELL: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Has `tell` called by the caller's thread when it ends; the last one counts. False if nobody will be called: the thread has
-/// told already, or the C library has no key or no memory.
+/// Has `tell` called by the caller's thread when it ends; the last one counts. False if `tell` will not be called: the thread
+/// has told already, or the C library has no key or no memory.
 #[inline]
 pub(super) fn be_told(tell: fn()) -> bool {
     TELL.set(Some(tell));
@@ -87,7 +87,7 @@ fn make_key() -> Option<libc::pthread_key_t> {
         Ok(_) => made.then_some(key),
         Err(theirs) => {
             if made {
-                // SAFETY: validity: made above, and told to nobody, so no thread has a value there. Aliasing: no reference. Thread: any
+                // SAFETY: validity: made above, and not published, so no thread has a value there. Aliasing: no reference. Thread: any
                 // thread may delete keys.
                 unsafe { libc::pthread_key_delete(key) };
             }

@@ -12,22 +12,22 @@ use super::refusal::{self, refused};
 use crate::sys::{self, SignalMask, Stack};
 use crate::{MemoryPolicy, Refused};
 
-/// What is to be started, and as what.
+/// What to start, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessSpec<'a> {
     /// The file. `PATH` is not searched.
     pub program: &'a CStr,
-    /// What the program is told, its own name first.
+    /// The program's arguments, its own name first.
     pub arguments: &'a [CString],
     /// Its environment, as `NAME=value`.
     pub environment: &'a [CString],
     /// What becomes its standard input, output and error; `None` is the caller's own.
     pub files: [Option<BorrowedFd<'a>>; 3],
-    /// Whether it leads a process group of its own: then signals reach it and what it starts, and nobody else.
+    /// Whether it leads a process group of its own: then signals reach it and what it starts, and no other process.
     pub own_group: bool,
     /// The signal that it gets when the thread that starts it ends, however that happens. A set-user-ID program gets none.
     pub parent_death_signal: Option<i32>,
-    /// The CPUs that it may use; `None` are the caller's.
+    /// The CPUs that it may use; `None` means the caller's.
     pub affinity: Option<&'a CpuSet>,
     /// Where its memory comes from, that of the program itself included; `None` is the caller's policy.
     pub memory: Option<&'a MemoryPolicy>,
@@ -36,7 +36,7 @@ pub struct ProcessSpec<'a> {
 /// A program that runs.
 #[derive(Debug)]
 pub struct Spawned {
-    /// The process, a child of the caller, who has to wait for its end.
+    /// The process, a child of the caller; the caller must wait for its end.
     pub pid: u32,
     /// Why it does not have the CPUs that it should; it has the caller's then.
     pub affinity_refused: Option<Refused>,
@@ -102,8 +102,8 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Notes what programs shall find: the signals that the calling thread has blocked now, and the default action for those that
-    /// have a handler now and for SIGPIPE, which Rust programs ignore. Signals that are ignored stay so.
+    /// Notes what programs will find: the signals that the calling thread has blocked now, and the default action for those that
+    /// have a handler now and for SIGPIPE, which Rust programs ignore. Ignored signals stay ignored.
     pub fn new() -> Self {
         let mut defaults = sys::handled_signals();
         defaults.push(libc::SIGPIPE);
@@ -214,7 +214,8 @@ mod tests {
     /// What `wait` says of a child: its status as the kernel packs it.
     fn wait(pid: u32) -> i32 {
         let mut status = 0;
-        // SAFETY: validity: the place is an int. Aliasing: the only reference is the one passed. Thread: nobody else waits for it.
+        // SAFETY: validity: the place is an int. Aliasing: the only reference is the one passed. Thread: no other thread waits for
+        // it.
         let returned = unsafe { libc::waitpid(pid.cast_signed(), &raw mut status, 0) };
         assert_eq!(returned, pid.cast_signed());
         status

@@ -1,25 +1,26 @@
-//! Forks of this process: how many there were, and who wants to be told.
+//! Forks of this process: how many there were, and what is called around them.
 //!
-//! The C library calls three functions of ours around each `fork` (`pthread_atfork`), which it is told of with the first
-//! subject. They call the hooks of all subjects.
+//! The C library calls three functions of ours around each `fork`; they are registered with it (`pthread_atfork`) when the
+//! first subject is added. They call the hooks of all subjects.
 //!
 //! # Protocol
 //! `SUBJECTS` is locked from *prepare* to *parent* or *child*: forks come one after the other, and no subject leaves between
 //! its hooks. The guard stays in `HELD` meanwhile; it belongs to the thread that forks, which is the only one that touches
 //! `HELD`, because it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
 //!
-//! A thread that has the lock has signals blocked, but for faults, which its own instructions raise: a signal handler that forks would wait
-//! for the lock that its own thread has, and hooks would be called within hooks. To count how deep a thread is in forks would not do: the
-//! child of the inner fork goes on in the middle of the outer one. What other people's handlers between ours change of the mask is undone.
+//! A thread that has the lock has all signals blocked except faults, which its own instructions raise. Otherwise a signal handler that
+//! forks would wait for the lock that its own thread has, and hooks would be called within hooks. Counting how deep a thread is in forks
+//! would not be enough: the child of the inner fork goes on in the middle of the outer one. Changes that other people's handlers make to
+//! the mask between ours are undone.
 //!
 //! `EPOCH` is written by the child's only thread; every later thread is started by one that knows the value. So relaxed loads
-//! are enough, and no thread ever sees it change but the one that forked.
+//! are enough, and no thread ever sees it change except the one that forked.
 //!
 //! Threads of ours that begin or end hold locks of the standard library; a fork waits for them (`transit`).
 //!
 //! # What is not followed
-//! `vfork`, `posix_spawn` and `clone` called by hand do not go through the C library's handlers. The first two are for who
-//! calls `exec` at once; their children must not touch anything of this library.
+//! `vfork`, `posix_spawn` and `clone` called by hand do not go through the C library's handlers. The first two are for
+//! callers that `exec` at once; their children must not touch anything of this library.
 //!
 //! # Other people's handlers
 //! *prepare* runs in the reverse order of registration, the other two in the order of registration. So handlers that were
@@ -41,7 +42,7 @@ static HELD: Held = Held(UnsafeCell::new(None));
 
 struct Subjects {
     list: Vec<Subject>,
-    /// Whether the C library knows of us.
+    /// Whether our functions are registered with the C library.
     told: bool,
 }
 
@@ -69,7 +70,7 @@ unsafe impl Sync for Held {}
 fn lock() -> Locked {
     let signals = BlockedSignals::block();
     sys::unblock_synchronous_signals();
-    // A hook that panicked did so in a function of the C convention, which ends the process: there is no poison to heed.
+    // A hook that panicked did so in a function of the C convention, which ends the process: so poisoning can be ignored.
     let subjects = SUBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
     Locked { subjects, _signals: signals }
 }
@@ -80,7 +81,7 @@ pub(super) fn epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
 }
 
-/// Adds a subject. An error is that the C library has no memory to note our functions; then forks go by unseen.
+/// Adds a subject. Fails if the C library has no memory to note our functions; forks then go unnoticed.
 pub(super) fn follow(address: *const (), hooks: &'static ForkHooks) -> sys::Result<()> {
     let mut locked = lock();
     let subjects = &mut *locked.subjects;
@@ -103,7 +104,7 @@ extern "C" fn prepare() {
         // SAFETY: it is on the list, and stays there until we give the lock back.
         unsafe { (hooks.prepare)(*address) };
     }
-    // Last: who creates a thread may hold what a hook takes.
+    // Last: a thread that creates another one may hold what a hook takes.
     transit::close();
     // SAFETY: we have the lock.
     unsafe { *HELD.0.get() = Some(locked) };

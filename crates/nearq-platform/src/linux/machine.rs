@@ -1,12 +1,12 @@
-//! This machine, and what stands in for it where it cannot be read.
+//! This machine, and what stands in for it if it cannot be read.
 //!
 //! If `/sys` cannot be read (not mounted, no file descriptors, a filter on system calls), the kernel still tells a process on which CPUs it
-//! may run. These CPUs, under one cache on one node, then stand in for the machine: so no work is kept from any of them. The stand-in is
-//! marked as not whole ([`Topology::is_whole`]), one warning tells of it, and each later look tries to read the machine again.
+//! may run. These CPUs, under one cache on one node, then stand in for the machine, so that any work can run on any of them. The stand-in
+//! is marked as not whole ([`Topology::is_whole`]), one warning reports it, and each later look tries to read the machine again.
 //!
-//! If the kernel does not tell either (a filter on system calls), `/proc/self/status` does; without that, the process counts as one that may
-//! use all CPUs that are online and in its cpuset; and without `/sys` as well, as one with as many CPUs as the C library finds. The warning
-//! tells of that too.
+//! If the kernel does not answer either (a filter on system calls), `/proc/self/status` is read. Without that, the process counts as one
+//! that may use all CPUs that are online and in its cpuset; and without `/sys` as well, as one with as many CPUs as the C library finds.
+//! The warning says that too.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::{LockPlatform as _, Look, Machine, Refused};
 /// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// The machine of this process, read anew.
+/// Reads the machine of this process again.
 pub(super) fn read() -> Result<Machine, String> {
     let affinity = affinity();
     let refused = affinity.as_ref().err().map(without_affinity);
@@ -44,7 +44,7 @@ fn affinity() -> Result<CpuSet, Refused> {
     thread::affinity(Thread::first()).or_else(|_| thread::affinity(Thread::current()))
 }
 
-/// The CPUs that the process may run on, as far as they are online, by `/proc/self/status`; empty if that does not tell.
+/// The CPUs that the process may run on, as far as they are online, by `/proc/self/status`; empty if that does not say.
 fn told_by_proc(root: &Path) -> CpuSet {
     let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -74,7 +74,7 @@ fn read_below(root: &Path, affinity: Result<CpuSet, Refused>) -> Result<Machine,
     Ok(Machine { topology, limits })
 }
 
-/// Where nothing tells what the process may use, that is the whole machine.
+/// If nothing says what the process may use, it may use the whole machine.
 fn or_all(mut limits: Limits, topology: &Topology) -> Limits {
     if limits.effective().is_empty() {
         limits.affinity = topology.online().clone();
@@ -82,7 +82,7 @@ fn or_all(mut limits: Limits, topology: &Topology) -> Limits {
     limits
 }
 
-/// As many CPUs as the C library finds, which tries several ways.
+/// As many CPUs as the C library finds; it tries several ways.
 fn counted() -> CpuSet {
     CpuSet::all(std::thread::available_parallelism().map_or(1, usize::from).min(MAX_CPUS))
 }
@@ -113,7 +113,7 @@ fn look_below(
     Ok(Look { topology, limits })
 }
 
-/// Warns of what could not be read, in one line; again only if all could be in between.
+/// Warns of what could not be read, in one line. Warns again only if everything could be read in between.
 fn say(refused: Option<String>, topology: &Topology) {
     let reasons: Vec<String> = refused.into_iter().chain(topology.warning()).collect();
     // Relaxed: it only decides which of several threads gives the warning.
@@ -142,7 +142,7 @@ mod tests {
         assert!(!topology.is_whole());
         let said = topology.warning().expect("it is said");
         assert!(said.starts_with("/nonexistent: No such file or directory"), "{said}");
-        // It stays so, and follows the affinity.
+        // It remains a stand-in, and follows the affinity.
         let look = |affinity| look_below(nowhere, topology, limits, affinity).unwrap();
         let same = look(cpus("2-4"));
         assert_eq!((same.topology, &same.limits), (None, limits));
@@ -178,7 +178,7 @@ mod tests {
         file("sys/devices/system/cpu/present", "0-7");
         file("sys/devices/system/cpu/online", "0-5");
         assert_eq!(allowed(), "0-5");
-        // /proc tells what the kernel would, of CPUs that are offline too.
+        // /proc says what the kernel would, and includes CPUs that are offline.
         file("proc/self/status", "Name:\tx\nCpus_allowed_list:\t2-3,7\n");
         assert_eq!(allowed(), "2-3");
         // /proc alone.

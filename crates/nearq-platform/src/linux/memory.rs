@@ -70,7 +70,8 @@ pub(super) fn residency(range: Range<usize>, samples: usize) -> Result<Residency
                 residency.pages[node] += 1;
             }
             // ENOENT: nothing there, or swapped out. EFAULT: only read so far, so that it shares the
-            // kernel's page of zeros. Other errors (EBUSY) are of pages on the move: not there either.
+            // kernel's page of zeros. Other errors (EBUSY) mean pages that are being moved: not there
+            // either.
             Err(_) => residency.absent += 1,
         }
     }

@@ -1,7 +1,7 @@
 //! The platform that is the machine itself.
 //!
 //! [`platform`] answers each item of the trait in a few lines; what takes more is in a file of its own. The
-//! calls are in `crate::sys`, the words for those that are refused in [`refusal`].
+//! calls are in `crate::sys`; the texts for refused calls are in [`refusal`].
 
 mod ending;
 mod exec;

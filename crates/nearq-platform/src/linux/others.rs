@@ -1,4 +1,4 @@
-//! Threads of other processes: where they may run. For who keeps whole programs near their memory.
+//! Threads of other processes: where they may run. For code that keeps whole programs near their memory.
 
 use nearq_topology::CpuSet;
 
@@ -7,7 +7,8 @@ use crate::sys::{self, Errno, Tid};
 use crate::{Linux, Refused};
 
 impl Linux {
-    /// The CPUs on which a thread of any process may run, by its number. Numbers are given out again: the caller knows whose it is.
+    /// The CPUs on which a thread of any process may run, by its number. Numbers are reused: the caller must know which thread it
+    /// is.
     ///
     /// # Errors
     /// There is no such thread.

@@ -28,7 +28,7 @@ use crate::{
 /// The machine that the program runs on.
 ///
 /// # What the calls cost
-/// On a virtual x86-64 machine of two CPUs with Linux 6.18; `tests/linux/costs.rs` measures it anew.
+/// On a virtual x86-64 machine of two CPUs with Linux 6.18; `tests/linux/costs.rs` measures it again.
 ///
 /// | call | cost |
 /// |---|---|
@@ -36,7 +36,7 @@ use crate::{
 /// | `current_cpu` where the C library is not GNU's 2.35 or later | 4 ns |
 /// | [`now`](LockPlatform::now) | 22 ns |
 /// | [`current_thread`](Threads::current_thread) | 0.1 µs |
-/// | [`wake`](LockPlatform::wake) that finds nobody, [`wait`](LockPlatform::wait) that finds another value | 0.2 µs |
+/// | [`wake`](LockPlatform::wake) that finds no sleeper, [`wait`](LockPlatform::wait) that finds another value | 0.2 µs |
 /// | [`cpu_time`](Threads::cpu_time) | 0.2 µs |
 /// | [`affinity`](Placement::affinity), [`set_affinity`](Placement::set_affinity) without a move | 1 to 1.5 µs |
 /// | two threads waking each other, there and back | 4 µs on one CPU, 30 to 50 µs between idle ones |
@@ -46,32 +46,31 @@ use crate::{
 ///
 /// # What it does beyond the trait's promises
 /// - **Waking** goes in the order in which the threads fell asleep, threads of a real-time class first.
-/// - **Threads** that it spawns block all signals but those that a fault of their own raises (`SIGSEGV`,
-///   `SIGBUS`, `SIGFPE`, `SIGILL`, `SIGTRAP`, `SIGSYS`), from their first instruction: the program's handlers
-///   run on the program's threads. A stack size of `None` is that of every Rust thread: `RUST_MIN_STACK`,
-///   or 2 MiB. The thread gives itself its class, nice value and affinity before anything else, so that `main` and
-///   all that it allocates is where it belongs; the first two before the third, so that a favoured thread does not have to
-///   wait for a crowded CPU as an ordinary one.
-/// - **A thread that has ended** is told from one of another program that was given its number: such calls
-///   end with `ESRCH`, and [`run_state`](Threads::run_state) says `Ended`.
-/// - **Nice** values are of one thread, not of the process, as everywhere on Linux. Out of range, they are cut.
+/// - **Threads** that it spawns block all signals except those that a fault of their own raises (`SIGSEGV`, `SIGBUS`,
+///   `SIGFPE`, `SIGILL`, `SIGTRAP`, `SIGSYS`), from their first instruction: the program's handlers run on the program's
+///   threads. A stack size of `None` is that of every Rust thread: `RUST_MIN_STACK`, or 2 MiB. The thread gives itself its
+///   class, nice value and affinity before anything else, so that `main` and everything it allocates are where they belong. It
+///   sets the first two before the third, so that a favoured thread does not wait for a crowded CPU as an ordinary one would.
+/// - **A thread that has ended** is distinguished from a thread of another program that was given its number:
+///   such calls end with `ESRCH`, and [`run_state`](Threads::run_state) says `Ended`.
+/// - **Nice** values belong to one thread, not to the process, as everywhere on Linux. Values out of range are clamped.
 /// - **Watching** a thread keeps a file open, of which a process has 64 at most; for threads beyond that each state costs as much
-///   as by `run_state`. A program may close all files it does not know: what is read or closed is made sure of first.
+///   as by `run_state`. A program may close all files it does not know, so a file is checked before it is read or closed.
 /// - **Slices** in [`set_scheduling`](Threads::set_scheduling) are heeded by Linux 6.12 and later, which cut
-///   them to 0.1 to 100 ms; older kernels accept and ignore them, and so does the class `Idle`. To leave that
-///   class needs the same privilege as to be favoured more.
-/// - **Homes** are told to the node affine scheduler of the whole machine, where it is loaded and lets this user tell them. Nothing is
-///   said of a process's first thread, as its number stands for all of them, and nothing in a namespace of processes that is not the
-///   first one, where numbers are others.
-/// - **Memory:** the policy `Local` of a thread gives it back the system's default, which is local too, and
-///   leaves the kernel's own balancing between nodes on.
+///   them to 0.1 to 100 ms; older kernels accept and ignore them, and so does the class `Idle`. Leaving that
+///   class needs the same privilege as being favoured more.
+/// - **Homes** are reported to the node affine scheduler of the whole machine if it is loaded and allows this user to report them.
+///   Nothing is reported about a process's first thread, because its number stands for all of them. Nothing is reported in a process
+///   namespace other than the first one, where numbers differ.
+/// - **Memory:** the policy `Local` restores the thread's system default, which is local too, and leaves the
+///   kernel's own balancing between nodes on.
 /// - **A machine that cannot be read** (no `/sys`, no file descriptors, a filter on system calls): the CPUs that the process may use stand
-///   in for it, on one node. One warning says what could not be read, with the path and the error; also for a machine that could be read in
-///   part. Each look tries to read the machine again.
+///   in for it, on one node. One warning says what could not be read, with the path and the error; this also holds for a machine that could
+///   be read only in part. Each look tries to read the machine again.
 /// - **A [look](Placement::look_again)** reads a dozen files, however large the machine is: those of the control group, and the lists of
 ///   the CPUs and nodes that are online. [`Topology::reread`] says what it does not see.
 /// - **Forks** are those that the C library's `fork` makes, also for `Command` with a `pre_exec`; not `vfork`,
-///   `posix_spawn` (what `Command` is without) or `clone` called by hand.
+///   `posix_spawn` (what `Command` uses without one) or `clone` called by hand.
 /// - **Settings** are environment variables; what is not Unicode in them is replaced by U+FFFD.
 /// - **Warnings** are one line on standard error that begins with `nearq: `, written at once and without a lock: a child
 ///   of a fork may warn although another thread of its parent was writing.
@@ -88,10 +87,10 @@ thread_local! {
     /// The thread's number in the locks' tables. Likewise.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
 
-    /// What the thread holds. Likewise. Only debug builds of the locks ask for it; where nobody does, the linker leaves it out.
+    /// What the thread holds. Likewise. Only debug builds of the locks use it; if nothing does, the linker leaves it out.
     static HELD: Held = const { Held::new() };
 
-    /// Whom to tell of that number when the thread ends.
+    /// What to call with that number when the thread ends.
     static END: Cell<Option<fn(u32)>> = const { Cell::new(None) };
 }
 
@@ -122,15 +121,15 @@ impl LockPlatform for Linux {
     }
 
     fn wake(word: *const AtomicU32, count: usize) -> usize {
-        // An error says that nobody can sleep there: EFAULT (not an address of a program), EINVAL (the memory
-        // was given back, and holds another kind of lock now).
+        // An error means that no thread can sleep there: EFAULT (not an address of a program), EINVAL (the
+        // memory was given back, and holds another kind of lock now).
         sys::futex_wake(word, count).unwrap_or(0)
     }
 
     #[inline]
     fn wait_until_changed(word: &AtomicU32, value: u32, budget: u32) -> bool {
         for _ in 0..budget {
-            // Relaxed: promised to the caller, who decides by an ordered access.
+            // Relaxed, as the trait says: the caller decides by an ordered access.
             if word.load(Ordering::Relaxed) != value {
                 return true;
             }
@@ -205,7 +204,7 @@ impl LockPlatform for Linux {
             return there;
         }
         let made = make();
-        // Release: pairs with the acquire of who finds it. Acquire on failure: we use another's.
+        // Release: pairs with the acquire of a thread that finds it. Acquire on failure: we use another thread's.
         match SHARED.compare_exchange(
             ptr::null_mut(),
             made.cast_mut(),
@@ -214,7 +213,7 @@ impl LockPlatform for Linux {
         ) {
             Ok(_) => made,
             Err(there) => {
-                // SAFETY: ours, made a moment ago and told to nobody.
+                // SAFETY: ours, made a moment ago and not published.
                 unsafe { end(made) };
                 there
             }
@@ -255,10 +254,10 @@ impl LockPlatform for Linux {
 
     fn warn(line: &str) {
         let line = format!("nearq: {}\n", line.trim_end().replace(char::is_control, " "));
-        // Written at once, so that lines of several threads do not mix. Where nobody listens, nothing is lost. Not by
-        // `std::io::stderr`, whose lock would be held for ever in the child of a fork that came while it was.
-        // SAFETY: validity: a write to a descriptor that is not open is an error. Thread and aliasing: the file is never
-        // closed by us (it is not dropped), and standard error may be written by anybody.
+        // Written at once, so that lines of several threads do not mix. If nothing reads them, nothing is lost. Not by
+        // `std::io::stderr`: its lock would stay held for good in the child of a fork that came while it was held. SAFETY:
+        // validity: a write to a descriptor that is not open is an error. Thread and aliasing: the file is never closed by
+        // us (it is not dropped), and any thread may write to standard error.
         let stderr = ManuallyDrop::new(unsafe { File::from_raw_fd(libc::STDERR_FILENO) });
         let _ = (&*stderr).write_all(line.as_bytes());
     }
@@ -302,7 +301,7 @@ impl Threads for Linux {
     }
 
     fn wake_exactly() {
-        // The smallest slack; the default of 50 µs is what a sleep may take longer. Where it is refused, it stays so.
+        // The smallest slack; by default a sleep may take 50 µs longer. If the call is refused, that stays so.
         let _ = sys::set_timer_slack(NonZeroU64::MIN);
     }
 
@@ -318,7 +317,7 @@ impl Threads for Linux {
     }
 
     fn join(handle: Self::JoinHandle) {
-        // Where `main` panicked, the panic hook has said so; the thread has ended either way.
+        // If `main` panicked, the panic hook has said so; the thread has ended either way.
         let _ = handle.join();
     }
 
@@ -455,10 +454,10 @@ fn by_clock(deadline: Instant) -> (libc::clockid_t, u64) {
     }
 }
 
-/// What came of a sleep.
+/// How a sleep ended.
 fn waited(outcome: Result<(), Errno>) -> Wait {
     match outcome {
-        // Woken; perhaps for no reason: by somebody who meant what was at this address before, or (EINTR)
+        // Woken; perhaps for no reason: by a thread that meant what was at this address before, or (EINTR)
         // because a signal handler ran. The caller looks at its word and waits again.
         Ok(()) | Err(Errno::INTR) => Wait::Woken,
         // The kernel found another value, under the lock that wakers take too.
@@ -468,8 +467,8 @@ fn waited(outcome: Result<(), Errno>) -> Wait {
     }
 }
 
-/// The errors of a futex wait that say the program or the system is broken. Going on would be to spin, or to
-/// take a sleep that did not happen for one that did.
+/// The errors of a futex wait that mean the program or the system is broken. To go on would be to spin, or to
+/// mistake a sleep that did not happen for one that did.
 ///
 /// `EINVAL`: the word also holds a priority-inheritance lock, or the deadline is no time. `EFAULT`: the word
 /// is not in memory. `ENOSYS`, `EPERM`: a kernel without futexes, or a filter that forbids them.

@@ -1,4 +1,4 @@
-//! What only a process of Linux has, and the trait does not know: the rights that it was started with, its end, its sockets' peers.
+//! What only a Linux process has, and the trait does not cover: the rights that it was started with, its end, its sockets' peers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,25 +6,25 @@ use std::os::fd::AsFd;
 use super::Linux;
 use crate::sys;
 
-/// Who is at the other end of a socket.
+/// The process at the other end of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The process that connected, or that listens; as the caller's container numbers it, and 0 where that has no number for it.
     pub pid: u32,
-    /// Its effective user when it did.
+    /// Its effective user at that time.
     pub user: u32,
 }
 
 impl Linux {
-    /// Whether the program has more rights than who started it (set-user-ID, capabilities of its file): then the environment is a
-    /// stranger's.
+    /// Whether the program has more rights than the process that started it (set-user-ID, capabilities of its file): then the
+    /// environment cannot be trusted.
     #[inline]
     pub fn has_more_rights() -> bool {
         sys::has_more_rights()
     }
 
-    /// Has `hook` called when the program ends by `exit` or by returning from `main`; also in children of a fork that end so. Other
-    /// threads may be running then.
+    /// Has `hook` called when the program ends by `exit` or by returning from `main`; also in children of a fork that end this way.
+    /// Other threads may be running then.
     ///
     /// # Errors
     /// The C library has no memory to note it.
@@ -32,10 +32,10 @@ impl Linux {
         Ok(sys::at_exit(hook)?)
     }
 
-    /// Who is at the other end of a connected Unix socket.
+    /// The process at the other end of a connected Unix socket.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not a connected Unix socket.
     pub fn peer(socket: &impl AsFd) -> io::Result<Peer> {
         let (pid, user) = sys::peer(socket.as_fd())?;
         Ok(Peer { pid, user })

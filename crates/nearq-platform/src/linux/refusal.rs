@@ -1,7 +1,7 @@
 //! Why the kernel refuses a call, and what would allow it.
 //!
-//! The texts end up in front of a person who did not write the program: they name the privilege or the limit,
-//! what it is now, and the command that changes it.
+//! The texts are read by people who did not write the program: they name the privilege or the limit, what it is
+//! now, and the command that changes it.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,11 +24,11 @@ pub(super) fn gone(what: String) -> Refused {
 
 const OTHER_USER: &str = "the thread belongs to another user; needs CAP_SYS_NICE";
 
-/// Said of calls that every kernel has: only a filter can refuse them.
+/// For calls that every kernel has: only a filter can refuse them.
 const FILTER: &str = "a filter on system calls (seccomp) forbids it; containers have an option for that, such as \
      --security-opt seccomp=unconfined";
 
-/// Said of what every thread may do to itself: a refusal has nothing to do with users or privileges.
+/// For what every thread may do to itself: a refusal has nothing to do with users or privileges.
 const OWN: &str = "a filter on system calls (seccomp) or a security policy of the container refuses it; containers have an option for \
      that, such as --security-opt seccomp=unconfined";
 

@@ -1,7 +1,7 @@
-//! Waiting for the work of other threads, and making the attempts that are left meanwhile (`crate::retry`).
+//! Waiting for the work of other threads, and meanwhile making the attempts that are left (`crate::retry`).
 //!
-//! When a thread begins to wait, it cannot know what will be refused later. So it wakes up now and then to look for attempts: after a
-//! second, then after twice as long each time, up to a minute; while an attempt is left, every [`PAUSE`].
+//! When a thread begins to wait, it cannot know what will be refused later. So it wakes up from time to time to check for attempts:
+//! after a second, then after twice as long each time, up to a minute; while an attempt is left, every [`PAUSE`].
 
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::retry::{PAUSE, Retries};
 use crate::{Instant, Linux, LockPlatform, Threads, Wait};
 
-/// When a thread that waits looks for the first time while no attempt is left, and the longest time between two looks.
+/// How long a waiting thread sleeps before its first check while no attempt is left, and the longest time between two checks.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_mins(1);
 
@@ -29,7 +29,7 @@ pub(super) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -
             PAUSE
         };
         let until = now + pause;
-        // A deadline of another clock cannot be compared: the thread waits until that deadline, and takes no more looks.
+        // A deadline of another clock cannot be compared: the thread waits until that deadline, and checks no more.
         let own = deadline.filter(|deadline| deadline.real_time().is_some() || *deadline <= until);
         let ended = Linux::wait(word, expected, Some(own.unwrap_or(until)));
         if ended != Wait::TimedOut || own.is_some() {

@@ -9,7 +9,7 @@
 //! | `T`, `t` | stopped by a signal, by a debugger | `Blocked` |
 //! | `P`, `K`, `W` | parked, killable sleep, paging (older kernels) | `Blocked` |
 //! | `Z`, `X`, `x` | ended, not gone yet | `Ended` |
-//! | anything else | unknown to us | `Runnable`: nobody starts another worker on a guess |
+//! | anything else | unknown to us | `Runnable`: no other worker is started on a guess |
 
 use core::fmt::Write as _;
 use core::mem::ManuallyDrop;
@@ -36,17 +36,17 @@ pub(super) fn of(thread: Thread) -> Result<RunState, Refused> {
     }
 }
 
-/// Where a thread sleeps: the kernel's function, where that is shown to this process, or else the number of the system call.
+/// Where a thread sleeps: the kernel's function if that is shown to this process, otherwise the number of the system call.
 pub(super) fn sleeps_in(thread: Thread) -> Option<String> {
     let read = |file| std::fs::read_to_string(format!("/proc/self/task/{}/{file}", thread.id()));
     place(read("wchan").ok().as_deref(), read("syscall").ok().as_deref())
 }
 
-/// What the two files say; `0` and `running` where there is nothing to say.
+/// What the two files say; `0` and `running` stand for nothing to say.
 fn place(function: Option<&str>, call: Option<&str>) -> Option<String> {
     let function = function.map(str::trim).filter(|name| !matches!(*name, "" | "0"));
     function.map(str::to_owned).or_else(|| {
-        // It begins with the number, -1 where the thread sleeps outside of system calls.
+        // It begins with the number, -1 if the thread sleeps outside of system calls.
         let number: u32 = call?.split_whitespace().next()?.parse().ok()?;
         Some(format!("system call {number}"))
     })
@@ -54,9 +54,9 @@ fn place(function: Option<&str>, call: Option<&str>) -> Option<String> {
 
 /// A thread whose state is read often: its file stays open.
 ///
-/// Programs close files that they do not know (`close_range`), and the number may be that of another file afterwards. So before it
-/// is read or closed, the file is made sure of by its device and inode. Where it is not ours any more, it is left alone, and
-/// ours is opened again.
+/// Programs close files that they do not know (`close_range`), and the number may be that of another file afterwards. So before
+/// the file is read or closed, its device and inode are checked. If it is no longer ours, it is left alone, and ours is opened
+/// again.
 pub struct Watch {
     thread: Thread,
     file: Option<Kept>,
@@ -66,7 +66,7 @@ pub struct Watch {
 const MOST_OPEN: usize = 64;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// A file that is open, unless somebody else closed it.
+/// A file that is open, unless the program closed it.
 struct Kept {
     file: ManuallyDrop<File>,
     identity: (u64, u64),
@@ -77,10 +77,10 @@ fn identity(file: &File) -> Option<(u64, u64)> {
 }
 
 impl Kept {
-    /// Keeps the file if that is one of not too many.
+    /// Keeps the file if not too many are open.
     fn keep(file: File) -> Option<Self> {
         let identity = identity(&file)?;
-        // Relaxed, here and below: a number, and nothing that depends on it.
+        // Relaxed, here and below: a number; nothing depends on it.
         let counted = OPEN.try_update(Ordering::Relaxed, Ordering::Relaxed, |open| {
             (open < MOST_OPEN).then_some(open + 1)
         });
@@ -116,7 +116,7 @@ impl Watch {
         {
             return Ok(state);
         }
-        // Not opened yet, closed by somebody, or the thread has ended.
+        // Not opened yet, closed by the program, or the thread has ended.
         self.file = None;
         let state = of(self.thread);
         if matches!(state, Ok(RunState::Runnable | RunState::Blocked)) {
@@ -130,7 +130,7 @@ fn has_proc() -> bool {
     std::fs::exists("/proc/self/task").unwrap_or(false)
 }
 
-/// Room for the number, the name (15 bytes) and the letter; the rest of the line is not wanted.
+/// Space for the number, the name (15 bytes) and the letter; the rest of the line is not needed.
 const START_OF_LINE: usize = 128;
 
 fn read(thread: Thread) -> Result<RunState, Errno> {
@@ -172,7 +172,7 @@ impl core::fmt::Write for Path {
     }
 }
 
-/// The state in a line such as `17 (a (name) ) S 1 17 ...`; none where it is no such line.
+/// The state in a line such as `17 (a (name) ) S 1 17 ...`; none if it is no such line.
 ///
 /// The name is what the thread calls itself, blanks and parentheses included; it ends at the last `)`, because
 /// after it there are only numbers.
@@ -290,14 +290,14 @@ mod tests {
         assert_eq!(own.state().unwrap(), RunState::Runnable);
         assert_eq!(own.state().unwrap(), RunState::Runnable);
         assert_eq!(watch.state().unwrap(), RunState::Blocked);
-        // Somebody closes the file, and another file gets its number.
+        // The file is closed from outside, and another file gets its number.
         let number = watch.file.as_ref().expect("it is kept").file.as_raw_fd();
         let mut other = File::open("/proc/self/comm").unwrap();
         // SAFETY: both numbers are open files.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
         assert_eq!(watch.state().unwrap(), RunState::Blocked);
         assert_ne!(watch.file.as_ref().unwrap().file.as_raw_fd(), number, "opened anew");
-        // SAFETY: the number is ours since `dup2`, and nobody else closes it.
+        // SAFETY: the number is ours since `dup2`, and nothing else closes it.
         let mut dup = File::from(unsafe { OwnedFd::from_raw_fd(number) });
         let (mut here, mut there) = (String::new(), String::new());
         dup.read_to_string(&mut there).expect("it was not closed");

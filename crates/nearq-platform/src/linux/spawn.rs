@@ -1,6 +1,6 @@
 //! Starting a thread, and what it does before it is handed over.
 //!
-//! Who does what, in order:
+//! What each thread does, in order:
 //!
 //! 1. The creator blocks all its signals; the new thread inherits that.
 //! 2. The new thread names itself, lets its own faults through, takes its class and nice value, restricts
@@ -62,9 +62,9 @@ fn settle(spec: &ThreadSpec) {
             told(&refused);
         }
     };
-    // First: on the CPUs that it goes to it may have to wait for its turn.
+    // First: on its new CPUs it may have to wait for its turn.
     if let Some(scheduling) = spec.scheduling {
-        // Whoever cares asks what came of it.
+        // A caller that cares asks for the result.
         let _ = thread::favour(Thread::current(), scheduling);
     }
     if let Some(cpus) = &spec.affinity {

@@ -11,9 +11,9 @@ use crate::{Refused, SchedPolicy, Scheduling};
 
 /// A thread of this process, by the number that the kernel and its tools know.
 ///
-/// Four bytes; its clock of CPU time is computed from the number. Numbers of threads that have ended are given
-/// out again, in the order of a counter that runs over after millions: two values are equal where their
-/// threads live at the same time and are the same.
+/// Four bytes; its CPU-time clock is computed from the number. Numbers of threads that have ended are reused, in
+/// the order of a counter that wraps around after millions. Two values whose threads live at the same time are
+/// equal exactly if the threads are the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Thread(Tid);
 
@@ -36,7 +36,7 @@ impl Thread {
         sys::is_thread_of_this_process(self.0).then_some(self.0)
     }
 
-    /// For tests: whichever thread has that number, if any.
+    /// For tests: the thread that has that number, if any.
     #[cfg(test)]
     pub(super) fn from_raw(raw: i32) -> Self {
         Thread(Tid::from_raw(raw).expect("a positive number"))
@@ -114,14 +114,14 @@ pub(super) fn set_scheduling(
     };
     let tid = thread.alive().ok_or_else(|| gone(what()))?;
     // In the class SCHED_IDLE the kernel takes no nice value from that call, and keeps the one there was.
-    // First, so that a refusal leaves everything as it was.
+    // So this call comes first, and a refusal leaves everything as it was.
     let nice_apart = match policy {
         SchedPolicy::Normal => Ok(()),
         SchedPolicy::Idle => sys::set_nice(tid, nice),
     };
     let slice = slice.unwrap_or(Duration::ZERO);
     nice_apart.and_then(|()| sys::set_scheduling(tid, policy, nice, slice)).map_err(|error| {
-        // To leave SCHED_IDLE needs the privilege to have the nice value that the thread has already.
+        // Leaving SCHED_IDLE needs the privilege for the nice value that the thread already has.
         let most_favoured = sys::nice(tid).map_or(nice, |now| now.min(nice));
         let lacks = needs_privilege(tid, most_favoured);
         refused(what(), error, refusal::scheduling(most_favoured, error, lacks))
@@ -141,14 +141,14 @@ pub(super) fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
             nice: has.nice,
             slice: Some(Duration::from_nanos(has.runtime)).filter(|slice| !slice.is_zero()),
         }),
-        // A filter on system calls: the older call tells the most of it.
+        // A filter on system calls: the older call gives most of it.
         Err(_) => sys::nice(tid)
             .map(|nice| Scheduling { policy: SchedPolicy::Normal, nice, slice: None })
             .map_err(|error| refused(what(), error, "".into())),
     }
 }
 
-/// Whether a class, as the kernel tells it, is that one.
+/// Whether a class, as the kernel reports it, is that one.
 fn is(policy: u32, class: i32) -> bool {
     policy == class.unsigned_abs()
 }
@@ -168,7 +168,7 @@ pub(super) fn attainable_nice(wanted: i32) -> i32 {
     if wanted >= now {
         return wanted;
     }
-    // Only a try tells: a capability may be one of a container, which the kernel does not count.
+    // Only trying shows it: a capability may be one of a container, which the kernel does not count.
     let allowed = match sys::set_nice(tid, wanted) {
         Ok(()) => wanted,
         Err(_) => nearest_allowed(tid, wanted),
@@ -193,7 +193,7 @@ pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> 
         reached = nearest_allowed(tid, nice);
         let _ = sys::set_nice(tid, reached);
     }
-    // Where the attributes cannot be read they cannot be set either: older than Linux 3.14, or filtered.
+    // If the attributes cannot be read, they cannot be set either: older than Linux 3.14, or filtered.
     if let Some(has) = has {
         let leave = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE, libc::SCHED_IDLE];
         let class = match policy {
@@ -208,7 +208,7 @@ pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> 
         let flags = has.flags & sys::RESET_ON_FORK;
         let set = sys::Attributes { policy: class, flags, nice: reached, runtime };
         let taken = sys::set_attributes(tid, set);
-        // To leave SCHED_IDLE needs the privilege to have the nice value that the thread has.
+        // Leaving SCHED_IDLE needs the privilege for the nice value that the thread has.
         if let Err(error) = taken
             && policy == SchedPolicy::Normal
             && is(has.policy, libc::SCHED_IDLE)
@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     /// The number of a thread of another program: init's, which is in every process namespace, and is never
-    /// ours where the tests run under a shell.
+    /// ours if the tests run under a shell.
     fn not_ours() -> Thread {
         Thread::from_raw(1)
     }

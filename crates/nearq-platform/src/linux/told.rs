@@ -1,20 +1,22 @@
-//! Homes that the machine's scheduler is told, where the node affine scheduler is loaded.
+//! Reporting homes to the machine's scheduler, if the node affine scheduler is loaded.
 //!
-//! It puts a map into the BPF file system, by the number of a thread, or of a process by its first thread, and heeds what stands there
-//! as a wish. Where there is none, nothing is done, and that is not looked up again for a second: one load and the clock.
+//! The scheduler puts a map into the BPF file system. Its keys are the numbers of threads, or of processes by their first thread, and the
+//! scheduler treats each entry as a wish. If there is no map, nothing is done, and the path is not looked up again for a second: that
+//! costs one load and the clock.
 //!
-//! **The map is opened for each telling** and closed again, some microseconds. Homes change seldom; and so nothing is written
-//! into the map of a scheduler that has gone, and no descriptor is kept that a program could close, or have given to something else.
-//! What a scheduler was told is forgotten with it; whoever lives longer tells the next one, which is found by the map's inode.
+//! **The map is opened for each report** and closed again, which takes some microseconds. Homes change seldom. This way nothing is
+//! written into the map of a scheduler that has gone, and no descriptor is kept that a program could close or reuse. A scheduler's
+//! entries are lost when it goes; a process that outlives it reports to the next one, which is recognised by the map's inode.
 //!
-//! **Numbers** in the map are those of the first namespace of processes. In another one the caller does not know its own, and nothing
-//! is said. Which namespace it is, its inode says, which the kernel promises for the first one. Not `NSpid` of `/proc/self/status`:
-//! that has the numbers from the namespace of the mounted `/proc` on, which in a container is a single one.
+//! **Numbers** in the map are those of the first namespace of processes. In any other namespace the caller does not know its own number
+//! there, and nothing is reported. The namespace is recognised by its inode, which the kernel guarantees for the first one. Not by
+//! `NSpid` of `/proc/self/status`: that has the numbers from the namespace of the mounted `/proc` on, which in a container is a single
+//! one.
 //!
-//! **A number that is a process's stands for all its threads**, so nothing can be told of a first thread alone.
+//! **A number that is a process's stands for all its threads**, so nothing can be reported about a first thread alone.
 //!
-//! What ends is taken out by the kernel's part. Whoever tells of something else than itself sees to it that it lives: the number
-//! could be another one's.
+//! The scheduler's kernel part removes the entries of threads and processes that end. A caller that reports about anything but
+//! itself must ensure that it lives: otherwise the number could belong to another one.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,21 +34,21 @@ use crate::sys::{self, Errno, NumberMap};
 /// Where the scheduler has its map.
 const PATH: &CStr = c"/sys/fs/bpf/nearq/told";
 
-/// For how long it is remembered that there is no map to be written. An attempt takes a microsecond or two.
+/// How long to remember that there is no map to write to. An attempt takes a microsecond or two.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// What the scheduler is told beside the node: that somebody has told it, `NQ_WHY_TOLD` of its policy.
+/// What is reported besides the node: that the home was reported, `NQ_WHY_TOLD` of the scheduler's policy.
 const TOLD: u32 = 4;
 
 /// The inode of the first namespace of processes, `PROC_PID_INIT_INO` of the kernel's `include/linux/proc_ns.h`: since 3.8.
 const FIRST_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Tells homes by a map at a path.
+/// Reports homes through a map at a path.
 #[derive(Debug)]
 struct Teller<'a> {
     path: &'a CStr,
-    /// Until when there is no map, on the monotonic clock; 0 at first. Relaxed everywhere: whoever reads an old value looks once more,
-    /// or not yet.
+    /// Until when there is no map, on the monotonic clock; 0 at first. Relaxed everywhere: a thread that reads an old value looks up the
+    /// path once more, or a little later.
     absent_until: AtomicU64,
 }
 
@@ -57,7 +59,7 @@ impl<'a> Teller<'a> {
         Teller { path, absent_until: AtomicU64::new(0) }
     }
 
-    /// Tells, or takes back, a home of a number; whether somebody has heard it. `now` is nanoseconds on the monotonic clock.
+    /// Reports, or takes back, a number's home; returns whether a scheduler received it. `now` is nanoseconds on the monotonic clock.
     fn tell(&self, number: u32, node: Option<usize>, now: u64) -> bool {
         if now < self.absent_until.load(Ordering::Relaxed) {
             return false;
@@ -69,14 +71,14 @@ impl<'a> Teller<'a> {
         match node.map(u32::try_from) {
             Some(Ok(node)) => map.set(number, [node, TOLD]).is_ok(),
             Some(Err(_)) => false,
-            // That nothing was told of it is no failure.
+            // That nothing was reported about it is no failure.
             None => matches!(map.remove(number), Ok(()) | Err(Errno::NOENT)),
         }
     }
 }
 
-/// What tells one map at a path from the next one; 0 where there is nothing, or what the caller may not see. The number of an inode could
-/// be given out again, its time is another one then.
+/// What distinguishes one map at a path from the next one; 0 if there is nothing, or nothing that the caller may see. An inode's number
+/// could be reused; its time is different then.
 fn identity(path: &CStr) -> u64 {
     let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     fs::metadata(path).map_or(0, |found| {
@@ -103,18 +105,18 @@ pub(super) fn tell_home(thread: Thread, node: Option<usize>) {
     let Ok(number) = u32::try_from(thread.id()) else { return };
     let heard = TELLER.tell(number, node, sys::monotonic());
     if heard && node.is_some() && thread.alive().is_none() {
-        // It has ended, maybe before: then nobody takes it out.
+        // It has ended, perhaps before the report: then nothing else removes the entry.
         TELLER.tell(number, None, sys::monotonic());
     }
 }
 
 impl Linux {
-    /// Tells the machine's scheduler that a process and all its threads are at home on a node, as the system numbers nodes, or takes that
-    /// back; its children inherit it. Heard where the node affine scheduler is loaded and lets this user tell homes; elsewhere nothing
-    /// happens. A wish: who may run where it does not change.
+    /// Reports to the machine's scheduler that a process and all its threads are at home on a node, as the system numbers nodes, or takes
+    /// that back; its children inherit it. This has an effect only if the node affine scheduler is loaded and allows this user to report
+    /// homes. It is a wish: it does not change where a thread may run.
     ///
-    /// Numbers are given out again: the caller knows that the process is that one, and lives. Allocates nothing and takes no lock.
-    /// Whether it was heard.
+    /// Numbers are reused: the caller must know that the process is the one it means, and lives. Allocates nothing and takes no lock.
+    /// Returns whether a scheduler received it.
     pub fn tell_home_of(process: u32, node: Option<usize>) -> bool {
         TELLER.tell(process, node, sys::monotonic())
     }
@@ -132,7 +134,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// A folder of its own that goes with the value.
+    /// A folder of its own that is removed with the value.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -182,12 +184,12 @@ mod tests {
     #[test]
     fn a_first_thread_is_not_told_of_alone_and_nothing_fails() {
         tell_home(Thread::first(), Some(0));
-        // Whether or not there is a scheduler; without one it was not heard.
+        // Works whether or not there is a scheduler; without one the report is not received.
         let heard = Linux::tell_home_of(std::process::id(), None);
         assert!(!heard || Path::new(PATH.to_str().unwrap()).exists());
     }
 
-    /// In a view of the files of this thread's own, so that nobody else sees the file system. Prints why, where that is not allowed.
+    /// In a view of the files of this thread's own, so that nothing else sees the file system. If that is not allowed, prints why.
     #[test]
     fn homes_are_told_by_a_real_map_and_by_the_next_one_when_it_is_replaced() {
         let tested = std::thread::spawn(|| {
@@ -243,7 +245,7 @@ mod tests {
         }
         assert!(heard);
         assert_eq!(first.get(7), Some([1, TOLD]));
-        // At once: that there is one is never believed for longer than it takes.
+        // At once: only the absence of a map is remembered.
         fs::remove_file(folder.0.join("told")).unwrap();
         let second = Made::new(8).unwrap();
         second.pin(&path).unwrap();

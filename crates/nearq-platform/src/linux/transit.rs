@@ -1,18 +1,18 @@
 //! Threads that begin or end, and forks that wait for them.
 //!
-//! The standard library takes locks of its own while a thread begins and ends. A child of a fork that came in that moment would have them
-//! locked for ever, and hang as soon as it starts a thread itself. So a thread that is started by us is *in transit* from before it is
-//! created until its `main` begins, and again from the end of its `main` until its thread-local values are dropped, which comes after what
-//! the standard library does. A fork closes the gate, then waits until nobody is in transit; who wants to begin or to end waits before
-//! the gate until the fork is over.
+//! The standard library takes locks of its own while a thread begins and ends. In the child of a fork that came at that moment they would
+//! stay locked for good, and the child would hang as soon as it starts a thread itself. So a thread that we start is *in transit* from
+//! before it is created until its `main` begins, and again from the end of its `main` until its thread-local values are dropped, which
+//! comes after what the standard library does. A fork closes the gate, then waits until no thread is in transit; a thread that wants to
+//! begin or end waits at the gate until the fork is over.
 //!
 //! Threads that the program starts by other means are not known here.
 //!
 //! # The word
-//! `closed:1 | in transit:31`. Entering is a compare-exchange that fails where the gate is closed, so who closes it sees all that have
-//! entered. Whoever leaves last wakes the one who forks. Nobody holds any lock of ours between entering and leaving but
-//! who creates a thread; the fork has what it needs of those before it closes the gate. All `Relaxed` but for the steps by which
-//! the forking thread sees what others did in transit: leaving releases, its look acquires.
+//! `closed:1 | in transit:31`. Entering is a compare-exchange that fails if the gate is closed, so the thread that closes it sees all
+//! that have entered. The thread that leaves last wakes the thread that forks. Between entering and leaving, only a thread that creates
+//! another one may hold a lock of ours; the fork has taken those that it needs before it closes the gate. All accesses are `Relaxed`
+//! except the steps by which the forking thread sees what others did in transit: leaving releases, its check acquires.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -24,7 +24,7 @@ const CLOSED: u32 = 1 << 31;
 
 static WORD: AtomicU32 = AtomicU32::new(0);
 
-/// How long a fork waits for threads that begin or end. Where the machine does not let them run for so long, it goes on.
+/// How long a fork waits for threads that begin or end. If the machine does not let them run for that long, the fork goes on.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 fn enter() {
@@ -48,7 +48,7 @@ fn leave() {
     }
 }
 
-/// A thread is about to be created. Leaves when it is dropped: by the new thread, when it has begun, or where it was not created.
+/// A thread is about to be created. Leaves when it is dropped: by the new thread when it has begun, or by the creator if there is none.
 pub(super) struct Begins(());
 
 impl Begins {
@@ -77,7 +77,7 @@ thread_local! {
     static ENDS: core::cell::RefCell<Option<Leaves>> = const { core::cell::RefCell::new(None) };
 }
 
-/// A thread of ours. When this is dropped it has nothing to do any more but what the standard library does.
+/// A thread of ours. When this is dropped, only the standard library's own work is left to do.
 pub(super) struct Ends(());
 
 impl Ends {
@@ -93,7 +93,7 @@ impl Drop for Ends {
     }
 }
 
-/// A fork comes: waits until nobody is in transit, and keeps it so.
+/// A fork comes: waits until no thread is in transit, and keeps it so.
 pub(super) fn close() {
     let deadline = Linux::now() + PATIENCE;
     let mut word = WORD.fetch_or(CLOSED, Ordering::Acquire) | CLOSED;

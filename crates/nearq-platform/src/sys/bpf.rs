@@ -1,8 +1,8 @@
-//! `bpf(2)`: maps that somebody has put into the BPF file system.
+//! `bpf(2)`: maps that were put into the BPF file system.
 //!
 //! What the call takes is a union of structures of which each command reads its own. They are laid out by hand, as the kernel's
-//! `include/uapi/linux/bpf.h` has them; addresses are 64 bits wide everywhere, and what is shorter than the kernel's is taken for zeros
-//! behind it. `errno` is left as it was. Under Miri every call answers `ENOSYS`.
+//! `include/uapi/linux/bpf.h` has them; addresses are 64 bits wide everywhere, and the kernel takes a structure shorter than its own as
+//! padded with zeros. `errno` is left as it was. Under Miri every call answers `ENOSYS`.
 
 use core::ffi::{CStr, c_int, c_long, c_uint};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -18,7 +18,7 @@ const OBJ_GET_INFO_BY_FD: c_int = 15;
 /// `BPF_MAP_TYPE_HASH`.
 const HASH: u32 = 1;
 
-/// `BPF_F_WRONLY`: nothing is read of a map, and who may write it need not be one who may read it.
+/// `BPF_F_WRONLY`: nothing is read from a map, and a user who may write it need not be allowed to read it.
 const WRITE_ONLY: u32 = 1 << 4;
 
 /// What `OBJ_GET` takes.
@@ -62,8 +62,8 @@ struct MapInfo {
 /// Carries out a command.
 ///
 /// # Safety
-/// `attributes` are those of the command, and the addresses in them are of memory that is as long as the command has it, lives until
-/// this returns, and is nobody else's where the command writes it.
+/// `attributes` are those of the command, and the addresses in them are of memory that is as long as the command expects, lives until
+/// this returns, and is not accessed elsewhere if the command writes it.
 unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> Result<c_long> {
     if cfg!(miri) {
         return Err(Errno::NOSYS);
@@ -80,8 +80,8 @@ unsafe fn bpf<T>(command: c_int, attributes: &mut T) -> Result<c_long> {
 pub(crate) struct NumberMap(OwnedFd);
 
 impl NumberMap {
-    /// The one that is pinned at a path. `EACCES` where what is there is no BPF object, or the caller may not write it; `EPROTO` where it is
-    /// one of another kind.
+    /// The one that is pinned at a path. `EACCES` if it is no BPF object, or the caller may not write it; `EPROTO` if it is a map of
+    /// another kind.
     pub(crate) fn open(path: &CStr) -> Result<Self> {
         let mut attributes = ObjectByPath {
             path: path.as_ptr().expose_provenance() as u64,
@@ -90,7 +90,7 @@ impl NumberMap {
         };
         // SAFETY: a text that ends with a zero byte, which the command reads.
         let file = unsafe { bpf(OBJ_GET, &mut attributes) }?;
-        // SAFETY: a descriptor that was made just now, for the caller, who alone knows it.
+        // SAFETY: a descriptor that was made just now, for the caller, which alone knows it.
         let map = NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) });
         if map.is_as_expected()? { Ok(map) } else { Err(Errno::PROTO) }
     }
@@ -116,7 +116,7 @@ impl NumberMap {
         unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
     }
 
-    /// Takes away what is there. `ENOENT` where nothing is.
+    /// Removes what is there. `ENOENT` if nothing is.
     pub(crate) fn remove(&self, key: u32) -> Result<()> {
         let mut attributes = self.element(&key);
         // SAFETY: the command reads a key of the size that the map was found to have; it is a local.
@@ -157,12 +157,12 @@ pub(crate) mod made {
     pub(crate) struct Made(NumberMap);
 
     impl Made {
-        /// A hash map of values of so many bytes.
+        /// A hash map whose values have that many bytes.
         pub(crate) fn new(value: u32) -> Result<Self> {
             let mut attributes = Create { kind: HASH, key: 4, value, entries: 8, flags: 0 };
             // SAFETY: numbers.
             let file = unsafe { bpf(MAP_CREATE, &mut attributes) }?;
-            // SAFETY: a descriptor that was made just now, for the caller, who alone knows it.
+            // SAFETY: a descriptor that was made just now, for the caller, which alone knows it.
             Ok(Made(NumberMap(unsafe { OwnedFd::from_raw_fd(file as c_int) })))
         }
 

@@ -12,7 +12,7 @@ const DEFERRED: c_int = 0;
 
 /// `pthread_setcanceltype`: from now on the caller ends at cancellation points only, if it is cancelled.
 ///
-/// Does nothing under Miri, where nobody is cancelled.
+/// Does nothing under Miri, where no thread is cancelled.
 pub(crate) fn defer_cancellation() {
     if cfg!(miri) {
         return;

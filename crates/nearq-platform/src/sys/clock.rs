@@ -16,14 +16,14 @@ pub(crate) fn real_time() -> u64 {
     read(libc::CLOCK_REALTIME).unwrap_or(0)
 }
 
-/// Nanoseconds of CPU time that a thread of this process has used; `ESRCH` where it is gone.
+/// Nanoseconds of CPU time that a thread of this process has used; `ESRCH` if it is gone.
 ///
 /// A system call, about 200 ns.
 pub(crate) fn cpu_time(tid: Tid) -> Result<u64> {
     if cfg!(miri) {
         return Err(Errno::NOSYS);
     }
-    // The clock's number is made from the thread's: one that is no thread of ours is a bad number.
+    // The clock's number is made from the thread's: if the thread is not ours, that is a bad number.
     read(thread_clock(tid)).map_err(|error| if error == Errno::INVAL { Errno::SRCH } else { error })
 }
 

@@ -5,8 +5,8 @@
 //! publishes where it is: `__rseq_offset` bytes from the thread pointer, the same for all threads. Reading it
 //! is one load, below 1 ns.
 //!
-//! Where there is no such area the C library is asked, which calls into the vDSO (3 to 30 ns, by processor): other C
-//! libraries, an older one, programs linked statically, registration turned off
+//! Without such an area the C library is asked, which calls into the vDSO (3 to 30 ns, by processor). This happens with
+//! other C libraries, an older one, programs linked statically, registration turned off
 //! (`GLIBC_TUNABLES=glibc.pthread.rseq=0`) or refused by the kernel or a tool such as valgrind.
 //!
 //! # Where it is looked up
@@ -50,7 +50,7 @@ fn current_cpu_slow() -> usize {
     }
     // SAFETY: validity: no arguments. Aliasing: none. Thread: answers for the thread that calls.
     let cpu = unsafe { libc::sched_getcpu() };
-    // Negative only where the kernel lacks the call; then every thread counts as being on the first CPU.
+    // Negative only if the kernel lacks the call; then every thread counts as being on the first CPU.
     usize::try_from(cpu).unwrap_or(0)
 }
 
@@ -87,7 +87,7 @@ mod area {
         Some(unsafe { offset.read() })
     }
 
-    /// The variable of that name; null where the C library has none. Its type is for the caller to know.
+    /// The variable of that name; null if the C library has none. The caller must know its type.
     fn symbol<T>(name: &CStr) -> *const T {
         // SAFETY: validity: the name ends in a zero byte and lives for the whole call. Aliasing: it is only
         // read. Thread: the dynamic linker locks for itself.

@@ -7,7 +7,7 @@
 //! - it makes system calls and touches what [`Order`] points to, and nothing else: no allocation, no lock, no panic;
 //! - no handler of the parent runs in it: all signals are blocked in the parent before the clone, and stay blocked in the child
 //!   until it has given all signals that have a handler their default action. Its table of actions is a copy (no `CLONE_SIGHAND`).
-//!   The two signals of the C library that cannot be blocked are sent to threads by number, and the child's is nobody's.
+//!   The two signals of the C library that cannot be blocked are sent to threads by number, and no thread has the child's number.
 //!
 //! What went wrong comes back in the order itself, as the memory is the same. `errno` is the parent's thread's too: the parent
 //! reads it only after a call of its own that failed.
@@ -32,7 +32,7 @@ const LAST_SIGNAL: c_int = 64;
 #[repr(C, align(16))]
 struct Line([MaybeUninit<u8>; ALIGNMENT]);
 
-/// The stack of children, one at a time: whoever starts a child holds it exclusively until the child is gone from it.
+/// The stack of children, one at a time: the thread that starts a child holds it exclusively until the child has left it.
 pub(crate) struct Stack(Box<[Line]>);
 
 impl Stack {
@@ -47,13 +47,13 @@ impl Stack {
     }
 }
 
-/// Which memory the child shall have.
+/// Which memory the child gets.
 pub(crate) struct Policy<'a> {
     pub(crate) mode: MemoryMode,
     pub(crate) nodes: &'a [usize],
 }
 
-/// What is to be started, and as what.
+/// What to start, and how.
 pub(crate) struct Spawn<'a> {
     pub(crate) path: &'a CStr,
     /// Ends with a null pointer, as do the environment's.
@@ -65,7 +65,7 @@ pub(crate) struct Spawn<'a> {
     pub(crate) own_group: bool,
     /// The signal that it gets when the thread that starts it ends; 0 is none.
     pub(crate) parent_death_signal: c_int,
-    /// The signals that the program shall find blocked.
+    /// The signals that the program will find blocked.
     pub(crate) mask: &'a SignalMask,
     /// The signals whose handlers are the parent's business, or that the parent alone ignores: they get the default action.
     pub(crate) defaults: &'a [c_int],
@@ -149,11 +149,11 @@ pub(crate) fn spawn(
     }
 }
 
-/// Takes note of the end of a child that is about to end.
+/// Waits for a child that is about to end.
 fn reap(pid: i32) {
     loop {
-        // SAFETY: validity: no status is asked for. Aliasing: none. Thread: the number is that of a child that nobody else waits for,
-        // as nobody has been told of it.
+        // SAFETY: validity: no status is asked for. Aliasing: none. Thread: the number is that of a child that no other thread waits
+        // for, because it has not been published.
         let returned = unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         if check(returned) != Err(Errno::INTR) {
             return;
@@ -183,8 +183,7 @@ fn set_up(order: &Order<'_>) -> Result<()> {
     if spawn.parent_death_signal != 0 {
         // SAFETY: numbers only; about the calling process.
         check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, spawn.parent_death_signal) })?;
-        // The parent may have ended before that, and then nothing comes any more.
-        // SAFETY: no arguments.
+        // The parent may have ended before that; then the signal never comes. SAFETY: no arguments.
         if unsafe { libc::getppid() } != order.parent {
             return Err(Errno::SRCH);
         }
@@ -215,7 +214,7 @@ fn default_action() -> libc::sigaction {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// A placement that is refused is noted, not more: the program is what is wanted.
+/// A refused placement is only noted: the program must run all the same.
 fn place(order: &mut Order<'_>) {
     let words = order.spawn.affinity;
     if !words.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::{Errno, Result};
 
-/// `pthread_atfork`: from now on, each `fork` of this process calls the three. For ever; there is no way back.
+/// `pthread_atfork`: from now on, each `fork` of this process calls the three. This cannot be undone.
 ///
 /// Does nothing under Miri, where nothing forks.
 pub(crate) fn at_fork(

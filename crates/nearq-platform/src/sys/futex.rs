@@ -1,7 +1,7 @@
-//! Sleeping on a word, and waking those that do.
+//! Sleeping on a word, and waking the threads that sleep there.
 //!
-//! `errno` is left as it was: who takes a mutex between a call that failed and a look at the reason does not expect that
-//! the mutex changes it.
+//! `errno` is left as it was: code that takes a mutex between a failed call and reading its `errno` does not expect the
+//! mutex to change it.
 
 use core::ffi::{c_int, c_long};
 use core::mem::size_of;
@@ -22,9 +22,9 @@ const _: () = assert!(size_of::<libc::timespec>() == 2 * size_of::<c_long>());
 /// (nanoseconds on `CLOCK_MONOTONIC` or `CLOCK_REALTIME`).
 ///
 /// The bitset form takes an absolute time, so that a wait which is interrupted and tried again ends when the
-/// first would have. A deadline in the past is not an error; one that the clock never reaches is for ever.
+/// first would have. A deadline in the past is not an error; one that the clock never reaches means no limit.
 ///
-/// Through `libc` and not `rustix`: that one's call has another signature under Miri than Miri knows.
+/// Through `libc` and not `rustix`: under Miri, the call of `rustix` has another signature than the one Miri knows.
 pub(crate) fn futex_wait(
     word: &AtomicU32,
     expected: u32,
@@ -59,7 +59,7 @@ pub(crate) fn futex_wait(
 ///
 /// `word` is an address; nothing is read from it.
 pub(crate) fn futex_wake(word: *const AtomicU32, count: usize) -> Result<usize> {
-    // The kernel takes 0 for 1.
+    // The kernel treats 0 as 1.
     if count == 0 {
         return Ok(0);
     }

@@ -1,8 +1,8 @@
 //! System calls as typed, safe functions; nothing here knows what they are used for.
 //!
 //! One file a subject. Each function makes one call, returns the bare [`Errno`] and leaves the explaining to
-//! the caller, who knows what was tried. Where `rustix` has the call it is used; the rest goes through
-//! `libc`. The constants are theirs too, but for the few that neither has, which name the kernel header.
+//! the caller, which knows what was tried. `rustix` is used for the calls that it has; the rest go through
+//! `libc`. The constants are theirs too, except the few that neither has, which name the kernel header.
 //!
 //! Under Miri, which has few of these calls, the rest answer `ENOSYS` or do nothing; the functions say which.
 
@@ -50,8 +50,8 @@ fn last_error() -> Errno {
     Errno::from_raw_os_error(code.unwrap_or(libc::EIO))
 }
 
-/// Gives `errno` of the calling thread its value back when it is dropped: for what runs in the middle of a program that is not to
-/// notice it.
+/// Gives `errno` of the calling thread its value back when it is dropped: for code that runs in the middle of a program that must
+/// not notice it.
 ///
 /// ```
 /// use nearq_platform::SavedErrno;
@@ -64,7 +64,7 @@ fn last_error() -> Errno {
 /// }
 /// assert_eq!(errno(), before);
 /// ```
-// The pointer keeps it in the thread whose value it has.
+// The pointer keeps it in the thread whose `errno` it holds.
 #[derive(Debug)]
 #[must_use = "the value is given back as soon as this is dropped"]
 pub struct SavedErrno(i32, PhantomData<*const ()>);
@@ -89,7 +89,7 @@ impl Drop for SavedErrno {
     }
 }
 
-/// The result of a `libc` call that says -1 where it failed.
+/// The result of a `libc` call that returns -1 on failure.
 fn check<T: PartialOrd + From<i8>>(returned: T) -> Result<T> {
     if returned < T::from(0) { Err(last_error()) } else { Ok(returned) }
 }

@@ -1,4 +1,4 @@
-//! What a program is told of itself, what it does last, and who is at the other end of a socket.
+//! What a program is told about itself, what it does last, and the process at the other end of a socket.
 
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{Errno, Result, SavedErrno, check};
 
-/// Whether the program has more rights than who started it (`AT_SECURE`). False under Miri.
+/// Whether the program has more rights than the process that started it (`AT_SECURE`). False under Miri.
 #[inline]
 pub(crate) fn has_more_rights() -> bool {
     if cfg!(miri) {
@@ -24,8 +24,8 @@ pub(crate) fn at_exit(hook: extern "C" fn()) -> Result<()> {
     if refused == 0 { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
-/// The number and the user of the process that connected a socket, or that listens at its other end. The number is 0 where the process
-/// is none that the caller can see.
+/// The number and the user of the process that connected a socket, or that listens at its other end. The number is 0 if the caller
+/// cannot see the process.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Result<(u32, u32)> {
     let peer = option::<libc::ucred>(socket, libc::SO_PEERCRED)?;
     Ok((u32::try_from(peer.pid).unwrap_or(0), peer.uid))
@@ -50,7 +50,7 @@ pub(crate) fn peer_lives(socket: BorrowedFd<'_>) -> Result<bool> {
     Ok(returned == 0)
 }
 
-/// An option of a socket: numbers, of which any bits are a value.
+/// An option of a socket: numbers, for which any bits are a valid value.
 fn option<T: Copy>(socket: BorrowedFd<'_>, option: c_int) -> Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     let mut length = size_of::<T>() as libc::socklen_t;

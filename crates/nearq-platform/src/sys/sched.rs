@@ -9,8 +9,8 @@ use rustix::process::{Pid, Resource, getpriority_process, getrlimit, setpriority
 use super::{Errno, Result, check};
 use crate::SchedPolicy;
 
-// The kernel's masks are arrays of `unsigned long`. Words of 64 bits lie in memory as those do where the two
-// are the same, or where the lower half comes first.
+// The kernel's masks are arrays of `unsigned long`. Words of 64 bits have the same layout in memory if the two
+// types are the same, or if the lower half comes first.
 const _: () = assert!(cfg!(any(target_pointer_width = "64", target_endian = "little")));
 
 /// A thread's number, unique on the machine while the thread lives.
@@ -41,8 +41,8 @@ pub(crate) fn tid() -> Tid {
 
 /// Whether the number is that of a thread of this process. Two system calls.
 ///
-/// Numbers are given out again: without asking, a call about a thread that has ended could reach the thread
-/// of another program.
+/// Numbers are reused: without this check, a call about a thread that has ended could reach a thread of
+/// another program.
 pub(crate) fn is_thread_of_this_process(tid: Tid) -> bool {
     if cfg!(miri) {
         return true;
@@ -154,7 +154,7 @@ fn real_time_class() -> Option<i32> {
     }
     // SAFETY: a number; 0 is the caller.
     let policy = unsafe { libc::sched_getscheduler(0) };
-    // If the call is refused (by a filter on system calls), the class is taken for an ordinary one.
+    // If the call is refused (by a filter on system calls), the class is taken to be an ordinary one.
     let class = if policy < 0 { return None } else { policy & !libc::SCHED_RESET_ON_FORK };
     matches!(class, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE).then_some(class)
 }
@@ -182,7 +182,7 @@ pub(crate) fn urgency() -> u32 {
     }
 }
 
-/// The flag by which what a thread starts is not favoured as itself (`SCHED_FLAG_RESET_ON_FORK`).
+/// The flag that keeps what a thread starts from being favoured as the thread is (`SCHED_FLAG_RESET_ON_FORK`).
 pub(crate) const RESET_ON_FORK: u64 = libc::SCHED_FLAG_RESET_ON_FORK as u64;
 
 /// What `sched_setattr` and `sched_getattr` say of a thread of the ordinary classes.
@@ -192,7 +192,7 @@ pub(crate) struct Attributes {
     pub(crate) policy: u32,
     pub(crate) flags: u64,
     pub(crate) nice: i32,
-    /// The slice in nanoseconds; zero is the system's own, or not told.
+    /// The slice in nanoseconds; zero is the system's own, or unknown.
     pub(crate) runtime: u64,
 }
 

@@ -1,13 +1,13 @@
 //! Which signals a thread takes.
 //!
 //! A thread that runs the runtime's own code alone must not run the program's signal handlers: they would see a stack, a nice value
-//! and thread-locals that the program knows nothing of. A new thread inherits the mask of its creator, so the
-//! creator blocks everything while it creates ([`BlockedSignals`]): the new thread has no instruction at
-//! which a handler could run. Faults are different: a thread that faults while the signal is blocked is
-//! killed without a word, so the new thread lets those through ([`unblock_synchronous_signals`]).
+//! and thread-locals that the program knows nothing about. A new thread inherits the mask of its creator, so the creator blocks
+//! everything while it creates ([`BlockedSignals`]): the new thread has no instruction at which a handler could run. Faults are
+//! different: a thread that faults while the signal is blocked is killed silently, so the new thread lets those through
+//! ([`unblock_synchronous_signals`]).
 //!
-//! A thread that runs the program's code, and a program that is started as a process of its own, shall find what the program's own
-//! threads find ([`SignalMask`]): a child inherits the mask however it is started, and a profiler's signal is for the thread that computes.
+//! A thread that runs the program's code, and a program that is started as a process of its own, must find what the program's own threads
+//! find ([`SignalMask`]): a child inherits the mask however it is started, and a profiler's signal is for the thread that computes.
 
 #[cfg(not(miri))]
 pub(crate) use real::{BlockedSignals, SignalMask, unblock_synchronous_signals};
@@ -38,7 +38,7 @@ mod real {
     }
 
     impl BlockedSignals {
-        /// Blocks all signals of the caller. Those that the C library keeps for itself stay open.
+        /// Blocks all signals of the caller. Those that the C library keeps for itself stay unblocked.
         pub(crate) fn block() -> Self {
             BlockedSignals { before: change(libc::SIG_SETMASK, &full()), not_send: PhantomData }
         }

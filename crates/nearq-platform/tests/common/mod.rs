@@ -13,10 +13,10 @@ use nearq_platform::{Atomic, Linux, LockPlatform, Ordering, Parker, ThreadSpec, 
 /// A thread of the platform, as its tests see it.
 pub type Thread = <Linux as Threads>::Thread;
 
-/// How long something may take that takes microseconds: longer is a failure, not a slow machine.
+/// How long something that takes microseconds may take: longer is a failure, not a slow machine.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Looks again and again until `holds`.
+/// Checks again and again until `holds`.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Linux::now() + PATIENCE;
     while !holds() {
@@ -27,9 +27,9 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// One value, from one thread to another.
 ///
-/// Not a channel of `std`: the thread sanitizer does not see into those, and takes their insides for races. For
-/// the same reason the receiver's half must live until the other thread was joined: the sanitizer does not
-/// understand the fence in `Arc`'s destructor.
+/// Not a channel of `std`: the thread sanitizer does not see into those, and mistakes their internals for
+/// races. For the same reason the receiver's half must live until the other thread has been joined: the
+/// sanitizer does not understand the fence in `Arc`'s destructor.
 pub struct Letter<T>(Arc<Envelope<T>>);
 
 struct Envelope<T> {
@@ -62,7 +62,7 @@ impl<T> Letter<T> {
         Linux::wake(&raw const self.0.full, 1);
     }
 
-    /// Waits for the value; to be called once.
+    /// Waits for the value; must be called only once.
     pub fn receive(&self) -> T {
         let deadline = Linux::now() + PATIENCE;
         while self.0.full.load(Ordering::Acquire) == 0 {
@@ -108,7 +108,7 @@ impl Sleeper {
         Sleeper { thread, handle: Some(handle), parker, _until_joined: told }
     }
 
-    /// Ends the thread, and returns its name, now of nobody.
+    /// Ends the thread, and returns its name, which no thread has any more.
     pub fn end(mut self) -> Thread {
         self.finish();
         self.thread

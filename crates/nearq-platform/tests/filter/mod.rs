@@ -8,7 +8,7 @@ const fn argument(at: u32) -> u32 {
     16 + 8 * at + if cfg!(target_endian = "big") { 4 } else { 0 }
 }
 
-/// From now on the kernel refuses these calls of the caller, a thread of its own, with `EPERM`. Whether it has such filters.
+/// From now on the kernel refuses these calls of the caller, a thread of its own, with `EPERM`. Returns whether it has such filters.
 pub(crate) fn refuse(calls: &[libc::c_long]) -> bool {
     let mut filter = vec![load(NUMBER)];
     for call in calls {
@@ -17,7 +17,7 @@ pub(crate) fn refuse(calls: &[libc::c_long]) -> bool {
     set(filter)
 }
 
-/// From now on the caller, a thread of its own, has a kernel that does not know this option of sockets. Whether that can be had.
+/// From now on the caller, a thread of its own, has a kernel that does not know this socket option. Returns whether that is possible.
 pub(crate) fn forget_option(option: libc::c_int) -> bool {
     set(vec![
         load(NUMBER),
@@ -36,7 +36,7 @@ fn load(word: u32) -> libc::sock_filter {
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, word, 0)
 }
 
-/// Leaves out so many steps unless that is the word.
+/// Skips that many steps unless the word matches.
 fn unless(word: u32, steps: u8) -> libc::sock_filter {
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, word, steps)
 }

@@ -1,4 +1,4 @@
-//! What a thread hears of itself where a filter refuses the calls, as in many containers.
+//! What a thread learns about itself if a filter refuses the calls, as in many containers.
 
 use crate::common::in_thread;
 use crate::filter::refuse;

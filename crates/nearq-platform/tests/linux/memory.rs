@@ -11,7 +11,7 @@ use nearq_platform::{
 
 const PAGES: usize = 64;
 
-/// Fresh pages that nobody has touched, without huge ones.
+/// Fresh pages that have not been touched, without huge ones.
 struct Mapping {
     start: *mut u8,
     length: usize,
@@ -54,12 +54,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: validity: the mapping of `new`. Aliasing: nobody else has it any more. Thread: any.
+        // SAFETY: validity: the mapping of `new`. Aliasing: nothing else refers to it any more. Thread: any.
         unsafe { libc::munmap(self.start.cast(), self.length) };
     }
 }
 
-/// The value; or nothing, where the system forbids the call and says what would allow it.
+/// The value; or nothing if the system forbids the call and says what would allow it.
 fn permitted<T>(outcome: Result<T, Refused>) -> Option<T> {
     match outcome {
         Ok(value) => Some(value),

@@ -138,7 +138,7 @@ fn merged_permits_bring_what_each_giver_wrote() {
     });
     let givers: Vec<_> = givers.collect();
     while shared.letters.iter().any(|letter| letter.load(Ordering::Relaxed) != ROUNDS) {
-        // A permit that was taken without its letter would leave us asleep for ever.
+        // A permit that was taken without its letter would leave us asleep for good.
         assert!(shared.parker.park(None));
     }
     givers.into_iter().for_each(Linux::join);

@@ -68,7 +68,7 @@ fn a_refused_nice_value_names_the_privilege() {
     });
 }
 
-/// What the kernel says of a thread's class, nice value and slice.
+/// What the kernel says about a thread's class, nice value and slice.
 fn attributes_of(thread: Thread) -> libc::sched_attr {
     // SAFETY: validity: all zero is a value of every field. Aliasing and thread: a local value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };

@@ -10,7 +10,7 @@ use nearq_platform::{Linux, LockPlatform};
 const ROLE: &str = "NEARQ_TEST_ROLE";
 
 /// Runs one test of this file in a process of its own, with `value` in the variable `NEARQ_TEST_VALUE`.
-/// What it writes to standard error.
+/// Returns what it writes to standard error.
 fn errors_of(test: &str, value: &OsStr) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])

@@ -59,7 +59,7 @@ fn asynchronous_signals_are_blocked_and_faults_are_not() {
     assert_eq!(blocked_signals(), before, "the creator has its own back");
     for signal in 1..=31 {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
-            continue; // nobody can block them
+            continue; // no thread can block them
         }
         assert_eq!(has(inside, signal), !FAULTS.contains(&signal), "signal {signal}");
     }
@@ -70,7 +70,7 @@ fn asynchronous_signals_are_blocked_and_faults_are_not() {
 
 #[test]
 fn faults_are_let_through_even_if_the_creator_blocks_them() {
-    // In a thread of its own, whose mask nobody else inherits.
+    // In a thread of its own, whose mask no other thread inherits.
     std::thread::spawn(|| {
         // SAFETY: validity: an all-zero set is an empty one. Aliasing and thread: a local value.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -95,7 +95,7 @@ fn a_mask_that_is_given_is_the_threads() {
     let inside = in_thread(spec, || (blocked_signals(), Linux::signal_mask()));
     assert_eq!(inside, (given.0, given), "as the kernel sees it, and as it is read back");
     let own = in_thread(ThreadSpec::default(), || (blocked_signals(), Linux::signal_mask()));
-    // Those between the ordinary and the real-time ones are the C library's, which tells nobody of them.
+    // Those between the ordinary and the real-time ones are the C library's, which hides them.
     let known = |mask: u64| mask & !(0b11 << 31);
     assert_eq!(known(own.0), known(own.1.0));
 }
@@ -111,7 +111,7 @@ fn the_stack_is_as_large_as_asked_for() {
     }
     let spec = ThreadSpec { stack_size: Some(2 * LARGE), ..ThreadSpec::default() };
     assert_eq!(in_thread(spec, use_stack), 1);
-    // Smaller than the system can do is as small as it can.
+    // A size smaller than the system allows becomes the smallest that it allows.
     let spec = ThreadSpec { stack_size: Some(1), ..ThreadSpec::default() };
     assert_eq!(in_thread(spec, || 1), 1);
 }
@@ -173,7 +173,7 @@ fn a_thread_goes_on_without_its_handle() {
     let (tell, told) = Letter::pair();
     drop(Linux::spawn(named("nq/alone"), move || tell.send(own_name())).unwrap());
     assert_eq!(told.receive(), "nq/alone");
-    // Nobody joins that thread: see `Letter`.
+    // No thread joins that thread: see `Letter`.
     std::mem::forget(told);
 }
 

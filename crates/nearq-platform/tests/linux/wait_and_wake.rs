@@ -37,7 +37,7 @@ fn a_deadline_before_the_origin_of_time_is_over() {
     assert_eq!(Linux::wait(&word, 1, Some(Instant::from_nanos(0))), Wait::TimedOut);
 }
 
-/// Threads asleep on one word; each counts itself when it was woken.
+/// Threads asleep on one word; each counts itself when it is woken.
 struct Sleepers {
     word: AtomicU32,
     awake: AtomicUsize,
@@ -66,7 +66,8 @@ fn asleep(count: usize) -> (Arc<Sleepers>, Vec<Started>) {
     (shared, handles)
 }
 
-/// Wakes exactly `count`, however the threads stand: one that was seen asleep may have slept on something else.
+/// Wakes exactly `count`, whatever the threads are doing: one that was seen asleep may have slept on something
+/// else.
 fn wake_exactly(shared: &Sleepers, count: usize) {
     let mut left = count;
     eventually("enough threads are woken", || {

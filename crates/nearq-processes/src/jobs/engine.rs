@@ -1,11 +1,12 @@
-//! The loop: starts jobs while there are places, waits for what happens next, and takes note of ends.
+//! The loop: starts jobs while there are places, waits for what happens next, and handles ends.
 //!
-//! One thread does it all, and waits in one `poll`: for signals (the end of a child is one), for inputs while there is room for them,
-//! for the printer, and, only where there are several nodes, for the time to look after homes. So a slow writer of inputs or a slow
-//! reader of outputs stops nothing else.
+//! One thread does it all, and waits in one `poll`: for signals (the end of a child is one), for inputs while there is space for them,
+//! for the printer, and, only if there are several nodes, for the next check of homes. So a slow writer of inputs or a slow reader of
+//! outputs stops nothing else.
 //!
-//! Jobs lead process groups of their own: what the terminal sends comes to the engine alone, who passes it on. Their first processes end
-//! with the engine however it ends; what else is left is found because the engine is the reaper of all of it (`tree`), or by the guard.
+//! Jobs lead process groups of their own: signals from the terminal reach only the engine, which passes them on. The jobs' first
+//! processes end with the engine, however it ends. Other processes that are left are found because the engine is the reaper of all of
+//! them (`tree`), or by the guard.
 
 mod start;
 
@@ -36,31 +37,31 @@ use super::tree;
 use crate::system::{Child, adopt_orphans, next_child};
 use start::{Attempt, Limit, environment, named};
 
-/// How long jobs that are told to end may take for it.
+/// How long jobs that are asked to end may take.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long until a process is tried again to be started, at first and at most.
+/// How long until another attempt to start a process, at first and at most.
 const RETRY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
-/// How long it is tried while no job runs whose end would make room.
+/// How long it is tried while no job runs whose end would free resources.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is to be done.
+/// What must be done.
 pub struct Plan {
     /// The command of each job.
     pub template: Template,
-    /// What jobs are made of.
+    /// What jobs are made from.
     pub inputs: Inputs,
     /// How many run at a time; at least 1.
     pub width: usize,
     /// What happens when one fails.
     pub halt: Halt,
-    /// What becomes of outputs.
+    /// What happens to outputs.
     pub order: Order,
     /// Whether jobs have the terminal: as their standard input, and in the caller's process group. Only with a width of 1 and
     /// [`Order::None`].
     pub tty: bool,
-    /// Whether jobs print on standard error alone.
+    /// Whether jobs print only on standard error.
     pub to_error: bool,
     /// What is done around printing.
     pub around: Around,
@@ -68,7 +69,7 @@ pub struct Plan {
     pub homes: Homes,
 }
 
-/// Who wants to know.
+/// What wants to be informed.
 pub trait Audience {
     /// A job has started: its first process, its command, the index of its home.
     fn started(&mut self, number: u64, process: u32, command: &[u8], home: usize);
@@ -76,7 +77,7 @@ pub trait Audience {
     fn ended(&mut self, report: &Report);
     /// The numbers have changed.
     fn counts(&mut self, counts: &Counts);
-    /// Something that the user should know; once each.
+    /// Something that the user should know; each text once.
     fn notice(&mut self, text: &str);
 }
 
@@ -84,7 +85,7 @@ pub trait Audience {
 pub enum Error {
     /// There is no such command.
     Program(NoProgram),
-    /// The system refused something without which there is no running.
+    /// The system refused something that is indispensable.
     System(io::Error),
 }
 
@@ -113,8 +114,8 @@ impl From<rustix::io::Errno> for Error {
     }
 }
 
-/// Runs all jobs. To be called by a program for which this is all it does, from its only thread: signals, children and the
-/// reaping of orphans are the engine's meanwhile.
+/// Runs all jobs. Must be called by a program that does nothing else, from its only thread: meanwhile signals, children and
+/// the reaping of orphans belong to the engine.
 ///
 /// # Errors
 /// The command cannot be found or executed, or the system has no descriptors for the engine itself: no job has run.
@@ -137,7 +138,7 @@ struct Engine<'a> {
     width: usize,
     tty: bool,
     audience: &'a mut dyn Audience,
-    /// Made first: it notes what signals programs shall find.
+    /// Made first: it notes the signal settings that programs must find.
     spawner: Spawner,
     signals: Signals,
     printer: Printer,
@@ -149,7 +150,7 @@ struct Engine<'a> {
     program: Option<CString>,
     /// The standard input of jobs: `/dev/null` or the terminal.
     input: File,
-    /// A second descriptor of standard error, where jobs have it as their standard output.
+    /// A second descriptor of standard error, if jobs have it as their standard output.
     error: Option<OwnedFd>,
     running: BTreeMap<u32, Running>,
     /// Places below `highest_place` in which nothing runs.
@@ -177,11 +178,11 @@ struct Retry {
     since: Instant,
 }
 
-/// The whole is ending.
+/// The whole run is ending.
 struct Stop {
-    /// What the caller shall end by.
+    /// The signal that the caller must end by.
     signal: Option<c_int>,
-    /// When those that still run are killed, and when those are given up that do not end by that either.
+    /// When jobs that still run are killed, and then when those that still do not end are given up.
     next_at: Instant,
     killed: bool,
     given_up: bool,
@@ -357,7 +358,7 @@ impl<'a> Engine<'a> {
             match signal {
                 Signal::Child => children = true,
                 Signal::End { signal, by_terminal } => {
-                    // Jobs that have the terminal have the signal from there as well.
+                    // Jobs that have the terminal get the signal from there as well.
                     self.end(Some(signal), signal, self.tty && by_terminal);
                 }
                 Signal::Stop => {
@@ -374,7 +375,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Has a job printed while it runs, where there is no room for outputs.
+    /// Has a job printed while it runs, if there is no space for outputs.
     fn make_room(&mut self) {
         if let Some(number) = self.printer.make_room()
             && !std::mem::replace(&mut self.said_live, true)
@@ -390,7 +391,7 @@ impl<'a> Engine<'a> {
 
     fn take_ends(&mut self) {
         while let Ok(Some((pid, child, usage))) = next_child() {
-            // Orphans of jobs end here as well, and the guard, should somebody kill it.
+            // Orphans of jobs end here as well, and so does the guard if it is killed.
             if let Some(guard) = self.guard.take_if(|guard| guard.is(pid)) {
                 guard.ended();
             }
@@ -432,10 +433,10 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Begins to end the whole; what runs gets `send`, unless it has it already. The second time, it is killed.
+    /// Begins to end the whole run; running jobs get `send`, unless they have it already. The second time, they are killed.
     fn end(&mut self, signal: Option<c_int>, send: c_int, is_sent: bool) {
         if let Some(stop) = &mut self.stop {
-            // Told again by somebody.
+            // Asked again from outside.
             if signal.is_some() {
                 stop.signal = stop.signal.or(signal);
                 self.kill();
@@ -449,12 +450,12 @@ impl<'a> Engine<'a> {
             if !is_sent {
                 job.signal(send);
             }
-            // Who is stopped can do nothing about it.
+            // A stopped process cannot react to it.
             job.signal(libc::SIGCONT);
         }
     }
 
-    /// What jobs print cannot be written any more: as for any program, that is the end.
+    /// What jobs print cannot be written any more: as for any program, that ends the run.
     fn end_without_output(&mut self) {
         if self.stop.is_none()
             && let Some(broken) = self.printer.broken()
@@ -495,7 +496,7 @@ impl<'a> Engine<'a> {
             let mut left = tree::left_over();
             left.retain(|pid| !out_of_reach.contains(pid));
             if left.is_empty() || begin.elapsed() > GRACE * 2 {
-                // Those that have ended during the look.
+                // Those that ended during the search.
                 wait_for_all_that_ended();
                 return;
             }
@@ -503,8 +504,8 @@ impl<'a> Engine<'a> {
                 if begin.elapsed() < GRACE { KernelSignal::TERM } else { KernelSignal::KILL };
             for pid in left {
                 if signal == KernelSignal::KILL || told.insert(pid) {
-                    // The process is below this one, and this one alone waits for those: it is that process, or the child of one which
-                    // ends just now.
+                    // The process is a descendant of this one, which alone waits for its descendants. So the number still names that
+                    // process, or one whose parent is just ending.
                     let Some(process) = Pid::from_raw(pid.cast_signed()) else { continue };
                     if kill_process(process, signal) == Err(Errno::PERM) {
                         out_of_reach.insert(pid);

@@ -1,4 +1,4 @@
-//! The program of a job's command, and in words why there is none.
+//! The program of a job's command, or why there is none, in words.
 
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,7 +15,7 @@ pub enum NoProgram {
 }
 
 impl NoProgram {
-    /// What shells end with: 127 for what is not found, 126 for what cannot be executed.
+    /// The exit status that shells use: 127 for a file that is not found, 126 for one that cannot be executed.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
@@ -35,10 +35,10 @@ nearq_topology::debug_as_display!(NoProgram);
 
 impl std::error::Error for NoProgram {}
 
-/// The folders that are searched where there is no `PATH`.
+/// The folders that are searched if there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file of a command: itself where it has a slash, else the first in the folders of `path` that can be executed.
+/// The file of a command: itself if it has a slash, otherwise the first executable one in the folders of `path`.
 ///
 /// # Errors
 /// There is none, or it cannot be executed; in words, with the name.

@@ -1,13 +1,12 @@
-//! A second process that ends what is left when the engine is killed by a signal that nobody can handle.
+//! A second process that ends what is left when the engine is killed by a signal that cannot be handled.
 //!
-//! A job's first process gets a signal at the engine's end (`PR_SET_PDEATHSIG`), what that one has started does not. The
-//! guard waits for the engine's end by a descriptor of that process, and does nothing else. It finds what is left by the
-//! environment: jobs have [`VARIABLE`] with a value that no other run has had, and hand it down. Whoever clears the environment
-//! or makes a session of its own is not found.
+//! A job's first process gets a signal at the engine's end (`PR_SET_PDEATHSIG`); the processes that it has started do not. The
+//! guard waits for the engine's end through a descriptor of the engine's process, and does nothing else. It finds what is left by
+//! the environment: jobs have [`VARIABLE`] with a value that no other run has had, and pass it on. A process that clears its
+//! environment or makes a session of its own is not found.
 //!
-//! The guard is a fork of the engine without a program of its own, which costs a tenth of a millisecond. So the engine has to
-//! have one thread when it begins: a fork of a process with several may do almost nothing. An engine that ends in order ends its guard
-//! first.
+//! The guard is a fork of the engine without a program of its own, which costs a tenth of a millisecond. So the engine must have only one
+//! thread when it begins: a fork of a process with several may do almost nothing. An engine that ends in order ends its guard first.
 
 use std::fs;
 use std::io;
@@ -25,10 +24,10 @@ use crate::system::{self, SignalSet};
 /// What jobs have in their environment.
 pub const VARIABLE: &str = "NEARQ_RUN";
 
-/// How long what is left may take for an orderly end.
+/// How long the remaining processes may take for an orderly end.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long after that what does not even end by a kill is waited for: it hangs in the kernel.
+/// How long after that to wait for processes that do not even end when killed: they hang in the kernel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A guard that lives.
@@ -57,7 +56,7 @@ impl Guard {
         self.0.as_raw_pid().unsigned_abs() == process
     }
 
-    /// It has ended, and somebody has waited for it: the number may be another process's by now.
+    /// It has ended, and has been waited for: the number may be another process's by now.
     pub(crate) fn ended(self) {
         std::mem::forget(self);
     }
@@ -75,7 +74,7 @@ impl Drop for Guard {
 /// All that the guard does.
 fn watch(engine: OwnedFd, session: u32, value: &str) {
     leave();
-    // The engine's files are not for us to keep open: who reads its output waits for the end of it.
+    // We must not keep the engine's files open: a reader of its output waits for the end of it.
     let Ok(engine) = alone(engine) else { return };
     let mut polled = [PollFd::new(&engine, PollFlags::IN)];
     if rustix::io::retry_on_intr(|| poll(&mut polled, None)).is_err() {
@@ -92,7 +91,7 @@ fn leave() {
     system::name_self("nearq-guard");
 }
 
-/// Closes everything but that descriptor, which it gives back under another number.
+/// Closes everything except that descriptor, which it returns under another number.
 fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd as _;
     const PLACE: c_int = 0;
@@ -101,8 +100,8 @@ fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     // SAFETY: numbers only; the table of descriptors is this process's own, and nothing here uses another one.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, PLACE + 1, u32::MAX, 0) };
     if closed != 0 {
-        // A kernel before 5.9, or a filter of system calls. All numbers are read first: the library panics where the folder that it
-        // reads is closed meanwhile.
+        // A kernel before 5.9, or a filter of system calls. All numbers are read first: the library panics if the folder that it reads
+        // is closed meanwhile.
         let numbers = fs::read_dir("/proc/self/fd")?.flatten().map(|entry| entry.file_name());
         let numbers: Vec<_> = numbers.filter_map(|name| name.to_str()?.parse().ok()).collect();
         for number in numbers.into_iter().filter(|&number| number != PLACE) {
@@ -111,7 +110,7 @@ fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
             unsafe { libc::close(number) };
         }
     }
-    // SAFETY: open, and nobody else's.
+    // SAFETY: open, and owned by nothing else.
     Ok(unsafe { OwnedFd::from_raw_fd(PLACE) })
 }
 
@@ -127,7 +126,7 @@ fn end_all(session: u32, value: &str) {
             left += 1;
             let signal = if kill { Signal::KILL } else { Signal::TERM };
             if kill || !told.contains(&pid) {
-                // It may have ended meanwhile; the descriptor is that of the very process that was looked at.
+                // It may have ended meanwhile; the descriptor belongs to the very process that was checked.
                 let _ = pidfd_send_signal(&process, signal);
                 let _ = pidfd_send_signal(&process, Signal::CONT);
                 told.push(pid);
@@ -144,7 +143,7 @@ fn end_all(session: u32, value: &str) {
 fn of_run(wanted: &str, session: u32) -> Vec<(u32, OwnedFd)> {
     let of_run = |pid: u32| {
         let number = Pid::from_raw(pid.cast_signed())?;
-        // First the descriptor, then the look: what is looked at is what it stands for, or it has ended.
+        // First the descriptor, then the check: what is checked is the descriptor's process, or that has ended.
         let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
         // A zombie has no environment any more.
         let environment = proc::environment(pid).ok()?;

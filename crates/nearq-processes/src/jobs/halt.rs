@@ -1,4 +1,4 @@
-//! When a failed job ends more than itself, and what the whole ends with.
+//! When a failed job ends more than itself, and the exit status of the whole run.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use crate::system::Child;
 /// What happens when a job fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Halt {
-    /// All the same, every job runs.
+    /// Every job runs all the same.
     #[default]
     Never,
     /// No other job starts; those that run may end.
@@ -25,7 +25,7 @@ impl FromStr for Halt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // As parallel says it.
+        // As GNU parallel spells it.
         match text.strip_suffix(",fail=1").unwrap_or(text) {
             "never" => Ok(Self::Never),
             "soon" => Ok(Self::Soon),
@@ -61,7 +61,7 @@ impl End {
     }
 }
 
-/// What the ends so far mean for what is to come.
+/// What the ends so far mean for the jobs to come.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decision {
     halt: Halt,
@@ -73,7 +73,7 @@ impl Decision {
         Self { halt, failed: 0 }
     }
 
-    /// A job has ended, by itself or because it was `stopped`: then it has not failed. Returns whether those that run are to be ended
+    /// A job has ended, by itself or because it was `stopped`: then it has not failed. Returns whether running jobs must be ended
     /// now, which happens once.
     pub(crate) fn ended(&mut self, end: End, stopped: bool) -> bool {
         if end.is_success() || stopped {
@@ -93,7 +93,7 @@ impl Decision {
     }
 }
 
-/// The exit status for so many failed jobs: their number up to 100, and 101 for more.
+/// The exit status for that many failed jobs: their number up to 100, and 101 for more.
 ///
 /// ```
 /// use nearq_processes::jobs::exit_status;

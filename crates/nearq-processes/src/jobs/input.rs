@@ -1,8 +1,8 @@
 //! Where inputs come from: lists among the arguments, or a file or pipe that may have more to come.
 //!
-//! A stream is never waited for: a thread that waits for other things anyway polls its descriptor and calls [`Inputs::fill`] when there is
-//! something. It is read ahead, so that the number of jobs is known early, up to [`AHEAD`] jobs or [`AHEAD_BYTES`]. Combinations
-//! of lists are made one at a time.
+//! Nothing here waits for a stream: a thread that waits for other things anyway polls its descriptor and calls [`Inputs::fill`] when there
+//! is something. So that the number of jobs is known early, the stream is read ahead, up to [`AHEAD`] jobs or [`AHEAD_BYTES`].
+//! Combinations of lists are made one at a time.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,13 +11,13 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use super::room::{self, Room};
 
-/// How many jobs are read ahead: enough for a count of what is left, and bounded where a program writes inputs for ever.
+/// How many jobs are read ahead: enough for a count of what is left, and bounded in case a program writes inputs without end.
 const AHEAD: usize = 65_536;
 
 /// How many bytes are read ahead, and how many the inputs of one job may have.
 const AHEAD_BYTES: usize = 16 << 20;
 
-/// What an input takes in memory besides its bytes, about.
+/// About how much memory an input takes besides its bytes.
 const BESIDES: usize = 32;
 
 /// How much is read at once.
@@ -29,7 +29,7 @@ pub type Group = Vec<Vec<u8>>;
 /// What ends an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Separator {
-    /// The byte behind it.
+    /// The byte that follows it.
     pub byte: u8,
     /// Whether an input may be empty.
     pub keeps_empty: bool,
@@ -42,17 +42,17 @@ impl Separator {
     pub const NULL: Self = Self { byte: 0, keeps_empty: true };
 }
 
-/// How many inputs a job has: so many, or fewer where they do not fit into a command.
+/// How many inputs a job has: `inputs`, or fewer if they do not fit in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Each {
-    /// So many at most.
+    /// The most that it has.
     pub inputs: usize,
-    /// What there is room for.
+    /// What fits in a command.
     pub room: Room,
 }
 
 impl Each {
-    /// So many, whether they fit or not.
+    /// That many, whether they fit or not.
     pub const fn of(inputs: usize) -> Self {
         Self { inputs, room: Room::UNLIMITED }
     }
@@ -62,7 +62,7 @@ impl Each {
 #[derive(Debug)]
 pub struct Inputs {
     ready: VecDeque<Group>,
-    /// The memory that those take.
+    /// The memory that those in `ready` take.
     ready_bytes: usize,
     combinations: Option<Combinations>,
     stream: Option<Stream>,
@@ -83,9 +83,9 @@ struct Stream {
     file: File,
     separator: Separator,
     each: Each,
-    /// An input of which the end has not been read.
+    /// An input whose end has not been read.
     begun: Vec<u8>,
-    /// The inputs of a job that has not all of its own, and their bytes.
+    /// The inputs of a job that does not have all of them yet, and their bytes.
     group: Group,
     group_bytes: usize,
 }
@@ -137,7 +137,7 @@ impl Inputs {
         Self { ready, ready_bytes, combinations: None, stream }
     }
 
-    /// The next job's inputs, where they have been read.
+    /// The next job's inputs, if they have been read.
     pub fn take(&mut self) -> Option<Group> {
         if let Some(combinations) = &mut self.combinations {
             return combinations.take();
@@ -147,25 +147,25 @@ impl Inputs {
         Some(group)
     }
 
-    /// How many jobs are there yet, and whether that is all of them.
+    /// How many jobs are left so far, and whether that is all of them.
     pub fn left(&self) -> (u64, bool) {
         let combinations = self.combinations.as_ref().map_or(0, |all| all.all - all.next);
         (self.ready.len() as u64 + combinations, self.stream.is_none())
     }
 
-    /// Whether there is a job, or may be one some time.
+    /// Whether no job is left and none can come any more.
     pub fn is_over(&self) -> bool {
         self.left() == (0, true)
     }
 
-    /// What to poll, where there may be more and there is room for it.
+    /// What to poll, if there may be more input and there is space for it.
     pub fn wanted(&self) -> Option<BorrowedFd<'_>> {
         let has_room = self.ready.len() < AHEAD && self.ready_bytes < AHEAD_BYTES;
         let stream = self.stream.as_ref().filter(|_| has_room)?;
         Some(stream.file.as_fd())
     }
 
-    /// Reads once. To be called when there is something, or it blocks.
+    /// Reads once. Must be called only when there is something to read; otherwise it blocks.
     ///
     /// # Errors
     /// It cannot be read, or an input is longer than any argument. Nothing more comes from it then.
@@ -253,7 +253,7 @@ impl Stream {
     }
 }
 
-/// Adds an input to the group of `bytes` bytes; what it completes goes to `ready`.
+/// Adds an input to the group of `bytes` bytes; a group that it completes goes to `ready`.
 fn add(
     input: Vec<u8>,
     each: &Each,
@@ -265,7 +265,7 @@ fn add(
         *bytes = 0;
         ready.push_back(std::mem::take(group));
     };
-    // The bytes of memory count as those of the command: they are a few more.
+    // The bytes in memory are counted like those of the command: they are a few more.
     let length = input.len();
     let in_command = *bytes - group.len() * BESIDES + length;
     if !group.is_empty() && !each.room.has(group.len() + 1, in_command) {
@@ -278,7 +278,7 @@ fn add(
     }
 }
 
-/// The memory that a job's inputs take, about.
+/// About how much memory a job's inputs take.
 fn memory(group: &[Vec<u8>]) -> usize {
     group.iter().map(|input| input.len() + BESIDES).sum()
 }
@@ -333,7 +333,7 @@ mod tests {
         let list = |text: &str| text.bytes().map(|byte| vec![byte]).collect::<Vec<_>>();
         let mut inputs = Inputs::list(list("abcde"), each);
         assert_eq!([inputs.take(), inputs.take()], [Some(list("abc")), Some(list("de"))]);
-        // One that does not fit by itself is for the kernel to refuse.
+        // An input that does not fit even alone is left for the kernel to refuse.
         let room = Room { all: 2, ..room };
         assert_eq!(all(b"a\nb", Separator::LINE, Each { inputs: 5, room }), [["a"], ["b"]]);
     }
@@ -354,7 +354,7 @@ mod tests {
         assert!(inputs.is_over());
     }
 
-    /// Reads lines without end while they are wanted; how many bytes, and the error that ended it.
+    /// Reads endless lines while they are wanted. Returns how many bytes, and the error that ended it.
     fn read_ahead(line: &[u8], each: Each) -> (usize, Option<String>) {
         let (reader, mut writer) = io::pipe().unwrap();
         let line = line.to_vec();

@@ -1,9 +1,10 @@
-//! What jobs print, kept together: each writes into pipes of its own, which are read as it comes and printed when the job has ended.
+//! What jobs print, kept together: each job writes into pipes of its own, which are read as output comes; the output is printed when the
+//! job has ended.
 //!
-//! Pipes, because a file, one in memory as well, has the size that a limit (`ulimit -f`) allows; a program's output into a pipe has not.
-//! All that is kept and all that waits to be printed is at most [`limit`]. Beyond it one job is printed while it runs: with
-//! `Order::Input` the next in order, else the one that has printed most. The others are not read until there is room, so they wait when
-//! they print. With `Order::Input` what ends early is held until everything before it has been printed.
+//! Pipes, because the size of a file, even of one in memory, is limited (`ulimit -f`); a program's output into a pipe is not. What is
+//! kept and what waits to be printed take at most [`limit`] together. Beyond it one job is printed while it runs: with `Order::Input`
+//! the next in order, otherwise the one that has printed most. The others are not read until there is space, so they wait when they
+//! print. With `Order::Input` what ends early is held until everything before it has been printed.
 
 mod writer;
 
@@ -19,7 +20,7 @@ use crate::proc;
 pub(crate) use writer::Broken;
 use writer::Writer;
 
-/// The most and the least that outputs may take, and the part of the available memory.
+/// The most and the least memory that outputs may take, and the share of the available memory.
 const MOST: u64 = 256 << 20;
 const LEAST: u64 = 64 << 20;
 const PART: u64 = 8;
@@ -30,7 +31,7 @@ const MOST_HELD: usize = 65_536;
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
 
-/// How many pipes are read before something else is looked at.
+/// How many pipes are read before something else is checked.
 const AT_ONCE: usize = 64;
 
 /// In which order outputs come.
@@ -45,7 +46,7 @@ pub enum Order {
     None,
 }
 
-/// What is done around each piece of printing on a terminal: a bar there steps aside.
+/// What is done around each piece of printing on a terminal: a progress bar there is hidden meanwhile.
 pub type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 
 /// How much memory outputs may take.
@@ -53,7 +54,7 @@ pub(crate) fn limit() -> u64 {
     proc::available_memory().map_or(LEAST, |available| available / PART).clamp(LEAST, MOST)
 }
 
-/// What a job has printed that is not handed over: standard output, standard error.
+/// What a job has printed that is not handed over yet: standard output, standard error.
 #[derive(Debug)]
 struct Kept {
     pipes: [Option<PipeReader>; 2],
@@ -69,7 +70,7 @@ impl Kept {
     }
 }
 
-/// Keeps and prints.
+/// Keeps output and prints it.
 pub(crate) struct Printer {
     order: Order,
     limit: u64,
@@ -114,7 +115,7 @@ impl Printer {
         })
     }
 
-    /// Pipes for a job's standard output and standard error; none where it has the caller's.
+    /// Pipes for a job's standard output and standard error; none if it has the caller's.
     pub(crate) fn open(&mut self, number: u64) -> io::Result<Option<[PipeWriter; 2]>> {
         let Some(all) = &self.pipes else { return Ok(None) };
         let pipe = |stream: u64| {
@@ -153,7 +154,7 @@ impl Printer {
         printed
     }
 
-    /// Reads what is in a pipe now, and no more: what the job left behind may write for ever.
+    /// Reads what is in a pipe now, and no more: processes that the job left behind may write without end.
     fn drain(&mut self, number: u64, stream: usize) {
         let pipe = self.jobs.get_mut(&number).and_then(|kept| kept.pipes[stream].take());
         let Some(pipe) = pipe else { return };
@@ -185,7 +186,7 @@ impl Printer {
         }
     }
 
-    /// Hands over what is complete and has its turn.
+    /// Hands over what is complete and whose turn it is.
     fn flush(&mut self) {
         loop {
             let first = if self.order == Order::Input {
@@ -221,12 +222,12 @@ impl Printer {
         self.kept + self.writer.waiting() >= self.limit
     }
 
-    /// Whether it is the reader for whom there is no room.
+    /// Whether space is short because of a slow reader.
     fn has_slow_reader(&self) -> bool {
         self.writer.waiting() >= self.limit / 2
     }
 
-    /// Where there is no room, begins to print a job that runs. Returns its number where that is new.
+    /// If there is no space, begins to print a running job. Returns its number if that is new.
     pub(crate) fn make_room(&mut self) -> Option<u64> {
         if self.live.is_some() || !self.is_full() || self.has_slow_reader() {
             return None;
@@ -251,7 +252,7 @@ impl Printer {
         wanted
     }
 
-    /// Reads what there is, as far as there is room. To be called after something that was polled became readable.
+    /// Reads what there is, as far as there is space. Must be called after something that was polled became readable.
     pub(crate) fn take(&mut self) {
         self.writer.noted();
         let Some(pipes) = &self.pipes else { return };
@@ -264,7 +265,7 @@ impl Printer {
         }
         let mut events = Vec::with_capacity(AT_ONCE);
         let now = rustix::event::Timespec::default();
-        // An interruption only makes it look again.
+        // An interruption only makes it check again.
         let _ = epoll::wait(pipes, rustix::buffer::spare_capacity(&mut events), Some(&now));
         for event in events {
             if self.is_full() {
@@ -286,12 +287,12 @@ impl Printer {
         }
     }
 
-    /// Whether so much waits that no other job should start.
+    /// Whether so much output waits that no other job should start.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_full() || self.jobs.len() >= MOST_HELD
     }
 
-    /// Whether all has been printed that was handed over.
+    /// Whether everything that was handed over has been printed.
     pub(crate) fn is_done(&self) -> bool {
         self.writer.waiting() == 0
     }

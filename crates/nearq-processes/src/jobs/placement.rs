@@ -1,11 +1,11 @@
 //! Where a job is at home, and what that means for it.
 //!
 //! Soft: its CPUs are its home's, its memory comes from there first, and the [`Warden`] lets it out when the home is crowded while
-//! CPUs idle elsewhere, and brings it back. Strict: its CPUs and its memory are its home's, and that stays so. Where there is one
-//! node, nothing is set, nobody looks, and jobs have no account of it.
+//! CPUs idle elsewhere, and brings it back. Strict: its CPUs and its memory are its home's, and that stays so. With one node, nothing
+//! is set, nothing is checked, and jobs have no account of it.
 //!
-//! The node affine scheduler of the whole machine, where it is loaded, is told each job's home, which the job's children inherit there.
-//! Of what ends it forgets that by itself.
+//! If the node affine scheduler of the whole machine is loaded, each job's home is reported to it, and the job's children inherit the
+//! home there. The scheduler itself forgets processes that end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
@@ -19,19 +19,19 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use crate::tree::{State, Table};
 use crate::{Account, Event, Warden};
 
-/// How long the loads are looked at before the first job: what others do counts too. The kernel tells in ticks of 10 ms.
+/// How long the loads are measured before the first job: what other programs do counts too. The kernel reports ticks of 10 ms.
 const FIRST_LOOK: Duration = Duration::from_millis(40);
 
 /// What homes jobs get.
 #[derive(Clone, Debug)]
 pub struct Homes {
-    /// The places that there are.
+    /// The existing places.
     pub nodes: Nodes,
     /// The index of the home of all jobs; `None` gives each job the one with the least load.
     pub fixed: Option<usize>,
     /// Whether jobs are bound to it.
     pub strict: bool,
-    /// How reluctant to let jobs out.
+    /// How reluctantly jobs are let out.
     pub weights: Weights,
 }
 
@@ -42,16 +42,16 @@ pub(crate) struct Placement {
     fixed: Option<usize>,
     strict: bool,
     policies: Vec<MemoryPolicy>,
-    /// Where there are several nodes.
+    /// Set if there are several nodes.
     warden: Option<Warden>,
-    /// By which others see who lives where; none where nobody has a home, or the system refuses one.
+    /// Shows other programs where each process lives; none if no job has a home, or the system refuses a table.
     table: Option<Table>,
     /// The processes that jobs began with.
     processes: BTreeMap<u64, u32>,
     next_look: Option<Instant>,
     /// Jobs that chose their CPUs themselves.
     left_alone: BTreeSet<u64>,
-    /// Which of the two is asked for. What was refused once is not asked for again.
+    /// Whether CPUs are still asked for, and below, memory. What was refused once is not asked for again.
     asks_affinity: bool,
     asks_policy: bool,
     refused: Option<String>,
@@ -105,17 +105,17 @@ impl Placement {
         self.fixed.or_else(|| self.warden.as_ref().map(least_loaded)).unwrap_or(0)
     }
 
-    /// The CPUs of a job at home there, as far as they are to be set.
+    /// The CPUs of a job at home there, if they must be set.
     pub(crate) fn cpus(&self, home: usize) -> Option<&CpuSet> {
         self.asks_affinity.then(|| &self.nodes.get(home).cpus)
     }
 
-    /// The memory of a job at home there, as far as it is to be set.
+    /// The memory of a job at home there, if it must be set.
     pub(crate) fn memory(&self, home: usize) -> Option<&MemoryPolicy> {
         self.asks_policy.then(|| &self.policies[home])
     }
 
-    /// A job has started there. Returns what was refused, where that is new.
+    /// A job has started there. Returns what was refused, if that is new.
     pub(crate) fn started(&mut self, job: u64, home: usize, spawned: &Spawned) -> Option<String> {
         let mut news = None;
         let mut note = |refused: &Option<Refused>, asks: &mut bool, without: &str| {
@@ -144,7 +144,7 @@ impl Placement {
         news
     }
 
-    /// A job has ended; what is known of where it was, where there are several nodes.
+    /// A job has ended. Returns what is known about where it was, if there are several nodes.
     pub(crate) fn ended(&mut self, job: u64) -> Option<(Account, bool)> {
         if let (Some(process), Some(table)) = (self.processes.remove(&job), &self.table) {
             table.release(process);
@@ -153,19 +153,19 @@ impl Placement {
         Some((account, self.left_alone.remove(&job)))
     }
 
-    /// When homes are to be looked after; never where there is one node, or nothing runs.
+    /// When homes must be checked next; never if there is one node, or nothing runs.
     pub(crate) fn next_look(&self) -> Option<Instant> {
         self.next_look
     }
 
-    /// Looks after homes, if it is time.
+    /// Checks homes, if it is time.
     pub(crate) fn look(&mut self) {
         let Some(warden) = self.warden.as_mut() else { return };
         if self.next_look.is_none_or(|at| Instant::now() < at) {
             return;
         }
         for event in warden.step() {
-            // None: the scheduler knows what it has to know.
+            // None: the scheduler already knows what it must know.
             let (id, state, told) = match event {
                 Event::LetOut { id, .. } => (id, State::Out, None),
                 Event::BroughtHome { id } => (id, State::Home, None),
@@ -192,16 +192,17 @@ impl Placement {
     }
 }
 
-/// Tells the scheduler where a job is at home, or that it is nowhere. It is a child that nobody has waited for, so the number is its own.
+/// Reports to the scheduler where a job is at home, or that it has no home. The process is a child that has not been waited for, so the
+/// number is still its own.
 fn tell(job: u32, node: Option<usize>) {
     let heard = Linux::tell_home_of(job, node);
-    // The kernel's part forgets those that end; of one that had ended before, nobody would.
+    // The scheduler's kernel part forgets processes that end later; nothing would forget one that had already ended.
     if heard && node.is_some() && has_ended(job) {
         Linux::tell_home_of(job, None);
     }
 }
 
-/// Whether a child has ended; its end stays to be waited for.
+/// Whether a child has ended; its end can still be waited for.
 fn has_ended(child: u32) -> bool {
     let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Pid::from_raw(child.cast_signed())

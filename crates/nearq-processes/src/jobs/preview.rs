@@ -1,4 +1,4 @@
-//! What would be run where, without running it.
+//! What would run where, without running it.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -10,11 +10,11 @@ use super::input::Inputs;
 use super::placement::Homes;
 use super::template::Template;
 
-/// More places than that are not told apart: the memory for them is to be bounded.
+/// More places than that are not distinguished, so that the memory for them is bounded.
 const MOST_PLACES: usize = 65_536;
 
-/// Calls `each` with every job's home and command, until it breaks off. Homes are as if nothing else ran and jobs took equally long, `width` of them at a
-/// time. Waits for inputs that are still to come.
+/// Calls `each` with every job's home and command, until `each` stops it. Homes are as if nothing else ran and jobs took equally long,
+/// `width` of them at a time. Waits for inputs that are still to come.
 ///
 /// # Errors
 /// The inputs cannot be read.
@@ -36,7 +36,7 @@ pub fn preview(
                 return Ok(());
             }
             if let Some(input) = inputs.wanted() {
-                // An interruption only makes it read once more.
+                // An interruption only makes it read again.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(input, PollFlags::IN)], None);
             }
             inputs.fill()?;

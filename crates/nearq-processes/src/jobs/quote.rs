@@ -1,11 +1,11 @@
-//! Words as a shell would have to be given them.
+//! Words in the form in which a shell must be given them.
 
-/// Bytes that no shell takes for anything but themselves.
+/// Bytes that every shell takes literally.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"%+,-./:=@_^".contains(&byte) || byte >= 0x80
 }
 
-/// Appends the word, in single quotes where a shell would make something else of it.
+/// Appends the word, in single quotes if a shell would not take it literally.
 ///
 /// ```
 /// use nearq_processes::jobs::quote;
@@ -22,7 +22,7 @@ pub fn quote(word: &[u8], line: &mut Vec<u8>) {
     line.push(b'\'');
     for &byte in word {
         match byte {
-            // Out of the quotes, the byte itself, and in again.
+            // Closes the quotes, adds the byte itself, and opens them again.
             b'\'' => line.extend_from_slice(br"'\''"),
             byte => line.push(byte),
         }

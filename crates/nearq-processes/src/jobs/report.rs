@@ -1,4 +1,4 @@
-//! What is told of a job when it has ended, and of all of them.
+//! What is reported about a job when it has ended, and about all of them.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,11 +12,11 @@ pub struct Report {
     pub number: u64,
     /// Its first process; 0 if there was none.
     pub process: u32,
-    /// The command, as one would type it.
+    /// The command, as a user would type it.
     pub command: Vec<u8>,
     /// How it ended.
     pub end: End,
-    /// Whether it was ended because the whole was: such a job has not failed.
+    /// Whether it was ended because the whole run was: such a job has not failed.
     pub stopped: bool,
     /// When it started.
     pub started: SystemTime,
@@ -28,9 +28,9 @@ pub struct Report {
     pub system: Duration,
     /// The most memory that one of those processes had, in KiB.
     pub max_rss_kib: u64,
-    /// How much it printed on standard output, in bytes; 0 where output is not kept together.
+    /// How much it printed on standard output, in bytes; 0 if output is not kept together.
     pub printed: u64,
-    /// Where it was, as far as the warden saw: what has ended cannot be asked any more. `None` where there is one node.
+    /// Where it was, as far as the warden saw: a process that has ended cannot be inspected any more. `None` if there is one node.
     pub account: Option<Account>,
     /// Whether it chose its CPUs itself, and was left alone from then on.
     pub left_alone: bool,
@@ -43,33 +43,33 @@ pub fn most(account: &Account) -> Option<usize> {
     used.rev().max_by_key(|(_, time)| **time).map(|(node, _)| node)
 }
 
-/// How many there are of what.
+/// How many jobs are in which state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Jobs that have ended, for whatever reason.
     pub ended: u64,
     /// Of those, how many failed.
     pub failed: u64,
-    /// Jobs that run, by the index of their home; all in one place where there is one node.
+    /// Jobs that run, by the index of their home; all in one place if there is one node.
     pub running: Vec<u64>,
-    /// Jobs that are still to start, as far as is known.
+    /// Jobs that have yet to start, as far as is known.
     pub waiting: u64,
     /// Whether that is all of them.
     pub all_known: bool,
 }
 
-/// How the whole ended.
+/// How the whole run ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The jobs that ended by themselves and did not succeed.
     pub failed: u64,
     /// All that ended, those that were stopped included.
     pub ended: u64,
-    /// Those that were ended because the whole was.
+    /// Those that were ended because the whole run was.
     pub stopped: u64,
-    /// Jobs that are known and were not started.
+    /// Known jobs that were not started.
     pub not_started: u64,
-    /// Whether the inputs were read to their end; else there may be more jobs.
+    /// Whether the inputs were read to their end; otherwise there may be more jobs.
     pub all_known: bool,
     /// The signal that ended it. The caller should end by it too: see [`die_by`](super::die_by).
     pub signal: Option<i32>,
@@ -78,7 +78,7 @@ pub struct Outcome {
     pub errors: Vec<String>,
     /// Why jobs have no memory policy, or not the CPUs of their home.
     pub refused: Option<String>,
-    /// The wall-clock time of all.
+    /// The wall-clock time of the whole run.
     pub elapsed: Duration,
 }
 

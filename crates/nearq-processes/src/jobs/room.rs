@@ -1,40 +1,40 @@
-//! How many inputs one command can be given: the kernel limits all arguments together, and each one.
+//! How many inputs one command can be given: the kernel limits the arguments both in total and one by one.
 //!
 //! Arguments and environment share a quarter of the stack's limit, 6 MiB at most and 128 KiB at least, with a pointer for each text;
 //! one text has at most 32 pages (`fs/exec.c`, `MAX_ARG_STRLEN`). `xargs` counts the same way.
 
 use rustix::process::{Resource, getrlimit};
 
-/// The most and the least that arguments and environment have together.
+/// The most and the least that arguments and environment may take together.
 const MOST: usize = 6 << 20;
 const LEAST: usize = 128 << 10;
 
-/// What is left unused, for the program's path and what else the kernel puts there.
+/// What is left unused, for the program's path and whatever else the kernel puts there.
 const SPARE: usize = 4096;
 
 /// What a text takes besides its bytes: the zero byte at its end and a pointer to it.
 pub(crate) const EACH: usize = 1 + size_of::<usize>();
 
-/// What there is, and what an input takes of it.
+/// The available space, and how much of it an input takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Bytes for the inputs of one command, all together.
     pub(crate) all: usize,
     /// Bytes for them in the word that has most of them.
     pub(crate) word: usize,
-    /// How many times an input stands in the command, and what it takes each time besides its bytes.
+    /// How many times an input occurs in the command, and what it takes each time besides its bytes.
     pub(crate) times: usize,
     pub(crate) besides: usize,
-    /// How many times its bytes, and how many others, come into that word.
+    /// How many times its bytes occur in that word, and how many other bytes are in it.
     pub(crate) in_word: [usize; 2],
 }
 
 impl Room {
-    /// As much as one likes: what does not fit is for the kernel to refuse.
+    /// No limit: what does not fit is left for the kernel to refuse.
     pub const UNLIMITED: Self =
         Self { all: usize::MAX, word: usize::MAX, times: 0, besides: 0, in_word: [0, 0] };
 
-    /// What `inputs` inputs of `bytes` bytes take fits.
+    /// Whether `inputs` inputs of `bytes` bytes in all fit.
     pub(crate) fn has(&self, inputs: usize, bytes: usize) -> bool {
         let taken = |times: usize, besides: usize| {
             bytes.saturating_mul(times).saturating_add(inputs.saturating_mul(besides))
@@ -45,7 +45,7 @@ impl Room {
     }
 }
 
-/// The most bytes that one argument has.
+/// The most bytes that one argument may have.
 pub(crate) fn longest() -> usize {
     rustix::param::page_size() * 32 - 1
 }

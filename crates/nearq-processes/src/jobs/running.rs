@@ -1,4 +1,4 @@
-//! One job while it runs, and what is told of it afterwards.
+//! One job while it runs, and what is reported about it afterwards.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,7 +14,7 @@ use crate::system::{self, Child, next_child};
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) number: u64,
-    /// Which of the places it runs in, from 1.
+    /// The place that it runs in, from 1.
     pub(crate) place: usize,
     pub(crate) command: Vec<u8>,
     /// Its first process, and its process group, if it leads one: both have that number.
@@ -24,15 +24,15 @@ pub(crate) struct Running {
     /// Whether it has a process group of its own.
     pub(crate) leads_group: bool,
     pub(crate) home: usize,
-    /// Whether it has been told to end.
+    /// Whether it has been asked to end.
     pub(crate) stopped: bool,
-    /// Whether it has been told to end because it wants the terminal.
+    /// Whether it has been asked to end because it wants the terminal.
     pub(crate) wants_terminal: bool,
 }
 
 impl Running {
-    /// Sends a signal to all of the job's process group, or to its first process if it is in ours. The number is the job's as long as its
-    /// first process has not been waited for.
+    /// Sends a signal to all of the job's process group, or to its first process if it is in ours. The number is the job's until its
+    /// first process has been waited for.
     pub(crate) fn signal(&self, signal: c_int) {
         let pid = Pid::from_raw(self.pid.cast_signed());
         let signal = system::signal(signal);
@@ -45,7 +45,7 @@ impl Running {
         };
     }
 
-    /// What is told of it, now that it has ended.
+    /// What is reported about it, now that it has ended.
     pub(crate) fn report(
         self,
         end: Child,

@@ -1,11 +1,11 @@
-//! `--shell`: a line that `/bin/sh` runs, to which inputs are arguments and never text.
+//! `--shell`: a line that `/bin/sh` runs, in which inputs are arguments and never text.
 //!
-//! Each placeholder becomes a variable in double quotes, `"$nearq_1"`, and the values are arguments of the shell, which it gives to the
-//! variables before it reads the line. So no input is ever read as a command, whatever is in it.
+//! Each placeholder becomes a variable in double quotes, `"$nearq_1"`, and the values are arguments of the shell, which assigns them to
+//! the variables before it reads the line. So no input is ever read as a command, whatever it contains.
 //!
-//! That is what is meant where the line has the placeholder outside of quotes. Elsewhere something else would come of it, so
-//! [`check`] refuses it: in quotes, backticks, comments, here-documents, arithmetic, `${...}`, and behind `$` or `\`. It reads the line as
-//! a shell does, as far as that takes; where it cannot tell, it refuses too.
+//! That is what is meant if the placeholder stands outside of quotes. Elsewhere the result would be something else, so [`check`] refuses
+//! it: in quotes, backticks, comments, here-documents, arithmetic, `${...}`, and after `$` or `\`. It reads the line as a shell does, as
+//! far as needed; if it cannot be certain, it refuses too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -59,7 +59,7 @@ impl Line {
     }
 }
 
-/// Where in the line something stands.
+/// The context in which something stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
     Quotes,
@@ -71,7 +71,7 @@ enum Within {
     Arithmetic(usize),
     /// `${...}`.
     Parameter,
-    /// `[...]` where `/bin/sh` may be a shell that computes what is in it: a subscript, or one pair of those of `[[...]]`.
+    /// `[...]`, because `/bin/sh` may be a shell that evaluates its content: a subscript, or one pair of those of `[[...]]`.
     Brackets,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn check(line: &[Piece]) -> Result<(), &'static str> {
     for piece in line {
         match piece {
             Piece::Text(text) => reader.read(text),
-            // These are digits, and stand for themselves wherever they are.
+            // These are digits, which are literal in any context.
             Piece::Number | Piece::Place => reader.read(b"0"),
             Piece::All(_) | Piece::One(..) => {
                 reader.check()?;
@@ -92,7 +92,7 @@ pub(super) fn check(line: &[Piece]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Reads a line as far as it takes to know where something stands.
+/// Reads a line as far as needed to know the context in which something stands.
 #[derive(Default)]
 struct Reader {
     within: Vec<Within>,
@@ -100,12 +100,12 @@ struct Reader {
     before: Vec<u8>,
     /// The byte before was a `\` that takes the meaning of the next one.
     escaped: bool,
-    /// The byte before was one that had lost its meaning so.
+    /// The byte before was one that had lost its meaning this way.
     was_escaped: bool,
-    /// How many `<<` there are; and whether there is a line behind one.
+    /// How many `<<` there are; and whether a line follows one.
     here_documents: usize,
     in_here_document: bool,
-    /// Why it is not known where what follows stands.
+    /// Why the context of what follows is not known.
     lost: Option<&'static str>,
 }
 
@@ -154,7 +154,7 @@ impl Reader {
             self.was_escaped = true;
             return;
         }
-        // What was escaped is a part of a word, whatever it is.
+        // An escaped byte is part of a word, whatever it is.
         let last =
             self.before.last().copied().map(|last| if follows_escaped { b'x' } else { last });
         let top = self.within.last().copied();
@@ -212,7 +212,7 @@ impl Reader {
                 self.within.push(Within::Comment);
             }
             (Some(Within::Arithmetic(_)), _) => {}
-            // Three of them are a text that stands there itself.
+            // Three of them introduce a literal text.
             (_, b'<') if self.before.ends_with(b"<<") => {
                 self.here_documents = self.here_documents.saturating_sub(1);
             }
@@ -297,7 +297,7 @@ mod tests {
             ("echo ${}", "behind a $"),
             ("f() { echo ${1}; }; f", "behind a $"),
             ("echo \\{}", "behind a \\"),
-            // In dash these are text or errors, in bash they are computed, and a subscript may have a command in it.
+            // In dash these are text or errors, in bash they are evaluated, and a subscript may have a command in it.
             ("echo $[ {} ]", "$[...]"),
             ("x[{}]=5", "NAME[...]"),
             ("x[1+y[2]+{}]=5", "NAME[...]"),
@@ -306,7 +306,7 @@ mod tests {
             ("z+=( {} )", "=(...)"),
             ("[[ {} -eq 1 ]]", "[[...]]"),
             ("[[ a -eq x[1] && {} -eq 1 ]]", "[[...]]"),
-            // No comments, so the quote is one.
+            // Not a comment, so the quote is a quote.
             ("echo \\ #'\n{} '", "in single quotes"),
             ("echo a\\\n#'\n {} '", "in single quotes"),
             ("echo $(\\\n( {} + 1 ))", "in arithmetic"),
@@ -314,7 +314,7 @@ mod tests {
             ("echo $\\\n{}", "behind a $"),
             ("cat <\\\n<EOF\n{}\nEOF", "here-document"),
             ("echo \"$(case a in a) echo \"{}\";; esac)\"", "`case`"),
-            // What no placeholder asks for is appended.
+            // Inputs that no placeholder asks for are appended.
             ("echo a # note", "in a comment"),
             ("echo \"a", "in double quotes"),
         ] {

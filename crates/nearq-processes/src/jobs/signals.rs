@@ -1,7 +1,9 @@
-//! Signals as something to poll: a loop that waits for ends of jobs, for input and for readers of output hears of them there.
+//! Signals as something to poll: a loop that waits for ends of jobs, for input and for readers of output learns of them
+//! there.
 //!
-//! They are blocked and come by a descriptor, so there are no handlers, and nothing is interrupted. A signal that was ignored
-//! when the program began (`nohup`, a job in the background of a script) stays ignored: a blocked one would be delivered.
+//! They are blocked and read from a descriptor, so there are no handlers, and nothing is interrupted. A signal that was
+//! ignored when the program began (`nohup`, a job in the background of a script) stays ignored: a blocked one would be
+//! delivered.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,7 +14,7 @@ use libc::c_int;
 
 use crate::system::{SignalSet, default_action, next_signal};
 
-/// Those that end the whole. They are passed on to the jobs.
+/// Those that end the whole run. They are passed on to the jobs.
 const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// What came.
@@ -20,7 +22,7 @@ const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIG
 pub(crate) enum Signal {
     /// A child has ended.
     Child,
-    /// The whole shall end.
+    /// The whole run must end.
     End {
         signal: c_int,
         /// The terminal sent it, to all of the foreground's process group.
@@ -42,7 +44,7 @@ pub(crate) struct Signals {
 impl Signals {
     /// Blocks them in the calling thread: threads that are started later have them blocked too.
     pub(crate) fn take() -> io::Result<Self> {
-        // Children whose end is ignored leave no status. It is not for programs to find that so.
+        // Children whose end is ignored leave no status. Programs must not find that setting.
         default_action(libc::SIGCHLD);
         let may_be_ignored = ENDING.into_iter().chain([libc::SIGTSTP]);
         let set = may_be_ignored
@@ -53,7 +55,7 @@ impl Signals {
         Ok(Self { descriptor, before: set.block() })
     }
 
-    /// The next that has come.
+    /// The next one that has come.
     pub(crate) fn next(&self) -> Option<Signal> {
         while let Some(came) = next_signal(&self.descriptor) {
             match came.signal {

@@ -1,4 +1,4 @@
-//! What is run: words with placeholders, and what becomes of them for one job's inputs.
+//! What is run: words with placeholders, and what they become for one job's inputs.
 //!
 //! | placeholder | stands for |
 //! |---|---|
@@ -12,13 +12,13 @@
 //! | `{%}` | the number of the place that it runs in, from 1 to as many as run at a time |
 //!
 //! A word that is a placeholder and nothing else becomes one word for each of the job's inputs; inside a word they stand side by
-//! side, with blanks between. Where no word has a placeholder, the inputs are appended. A line for a shell is `shell`'s.
+//! side, with blanks between. If no word has a placeholder, the inputs are appended. `shell` handles a line for a shell.
 
 use super::quote::quote;
 use super::room::{self, Room};
 use super::shell::{self, Line, SHELL};
 
-/// What of an input is wanted.
+/// Which part of an input is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Whole,
@@ -50,14 +50,14 @@ pub struct Template {
 /// Why a command cannot be used.
 #[derive(Clone, PartialEq, Eq)]
 pub enum BadCommand {
-    /// A placeholder has a number, and no job has so many inputs.
+    /// A placeholder has a number, and no job has that many inputs.
     NoSuchInput {
         /// The placeholder's number.
         asked: usize,
         /// How many inputs each job has.
         inputs: usize,
     },
-    /// A placeholder of a shell's line stands where an input would become something else; in words, where.
+    /// A placeholder of a shell's line stands where an input would become something else; the context, in words.
     Misplaced(&'static str),
 }
 
@@ -91,7 +91,7 @@ impl Template {
     /// The command `words`, where each job has at most `inputs` inputs; with `shell` as one line that a shell runs.
     ///
     /// # Errors
-    /// A placeholder asks for an input that no job has, or stands where a shell would make something else of the input.
+    /// A placeholder asks for an input that no job has, or stands where a shell would not take the input literally.
     pub fn new<W: AsRef<[u8]>>(
         words: &[W],
         inputs: usize,
@@ -117,14 +117,13 @@ impl Template {
         Ok(Template { words, shell })
     }
 
-    /// Whether any of the words has a placeholder; where none has, inputs are appended.
+    /// Whether any of the words has a placeholder; if none has, inputs are appended.
     pub fn has_placeholder<W: AsRef<[u8]>>(words: &[W]) -> bool {
         let words: Vec<Vec<Piece>> = words.iter().map(|word| pieces(word.as_ref())).collect();
         has_placeholder(&words)
     }
 
-    /// What there is room for in one command. Where inputs have numbers they cannot be split: then what does not fit is an error of
-    /// the job.
+    /// What fits in one command. Inputs with numbers cannot be split: then what does not fit is an error of the job.
     pub fn room(&self) -> Room {
         let mut room =
             Room { all: room::for_arguments(), word: room::longest(), ..Room::UNLIMITED };
@@ -141,7 +140,7 @@ impl Template {
                 room.in_word = [0, all * shell::EACH_VALUE];
                 room.besides = room::EACH + shell::EACH_VALUE;
             } else {
-                // A word that is a placeholder alone becomes a word for each. Elsewhere a blank parts them.
+                // A word that is only a placeholder becomes a word for each input. Elsewhere a blank separates them.
                 room.besides = room::EACH;
                 if !matches!(pieces.as_slice(), [Piece::All(_)]) && all > 0 {
                     room.word = room.word.min(room::longest().saturating_sub(fixed));
@@ -152,7 +151,7 @@ impl Template {
         room
     }
 
-    /// The program, where it is the same for all jobs.
+    /// The program, if it is the same for all jobs.
     pub fn program(&self) -> Option<&[u8]> {
         match self.words.first()?.as_slice() {
             _ if self.shell => Some(SHELL),
@@ -188,7 +187,7 @@ impl Template {
         words
     }
 
-    /// The command as somebody would type it: one line for a shell, with the inputs in quotes.
+    /// The command as a user would type it: one line for a shell, with the inputs in quotes.
     pub fn show<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, place: usize) -> Vec<u8> {
         if self.shell {
             let job = Job { inputs, number, place };
@@ -211,7 +210,7 @@ struct Job<'a, I> {
 }
 
 impl<I: AsRef<[u8]>> Job<'_, I> {
-    /// Appends the pieces, with `text` what is part of the command and with `put` what comes from inputs.
+    /// Appends the pieces: those that are part of the command with `text`, those that come from inputs with `put`.
     fn write<L>(
         &self,
         pieces: &[Piece],
@@ -280,7 +279,7 @@ fn pieces(word: &[u8]) -> Vec<Piece> {
     pieces
 }
 
-/// The placeholder of that inside; `None` is ordinary text, such as `{print $1}`.
+/// The placeholder with that text between its braces; `None` means ordinary text, such as `{print $1}`.
 fn placeholder(inside: &[u8]) -> Option<Piece> {
     match inside {
         b"#" => return Some(Piece::Number),
@@ -314,7 +313,8 @@ fn part(ending: &[u8]) -> Option<Part> {
     })
 }
 
-/// The first placeholder in a word that GNU parallel has and this has not. It would be passed on as it is, and each job would get the same.
+/// The first placeholder in a word that GNU parallel has and this does not. It would be passed on unchanged, and each job would get the
+/// same.
 pub fn foreign_placeholder(word: &[u8]) -> Option<&[u8]> {
     let mut begins = word.iter().enumerate().filter(|(_, byte)| **byte == b'{');
     begins.find_map(|(begin, _)| {
@@ -351,7 +351,7 @@ fn of(input: &[u8], part: Part) -> Vec<u8> {
     .to_vec()
 }
 
-/// Without the slashes at its end, unless it is nothing else.
+/// Without the slashes at its end, unless it consists only of slashes.
 fn trimmed(path: &[u8]) -> &[u8] {
     let end =
         path.iter().rposition(|&byte| byte != b'/').map_or(path.len().min(1), |last| last + 1);
@@ -374,7 +374,7 @@ fn folder(path: &[u8]) -> &[u8] {
     }
 }
 
-/// A dot at the beginning of a name begins no extension.
+/// A dot at the beginning of a name does not begin an extension.
 fn without_extension(path: &[u8]) -> &[u8] {
     let begin = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     match path[begin..].iter().rposition(|&byte| byte == b'.') {

@@ -1,4 +1,4 @@
-//! The processes of a tree as `/proc` has them, and how what was done to them is undone.
+//! The processes of a tree as `/proc` lists them, and how changes to them are undone.
 
 use std::collections::BTreeSet;
 
@@ -9,21 +9,21 @@ use nearq_topology::CpuSet;
 use super::told::{self, Inherited, Told};
 use crate::proc;
 
-/// Processes that start others faster than they can be undone are given up after so many rounds.
+/// Processes that start others faster than they can be undone are given up after this many rounds.
 const MOST_ROUNDS: usize = 20;
 
-/// What a process was told of its tree, if it may be asked.
+/// What a process's environment says about its tree, if it may be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Knows {
-    /// It is one of this tree, and what it knows of the CPUs that it inherited.
+    /// It is a member of this tree, and this is what it knows about the CPUs that it inherited.
     Member(Inherited),
-    /// It was told of no tree, or of another one.
+    /// Its environment names no tree, or another one.
     Nothing,
     /// Its environment may not be read, or it is about to end.
     Secret,
 }
 
-/// What a process was told, of the tree whose table has that token.
+/// What a process's environment says about the tree whose table has that token.
 pub(crate) fn knows(process: u32, token: u64) -> Knows {
     let Ok(environment) = proc::environment(process) else { return Knows::Secret };
     if environment.is_empty() {
@@ -38,7 +38,7 @@ pub(crate) fn knows(process: u32, token: u64) -> Knows {
     }
 }
 
-/// The indices of the homes of which a mask is made; none if it is not made of whole homes.
+/// The indices of the homes that a mask consists of; none if it does not consist of whole homes.
 pub(crate) fn homes_of(mask: &CpuSet, nodes: &Nodes) -> Option<Vec<usize>> {
     let homes: Vec<usize> = (0..nodes.len())
         .filter(|home| nodes.get(*home).cpus.intersection(mask) == nodes.get(*home).cpus)
@@ -46,8 +46,8 @@ pub(crate) fn homes_of(mask: &CpuSet, nodes: &Nodes) -> Option<Vec<usize>> {
     (!homes.is_empty() && nodes.cpus_of(&homes) == *mask).then_some(homes)
 }
 
-/// Gives all threads that have CPUs of some homes all CPUs of the tree again, for the descendants of `root`. What chose its CPUs itself
-/// is left alone. How many could not be given theirs.
+/// For the descendants of `root`, gives all threads that have the CPUs of some homes all CPUs of the tree again. Threads that chose
+/// their CPUs themselves are left alone. Returns how many could not be given theirs.
 pub(crate) fn undo(root: u32, nodes: &Nodes, widest: &CpuSet, token: u64) -> usize {
     let mut refused = BTreeSet::new();
     for _ in 0..MOST_ROUNDS {
@@ -103,7 +103,7 @@ mod tests {
             return skipped("masks of other processes", "there is one CPU", "allow two");
         }
         let nodes = Nodes::pretended(&[(0, first.clone()), (0, rest)], &vec![vec![10; 2]; 2]);
-        /// A group that ends with the test, however that ends.
+        /// A process group that ends with the test, however that ends.
         struct Group(std::process::Child);
         impl Drop for Group {
             fn drop(&mut self) {

@@ -1,7 +1,7 @@
-//! Where everything lies in the shared table, and how an entry is packed into a word.
+//! The layout of the shared table, and how an entry is packed into a word.
 //!
-//! The table is an array of 64-bit words; nothing in it is a pointer. `Layout` is how many homes, words of a mask and entries
-//! there are; all places follow from these three, and none is read from the table again once it is known.
+//! The table is an array of 64-bit words; nothing in it is a pointer. `Layout` has the numbers of homes, of words in a mask
+//! and of entries. All places follow from these three numbers, which are not read from the table again once they are known.
 //!
 //! ```text
 //! header     16 words   magic, layout, token, warden, counts
@@ -13,15 +13,15 @@
 
 /// The first word: what this is, and the version of its layout.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"nearqtr1");
-/// More homes than a table has room for are refused when it is made.
+/// A table for more homes is refused when it is made.
 pub const MAX_HOMES: usize = 256;
 /// 8192 CPUs, as many as the largest kernel is built for.
 pub const MAX_MASK_WORDS: usize = 128;
 /// More entries than a machine has processes with homes.
 pub const MAX_ENTRIES: usize = 1 << 16;
-/// The usual number of entries: 128 KiB, of which the pages are there that were used.
+/// The usual number of entries: 128 KiB, of which only the pages that were used exist.
 pub const USUAL_ENTRIES: usize = 1 << 13;
-/// So many entries are looked at from the one that a process's number points to; numbers are given out in sequence, so
+/// This many entries are checked, from the one that a process's number points to; numbers are assigned in sequence, so
 /// the first is nearly always free.
 pub(crate) const WINDOW: usize = 64;
 
@@ -30,7 +30,7 @@ const HOME_WORDS: usize = 8;
 const ENTRY_WORDS: usize = 2;
 const DISTANCES_IN_A_WORD: usize = 8;
 
-/// How the system names the file that a table is in.
+/// How the system names the file that holds a table.
 pub const FILE: &[u8] = b"/memfd:nearq-tree";
 
 /// Words of the header.
@@ -39,7 +39,7 @@ pub(crate) mod header {
     pub(crate) const LAYOUT: usize = 1;
     pub(crate) const TOKEN: usize = 2;
     pub(crate) const FLAGS: usize = 3;
-    /// The home of all members and one more, or 0 where each chooses.
+    /// The index of the home of all members, plus one, or 0 if each member chooses.
     pub(crate) const FIXED: usize = 4;
     /// Members that found no free entry.
     pub(crate) const FULL: usize = 9;
@@ -55,7 +55,7 @@ pub(crate) mod header {
 pub(crate) mod home {
     /// Homes given out: entries that live here.
     pub(crate) const GIVEN: usize = 0;
-    /// Running work of those without a home here, in thousandths of a task; nearq publishes it.
+    /// Running work of tasks without a home here, in thousandths of a task; nearq publishes it.
     pub(crate) const OTHERS: usize = 1;
     /// What its CPUs can do together, in thousandths of one.
     pub(crate) const CAPACITY: usize = 2;
@@ -67,7 +67,7 @@ pub(crate) mod home {
     pub(crate) const CHOSEN: usize = 5;
 }
 
-/// How much of everything a table has.
+/// How many of each part a table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     homes: usize,
@@ -123,7 +123,7 @@ impl Layout {
         HEADER_WORDS + home * HOME_WORDS
     }
 
-    /// The mask of a home; that of `homes()` is the widest.
+    /// The mask of a home; index `homes()` is the widest mask.
     #[inline]
     pub(crate) const fn mask_at(self, home: usize) -> usize {
         Self::home_at(self.homes) + home * self.mask_words
@@ -150,14 +150,14 @@ impl Layout {
     }
 }
 
-/// How an entry's process stands to its home.
+/// How an entry's process relates to its home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// It runs on its home's CPUs.
     Home,
     /// Its home was busy and others were idle: it may run elsewhere for now.
     Out,
-    /// It has chosen CPUs itself since; nobody touches it.
+    /// It has since chosen CPUs itself; nearq leaves it alone.
     Own,
 }
 
@@ -176,16 +176,16 @@ pub enum How {
     Inherited,
 }
 
-/// Who lives where: the first word of an entry, which is all that has to change at once.
+/// Which process lives where: the first word of an entry, which is all that must change at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The process, by the number that `/proc` has for it.
+    /// The process, by its number in `/proc`.
     pub pid: u32,
     /// The index of its home.
     pub home: usize,
-    /// How it got that.
+    /// How it got its home.
     pub how: How,
-    /// How it stands to it.
+    /// How it relates to its home.
     pub state: State,
 }
 

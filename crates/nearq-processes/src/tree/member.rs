@@ -10,10 +10,10 @@ use nearq_home::least_loaded;
 use super::layout::{Entry, How, State, WINDOW, header};
 use super::view::View;
 
-/// So often the choice is made anew because somebody else was faster.
+/// How often the choice is repeated because another process was faster.
 const TRIES: usize = 8;
 
-/// What came of asking for a home.
+/// The result of asking for a home.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Claim {
     /// The index of the entry.
@@ -22,11 +22,11 @@ pub struct Claim {
     pub home: usize,
 }
 
-/// The process `pid` has the least loaded home from now on, the nearest to `from` of those, or the one that is fixed for all; none where
-/// the table is full.
+/// From now on the process `pid` has the least loaded home (of several, the nearest to `from`), or the one that is fixed for all; none
+/// if the table is full.
 ///
-/// `now` is the clock that also counts while the machine sleeps, in nanoseconds. An entry that the process has already is used
-/// again: a program that another one executes in its place lives anew.
+/// `now` is the clock that also counts while the machine sleeps, in nanoseconds. An entry that the process already has is reused:
+/// a program that another one executes in its place gets a home again.
 #[inline]
 pub fn choose(view: &View<'_>, pid: u32, how: How, now: u64, from: Option<usize>) -> Option<Claim> {
     match view.count(header::FIXED) {
@@ -35,7 +35,7 @@ pub fn choose(view: &View<'_>, pid: u32, how: How, now: u64, from: Option<usize>
     }
 }
 
-/// Likewise, with the home that is said.
+/// Likewise, with the given home.
 #[inline]
 pub fn settle_at(view: &View<'_>, pid: u32, how: How, now: u64, home: usize) -> Option<Claim> {
     if home >= view.layout().homes() {
@@ -71,7 +71,7 @@ fn settle(
                 break;
             }
             if let Some(before) = before {
-                // It moves out before it looks for another home, so that it does not avoid itself.
+                // It moves out before it chooses another home, so that it does not avoid itself.
                 view.correct(before.home, -1);
             }
             let home = home(view);
@@ -97,7 +97,7 @@ fn settle(
     None
 }
 
-/// Chooses, and counts the choice where it was made: of two that choose at once the second sees the first.
+/// Chooses a home, and counts the choice there: of two that choose at once, the second sees the first.
 #[inline]
 fn count_in(view: &View<'_>, from: Option<usize>) -> usize {
     let pick = || {
@@ -124,11 +124,11 @@ fn count_in(view: &View<'_>, from: Option<usize>) -> usize {
 #[inline]
 pub fn release(view: &View<'_>, slot: usize, pid: u32) -> bool {
     let Some((word, since)) = view.slot(slot) else { return false };
-    // Relaxed: only the word itself is looked at.
+    // Relaxed: only the word itself matters.
     let mut found = word.load(Ordering::Relaxed);
     while let Some(entry) = Entry::of_word(found).filter(|entry| entry.pid == pid) {
         since.store(0, Ordering::Relaxed);
-        // Release: the time is zero before anybody else has the entry.
+        // Release: the time is zero before any other process has the entry.
         match word.compare_exchange(found, 0, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => {
                 view.correct(entry.home, -1);
@@ -147,7 +147,7 @@ pub fn home_of_cpu(view: &View<'_>, cpu: usize) -> Option<usize> {
     (0..view.layout().homes()).find(|home| view.mask_word(*home, word) >> bit & 1 == 1)
 }
 
-/// Whether a mask is made of whole homes: some, and each either whole or not at all.
+/// Whether a mask consists of whole homes: at least one, and each either whole or not at all.
 #[inline]
 pub fn is_of_whole_homes(view: &View<'_>, mask: &[u64]) -> bool {
     let layout = view.layout();
@@ -192,7 +192,7 @@ pub fn is_mask_of(view: &View<'_>, home: usize, mask: &[u64]) -> bool {
         .all(|(at, word)| *word == if at < words { view.mask_word(home, at) } else { 0 })
 }
 
-/// What happened to a member that nearq counts.
+/// Events of members that nearq counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// It has the home of this index, and its CPUs.
@@ -216,7 +216,7 @@ pub fn report(view: &View<'_>, event: Event) {
     });
 }
 
-/// Whether members set a memory policy: not where the user has set one for the whole tree.
+/// Whether members set a memory policy: not if the user has set one for the whole tree.
 #[inline]
 pub fn sets_memory(view: &View<'_>) -> bool {
     view.count(header::FLAGS) & MEMORY != 0

@@ -1,4 +1,4 @@
-//! How a tree is started and what stands between it and who started it.
+//! How a tree is started, and what stands between the tree and its starter.
 //!
 //! ```text
 //! shell ──► nearq ──► nq/steward ──► the command ──► all that it starts
@@ -7,16 +7,16 @@
 //!           on
 //! ```
 //!
-//! Two processes, so that whichever of them is killed the other undoes what was done to the tree; both have what their descendants leave
-//! behind (subreapers), so that each knows the whole tree. The command ends by SIGTERM when the steward is gone; the steward sees to
-//! that where the first process is.
+//! There are two processes, so that if either is killed the other undoes the changes to the tree. Both adopt the orphans of their
+//! descendants (subreapers), so that each knows the whole tree. The command ends by SIGTERM when the steward is gone; the steward ends
+//! the command when the first process is gone.
 //!
 //! **Terminal and signals.** The command is in the group of the first process, the steward in one of its own: what the terminal sends
-//! goes to the first process, which passes over it, and to the command. What another process sends to the first is passed on to the
+//! goes to the first process, which ignores it, and to the command. A signal from another process to the first is passed on to the
 //! command. When the command stops, so does the first process, by the same signal; that is what a shell waits for.
 //!
-//! **The end.** The first process ends when the command has and everything is undone. What the command leaves behind goes on
-//! without homes, with all CPUs; memory that is preferred from a node stays preferred, until a program is executed.
+//! **The end.** The first process ends when the command has ended and everything is undone. Processes that the command leaves
+//! behind go on without homes, with all CPUs; a preference for a node's memory stays until a program is executed.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _, Write as _};
@@ -39,7 +39,7 @@ use crate::proc;
 use crate::search::{Found, search};
 use crate::system::{self, Child, SignalSet};
 
-/// The folders that are searched where there is no `PATH`.
+/// The folders that are searched if there is no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// The name of the process that keeps the table.
@@ -48,7 +48,7 @@ pub const STEWARD: &str = "nq/steward";
 /// When programs of a tree choose their home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choose {
-    /// When they are executed; what they fork lives where they live.
+    /// When they are executed; their forks live where they live.
     #[default]
     Exec,
     /// Also when they fork.
@@ -68,10 +68,10 @@ impl Choose {
     }
 }
 
-/// A tree of processes that is to be started.
+/// A tree of processes to start.
 #[derive(Debug)]
 pub struct Tree {
-    /// The homes that there are.
+    /// The existing homes.
     pub nodes: Nodes,
     /// The CPUs that the tree may have at most.
     pub widest: CpuSet,
@@ -79,9 +79,9 @@ pub struct Tree {
     pub weights: Weights,
     /// When programs choose.
     pub choose: Choose,
-    /// The index of the one home of all programs, where they do not choose.
+    /// The index of the one home of all programs, if they do not choose.
     pub fixed: Option<usize>,
-    /// Nobody is let out of a home.
+    /// No process is let out of its home.
     pub strict: bool,
     /// The library that programs are loaded with.
     pub library: PathBuf,
@@ -112,7 +112,7 @@ impl End {
 pub enum Error {
     /// There is no such command.
     NotFound(OsString),
-    /// It is there and cannot be executed.
+    /// It exists, but cannot be executed.
     NotExecutable(OsString, io::Error),
     /// Something else that a tree needs is refused.
     Refused(&'static str, io::Error),
@@ -156,7 +156,7 @@ nearq_topology::debug_as_display!(Error);
 
 impl std::error::Error for Error {}
 
-/// Runs the command without anything being done to it: this process becomes the command.
+/// Runs the command unchanged: this process becomes the command.
 ///
 /// # Errors
 /// It cannot be executed.
@@ -180,7 +180,7 @@ fn find(name: &OsStr) -> Result<PathBuf, Error> {
             if file.is_dir() {
                 return Err(refused(io::ErrorKind::IsADirectory.into()));
             }
-            // The system says why when it is asked to.
+            // The system says why when it is asked to execute it.
             Ok(file)
         }
         Found::NotExecutable(file) if file.is_file() => {
@@ -192,7 +192,7 @@ fn find(name: &OsStr) -> Result<PathBuf, Error> {
     }
 }
 
-/// What the steward tells the first process.
+/// What the steward reports to the first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     Started(u32),
@@ -238,7 +238,7 @@ impl Message {
 
 impl Tree {
     /// Starts the command and waits until it has ended. `notice` says something on the way; `report` is called once at the end, in
-    /// another process than this one, which then ends.
+    /// a process other than this one, which then ends.
     ///
     /// # Errors
     /// The command cannot be executed, or the system refuses what a tree needs. This process has more than one thread.
@@ -261,7 +261,7 @@ impl Tree {
             let going = panic::AssertUnwindSafe(|| {
                 keep(&self, &path, theirs, &signals, before, notice, report);
             });
-            // What the caller has on its stack is for the other process to go on with.
+            // The other process continues with what the caller has on its stack.
             process::exit(i32::from(panic::catch_unwind(going).is_err()));
         }
         drop(theirs);
@@ -306,7 +306,8 @@ struct Front {
 
 impl Front {
     fn wait(&mut self) -> Result<End, Failed> {
-        // What the steward says first is that there is a command, or none: until then signals, which are for that, wait in their file.
+        // The steward first reports that there is a command, or none. Until then signals, which are meant for the command, wait in their
+        // file.
         let mut goes_on = self.listen();
         while goes_on {
             let files = [self.socket.as_fd(), self.signals.as_fd()];
@@ -320,7 +321,7 @@ impl Front {
         self.end.take().unwrap_or(Err(Failed::Keep))
     }
 
-    /// Hears what the steward says; false when that is gone.
+    /// Reads what the steward reports; false when the steward is gone.
     fn listen(&mut self) -> bool {
         let mut bytes = [0; 8];
         if self.socket.read_exact(&mut bytes).is_err() {
@@ -354,7 +355,7 @@ impl Front {
         }
     }
 
-    /// The command is this process's child now, as there is nobody between them.
+    /// The command is now this process's child, because no process is between them.
     fn wait_without(&self) -> End {
         let lost = End::Signalled(libc::SIGTERM);
         let Some((command, file)) = &self.command else { return lost };
@@ -380,7 +381,7 @@ fn keep(
 ) {
     system::name_self(STEWARD);
     let mut say = |message: Message| {
-        // Where nobody listens any more, that is seen below.
+        // If the other end is closed, that is noticed below.
         let _ = socket.write_all(&message.to_bytes());
     };
     let begun = system::adopt_orphans().and_then(|()| {
@@ -429,7 +430,7 @@ fn keep(
         let timeout = next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let ready = system::wait_any(&[signals.as_fd(), socket.as_fd()], Some(timeout));
         while let Some(came) = system::next_signal(signals) {
-            // Who speaks to the steward means the command.
+            // A signal to the steward is meant for the command.
             if came.by_process
                 && came.signal != libc::SIGCHLD
                 && let Some(process) = &process
@@ -447,14 +448,14 @@ fn keep(
                 Child::Signalled(signal) if pid == command => {
                     end = Some(Message::Signalled(signal))
                 }
-                // What others have left behind.
+                // Orphans of other processes.
                 _ => {}
             }
         }
         if end.is_some() {
             break end;
         }
-        // The first process says nothing; that it is gone is all that can be heard.
+        // The first process says nothing; the only event from it is that it is gone.
         if ready[1] && !is_alone {
             is_alone = true;
             if let Some(process) = &process {
@@ -494,7 +495,7 @@ fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet) -> Comman
     command
 }
 
-/// The libraries that were to be loaded before, and ours after them.
+/// The libraries that are preloaded already, and ours after them.
 fn preload(before: Option<OsString>, library: &Path) -> OsString {
     let Some(before) = before.filter(|before| !before.is_empty()) else {
         return library.into();

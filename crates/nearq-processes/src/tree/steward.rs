@@ -1,11 +1,13 @@
-//! Who keeps the table of a tree: finds its members, takes out those that have ended, keeps them at home, and says what is on each node.
+//! The process that keeps the table of a tree: finds its members, removes those that have ended, keeps the others at home, and publishes
+//! the load of each node.
 //!
-//! A *member* is a process with an entry. What it has started is kept with it, until it executes a program and so has an entry of
-//! its own. An entry is believed when the process lives, is not younger than the entry, and was told of this table; the rest of
-//! what members write is numbers of which nothing worse can come than a bad choice.
+//! A *member* is a process with an entry. A process that it has started is kept with it until that one executes a program and so
+//! gets an entry of its own. An entry is believed if the process lives, is not younger than the entry, and has this table in its
+//! environment; everything else that members write is numbers that can cause nothing worse than a bad choice.
 //!
-//! Once a second all descendants are looked at: processes without an entry whose parent has none any more are given one, with the home
-//! that their CPUs say. Where homes are chosen lazily it is done more often: who has used [`ENOUGH`] gets the least loaded.
+//! Once a second all descendants are checked: a process without an entry whose parent no longer has one is given an entry, with the home
+//! that its CPUs belong to. If homes are chosen lazily, this is done more often: a process that has used [`ENOUGH`] CPU time gets the
+//! least loaded home.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -24,13 +26,13 @@ use crate::proc::{self, TICK};
 use crate::system;
 use crate::{Account, Event, Warden};
 
-/// The pause between two looks where the warden has nothing to do.
+/// The pause between two checks if the warden has nothing to do.
 const USUAL_PERIOD: Duration = Duration::from_millis(100);
-/// How often all descendants are looked at.
+/// How often all descendants are checked.
 const ROUND: Duration = Duration::from_secs(1);
-/// The CPU time after which a process gets a home that chooses lazily: what is over before would not have gained by one.
+/// The CPU time after which a process that chooses lazily gets a home: a process that ends earlier would not have gained from one.
 pub const ENOUGH: Duration = Duration::from_millis(50);
-/// So many descriptors are not for members.
+/// This many descriptors are not for members.
 const FOR_FILES: u64 = 64;
 /// The library's name, as `/proc/PID/maps` has it.
 const LIBRARY: &[u8] = b"libnearq_tree";
@@ -52,9 +54,9 @@ pub struct Summary {
     pub statically_linked: u64,
     /// Programs without the library because they have more rights than their caller, or are another user's.
     pub more_rights: u64,
-    /// Entries of processes that were not told of the table.
+    /// Entries of processes that did not have the table in their environment.
     pub strangers: u64,
-    /// For each home, CPU time of those that live there: on its CPUs, and elsewhere. As far as it was seen.
+    /// For each home, CPU time of the processes that live there, as far as it was seen: on its CPUs, and elsewhere.
     pub cpu_time: Vec<(Duration, Duration)>,
     /// Threads that could not be given all CPUs back at the end.
     pub still_narrow: usize,
@@ -67,14 +69,14 @@ struct Member {
     slot: usize,
     entry: Entry,
     since: u64,
-    /// Readable when it has ended. None where there are no more descriptors.
+    /// Readable when it has ended. None if there are no more descriptors.
     process: Option<OwnedFd>,
 }
 
 impl Member {
-    /// Tells the node affine scheduler of the whole machine, where it is loaded, where the process is at home.
+    /// Reports to the node affine scheduler of the whole machine, if it is loaded, where the process is at home.
     fn tell(&self, node: Option<usize>) {
-        // Without a descriptor nobody knows whether the number is still its own.
+        // Without a descriptor it is not known whether the number is still its own.
         let lives = |process: &OwnedFd| {
             !system::wait_any(&[process.as_fd()], Some(Duration::ZERO)).contains(&true)
         };
@@ -84,7 +86,7 @@ impl Member {
     }
 }
 
-/// What may be changed by who starts a tree.
+/// What the starter of a tree may change.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     pub(crate) strict: bool,
@@ -98,12 +100,12 @@ pub(crate) struct Steward<'a> {
     warden: Warden,
     members: BTreeMap<u32, Member>,
     last_id: u64,
-    /// Descriptors of members are below this number, so that there are some left to read files by.
+    /// Descriptors of members are below this number, so that some are left for reading files.
     descriptors: u64,
     next_round: Instant,
     /// Processes that were seen in the last round, by number and start, and whether it is known what they are.
     seen: BTreeMap<(u32, u64), bool>,
-    /// Processes that seem not to have been told of the table, by number and time of their entry.
+    /// Processes that seem not to have the table in their environment, by number and time of their entry.
     doubted: BTreeSet<(u32, u64)>,
     summary: Summary,
     told: BTreeSet<&'static str>,
@@ -137,7 +139,7 @@ impl<'a> Steward<'a> {
         }
     }
 
-    /// Looks, keeps, publishes; how long until the next time.
+    /// Checks, keeps, publishes. Returns how long until the next time.
     pub(crate) fn step(&mut self) -> Duration {
         self.take_out();
         self.take_in();
@@ -162,14 +164,14 @@ impl<'a> Steward<'a> {
         self.warden.period().unwrap_or(USUAL_PERIOD)
     }
 
-    /// Once each.
+    /// Reports each text once.
     fn tell(&mut self, text: &'static str) {
         if self.told.insert(text) {
             (self.notice)(text);
         }
     }
 
-    /// Entries of processes that have ended.
+    /// Removes entries of processes that have ended.
     fn take_out(&mut self) {
         let with_file: Vec<(u32, &OwnedFd)> = self
             .members
@@ -210,7 +212,7 @@ impl<'a> Steward<'a> {
         }
     }
 
-    /// Entries that are new, or of a process that lives anew; and members whose entry is gone.
+    /// Handles entries that are new, or of a process that has a home again; and members whose entry is gone.
     fn take_in(&mut self) {
         let mut latest: BTreeMap<u32, (usize, Entry, u64)> = BTreeMap::new();
         let mut doubles = Vec::new();
@@ -246,9 +248,9 @@ impl<'a> Steward<'a> {
         }
     }
 
-    /// Believes an entry, or takes it out.
+    /// Believes an entry, or removes it.
     fn add(&mut self, slot: usize, entry: Entry, since: u64) {
-        // Opened first: the rest is about the process that this is.
+        // Opened first, so that the rest is about this very process.
         let process = system::open_process(entry.pid).ok();
         let process = process.filter(|process| (process.as_raw_fd() as u64) < self.descriptors);
         let begun = started(entry.pid);
@@ -258,10 +260,10 @@ impl<'a> Steward<'a> {
             member::release(&self.table.view(), slot, entry.pid);
             return;
         }
-        // Of one whose environment may not be read the end may be seen, and nothing can be done to it.
+        // If its environment may not be read, its end can be seen, but it cannot be changed.
         let chose_itself = matches!(entry.how, How::Exec | How::Fork);
         if chose_itself && kin::knows(entry.pid, self.table.token()) == Knows::Nothing {
-            // One that is about to end has only a part of its environment: it is looked at twice.
+            // One that is about to end has only a part of its environment: it is checked twice.
             if !self.doubted.insert((entry.pid, since)) {
                 self.summary.strangers += 1;
                 member::release(&self.table.view(), slot, entry.pid);
@@ -309,7 +311,7 @@ impl<'a> Steward<'a> {
         }
     }
 
-    /// Looks at all descendants; see the top of the file.
+    /// Checks all descendants; see the top of the file.
     fn go_round(&mut self, lazy: bool) {
         let mut now_seen = BTreeMap::new();
         let mut covered: BTreeSet<u32> = BTreeSet::new();
@@ -321,7 +323,7 @@ impl<'a> Steward<'a> {
             }
             let key = (pid, stat.started);
             let known = self.seen.get(&key).copied();
-            // One that has just begun may not have come to its library yet.
+            // A program that has just begun may not have reached its library yet.
             let is_known = known == Some(true) || known.is_some() && self.look_at_program(pid);
             now_seen.insert(key, is_known);
             if covered.contains(&stat.parent) {
@@ -403,7 +405,7 @@ impl<'a> Steward<'a> {
         }
     }
 
-    /// The tree is on its own from now on: what was done to its processes is undone.
+    /// The tree is on its own from now on: changes to its processes are undone.
     pub(crate) fn end(mut self) -> Summary {
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
             self.members[&pid].tell(None);
@@ -411,7 +413,7 @@ impl<'a> Steward<'a> {
         }
         self.summary.counts = self.table.counts();
         let (nodes, token) = (self.warden.nodes().clone(), self.table.token());
-        // First the table goes, so that nobody chooses a home any more while others lose theirs.
+        // First the table goes, so that no process chooses a home while others lose theirs.
         drop(self.table);
         self.summary.still_narrow = kin::undo(std::process::id(), &nodes, &self.widest, token);
         self.summary

@@ -1,7 +1,7 @@
-//! A table as nearq has it: made in memory that has no name anywhere, looked through, and corrected.
+//! nearq's side of a table: made in memory that has no name anywhere, read, and corrected.
 //!
 //! The file is a `memfd` of which nearq has the only descriptor; members find it as `/proc/PID/fd/N` and keep a mapping. So it is gone
-//! when nearq and the last member are. Its length is sealed: nobody can take away what others have mapped.
+//! when nearq and the last member are. Its length is sealed: no process can take away what others have mapped.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -30,7 +30,7 @@ const NAME: &CStr = c"nearq-tree";
 /// A distance of 255 is the firmware's word for "not to be reached".
 const FARTHEST: u32 = 254;
 
-/// A file of words, mapped as long as this lives.
+/// A file of words, mapped while this lives.
 #[derive(Debug)]
 struct Mapping {
     address: NonNull<AtomicU64>,
@@ -107,8 +107,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table for these homes. `widest` are the CPUs that the tree may have at most; with `sets_memory` members have their memory
-    /// come from their home's node.
+    /// A table for these homes. `widest` is the set of CPUs that the tree may have at most; with `sets_memory` members take their
+    /// memory from their home's node.
     ///
     /// # Errors
     /// The system refuses memory or a file for it, or there are more than [`MAX_HOMES`] homes.
@@ -116,7 +116,7 @@ impl Table {
         Self::with_entries(nodes, widest, sets_memory, USUAL_ENTRIES)
     }
 
-    /// Likewise, with room for so many processes: a power of two.
+    /// Likewise, with space for that many processes: a power of two.
     ///
     /// # Errors
     /// As [`create`](Self::create); or `entries` is no power of two or more than [`super::MAX_ENTRIES`].
@@ -159,7 +159,7 @@ impl Table {
         Ok(Table { file: file.into(), mapping, layout, token })
     }
 
-    /// All members have this home from now on, and choose none.
+    /// From now on all members have this home, and choose none.
     ///
     /// # Panics
     /// If there is no such home.
@@ -170,8 +170,8 @@ impl Table {
         self
     }
 
-    /// From now on it may be changed from outside where a process may run, so that what it starts may inherit CPUs of homes that neither
-    /// chose.
+    /// From now on, where a process may run can be changed from outside, so the processes that it starts may inherit CPUs of homes that
+    /// neither of them chose.
     #[must_use]
     pub fn with_moves(self) -> Self {
         let view = self.view();
@@ -179,7 +179,7 @@ impl Table {
         self
     }
 
-    /// What members are told, as the value of [`told::VARIABLE`]: this process keeps the table.
+    /// The value of [`told::VARIABLE`] for members: this process keeps the table.
     pub fn value(&self, widest: &CpuSet) -> String {
         let descriptor = u32::try_from(self.file.as_raw_fd()).unwrap_or(u32::MAX);
         told::value(std::process::id(), descriptor, self.token, widest.as_words())
@@ -195,12 +195,12 @@ impl Table {
         self.mapping.words()
     }
 
-    /// The table to be read. Its layout is the one that it was made with, whatever a member has written over it since.
+    /// The table for reading. Its layout is the one that it was made with, whatever a member has written over it since.
     pub fn view(&self) -> View<'_> {
         View::known(self.mapping.words(), self.layout)
     }
 
-    /// The process has that home from now on; false where the table is full. `pid` is its number here.
+    /// From now on the process has that home; false if the table is full. `pid` is its number here.
     pub fn claim_for(&self, pid: u32, home: usize) -> bool {
         self.claim(pid, home, How::Given)
     }
@@ -223,19 +223,19 @@ impl Table {
         any
     }
 
-    /// Notes how a process stands to its home; false if it has none.
+    /// Notes how a process relates to its home; false if it has none.
     pub fn note(&self, pid: u32, state: State) -> bool {
         let entry = member::entry_of(&self.view(), pid);
         entry.is_some_and(|(slot, entry)| self.set_state(slot, entry, state))
     }
 
-    /// Notes how a process stands to its home, unless it has another one by now.
+    /// Notes how a process relates to its home, unless it has another one by now.
     pub(crate) fn set_state(&self, slot: usize, seen: Entry, state: State) -> bool {
         self.view().replace(slot, seen, Entry { state, ..seen })
     }
 
-    /// Says what is on each home, so that members choose by it: the running work of those that are not at home there. Counts
-    /// anew how many homes are given out, as members may have died while they counted.
+    /// Publishes the load of each home, so that members choose by it: the running work of tasks that are not at home there.
+    /// Counts again how many homes are assigned, because members may have died while they counted.
     pub fn publish(&self, loads: &[Load]) {
         let view = self.view();
         let before: Vec<u32> = (0..self.layout.homes()).map(|home| view.given(home)).collect();
@@ -268,7 +268,7 @@ impl Table {
     }
 }
 
-/// Another process's table, to be looked at: as it was when it was read.
+/// A copy of another process's table, as it was when it was read.
 #[derive(Debug)]
 pub struct Glimpse {
     words: Box<[AtomicU64]>,
@@ -277,8 +277,8 @@ pub struct Glimpse {
 impl Glimpse {
     /// The table that is open there (`/proc/PID/fd/N`), if it is one and may be read.
     ///
-    /// Anybody may give a pipe or a device the name of a table. So it is looked at before it is opened, and opened for reading only if
-    /// it is a file in memory as a table is one; and it is copied, never mapped.
+    /// Any process may give a pipe or a device the name of a table. So it is checked before it is opened, and opened for reading only if
+    /// it is a file in memory, as a table is. It is copied, never mapped.
     pub fn of(path: &Path) -> Option<Self> {
         let found =
             File::from(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?);
@@ -304,7 +304,7 @@ impl Glimpse {
         Some(Self { words })
     }
 
-    /// The table to be read.
+    /// The table for reading.
     pub fn view(&self) -> Option<View<'_>> {
         View::of(&self.words, None)
     }
@@ -317,7 +317,7 @@ const MOST_WORDS: usize = match Layout::new(MAX_HOMES, MAX_MASK_WORDS, super::MA
 };
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// A file in memory whose length nobody can change.
+/// A file in memory whose length cannot be changed.
 fn sealed_file(length: usize) -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = File::from(rustix::fs::memfd_create(NAME, flags)?);
@@ -333,7 +333,7 @@ fn random() -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The clock of entries: nanoseconds since the machine's start, with the time that it slept.
+/// The clock of entries: nanoseconds since the machine's start, including the time that it slept.
 pub(crate) fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -370,7 +370,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("nearq-table-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let name = folder.join("memfd:nearq-tree");
-        // A pipe that nobody writes would be waited for.
+        // Opening a pipe without a writer would wait.
         let (found, reader) = std::sync::mpsc::channel();
         rustix::fs::mknodat(rustix::fs::CWD, &name, rustix::fs::FileType::Fifo, Mode::RWXU, 0)
             .unwrap();
@@ -388,7 +388,7 @@ mod tests {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 
-        // A terminal whose other side is told when it was open and is closed.
+        // A terminal whose other side notices if it is opened and closed.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let other_side = openpt(flags).unwrap();
         unlockpt(&other_side).unwrap();

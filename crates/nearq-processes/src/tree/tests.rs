@@ -34,7 +34,7 @@ fn homes_are_given_evenly_and_the_nearest_first() {
         .collect();
     assert_eq!(homes, [2, 1, 0, 2, 1, 0]);
     assert_eq!(given(&table), [2, 2, 2]);
-    // One that executes another program does not avoid itself.
+    // A process that executes another program does not avoid itself.
     let again = member::choose(&view, 4, How::Exec, 6, Some(2)).unwrap();
     assert_eq!(again.home, 2);
     assert_eq!(given(&table), [2, 2, 2]);
@@ -144,7 +144,7 @@ fn only_a_table_is_a_table() {
     assert!(too_many.to_string().contains("power of two"), "{too_many}");
 }
 
-/// Processes that claim and release as fast as they can, and are killed at any point of it.
+/// Processes that claim and release as fast as they can, and are killed at any point.
 #[test]
 fn members_may_die_anywhere() {
     let table = table(2, 256);
@@ -155,7 +155,7 @@ fn members_may_die_anywhere() {
         // SAFETY: the child makes no call but those below, none of which takes a lock or allocates.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // Where this test fails, it ends with it.
+            // If this test fails, the process ends with it.
             let _ = system::die_with_parent(libc::SIGKILL);
             // SAFETY: no pointers.
             let own = unsafe { libc::getpid() }.cast_unsigned();
@@ -181,7 +181,8 @@ fn members_may_die_anywhere() {
     for child in children {
         end(child);
     }
-    // Nobody writes any more: entries of the dead can all be taken out, and then nobody is counted.
+    // No process writes any more: all entries of dead processes can be removed, and then no process is
+    // counted.
     let begin = Instant::now();
     let dead: Vec<u32> = view.entries().map(|(_, entry, _)| entry.pid).collect();
     assert!(!dead.is_empty());

@@ -1,4 +1,4 @@
-//! What a member is told by the environment, `NEARQ_TREE`: where the table is, and what has been done to it already.
+//! What the environment tells a member, in `NEARQ_TREE`: where the table is, and what has already been done to the member.
 //!
 //! ```text
 //! 1:4711:3:9f2c06a1d5e80b74:h:0f:ff
@@ -11,9 +11,9 @@
 //! └ the version of this text
 //! ```
 //!
-//! The last letter and the mask are of fixed width and are written over where they stand, in the environment that the program
-//! will hand on. So a program knows of a mask that it inherited whether that was a home, through forks and shells that have
-//! no entry in the table, and also when there is no table any more. Nothing here allocates or panics.
+//! The last letter and the mask are of fixed width and are overwritten in place, in the environment that the program will pass
+//! on. So a program knows whether a mask that it inherited was a home, even through forks and shells that have no entry in the
+//! table, and even when the table is gone. Nothing here allocates or panics.
 
 use super::layout::MAX_MASK_WORDS;
 
@@ -26,10 +26,10 @@ const VERSION: &[u8] = b"1";
 /// CPUs as words of the kernel's mask.
 pub type Mask = [u64; MAX_MASK_WORDS];
 
-/// What is known of the CPUs that a program inherits.
+/// What is known about the CPUs that a program inherits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inherited {
-    /// Nobody has narrowed them.
+    /// They have not been narrowed.
     Nothing,
     /// A home's.
     Home,
@@ -57,14 +57,14 @@ pub struct Told<'a> {
     pub descriptor: u32,
     /// What the table repeats.
     pub token: u64,
-    /// What is known of the CPUs that are inherited.
+    /// What is known about the inherited CPUs.
     pub inherited: Inherited,
     narrow: &'a [u8],
     widest: &'a [u8],
 }
 
 impl<'a> Told<'a> {
-    /// None if it is no such text.
+    /// None if the text is not such a value.
     #[inline]
     pub fn of(value: &'a [u8]) -> Option<Self> {
         let mut parts = value.split(|byte| *byte == b':');
@@ -98,7 +98,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The value of the variable for a tree whose table that is.
+/// The value of the variable for a tree with that table.
 pub fn value(keeper: u32, descriptor: u32, token: u64, widest: &[u64]) -> String {
     let digits = digits_of(widest);
     let mut wide = vec![b'0'; digits];
@@ -115,8 +115,8 @@ fn digits_of(mask: &[u64]) -> usize {
     last * 16 + (64 - word.leading_zeros() as usize).div_ceil(4).max(1)
 }
 
-/// Writes into the value what there is to be known of the CPUs from now on; `narrow` only where it is a home's. False, and nothing is
-/// changed, where it is no such value or the mask does not fit.
+/// Writes into the value what is known about the CPUs from now on; `narrow` only if it is a home's. Returns false and changes nothing
+/// if it is not such a value or the mask does not fit.
 #[inline]
 pub fn rewrite(value: &mut [u8], inherited: Inherited, narrow: &[u64]) -> bool {
     let Some(told) = Told::of(value) else { return false };

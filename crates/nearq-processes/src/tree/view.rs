@@ -1,14 +1,14 @@
-//! The table as a slice of words: what there is to be read and counted, for nearq and for members alike.
+//! The table as a slice of words: everything that is read and counted, for nearq and for members alike.
 //!
 //! Nothing here trusts what it reads: places come from the layout, which is checked against the slice once, numbers that are read
-//! are bounded before they are used, and a home that there is not is nobody's. Nothing allocates and nothing panics: this also
-//! runs in a program before its `main`.
+//! are bounded before they are used, and an entry with a home that does not exist is ignored. Nothing allocates and nothing
+//! panics: this also runs in a program before its `main`.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout::{Entry, Layout, MAGIC, header, home};
 
-/// A number of tasks above this is a scribble.
+/// A number of tasks above this is nonsense.
 const MOST_TASKS: u64 = 1 << 22;
 
 /// A table that is mapped.
@@ -19,10 +19,10 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A table, if it is one: with that token, where one is expected, and as long as it says.
+    /// A table, if it is valid: with that token, if one is expected, and as long as it says.
     #[inline]
     pub fn of(words: &'a [AtomicU64], token: Option<u64>) -> Option<Self> {
-        // Relaxed: written before anybody is told of the table.
+        // Relaxed: written before the table is known to any other process.
         let word = |at: usize| words.get(at).map(|word| word.load(Ordering::Relaxed));
         let is_one = word(header::MAGIC)? == MAGIC
             && token.is_none_or(|token| word(header::TOKEN) == Some(token));
@@ -30,7 +30,7 @@ impl<'a> View<'a> {
         (is_one && layout.words() <= words.len()).then_some(Self { words, layout })
     }
 
-    /// Makes a table of words that are all zero.
+    /// Makes a table from words that are all zero.
     pub(crate) fn make(words: &'a [AtomicU64], layout: Layout, token: u64) -> Option<Self> {
         let view = (layout.words() <= words.len()).then_some(Self { words, layout })?;
         view.put(header::LAYOUT, layout.to_word());
@@ -39,24 +39,24 @@ impl<'a> View<'a> {
         Some(view)
     }
 
-    /// A table of which the layout is known otherwise. The words are as many as it needs.
+    /// A table whose layout is known otherwise. There must be as many words as it needs.
     pub(crate) fn known(words: &'a [AtomicU64], layout: Layout) -> Self {
         Self { words, layout }
     }
 
-    /// How much of everything there is.
+    /// How many of each part there are.
     #[inline]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// What members find so that they know the table again.
+    /// The token by which members recognise the table.
     #[inline]
     pub fn token(&self) -> u64 {
         self.get(header::TOKEN)
     }
 
-    // Relaxed, both: single numbers, which nothing else hangs on.
+    // Relaxed, both: single numbers, on which nothing else depends.
     #[inline]
     fn get(&self, at: usize) -> u64 {
         self.words.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
@@ -101,11 +101,11 @@ impl<'a> View<'a> {
         self.put(what, value);
     }
 
-    /// Homes of that index given out.
+    /// How many processes live at the home with that index.
     #[inline]
     pub fn given(&self, home: usize) -> u32 {
         let given = self.home_word(home, home::GIVEN);
-        // Below zero it is for a moment, when an entry went that was not counted.
+        // It is below zero for a moment when an entry that was not counted goes.
         if given > MOST_TASKS { 0 } else { given as u32 }
     }
 
@@ -128,7 +128,7 @@ impl<'a> View<'a> {
                 .is_ok()
     }
 
-    /// By so many more, or fewer, live there.
+    /// That many more, or fewer, live there.
     #[inline]
     pub(crate) fn correct(&self, home: usize, by: i64) {
         if home < self.layout.homes() {
@@ -149,7 +149,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What is on a home, in thousandths of a task: homes given out, and running work of those without a home there.
+    /// The load of a home, in thousandths of a task: the processes that live there, and the running work of tasks without a home
+    /// there.
     #[inline]
     pub fn load(&self, home: usize) -> u64 {
         let others = self.home_word(home, home::OTHERS).min(MOST_TASKS * 1000);
@@ -187,7 +188,7 @@ impl<'a> View<'a> {
         self.put(word, others | u64::from(distance) << shift);
     }
 
-    /// A word of a home's mask of CPUs. The home after the last is the widest mask that there may be.
+    /// A word of a home's mask of CPUs. The index after the last home is the widest possible mask.
     #[inline]
     pub fn mask_word(&self, home: usize, word: usize) -> u64 {
         let is_one = home <= self.layout.homes() && word < self.layout.mask_words();
@@ -205,8 +206,8 @@ impl<'a> View<'a> {
         Some((self.words.get(at)?, self.words.get(at + 1)?))
     }
 
-    /// An entry, and since when it lives there, in nanoseconds of the clock that also counts while the machine sleeps; 0
-    /// while it is being written.
+    /// An entry, and since when its process lives there, in nanoseconds of the clock that also counts while the machine
+    /// sleeps; 0 while it is being written.
     #[inline]
     pub fn entry(&self, entry: usize) -> Option<(Entry, u64)> {
         let (word, since) = self.slot(entry)?;
@@ -215,10 +216,10 @@ impl<'a> View<'a> {
         (found.home < self.layout.homes()).then(|| (found, since.load(Ordering::Relaxed)))
     }
 
-    /// Changes an entry, if it is still as it was seen.
+    /// Changes an entry, if it is still as it was read.
     pub(crate) fn replace(&self, entry: usize, seen: Entry, new: Entry) -> bool {
         let Some((word, _)) = self.slot(entry) else { return false };
-        // Relaxed: the word says all there is to it, and its time stays.
+        // Relaxed: the word is complete in itself, and its time stays.
         let (seen, new) = (seen.to_word(), new.to_word());
         word.compare_exchange(seen, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }

@@ -1,4 +1,4 @@
-//! The warden and real processes, on two CPUs that pretend to be two nodes.
+//! The warden and real processes, on two CPUs that stand for two nodes.
 
 use super::*;
 use nearq_platform::Placement;
@@ -48,7 +48,7 @@ fn two_nodes() -> Option<Nodes> {
     Some(Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]))
 }
 
-/// Steps until something is so.
+/// Steps until a condition holds.
 fn until(warden: &mut Warden, events: &mut Vec<Event>, is_so: impl Fn(&[Event]) -> bool) {
     let begin = Instant::now();
     while !is_so(events) {
@@ -81,16 +81,16 @@ fn a_crowded_home_lets_processes_out_and_takes_them_back() {
     // Other programs may have most of the other CPU: then it gets both.
     assert!(to.contains(&1), "{to:?}");
     let stray = u32::try_from(id).unwrap();
-    // It may have come home by now; where it may run is where the warden says.
+    // It may have come home by now; it may run where the warden says.
     let expected = warden.out(id).map_or(home.clone(), |places| nodes.cpus_of(places));
     assert_eq!(Linux::affinity_of(stray).unwrap(), expected);
-    // All others end: there is room at home.
+    // All others end: there is free capacity at home.
     for process in ids.iter().filter(|process| **process != stray) {
         spinners.end(*process);
         warden.remove((*process).into());
     }
     let begin = Instant::now();
-    // Other programs may have the CPU, whatever the test does: then there is no room.
+    // Other programs may use the CPU, whatever the test does: then there is no free capacity.
     let mut looks_with_room = 0;
     while warden.out(id).is_some() {
         std::thread::sleep(warden.period().unwrap());

@@ -1,13 +1,13 @@
-//! The rules for what nobody published: distances that a machine does not have, shares of a link, and what the
-//! kernel's paths cost.
+//! The rules for numbers that are not published: distances that a machine does not have, shares of a link, and
+//! what the kernel's paths cost.
 //!
-//! A rule applies to a machine only where its own file has no number. Rules come in an order: each may use what
-//! the ones before it found.
+//! A rule applies to a machine only if its own file has no number. Rules come in an order: each may use what the
+//! ones before it found.
 //!
 //! # The kernel
 //! The kernel's paths are counted in cycles and cost the same number of them on every machine (`kernel.json`). The
-//! cycles are those of a measurement on some machine, times that machine's clock; one whose clock is not stated counts
-//! as 4 GHz.
+//! cycles come from a measurement on some machine, times that machine's clock; a clock that is not stated counts as 4
+//! GHz.
 
 use super::file::Sheet;
 use crate::costs::Given;
@@ -42,7 +42,7 @@ pub(super) fn complete(sheet: &mut Sheet) {
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// Nanoseconds for so many bytes at so many MB/s.
+/// Nanoseconds for that many bytes at that many MB/s.
 fn at_rate(bytes: u64, megabytes_a_second: u64) -> u64 {
     bytes * 1_000 / megabytes_a_second
 }

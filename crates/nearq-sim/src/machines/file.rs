@@ -15,7 +15,7 @@ use crate::source::{Origin, Source};
 #[serde(deny_unknown_fields, expecting = "a machine's `about`, `shape`, `clock_mhz` and `costs`")]
 struct File {
     about: String,
-    /// For people that read the file.
+    /// For people who read the file.
     #[serde(rename = "notes", default)]
     _notes: Vec<String>,
     shape: String,
@@ -25,7 +25,7 @@ struct File {
     costs: Given,
 }
 
-/// What a file says of one cost.
+/// What a file says about one cost.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "fields such as {\"value\": 40}")]
 struct Figure {
@@ -44,8 +44,8 @@ fn given() -> String {
 /// A number of cycles of the machine's clock.
 const CYCLES: &str = "cycles";
 
-/// What the usual core-to-core benchmarks measure, in nanoseconds: two CPUs in turn take one line by a compare-exchange,
-/// and half of a round trip counts. The cost is the bounce less the compare-exchange.
+/// What the usual core-to-core benchmarks measure, in nanoseconds: two CPUs take one line in turn by a compare-exchange,
+/// and half a round trip counts. The cost is the bounce less the compare-exchange.
 const BOUNCE: &str = "bounce";
 
 /// The costs that a bounce measures.
@@ -70,24 +70,24 @@ impl Sheet {
         self.sources.iter().find(|source| source.cost == cost).map(|source| source.value)
     }
 
-    /// So many cycles in nanoseconds, rounded, at least one. The clock must be known.
+    /// That many cycles in nanoseconds, rounded, at least one. The clock must be known.
     pub(super) fn cycles(&self, cycles: u64) -> u64 {
         let clock_mhz = self.get("clock_mhz").expect("the clock comes first");
         ((cycles * 1_000 + clock_mhz / 2) / clock_mhz).max(1)
     }
 
-    /// The transfer of a line in a bounce of so many nanoseconds.
+    /// The transfer of a line in a bounce of that many nanoseconds.
     fn transfer(&self, bounce: u64) -> u64 {
         let atomic = self.get("read_modify_write").unwrap_or(0);
         bounce.saturating_sub(atomic).max(self.get("own_line").unwrap_or(1))
     }
 
-    /// A cost that is not known yet.
+    /// Adds a cost that is not known yet.
     pub(super) fn put(&mut self, source: Source) {
         self.sources.push(source);
     }
 
-    /// A cost as a file gives it, unless it is known.
+    /// Reads a cost as a file gives it, unless it is known.
     pub(super) fn read(&mut self, cost: &'static str, given: Value) -> Result<(), String> {
         let figure: Figure =
             serde_json::from_value(given).map_err(|error| format!("{cost}: {error}"))?;

@@ -1,18 +1,18 @@
-//! The machines that are built in, with costs from public measurements. They are files in the format in which users
-//! describe machines of their own, in `machines` of this crate; docs/machines.md says how to write one.
+//! The machines that are built in, with costs from public measurements. They are files in the format that users write
+//! for machines of their own, in the folder `machines` of this crate; docs/machines.md says how to write one.
 //!
 //! # Inputs and predictions
-//! Inputs are single quantities of the hardware and of the kernel: what one line takes from CPU to CPU, what one
-//! CPU streams, what a system call costs. Each has its source beside it, and [`Machine::sources`] lists them.
-//! Everything that an experiment shows is a prediction: every throughput, every latency, every gap between two
+//! Inputs are single quantities of the hardware and of the kernel: what it takes to move one line from CPU to CPU,
+//! what one CPU streams, what a system call costs. Each has its source beside it, and [`Machine::sources`] lists
+//! them. Everything that an experiment shows is a prediction: every throughput, every latency, every gap between two
 //! configurations, and above all which one wins. No cost was fitted to a result of the documents whose experiments
-//! are simulated; of those, only what they say of their machines is used. **A cost changes only with a new
+//! are simulated; of those, only what they say about their machines is used. **A cost changes only with a new
 //! citation.**
 //!
 //! # How the numbers are made
-//! - Of a range, the middle is taken, and the source says so.
-//! - *Not re-read* marks a publication that was not at hand when the number was written down.
-//! - What nobody published follows from the rules in [`derive`].
+//! - If a range was published, its middle is used, and the source says so.
+//! - *Not re-read* marks a publication that was not available when the number was written down.
+//! - Numbers that are not published follow from the rules in [`derive`].
 
 mod derive;
 mod file;

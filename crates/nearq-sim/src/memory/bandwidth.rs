@@ -1,8 +1,8 @@
-//! What all share: the ports of last-level caches, the memory of nodes and the links between them.
+//! What all CPUs share: the ports of last-level caches, the memory of nodes and the links between them.
 //!
 //! Each is a server that does one thing after the other: bytes occupy it for as long as its bandwidth says, and wait
-//! until it has done what came before. So however many CPUs use it, together they get its bandwidth, and each its
-//! share. One direction is not told from the other.
+//! until it has done what came before. So however many CPUs use it, they get its bandwidth together, and each gets
+//! its share. The two directions are not distinguished.
 //!
 //! Times are picoseconds: a page passes a fast server in less than a few dozen nanoseconds.
 
@@ -19,14 +19,14 @@ struct Server {
 }
 
 impl Server {
-    /// Sends `bytes` through at `now`: when they are through.
+    /// Sends `bytes` through at `now`. Returns when they are through.
     fn send(&mut self, bytes: u64, rate: u64, now: u64) -> u64 {
         self.free_at = self.free_at.max(now).saturating_add(time(bytes, rate));
         self.free_at
     }
 }
 
-/// One end of a way.
+/// One end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// A last-level cache, by index, and its node.
@@ -43,7 +43,7 @@ impl End {
     }
 }
 
-/// All that is shared.
+/// Everything that is shared.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     ports: Vec<Server>,
@@ -60,7 +60,8 @@ impl Bandwidth {
         }
     }
 
-    /// Sends bytes at `now` from one end to the other: when the slowest on the way is through with them.
+    /// Sends bytes at `now` from one end to the other. Returns when the slowest server on the path is done with
+    /// them.
     pub(super) fn send(&mut self, from: End, to: End, bytes: u64, now: u64, costs: &Costs) -> u64 {
         let mut done = now;
         for end in [from, to] {

@@ -1,26 +1,26 @@
-//! Declared bytes: what it takes a CPU to read or write a range.
+//! Declared bytes: what it costs a CPU to read or write a range.
 //!
 //! # What it costs
 //! A line comes from the nearest place that has it: the CPU's private cache, its last-level cache, another
-//! last-level cache, its node's memory. Memory has it unless somebody wrote it and still holds it.
-//! - Out of its own caches a CPU streams at the rate that is known of them (`l2_stream`, `l3_stream`).
+//! last-level cache, its node's memory. Memory has it unless a cache holds newer content.
+//! - From its own caches a CPU streams at their known rate (`l2_stream`, `l3_stream`).
 //! - From anywhere else it streams at `memory_stream * memory / latency`, at most at `l3_stream`. A CPU has a fixed
-//!   number of lines under way, so that by Little's law its rate falls as the latency grows; `memory_stream` is its
+//!   number of lines in flight, so that by Little's law its rate falls as the latency grows; `memory_stream` is its
 //!   rate at the latency of its own node's memory. The latency is that of a line's transfer from another cache, or
-//!   that of the memory's node.
+//!   that of memory on its node.
 //! - Writing takes a line away from all other caches, and goes at the rate for the farthest of them.
 //! - What comes from beyond the last-level cache passes the shared servers of `bandwidth`: the port of that cache,
 //!   the port of the other cache or the memory of the node, the links of both nodes. It takes as long as the slowest.
-//! - What was written and leaves a last-level cache passes them as well, on its way back to its node's memory. Nobody
-//!   waits for that, but those who come after wait behind it.
+//! - What was written and leaves a last-level cache passes them as well, on its way back to its node's memory. No
+//!   thread waits for that, but later accesses wait behind it.
 //! - The first touch of a page costs a page fault on top.
 //!
 //! A thread is busy for that time and may be preempted meanwhile. It is time on the memory's clock: a busy sibling
 //! or a slow core does not lengthen it.
 //!
 //! # How it passes
-//! In runs of some pages: each is looked up and charged as a whole, at its time. Many accesses to one range are not
-//! followed by page but by the share of it that each cache holds (`bulk`).
+//! In runs of some pages: each is looked up and charged as a whole, at its time. Many accesses to one range are
+//! followed not by page but by the share of the range that each cache holds (`bulk`).
 
 mod bulk;
 
@@ -46,7 +46,7 @@ use crate::world::World;
 /// Pages a run.
 const RUN: usize = 16;
 
-/// Who touches.
+/// What touches memory.
 #[derive(Debug)]
 pub(super) struct Toucher<'a> {
     pub(super) cpu: usize,
@@ -60,11 +60,11 @@ pub(super) struct Toucher<'a> {
 enum Way {
     Private,
     Llc,
-    /// At the rate of a latency. Without an end nothing is carried: the others are told to forget their copies.
+    /// At the rate of a latency. Without an end nothing is transferred: the other caches only drop their copies.
     Far(u64, Option<End>),
 }
 
-/// What a run comes to.
+/// The total cost of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Took {
     /// Nanoseconds in the kernel.
@@ -103,7 +103,7 @@ impl Bytes {
         }
     }
 
-    /// Touches the addresses from `start` to at most `end`: how far it came, and what that takes.
+    /// Touches the addresses from `start` to at most `end`. Returns how far it got, and what that costs.
     pub(super) fn run(
         &mut self,
         start: usize,
@@ -141,7 +141,7 @@ impl Bytes {
         (end, took)
     }
 
-    /// Sends what a cache has no room for any more back to its nodes' memory, at a time in picoseconds.
+    /// Sends what no longer fits in a cache back to its nodes' memory, at a time in picoseconds.
     fn send_what_leaves(&mut self, port: End, now: u64, costs: &Costs) {
         for (node, bytes) in self.leaving.drain(..) {
             if bytes > 0 {
@@ -150,7 +150,7 @@ impl Bytes {
         }
     }
 
-    /// Gives a page its node, unless it has one: what that costs.
+    /// Gives a page its node, unless it has one. Returns what that costs.
     fn touch_first(
         &mut self,
         page: usize,
@@ -173,7 +173,7 @@ impl Bytes {
         costs.page_fault
     }
 
-    /// Gets lines of a page to a CPU: by which ways they come.
+    /// Gets lines of a page to a CPU. Returns the paths by which they come.
     fn touch_page(
         &mut self,
         page: usize,
@@ -195,7 +195,7 @@ impl Bytes {
         let from_caches = write || beyond & found.newer != 0 || nearest <= memory;
         let cached = if from_caches { beyond & found.elsewhere } else { 0 };
         let (llc, node) = caches.llc_of(cache);
-        // A writer waits for the farthest, and has its neighbours forget their copies through the last level.
+        // A writer waits for the farthest, and makes its neighbours drop their copies through the last level.
         let (reach, taken, neighbour) = if write {
             (found.farthest, own & found.elsewhere, found.neighbour)
         } else {
@@ -217,7 +217,7 @@ impl Bytes {
         ways
     }
 
-    /// Adds what a leg of a run takes: bytes that come the same way.
+    /// Adds the cost of a leg of a run: bytes that come by the same path.
     fn finish(
         &mut self,
         (way, bytes): (Way, u64),
@@ -240,14 +240,15 @@ impl Bytes {
         }
     }
 
-    /// Gives a range a policy of its own, which counts for the pages of it that nobody has touched.
+    /// Gives a range a policy of its own, which applies to those of its pages that have not been touched.
     fn bind(&mut self, range: &[u8], process: u64, policy: Policy) {
         if let Some((first, end)) = inner(range) {
             self.ranges.set(first, end, process, policy);
         }
     }
 
-    /// Moves the pages from `first` to below `end` to where their policy wants them: how many had to be moved.
+    /// Moves the pages from `first` to below `end` to where their policy wants them. Returns how many had to be
+    /// moved.
     fn move_pages(&mut self, first: usize, end: usize, cpu: usize) -> u64 {
         let local = self.caches.seat(cpu).node;
         let mut moved = 0;
@@ -266,7 +267,7 @@ impl Bytes {
     /// A policy in the simulation's terms.
     ///
     /// # Errors
-    /// It leaves no node.
+    /// The policy leaves no node.
     pub(crate) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, Refused> {
         self.nodes.resolve(policy, what)
     }
@@ -328,10 +329,10 @@ fn inner(range: &[u8]) -> Option<(usize, usize)> {
     (first < end).then_some((first, end))
 }
 
-// ---- for the thread that runs --------------------------------------------------------------------------
+// ---- for the running thread --------------------------------------------------------------------------
 
 impl World {
-    /// Has the thread that runs touch a run of addresses: how far it came, and nanoseconds until it has them.
+    /// Makes the running thread touch a run of addresses. Returns how far it got, and nanoseconds until it has them.
     fn touch_run(&mut self, start: usize, end: usize, write: bool) -> (usize, u64) {
         let (cpu, now) = (self.cpu, self.now());
         let entry = self.threads.at_mut(self.slot);
@@ -346,7 +347,7 @@ impl World {
     }
 }
 
-/// Has the caller read or write a range of addresses.
+/// Makes the caller read or write a range of addresses.
 pub(crate) fn stream(shared: &Shared, start: usize, bytes: usize, write: bool) {
     let (mut at, end) = (start, start + bytes);
     while at < end {
@@ -379,7 +380,7 @@ pub(crate) fn bind(shared: &Shared, range: &[u8], policy: Policy, move_pages: bo
     }
 }
 
-/// Lets time pass that the caller waits for memory: it is on its CPU and may be preempted.
+/// Lets time pass in which the caller waits for memory: it is on its CPU and may be preempted.
 fn pass(shared: &Shared, nanoseconds: u64) {
     // No longer than a second at a time, so that the units fit.
     let mut left = nanoseconds;

@@ -1,14 +1,15 @@
 //! The caches of a simulated machine: which CPU has which, how much went through each, and what leaves them.
 //!
-//! Each CPU has a private cache (the largest below the last level; its core's where the topology tells of none) and
-//! the last-level cache of its domain. Both are filled by everything that the CPU touches.
+//! Each CPU has a private cache (the largest below the last level; its core's if the topology names none) and the
+//! last-level cache of its domain. Both are filled by everything that the CPU touches.
 //!
 //! **A cache of S bytes has forgotten what came in more than S bytes ago.** So a cache needs one number, the bytes
-//! that ever came in, and what it holds is told by the number at which that came: first in, first out, which for
-//! data that is walked over and over is what real replacement comes to.
+//! that ever came in, and what it holds follows from the value of that number when the content came in. That is
+//! first in, first out, which for data that is walked over and over is what real replacement amounts to.
 //!
-//! **What was written must go back.** A last-level cache knows for each piece of its history how many bytes of which
-//! node were written in it and are still the newest. When the piece is forgotten they go to their node's memory.
+//! **What was written must go back.** A last-level cache knows, for each piece of its history, how many bytes of
+//! each node were written in it and are still the newest. When the piece is forgotten they go to their node's
+//! memory.
 
 use nearq_topology::{CacheKind, Topology};
 
@@ -16,7 +17,7 @@ use super::PAGE;
 use crate::costs::Costs;
 use crate::hardware::node_of_unknown;
 
-/// A last-level cache's history is kept in so many pieces, if each is a page at least.
+/// A last-level cache's history is kept in this many pieces, if each is at least a page.
 const PIECES: u64 = 256;
 
 /// What a CPU has.
@@ -192,7 +193,7 @@ impl Caches {
         let cache = &mut self.caches[cache as usize];
         let written = &mut cache.written;
         if written.pieces.is_empty() {
-            // All that is held, the piece that is begun, and the one that is about to be forgotten.
+            // Everything that is held, the piece that is being filled, and the one that is about to be forgotten.
             let pieces = cache.size.div_ceil(written.piece) + 3;
             written.pieces.resize_with(pieces as usize, Vec::new);
             written.forgotten = cache.brought.saturating_sub(cache.size) / written.piece;
@@ -204,7 +205,8 @@ impl Caches {
         }
     }
 
-    /// Bytes that were written, and are held, need not go back: another cache has newer ones, or nobody wants them.
+    /// Bytes that were written, and are held, need not go back: another cache has newer ones, or they are no longer
+    /// needed.
     pub(super) fn unwrite(&mut self, cache: u32, stamp: u64, node: u32, bytes: u64) {
         let piece = self.caches[cache as usize].written.at(stamp);
         if let Some((_, sum)) = piece.iter_mut().find(|(of, _)| *of == node) {
@@ -213,7 +215,7 @@ impl Caches {
     }
 }
 
-/// For each CPU the largest cache for data below its last-level cache, by index, where the topology tells.
+/// For each CPU the largest data cache below its last-level cache, by index, if the topology says.
 fn largest_below(topology: &Topology, numbers: usize) -> Vec<Option<usize>> {
     let mut below: Vec<Option<usize>> = vec![None; numbers];
     let level = |index: usize| topology.caches()[index].level;

@@ -1,20 +1,20 @@
-//! Cache lines of atomics: who holds which, and what it costs to get at one.
+//! Cache lines of atomics: which CPU holds which, and what it costs to access one.
 //!
 //! A line has one owner, the CPU that wrote it last, and CPUs that have read it since.
 //! - A CPU that has a line reads it at once. Another one gets a copy: from the owner, or from a reader of its own
 //!   node that is nearer.
-//! - Writing costs a transfer from the farthest that has the line, as its copy must go, unless the writer has it
-//!   alone. A read-modify-write is a write, also a compare-exchange that fails.
-//! - A line does one thing after the other: a transfer starts when the ones before are over. So any number of CPUs
-//!   that write one line get one transfer after the other; readers get their copies at the same time, and a writer
+//! - Writing costs a transfer from the farthest CPU that has the line, because its copy must go, unless only the
+//!   writer has it. A read-modify-write is a write, even a compare-exchange that fails.
+//! - A line does one thing after the other: a transfer starts when the ones before are over. So CPUs that write one
+//!   line, however many, get one transfer after the other. Readers get their copies at the same time, and a writer
 //!   that comes then waits for the last of them.
 //!
-//! Lines are small: they do not use up the bandwidth of what they pass.
+//! Lines are small: they do not count against the bandwidth of the paths that they take.
 //!
 //! # Names
 //! Two atomics share a line if they share 64 bytes of real memory. A line is *named* by the order in which lines were
-//! touched first; when an atomic is dropped its line is forgotten. What remains is which small heap objects happen to
-//! lie side by side, which the allocator decides; [`LineAligned`](crate::LineAligned) takes that away as well.
+//! first touched; when an atomic is dropped, its line is forgotten. One dependence remains: which small heap objects
+//! happen to lie side by side, which the allocator decides. [`LineAligned`](crate::LineAligned) removes that as well.
 
 use std::collections::hash_map::Entry;
 
@@ -34,7 +34,7 @@ pub(crate) enum Access {
 
 #[derive(Debug)]
 struct Line {
-    /// The how-manieth line it was to be touched.
+    /// Its position in the order in which lines were first touched.
     number: u64,
     owner: usize,
     /// Bits of the CPUs that have read it since the owner wrote it.
@@ -60,7 +60,7 @@ impl Line {
         self.has_readers = true;
     }
 
-    /// What the nearest of the readers is away from `cpu`, if one is nearer than the owner and on its node.
+    /// The distance from `cpu` to the nearest reader, if one is nearer than the owner and on the node of `cpu`.
     fn nearest_reader(&self, cpu: usize, owner: u64, hardware: &Hardware) -> Option<u64> {
         if !self.has_readers {
             return None;
@@ -74,7 +74,7 @@ impl Line {
             }
         }
         if nearest == owner {
-            // Those that are left on the node are all as far.
+            // The remaining ones on the node are all equally far.
             let mut others = self.readers_among(hardware.node_cpus(cpu));
             if let Some((at, word)) = others.find(|(_, word)| *word != 0) {
                 let reader = at * 64 + word.trailing_zeros() as usize;
@@ -89,7 +89,7 @@ impl Line {
         self.readers.iter().zip(cpus.as_words()).map(|(readers, cpus)| readers & cpus).enumerate()
     }
 
-    /// What the farthest of those that have the line is away from `cpu`.
+    /// The distance from `cpu` to the farthest CPU that has the line.
     fn farthest(&self, cpu: usize, hardware: &Hardware) -> u64 {
         let mut farthest = hardware.transfer(self.owner, cpu);
         let readers = if self.has_readers { &self.readers[..] } else { &[] };
@@ -113,7 +113,8 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Accesses the line of `address` at time `now`: the line's number, and nanoseconds until it is done.
+    /// Accesses the line of `address` at time `now`. Returns the line's number, and nanoseconds until the access is
+    /// done.
     pub(crate) fn access(
         &mut self,
         address: usize,
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(go(4, Access::Write, 1010), far - 10 + far);
         assert_eq!(go(6, Access::Read, 1020), 2 * far - 20 + near);
         assert_eq!(go(0, Access::Write, 1030), 2 * far - 30 + near + near);
-        // However it is mixed, the writers alone come one after the other.
+        // However readers and writers are mixed, only the writers come one after the other.
         let start = 10_000;
         let ends: Vec<u64> = (1..8)
             .map(|at| {
@@ -236,7 +237,7 @@ mod tests {
             })
             .collect();
         assert!(ends.windows(2).all(|pair| pair[1] >= pair[0] + near), "{ends:?}");
-        // A copy comes from the sibling, from under the cache, from the node, from the owner.
+        // A copy comes from the sibling, from under the same cache, from the node, or from the owner.
         let start = 20_000;
         go(0, Access::Write, start);
         for (at, (cpu, cost)) in [

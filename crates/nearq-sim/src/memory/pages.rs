@@ -1,4 +1,5 @@
-//! The pages of declared memory: on which node each lives, whose it is, and which caches hold which of its lines.
+//! The pages of declared memory: on which node each lives, which process it counts for, and which caches hold which
+//! of its lines.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ struct Holding {
     written: u64,
 }
 
-/// A page that somebody has touched.
+/// A page that has been touched.
 #[derive(Debug)]
 pub(super) struct Page {
     /// The node it lives on.
@@ -33,7 +34,7 @@ pub(super) struct Page {
 pub(super) struct Found {
     /// In the CPU's private cache.
     pub(super) private: u64,
-    /// In another cache below the same last-level one, or in that itself, or in both.
+    /// In another cache below the same last-level one, or in the last-level cache itself, or in both.
     pub(super) llc: u64,
     /// In another private cache below the same last-level one.
     pub(super) neighbour: u64,
@@ -52,7 +53,8 @@ impl Page {
         self.home
     }
 
-    /// Where the lines in `mask` are; `latency` says what another cache is away. What caches have forgotten goes.
+    /// Where the lines in `mask` are; `latency` gives the distance to another cache. Drops what caches have
+    /// forgotten.
     pub(super) fn find(
         &mut self,
         mask: u64,
@@ -90,7 +92,7 @@ impl Page {
         found
     }
 
-    /// Takes the lines in `mask` away from all caches but a CPU's own.
+    /// Takes the lines in `mask` away from all caches except a CPU's own.
     pub(super) fn take_away(&mut self, mask: u64, seat: Seat, caches: &mut Caches) {
         let home = self.home;
         self.holdings.retain_mut(|holding| {
@@ -107,7 +109,7 @@ impl Page {
         });
     }
 
-    /// Brings the lines in `mask` into a cache. What that must write back is added to `leaving`.
+    /// Brings the lines in `mask` into a cache. What must be written back for that is added to `leaving`.
     pub(super) fn bring(
         &mut self,
         mask: u64,
@@ -134,7 +136,7 @@ impl Page {
         }
     }
 
-    /// Takes the page out of all caches, and what was written in them is void.
+    /// Takes the page out of all caches, and discards what was written in them.
     fn drop_out(&mut self, caches: &mut Caches) {
         for holding in self.holdings.drain(..) {
             if holding.written != 0 && caches.holds(holding.cache, holding.stamp) {
@@ -157,7 +159,7 @@ pub(super) fn lines(start: usize, end: usize) -> u64 {
     (u64::MAX >> (64 - count)) << first
 }
 
-/// All pages that somebody has touched, by number.
+/// All pages that have been touched, by number.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     pages: AddressMap<Page>,
@@ -178,8 +180,8 @@ impl Pages {
         self.pages.len()
     }
 
-    /// Checks that what caches know to be written is what pages say, where neither has forgotten; and that
-    /// a line is written in one cache at most.
+    /// Checks that caches and pages agree on what is written, as far as neither has forgotten, and that a
+    /// line is written in at most one cache.
     #[cfg(test)]
     pub(super) fn check(&self, caches: &Caches) {
         let mut written = BTreeMap::new();
@@ -210,7 +212,7 @@ impl Pages {
         self.pages.get_mut(&page)
     }
 
-    /// As long as this number is the same, pages that were there are there, each on its node.
+    /// While this number stays the same, existing pages stay, each on its node.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -219,7 +221,7 @@ impl Pages {
         self.pages.get(&page).map(|page| page.home)
     }
 
-    /// Somebody touches a page first.
+    /// A page is touched for the first time.
     pub(super) fn add(&mut self, page: usize, home: u32, process: u64) -> &mut Page {
         let nodes = self.nodes;
         let resident = self.resident.entry(process).or_insert_with(|| vec![0; nodes]);
@@ -265,7 +267,7 @@ impl Pages {
         }
     }
 
-    /// Walks the table; the order does not show, as the pages that go only lower numbers that are sums.
+    /// Walks the table; the order does not show, because removing a page only lowers sums.
     fn retain(&mut self, keep: impl Fn(&usize, &Page) -> bool, caches: &mut Caches) {
         let resident = &mut self.resident;
         self.pages.retain(|number, page| {

@@ -1,7 +1,7 @@
-//! On which node a page comes to live: policies of threads and of ranges, as Linux has them.
+//! On which node a page is placed: policies of threads and of ranges, as on Linux.
 //!
-//! A page gets its node when it is touched first: by the policy of its range if it has one, else by the policy of the
-//! thread that touches it. Nodes do not fill up: what a policy says where its nodes are full is not simulated.
+//! A page gets its node when it is first touched: by the policy of its range if it has one, otherwise by the policy
+//! of the thread that touches it. Nodes do not fill up: what a policy does when its nodes are full is not simulated.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -51,7 +51,7 @@ impl Nodes {
         let nodes = topology.nodes();
         let mut has_memory: Vec<bool> = nodes.iter().map(|node| node.memory != Some(0)).collect();
         if !has_memory.contains(&true) {
-            // A description that knows of none at all: memory must be somewhere.
+            // The description names no memory at all: it must be somewhere.
             has_memory.fill(true);
         }
         let (near, far) = (costs.memory_same_package, costs.memory_other_package);
@@ -66,7 +66,7 @@ impl Nodes {
         self.ids.len()
     }
 
-    /// What is counted by index, by the operating system's number.
+    /// Turns counts by index into counts by the operating system's number.
     pub(super) fn by_id(&self, counts: &[usize]) -> Vec<usize> {
         let mut by_id = vec![0; self.ids.iter().max().map_or(0, |most| most + 1)];
         for (id, count) in self.ids.iter().zip(counts) {
@@ -84,7 +84,7 @@ impl Nodes {
         among.min_by_key(|node| (self.latency(from, *node), *node))
     }
 
-    /// The node of a page that a CPU of `from` touches. `turn` says the how-manieth page it is, where that counts.
+    /// The node of a page that a CPU of `from` touches. `turn` is the page's position, if that counts.
     pub(super) fn choose(&self, policy: &Policy, from: u32, turn: impl FnOnce() -> usize) -> u32 {
         match policy {
             Policy::Local if self.has_memory[from as usize] => from,
@@ -100,8 +100,8 @@ impl Nodes {
         }
     }
 
-    /// A policy in the simulation's terms. As on Linux, nodes that do not exist or have no memory are passed over,
-    /// unless none is left.
+    /// A policy in the simulation's terms. As on Linux, nodes that do not exist or have no memory are skipped, unless
+    /// none is left.
     pub(super) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, Refused> {
         let named: &[usize] = match policy {
             MemoryPolicy::Local => return Ok(Policy::Local),
@@ -149,7 +149,7 @@ impl Nodes {
 pub(super) struct Bound {
     /// One more than the number of the last page.
     end: usize,
-    /// The page from which nodes are counted that are taken in turn.
+    /// The page from which to count when nodes are taken in turn.
     origin: usize,
     process: u64,
     policy: Policy,
@@ -160,12 +160,12 @@ impl Bound {
         &self.policy
     }
 
-    /// The how-manieth of the range a page is.
+    /// A page's position in the range.
     pub(super) fn turn(&self, page: usize) -> usize {
         page - self.origin
     }
 
-    /// Whether a page that lives on `home` is where the policy wants it. The local node is wanted anew.
+    /// Whether a page that lives on `home` is where the policy wants it. The local node is determined again.
     pub(super) fn is_met(&self, home: u32, local: u32) -> bool {
         match &self.policy {
             Policy::Local => home == local,

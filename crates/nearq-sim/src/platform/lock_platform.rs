@@ -26,7 +26,7 @@ impl LockPlatform for Sim {
         {
             let mut world = shared.world.borrow_mut();
             let now = world.now();
-            // The value counts as it is at this moment; nobody else acts before we sleep.
+            // The value counts as it is at this moment; no other thread acts before we sleep.
             let differs = word.peek() != expected;
             world.access(address, Access::Read);
             if differs {
@@ -125,7 +125,7 @@ impl LockPlatform for Sim {
         if !there.is_null() {
             return there;
         }
-        // Others may go on meanwhile, and make one too.
+        // Other threads may run meanwhile, and make one too.
         let made = Kept::new(make(), end);
         let mut world = shared.world.borrow_mut();
         if world.locks.pointer().is_null() {

@@ -40,14 +40,14 @@ impl Placement for Sim {
             let now = world.now();
             world.restrict(thread.slot, now);
         }
-        // The caller itself, if it must leave its CPU, is elsewhere when this returns.
+        // If the caller itself must leave its CPU, it is elsewhere when this returns.
         shared.sync();
         Ok(())
     }
 
-    /// Counts for what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.
+    /// Applies to what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.
     ///
-    /// As on Linux, nodes that do not exist are passed over unless none is left.
+    /// As on Linux, nodes that do not exist are skipped unless none is left.
     fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
         let shared = system_call("Placement::set_memory_policy");
         let mut world = shared.world.borrow_mut();
@@ -62,7 +62,7 @@ impl Placement for Sim {
         Ok(world.memory.bytes.describe(&world.me().placing.policy))
     }
 
-    /// Pages that nobody touched through [`Sim::read`] or [`Sim::write`] are absent.
+    /// Pages that were not touched through [`Sim::read`] or [`Sim::write`] are absent.
     fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
         let shared = system_call("Placement::residency");
         let residency = shared.world.borrow().memory.bytes.residency(range, samples);

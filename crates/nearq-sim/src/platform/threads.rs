@@ -14,7 +14,7 @@ use crate::context;
 use crate::costs;
 use crate::thread::{JoinHandle, State, Thread};
 
-/// `EACCES`: what Linux says where a file may not be read.
+/// `EACCES`: what Linux returns if a file may not be read.
 const EACCES: i32 = 13;
 
 impl Threads for Sim {
@@ -29,8 +29,8 @@ impl Threads for Sim {
         }
     }
 
-    /// A thread that waits wakes up when an attempt is left to be made, and not before: if it woke up now and then for nothing, a simulated
-    /// machine on which nothing more happens would never come to its end.
+    /// A thread that waits wakes up when an attempt is left, and not before: if it woke up periodically for nothing, a simulated machine on
+    /// which nothing more happens would never come to its end.
     fn wait_for_work(word: &AtomicU32, expected: u32, deadline: Option<Instant>) -> Wait {
         let shared = system_call("Threads::wait_for_work");
         let address = core::ptr::from_ref(word).addr();
@@ -163,7 +163,7 @@ impl Threads for Sim {
             State::Running | State::Ready | State::StandingStill => RunState::Runnable,
             State::Waiting { .. } | State::Sleeping | State::Joining { .. } => RunState::Blocked,
         });
-        // Only a thread that is gone cannot be asked.
+        // Only a thread that is gone has no state.
         Ok(state.unwrap_or(RunState::Ended))
     }
 

@@ -4,19 +4,20 @@ use super::{Fair, Kernel, Reason, Scheduler};
 use crate::rng::Rng;
 use crate::thread::Thread;
 
-/// At random: one in so many threads that need a CPU gets any that it may use.
+/// At random: one in this many threads that need a CPU gets any that it may use.
 const ANYWHERE: u64 = 4;
 
-/// Who goes next of those that wait for a CPU.
+/// Which of the threads that wait for a CPU goes next.
 #[derive(Debug)]
 enum Order {
-    /// Anyone.
+    /// Any of them.
     Random(Rng),
-    /// The one with the highest priority; the fair one after a slice or a yield, so that nobody starves.
+    /// The one with the highest priority; the fair one after a slice or a yield, so that no thread
+    /// starves.
     Priority { fairly: bool },
 }
 
-/// Chooses from a queue by another order than fairness; places and balances as [`Fair`] does, mostly.
+/// Chooses from a queue by an order other than fairness; mostly places and balances as [`Fair`] does.
 #[derive(Debug)]
 pub(crate) struct Disordered {
     fair: Fair,
@@ -29,14 +30,14 @@ impl Disordered {
         Disordered { fair: Fair::new(), order: Order::Random(Rng::new(seed)) }
     }
 
-    /// Takes the thread with the highest priority next, and lets it interrupt those with lower ones.
+    /// Takes the thread with the highest priority next, and lets it interrupt threads with lower ones.
     pub(crate) fn by_priority() -> Self {
         Disordered { fair: Fair::new(), order: Order::Priority { fairly: false } }
     }
 }
 
 impl Disordered {
-    /// The next thread is the fair one if somebody has just made room.
+    /// The next thread is the fair one if a thread has just left the CPU.
     fn be_fair_once(&mut self, made_room: bool) {
         if let Order::Priority { fairly } = &mut self.order {
             *fairly |= made_room;

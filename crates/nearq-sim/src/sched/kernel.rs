@@ -46,7 +46,7 @@ impl Kernel<'_> {
         self.costs
     }
 
-    /// The CPUs that have no thread: online, and not stopped for want of quota.
+    /// The CPUs that have no thread, are online, and are not throttled by the quota.
     pub fn idle(&self) -> &CpuSet {
         self.idle
     }
@@ -75,7 +75,7 @@ impl Kernel<'_> {
     /// A thread's weight: 1024 at nice 0.
     ///
     /// # Panics
-    /// As the others that take a thread: if it has ended.
+    /// If the thread has ended, as in the other functions that take one.
     pub fn weight(&self, thread: Thread) -> u64 {
         self.threads.at(thread.slot).weight
     }
@@ -131,12 +131,12 @@ impl Kernel<'_> {
         self.hardware.core_cpus(cpu)
     }
 
-    /// Has an idle CPU ask for a thread, as soon as the hook is over. Nothing happens to one that is not idle.
+    /// Makes an idle CPU ask for a thread, as soon as the hook is over. Has no effect on a CPU that is not idle.
     pub fn kick(&mut self, cpu: usize) {
         self.orders.kicks.push((cpu, false));
     }
 
-    /// Has a CPU ask for a thread, as soon as the hook is over; the one that is on it is enqueued first.
+    /// Makes a CPU ask for a thread, as soon as the hook is over; the thread that is on it is enqueued first.
     pub fn preempt(&mut self, cpu: usize) {
         self.orders.kicks.push((cpu, true));
     }

@@ -1,9 +1,9 @@
 //! The simulated kernel's scheduler as a trait: which thread runs where, and for how long.
 //!
-//! The engine keeps the clocks, the events, the books of CPU time, the coroutines, the CPU quota and which CPUs are
-//! online. A [`Scheduler`] keeps the threads that can run and have no CPU, and decides. Its hooks are those of a
-//! loadable scheduler of Linux (`sched_ext`), so that one can be tried here before it is written there; the table at
-//! the trait says which is which. [`Fair`] is the default, after Linux's own.
+//! The engine keeps the clocks, the events, the accounting of CPU time, the coroutines, the CPU quota and which CPUs
+//! are online. A [`Scheduler`] keeps the runnable threads that have no CPU, and decides. Its hooks are those of a
+//! loadable scheduler of Linux (`sched_ext`), so that a scheduler can be tried here before it is written for Linux; the
+//! table at the trait maps one to the other. [`Fair`] is the default, modelled on Linux's own.
 
 mod disordered;
 mod fair;
@@ -28,10 +28,10 @@ pub enum Reason {
     New,
     /// It has replaced its program.
     Exec,
-    /// It had to leave its CPU, which it may not use any more, or which went offline.
+    /// It had to leave its CPU, which it may no longer use, or which went offline.
     Moved,
-    /// It lost its CPU to another thread or at the end of its slice, and still can run. It is not asked for a CPU
-    /// then: the one that it was on is meant.
+    /// It lost its CPU to another thread or at the end of its slice, and can still run. `select_cpu` is not called
+    /// then: the CPU that it was on is meant.
     Preempted,
 }
 
@@ -47,7 +47,7 @@ pub enum Reason {
 /// | `running`, `stopping`, `tick` | `ops.running`, `ops.stopping`, `ops.tick` |
 /// | `slice_over` | a slice of 0 at the tick; here it ends to the nanosecond |
 /// | `yield_now` | `ops.yield` |
-/// | `balance` | the part of `ops.dispatch` that looks at other queues |
+/// | `balance` | the part of `ops.dispatch` that reads other queues |
 /// | `update_idle` | `ops.update_idle` |
 /// | `set_weight`, `set_cpumask` | `ops.set_weight`, `ops.set_cpumask` |
 /// | `cpu_online`, `cpu_offline` | `ops.cpu_online`, `ops.cpu_offline` |
@@ -68,61 +68,62 @@ pub trait Scheduler: Debug {
     /// idle, it asks for a thread right after this; other idle CPUs do so only when they are kicked.
     fn enqueue(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, reason: Reason);
 
-    /// A thread that waits does so no more: it may run elsewhere now and will be enqueued anew.
+    /// A waiting thread stops waiting: it may now run elsewhere and will be enqueued again.
     fn dequeue(&mut self, kernel: &mut Kernel<'_>, thread: Thread);
 
-    /// The next thread for a CPU that has none, which does not wait any more from now on. It must be allowed there.
+    /// The next thread for a CPU that has none; from now on it no longer waits. It must be allowed there.
     fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread>;
 
-    /// Whether a thread that was just enqueued for a busy CPU shall interrupt the one that runs there.
+    /// Whether a thread that was just enqueued for a busy CPU must interrupt the one that runs there.
     fn preempts(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool;
 
-    /// A thread gets a CPU: for how many nanoseconds until [`slice_over`](Self::slice_over), at least 1?
+    /// A thread gets a CPU. Returns the nanoseconds until [`slice_over`](Self::slice_over), at least 1.
     fn running(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> u64;
 
     /// A thread loses its CPU. If it can still run, it is enqueued next.
     fn stopping(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize, runnable: bool);
 
-    /// The slice of the thread on a CPU is over: the next one if it goes on, none if it shall make room.
+    /// The slice of the thread on a CPU is over. Returns the next slice if it goes on, none if it must leave.
     fn slice_over(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> Option<u64> {
         let _ = (kernel, thread, cpu);
         None
     }
 
-    /// The thread on a CPU offers it to others. Whether one takes it.
+    /// The thread on a CPU offers it to others. Returns whether one takes it.
     fn yield_now(&mut self, kernel: &mut Kernel<'_>, thread: Thread, cpu: usize) -> bool {
         let _ = (kernel, thread, cpu);
         true
     }
 
-    /// Every 4 ms, as long as any CPU has a thread.
+    /// Called every 4 ms while any CPU has a thread.
     fn tick(&mut self, kernel: &mut Kernel<'_>) {
         let _ = kernel;
     }
 
-    /// A CPU has no thread, and `dispatch` knew none: it may look for one elsewhere, which takes time. It is asked to
-    /// `dispatch` again afterwards.
+    /// A CPU has no thread, and `dispatch` had none: the scheduler may search for one elsewhere, which takes time.
+    /// `dispatch` is called again afterwards.
     fn balance(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
         let _ = (kernel, cpu);
     }
 
-    /// A CPU becomes idle, or is idle no more.
+    /// A CPU becomes idle, or stops being idle.
     fn update_idle(&mut self, kernel: &mut Kernel<'_>, cpu: usize, idle: bool) {
         let _ = (kernel, cpu, idle);
     }
 
-    /// A thread's weight or slice is another one from now on: see [`Kernel::weight`], [`Kernel::slice`].
+    /// A thread's weight or slice has changed: see [`Kernel::weight`], [`Kernel::slice`].
     fn set_weight(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
         let _ = (kernel, thread);
     }
 
-    /// A thread may run on other CPUs from now on: see [`Kernel::allowed`]. One that waits is dequeued and enqueued
-    /// anew right after this, one on a CPU that it may not use any more leaves it.
+    /// A thread may run on other CPUs from now on: see [`Kernel::allowed`]. A waiting thread is dequeued and enqueued
+    /// again right after this; a thread on a CPU that it may no longer use leaves it.
     fn set_cpumask(&mut self, kernel: &mut Kernel<'_>, thread: Thread) {
         let _ = (kernel, thread);
     }
 
-    /// A CPU came online. It is idle, which is said next, unless it still has the thread that it had when it went.
+    /// A CPU came online. It is idle, which is reported next, unless it still has the thread that it had when it went
+    /// offline.
     fn cpu_online(&mut self, kernel: &mut Kernel<'_>, cpu: usize) {
         let _ = (kernel, cpu);
     }

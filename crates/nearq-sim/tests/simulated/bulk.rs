@@ -1,4 +1,4 @@
-//! What many accesses to a range cost, and what the kernel counts of threads that wait. Jitter is off.
+//! What many accesses to a range cost, and what the kernel counts for waiting threads. Jitter is off.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ fn buffer(bytes: usize) -> Box<[u8]> {
     vec![0; bytes].into()
 }
 
-/// Nanoseconds for each of so many accesses.
+/// Nanoseconds for each of that many accesses.
 fn each(range: &mut [u8], accesses: usize) -> f64 {
     took(|| Sim::scatter(range, accesses)) as f64 / accesses as f64
 }
 
-/// What an access costs of which this share is found in the last-level cache.
+/// The average cost of an access if this share of accesses hits the last-level cache.
 fn expected(cached: f64, latency: u64) -> f64 {
     let c = costs();
     let near = c.memory as f64 * c.memory_stream as f64 / c.l3_stream as f64;
@@ -48,7 +48,7 @@ fn an_access_at_random_takes_the_latency_of_where_its_line_is() {
         let first = took(|| Sim::scatter(&mut block, 1));
         assert!(first >= 64 * 256 * c.page_fault, "all pages are touched first: {first}");
         each(&mut block, 200_000);
-        // A sixteenth of the range is in the cache, as much as there is room for.
+        // A sixteenth of the range is in the cache, as much as fits.
         let local = each(&mut block, 1_000_000);
         close(local, expected(1.0 / 16.0, c.memory));
         go_to(2);
@@ -68,13 +68,13 @@ fn what_fits_into_the_cache_is_found_there_and_brought_along() {
         each(&mut block, 1_000_000);
         let warm = each(&mut block, 100_000);
         assert!(warm < expected(0.99, c.memory), "{warm} ns");
-        // What the other cache has newer than memory comes from there.
+        // What the other cache has in a newer version than memory comes from there.
         go_to(2);
         let cold = each(&mut block, 1_000);
         close(cold, 240.0);
         each(&mut block, 1_000_000);
         assert!((each(&mut block, 100_000) / warm - 1.0).abs() < 0.02);
-        // What others bring in takes its place.
+        // What other accesses bring in takes its place.
         let mut other = buffer(64 * MIB);
         Sim::write(&mut other);
         close(each(&mut block, 1_000), f64::from(160));
@@ -158,12 +158,12 @@ fn who_shares_a_cpu_waits_as_long_as_it_runs() {
         }
         let cpus = Sim::cpu_statistics();
         assert_eq!(cpus.len(), 2);
-        // Between the looks it went on for as long as they take.
+        // Between the reads it went on for as long as they take.
         let looks = 2 * 3 * Duration::from_nanos(costs().system_call);
         assert!((a.ran + b.ran..=a.ran + b.ran + looks).contains(&cpus[1].ran), "{cpus:?}");
         assert_eq!(cpus[1].waited, a.waited + b.waited);
         assert!(cpus[0].ran < Duration::from_millis(1), "{:?}", cpus[0]);
-        // A wait counts for the CPU on which it was, wherever it ends.
+        // A wait counts for the CPU on which it began, wherever it ends.
         let here = CpuSet::single(0);
         Sim::set_affinity(threads[0].thread(), &here).expect("it is at work");
         threads.into_iter().for_each(Sim::join);

@@ -1,6 +1,6 @@
 //! The condition variable on simulated machines: nothing is lost from 2 to 384 threads, in every mode of the mutex, with any
-//! schedule, while threads are preempted, deadlines come late and waits end for no reason; and what it is worth that those who are
-//! notified sleep until it is their turn.
+//! schedule, while threads are preempted, deadlines come late and waits end for no reason. Also, what is gained because notified
+//! threads sleep until it is their turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ struct State {
     sum: u64,
 }
 
-/// Half of the threads put items into a queue of few places, the others take them; some wait for short times only, and look
-/// again. How many items went through, and their sum.
+/// Half of the threads put items into a queue of few places, the others take them; some wait for short times only, and check
+/// again. Returns how many items went through, and their sum.
 fn pass_items(mode: Mode, threads: u32, each: u32) -> (u32, u64) {
     set(mode);
     let all = threads / 2 * each;
@@ -147,8 +147,8 @@ fn any_schedule_and_every_fault_are_survived() {
     }
 }
 
-/// Two caches between which the turn goes back and forth, and threads that are away for long between any two steps: one that is
-/// moved finds out in every way there is that it is in front.
+/// Two caches between which the turn goes back and forth, and threads that are preempted for long between any two steps: a thread
+/// that is moved finds out in every possible way that it is in front.
 #[test]
 fn no_turn_is_lost_between_two_caches() {
     for seed in 0..bound(48, 480) {
@@ -166,8 +166,8 @@ fn no_turn_is_lost_between_two_caches() {
     }
 }
 
-/// Threads that only take the mutex, beside others that wait and are notified: those who are moved to the mutex's queues meet those
-/// who join and leave them by themselves, in every cache.
+/// Threads that only take the mutex, beside others that wait and are notified: threads that are moved to the mutex's queues meet
+/// threads that join and leave them by themselves, in every cache.
 fn mingle(mode: Mode, threads: u32, rounds: u32) -> (u32, u32) {
     set(mode);
     let shared = Arc::new((Mutex::<_, Sim>::new_in((0_u32, 0_u32)), Condvar::<Sim>::new_in()));
@@ -200,7 +200,7 @@ fn mingle(mode: Mode, threads: u32, rounds: u32) -> (u32, u32) {
                 }
                 let mut state = mutex.lock();
                 state.0 += 1;
-                // Whoever still waits is let go by those who have come to the end.
+                // Threads that still wait are released by those that have finished.
                 while state.0 < threads * (rounds + 1) {
                     condvar.notify_all();
                     drop(state);
@@ -221,7 +221,7 @@ fn those_who_are_moved_mingle_with_those_who_come_by_themselves() {
         let mode = [Mode::Numa, Mode::Auto, Mode::Plain][seed as usize % 3];
         let mut faults = Faults::NONE;
         if seed % 2 == 1 {
-            // So that somebody is away between joining a queue and linking, while the one before goes.
+            // So that a thread is preempted between joining a queue and linking, while the one before it leaves.
             faults.preempted_one_in = 20;
             faults.preemption = Duration::from_micros(30);
             faults.spurious_wake_one_in = 16;
@@ -234,7 +234,7 @@ fn those_who_are_moved_mingle_with_those_who_come_by_themselves() {
     }
 }
 
-/// A gate that opens again and again for all who wait, while others wait there for short times only.
+/// A gate that opens again and again for all waiting threads, while others wait there for short times only.
 #[test]
 fn all_are_notified_again_and_again() {
     for seed in 0..bound(8, 24) {
@@ -274,7 +274,7 @@ fn all_are_notified_again_and_again() {
     }
 }
 
-/// While the one who notifies has the mutex, the others sleep on.
+/// While the notifying thread has the mutex, the others sleep on.
 #[test]
 fn those_who_are_notified_sleep_until_it_is_their_turn() {
     const THREADS: usize = 384;
@@ -301,7 +301,7 @@ fn those_who_are_notified_sleep_until_it_is_their_turn() {
                 drop(waiting);
                 Sim::sleep(Duration::from_micros(100));
             };
-            // Until the last one sleeps, too.
+            // Long enough that the last one sleeps, too.
             compute(Duration::from_millis(1));
             let used = |thread| Sim::cpu_time(thread).expect("it is there");
             let before: Vec<Duration> = waiting.iter().map(|&thread| used(thread)).collect();
@@ -321,7 +321,7 @@ fn those_who_are_notified_sleep_until_it_is_their_turn() {
     }
 }
 
-/// What one has without queues: a count of the notifications, on which all sleep, and are woken together.
+/// The alternative without queues: a count of the notifications, on which all threads sleep, and are woken together.
 struct Herd(<Sim as LockPlatform>::AtomicU32);
 
 trait Bell: Send + Sync + 'static {
@@ -383,13 +383,13 @@ struct Counts {
     last: Instant,
 }
 
-/// A mutex and what rings for it, one after the other from the beginning of a cache line: where in its lines the allocator has put
-/// them decides what either way of ringing costs.
+/// A mutex and what rings for it, one after the other from the beginning of a cache line: otherwise their position within lines,
+/// which the allocator chooses, would decide what either kind of bell costs.
 #[repr(align(64))]
 struct Shared<B>(Mutex<Counts, Sim>, B);
 
-/// All wait, all are notified under the mutex, each does a little under it when it is back. How long that takes from the
-/// notification to the last one, and how often a CPU changed threads in all.
+/// All threads wait, all are notified under the mutex, and each does a little work under it afterwards. Returns how long
+/// that takes from the notification to the last thread, and how often a CPU changed threads in all.
 fn broadcast<B: Bell>(mode: Mode, threads: usize, seed: u64) -> (Duration, u64) {
     const ROUNDS: u32 = 20;
     let machine = Machine::named("epyc-7551-2s").expect("built in");
@@ -448,8 +448,8 @@ fn broadcast<B: Bell>(mode: Mode, threads: usize, seed: u64) -> (Duration, u64) 
 
 #[test]
 fn to_wake_one_after_the_other_costs_no_time_and_saves_work() {
-    // Who of a herd comes first is chance: one schedule takes twice what another one does, with the seed and with where the
-    // allocator puts what both of them touch. So many schedules are compared, not one.
+    // Which thread of a herd comes first is chance: one schedule takes twice as long as another, depending on the seed and on
+    // where the allocator puts what both of them touch. So many schedules are compared, not one.
     fn mean<B: Bell>(mode: Mode, threads: usize) -> (Duration, u64) {
         let schedules = bound(4, 16);
         let all = (1..=schedules).map(|seed| broadcast::<B>(mode, threads, seed));

@@ -1,4 +1,5 @@
-//! The simulated CPUs: how fast they work beside each other, how much of them a quota leaves, and how they come and go.
+//! The simulated CPUs: how fast they work beside each other, how much CPU time a quota leaves, and how they come and
+//! go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,7 +151,7 @@ fn half_of_four_cpus_is_that_much_cpu_time() {
         threads.into_iter().map(|thread| Sim::cpu_time(thread).expect("alive")).sum::<Duration>()
     })
     .expect();
-    // Two CPUs for a second, and what one period lets through beyond.
+    // Two CPUs for a second, and what one more period allows.
     assert!(
         (Duration::from_millis(1_900)..Duration::from_millis(2_250)).contains(&used),
         "{used:?}"

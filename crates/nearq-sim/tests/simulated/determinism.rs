@@ -44,7 +44,7 @@ fn run(seed: u64, schedule: Schedule, level: TraceLevel) -> Outcome<u64> {
 fn the_same_seed_gives_the_same_trace() {
     for schedule in [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }] {
         let first = run(3, schedule, TraceLevel::Accesses);
-        // Something in between that leaves the allocator in another state.
+        // Allocations in between that leave the allocator in another state.
         let litter: Vec<Box<[u8]>> = (1..200).map(|size| vec![0; size * 7].into()).collect();
         drop(litter.into_iter().step_by(2).collect::<Vec<_>>());
         let second = run(3, schedule, TraceLevel::Accesses);
@@ -81,7 +81,7 @@ fn different_seeds_give_different_runs_with_the_same_result() {
     assert_eq!(hashes.len(), 20);
 }
 
-/// What some runs come to.
+/// The results of some runs.
 fn hashes() -> String {
     let hash = |schedule, faults| {
         let machine = Topology::from_synthetic("numa:2 l3:2 core:2 pu:1").expect("well formed");

@@ -1,4 +1,4 @@
-//! Injected faults: each occurs, about as often as asked for, the same for the same seed, and ends when told to.
+//! Injected faults: each occurs, about as often as asked for, the same for the same seed, and ends when stopped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,7 +150,7 @@ fn a_thread_is_preempted_also_while_it_holds_a_lock_and_others_use_its_cpu() {
         .expect("nothing is refused");
         let holder_thread = || me.lock().expect("it has begun");
         Sim::sleep(MILLISECOND);
-        // Finds the lock held by a thread that could run and does not, although this CPU is free for it.
+        // Finds the lock held by a thread that could run but does not, although this CPU is free for it.
         let mut found = 0;
         for _ in 0..5_000 {
             let taken = mutex.try_lock().is_none();

@@ -64,7 +64,7 @@ fn a_line_that_is_written_steadily_costs_its_readers_a_transfer_each() {
         assert_eq!(failed, c.other_llc + c.read_modify_write);
         go_to(0);
         assert_eq!(took(|| assert_eq!(word.load(Ordering::Relaxed), 9)), c.other_llc);
-        // The second reader under a cache has its copy from the first.
+        // The second reader under a cache gets its copy from the first.
         go_to(1);
         assert_eq!(took(|| assert_eq!(word.load(Ordering::Relaxed), 9)), c.same_llc);
     });

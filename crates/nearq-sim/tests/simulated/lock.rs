@@ -37,7 +37,7 @@ fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
         })
         .collect();
     all.into_iter().for_each(Sim::join);
-    // SAFETY: everybody else has ended.
+    // SAFETY: all other threads have ended.
     unsafe { *seen.1.get() }
 }
 
@@ -105,7 +105,7 @@ fn ping_pong_takes_the_time_that_its_parts_take() {
         took
     });
     let took = took.expect().as_nanos() as u64 / ROUNDS;
-    // Each way: the waker's call and wake-up, the other CPU leaves idle (its last thread is the same: no switch).
+    // Each way: the waker's call and wake-up; the other CPU leaves idle (its last thread is the same: no switch).
     // The few accesses in between cost at most some transfers each.
     let c = Costs::DEFAULT;
     let way = c.system_call + c.wake_up + c.idle_exit;

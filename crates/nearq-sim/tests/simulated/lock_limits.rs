@@ -1,5 +1,5 @@
-//! More mutexes than there are places for queues by cache, on a simulated machine with several caches; and settings that nobody may
-//! have.
+//! More mutexes than there are places for queues by cache, on a simulated machine with several caches; and settings that are not
+//! allowed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ type Word = <Sim as LockPlatform>::AtomicU32;
 
 /// How many mutexes may have queues by cache.
 const PLACES: usize = 4095;
-/// How many mutexes are fought for beside those.
+/// How many more mutexes are contended.
 const FURTHER: usize = 65;
 
 struct Scene {
     mutexes: Vec<Mutex<(u32, u32), Sim>>,
-    /// Up to which mutex each of the two has come.
+    /// The mutex that each of the two has reached.
     come: [Word; 2],
 }
 
@@ -39,7 +39,7 @@ fn use_it(mutex: &Mutex<(u32, u32), Sim>) {
     assert_eq!(pair.0, pair.1, "two threads were inside");
 }
 
-/// Has two threads wait for each of the mutexes, so that one of them has the other one behind it.
+/// Makes two threads wait for each of the mutexes, so that one of them has the other one behind it.
 fn two_wait_for_each(scene: &Arc<Scene>, which: Range<usize>) {
     let mut held = Some(scene.mutexes[which.start].lock());
     let threads: Vec<_> = (0..2)
@@ -67,7 +67,7 @@ fn two_wait_for_each(scene: &Arc<Scene>, which: Range<usize>) {
     threads.into_iter().for_each(Sim::join);
 }
 
-/// Leaves queues by cache in a mutex: the thread that waits last gives up, and nobody takes the mutex afterwards.
+/// Leaves queues by cache in a mutex: the thread that waits last gives up, and no thread takes the mutex afterwards.
 fn leave_queues_in(scene: &Arc<Scene>, at: usize) {
     let held = scene.mutexes[at].lock();
     let stays = Arc::clone(scene);
@@ -100,7 +100,7 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
         (settings.mode, settings.count, settings.yields) = (Mode::Numa, true, 0);
         settings.set_for_process::<Sim>();
         let scene = Scene::new(PLACES + FURTHER);
-        // Nobody waits for those that were fought for before: their places are had again.
+        // No thread waits for the mutexes that were contended before: their places are reused.
         two_wait_for_each(&scene, 0..PLACES + FURTHER);
         assert_eq!(bound(), PLACES + FURTHER);
         let used = Snapshot::of_process::<Sim>().mutexes.len();
@@ -117,7 +117,7 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
         assert_eq!(bound(), before);
         assert!(scene.mutexes[further].iter().all(|mutex| *mutex.lock() == (2, 2)));
 
-        // All CPUs fight for two that have one queue, and then for one that has queues by cache.
+        // All CPUs contend for two mutexes that have one queue, and then for one that has queues by cache.
         for (at, count) in [(PLACES, 242), (PLACES + FURTHER - 1, 242), (0, 240)] {
             assert_eq!(bound(), before);
             let threads: Vec<_> = (0..8)

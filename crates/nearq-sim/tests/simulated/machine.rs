@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::common::{machine, spawn, spawn_on};
 
-/// Where a thread says who it is.
+/// Where a thread puts its name.
 type Place = Mutex<Option<Thread>, Sim>;
 
 const MILLISECOND: Duration = Duration::from_millis(1);

@@ -93,7 +93,7 @@ fn every_cost_has_a_source() {
                 assert!(cited, "{name} {cost}: {text:?} names no publication");
             }
         }
-        // Of two machines nothing but the shape was published; their costs come from relatives.
+        // For two machines only the shape was published; their costs come from related ones.
         let relatives = ["kh-40000-2s", "tx7-itanium2"].contains(&name);
         let measured =
             machine.sources().iter().filter(|source| source.origin == Origin::Measured).count();

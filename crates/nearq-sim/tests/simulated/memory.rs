@@ -1,4 +1,4 @@
-//! What declared bytes cost by where they are, and on which node they come to live. Jitter is off: everything is exact to the nanosecond.
+//! What declared bytes cost by where they are, and on which node they are placed. Jitter is off: everything is exact to the nanosecond.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -179,7 +179,7 @@ fn parts_of_pages_count_by_line() {
     });
 }
 
-/// How long CPUs take that read `size` bytes each at the same time, all of them from node 0, touched before.
+/// How long CPUs take to read `size` bytes each at the same time, all from node 0, where the bytes were touched before.
 fn together(machine: &'static str, c: &Costs, cpus: &'static [usize], size: usize) -> Vec<u64> {
     run(machine, c, move || {
         let blocks: Vec<_> = cpus.iter().map(|_| buffer(size)).collect();
@@ -278,7 +278,7 @@ fn handing_over_is_cheap_under_one_cache() {
     };
     let c = costs();
     let size = 32 * KIB;
-    // The first write finds nobody else; each later one takes the block back.
+    // The first write finds no other copy; each later one takes the block back.
     let own = at_rate(size, c.l2_stream);
     assert_eq!(hand_over(0, 0), 20 * own);
     assert_eq!(hand_over(0, 1), own + 19 * at_rate(size, c.l3_stream));
@@ -436,7 +436,7 @@ fn memory_that_is_given_back_is_forgotten() {
     });
 }
 
-/// Threads that hand blocks around, of which some are freed and made anew.
+/// Threads that hand blocks around, some of which are freed and made again.
 fn blocks(litter: bool) -> (u64, Instant) {
     let machine = Topology::from_synthetic(FOUR_NODES).expect("well formed");
     let outcome = Simulation::new(machine, 7).run(move || {

@@ -1,5 +1,5 @@
-//! Mutexes that are used wrongly on a simulated machine: its threads are told apart, although they are coroutines of one thread, and
-//! looking costs no simulated time.
+//! Mutexes that are used wrongly on a simulated machine: its threads are distinguished, although they are coroutines of one thread,
+//! and the checks cost no simulated time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn waiting_for_what_one_holds_is_a_panic_and_no_deadlock() {
     assert!(panicked.message.contains("holds already"), "{panicked}");
 }
 
-/// Threads of which one comes to run where another one was, with mutexes whose guards are about while they do.
+/// Threads that run where another one ran before, with mutexes whose guards exist meanwhile.
 #[test]
 fn each_simulated_thread_has_what_it_took() {
     let outcome = on("l3:2 core:2", || {

@@ -1,5 +1,5 @@
 //! The mutex on simulated machines with several caches and nodes: exclusion and progress from 2 to 384 threads, in every
-//! mode, with any schedule, while holders and those who are next are preempted; and that queues by cache are worth it.
+//! mode, with any schedule, while holders and the next waiters are preempted. Also, that queues by cache are worth it.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ fn with(mode: Mode) -> Settings {
     settings
 }
 
-/// Takes and gives back in every way there is. How often somebody was inside, and how often it must have been.
+/// Takes and gives back the mutex in every possible way. Returns how often a thread was inside, and how often that must have
+/// happened.
 fn hammer(mode: Mode, threads: u32, rounds: u32) -> ((u32, u32), u32) {
     with(mode).set_for_process::<Sim>();
     let seen = Arc::new(Seen(Mutex::new_in(()), UnsafeCell::new((0, 0))));
@@ -66,7 +67,7 @@ fn hammer(mode: Mode, threads: u32, rounds: u32) -> ((u32, u32), u32) {
         })
         .collect();
     all.into_iter().for_each(Sim::join);
-    // SAFETY: everybody else has ended.
+    // SAFETY: all other threads have ended.
     (unsafe { *seen.1.get() }, threads * (rounds / 8 * 5))
 }
 
@@ -112,7 +113,7 @@ fn any_schedule_and_long_preemptions_are_survived() {
     }
 }
 
-/// Modes change while threads are at it, which are preempted anywhere: nobody is forgotten, and one queue is what is left.
+/// Modes change while threads use the mutex and are preempted anywhere: no thread is forgotten, and one queue is left at the end.
 #[test]
 fn the_mode_changes_while_threads_wait() {
     for seed in 0..bound(24, 240) {
@@ -145,7 +146,7 @@ fn the_mode_changes_while_threads_wait() {
     }
 }
 
-/// Queues by cache are given up at once where the mode has none, although threads of every cache always wait there.
+/// Queues by cache are given up at once if the mode has none, although threads of every cache always wait there.
 #[test]
 fn a_mode_that_is_switched_off_is_left_whatever_waits() {
     for mode in [Mode::Plain, Mode::Off] {
@@ -192,7 +193,7 @@ fn one_cpu_is_enough() {
     }
 }
 
-/// Nobody waits for long: the one who is next is not overtaken for ever, and each cache has its turn.
+/// No thread waits for long: the next waiter is not overtaken without end, and each cache gets its turn.
 #[test]
 fn everybody_has_a_turn() {
     let milliseconds = bound(8, 20);
@@ -225,8 +226,8 @@ fn everybody_has_a_turn() {
     }
 }
 
-/// A thread that takes the mutex again and again has its line near by; one far away, whose every step takes longer than
-/// all that the near one does, still has its share.
+/// A thread that takes the mutex again and again has its line close by; a distant thread, whose every step takes longer
+/// than everything that the near one does, still gets its share.
 #[test]
 fn nobody_is_starved_by_one_that_is_faster() {
     for mode in [Mode::Plain, Mode::Auto, Mode::Numa] {
@@ -258,7 +259,7 @@ fn nobody_is_starved_by_one_that_is_faster() {
     }
 }
 
-/// A lock that many threads of a large machine fight for: how often it is taken in a millisecond.
+/// A lock that many threads of a large machine contend for. Returns how often it is taken in a millisecond.
 fn rate(mode: Mode, threads: usize, seed: u64) -> f64 {
     type Word = <Sim as LockPlatform>::AtomicU32;
     let machine = Machine::named("epyc-7551-2s").expect("built in");
@@ -299,8 +300,8 @@ fn median(mode: Mode, threads: usize) -> f64 {
     rates[1]
 }
 
-/// The medians of several runs, as who meets whom in the plain queue depends on the smallest things. What was published is for the
-/// experiment to compare with; runs as short as these have the time before the change in them.
+/// Compares the medians of several runs, because the order of threads in the plain queue depends on tiny differences. The experiment,
+/// not this test, compares with published figures: runs as short as these include the time before the change.
 #[test]
 fn queues_by_cache_gain_and_lose_nothing_with_few_threads() {
     let all = [(2, -0.01), (8, -0.01), (16, 0.4), (1, -0.01), (4, -0.01), (64, 0.1)];
@@ -332,19 +333,19 @@ fn the_mode_comes_from_the_surroundings() {
     assert_eq!((outcome.warnings.len(), outcome.expect()), (1, 2048));
 }
 
-/// Who is handed the turn asleep is woken when the one before unlocks, whatever that one waits for in between: the record in which it
-/// notes whom to wake may be another thread's then.
+/// A thread that is handed the turn while it sleeps is woken when the one before it unlocks, whatever that one waits for in between:
+/// by then the record in which it notes which thread to wake may belong to another thread.
 #[test]
 fn one_that_was_told_asleep_is_woken_whatever_the_one_before_does_meanwhile() {
     for mode in [Mode::Plain, Mode::Numa] {
         for meanwhile in 0..3 {
-            // Nobody may spin there but one: the next one is not roused before.
+            // Only one thread may spin there: the next one is not woken before.
             let outcome = on("core:2", move || {
                 with(mode).set_for_process::<Sim>();
                 let mutexes = Arc::new([Mutex::<u32, Sim>::new_in(0), Mutex::new_in(0)]);
                 let queue = Arc::new(OsqLock::<u32, Sim>::new_in(0));
                 let held = [mutexes[0].lock(), mutexes[1].lock()];
-                // Who gives up behind another one leaves its record behind.
+                // A thread that gives up behind another one leaves its record behind.
                 let ahead = {
                     let mutexes = Arc::clone(&mutexes);
                     spawn_on(1, move || *mutexes[1].lock() += 1)

@@ -15,8 +15,8 @@ struct Seen(OsqLock<(), Sim>, UnsafeCell<(u32, u32)>);
 // SAFETY: the cell is used under the lock, and simulated threads share one real thread.
 unsafe impl Sync for Seen {}
 
-/// Each thread takes the lock so many times, and every third time leaves if it is not its turn soon. How often somebody
-/// was inside.
+/// Each thread takes the lock that many times, and every third time leaves if it is not its turn soon. Returns how often a
+/// thread was inside.
 fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
     let seen = Arc::new(Seen(OsqLock::new_in(()), UnsafeCell::new((0, 0))));
     let got: Vec<_> = (0..threads)
@@ -45,7 +45,7 @@ fn hammer(threads: u32, rounds: u32) -> (u32, u32) {
         })
         .collect();
     got.into_iter().for_each(Sim::join);
-    // SAFETY: everybody else has ended.
+    // SAFETY: all other threads have ended.
     unsafe { *seen.1.get() }
 }
 

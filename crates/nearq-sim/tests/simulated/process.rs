@@ -86,7 +86,7 @@ fn a_forked_process_inherits_and_stands_for_itself() {
         assert_eq!((told.id, told.name.as_str(), told.threads), (2, "child-of-the-first", 2));
         assert_eq!(told.resident, [5, 0], "by the policy that both inherited");
         assert_eq!(me().resident, [0, 0]);
-        // A process that is gone is not waited for, and its number is not used again.
+        // A process that is gone is not waited for, and its number is not reused.
         let start = Sim::now();
         Sim::wait_process(child);
         assert_eq!(Sim::now() - start, Duration::from_nanos(Costs::DEFAULT.system_call));
@@ -144,7 +144,7 @@ fn exec_forgets_what_the_program_was() {
             assert_eq!(now.resident, [0, 0]);
             assert!(Sim::slot().is_null());
             assert_eq!(Sim::nice(thread), Ok(5), "that stays");
-            // Its ranges are forgotten as its pages are; the policy of the thread stays.
+            // Its ranges are forgotten like its pages; the policy of the thread stays.
             Sim::read(&old);
             assert_eq!(me().resident, [0, 4]);
         })
@@ -231,7 +231,8 @@ fn the_end_of_the_first_function_is_the_end() {
     let outcome = try_run(forever);
     assert_eq!(outcome.ending, Ending::Returned);
     assert_eq!(outcome.unfinished.len(), 1);
-    // Who waits for a process waits for its threads, and is reported as such.
+    // A thread that waits for a process waits for the process's threads, and is reported as doing
+    // so.
     let outcome = try_run(|| {
         let child = Sim::fork("stuck", || {
             Parker::<Sim>::new().park(None);

@@ -1,4 +1,4 @@
-//! The simulated kernel's scheduler: shares, placement, balancing, and schedulers of one's own.
+//! The simulated kernel's scheduler: shares, placement, balancing, and custom schedulers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
         Sim::sleep(Duration::from_micros(4_500));
         let start = Sim::now().as_nanos();
         Sim::wake(&raw const *word, 1);
-        // Stays busy: its CPU would pull the thread as soon as it has nothing else to do.
+        // Stays busy: otherwise its CPU would pull the thread as soon as it has nothing else to do.
         compute(500 * MICROSECOND);
         let early = woken_at.load(Ordering::Relaxed);
         Sim::join(sleeper);
@@ -85,7 +85,8 @@ fn a_woken_thread_stays_in_its_node_even_if_another_is_idle() {
     assert!((500_000..13_000_000).contains(&late), "{late} ns");
 }
 
-/// A thread that sleeps on CPU 0 of `l3:2 core:3` and is told another CPU: what is asked about it, and where it wakes up.
+/// A thread that sleeps on CPU 0 of `l3:2 core:3` and is given another CPU as a hint. Returns what the kernel says about it, and
+/// where it wakes up.
 fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) {
     let (cpu, asked) = on("l3:2 core:3", move || {
         Sim::set_affinity(Sim::current_thread(), &cpus("5")).expect("there is one");
@@ -148,7 +149,7 @@ fn a_hint_counts_once_and_must_make_sense() {
             Sim::wake(&raw const *word, 1);
             Sim::sleep(MILLISECOND);
         };
-        // It may not run where it was told: it does where it may, and the hint is used up.
+        // It may not run on the CPU of the hint: it runs where it may, and the hint is used up.
         Sim::set_affinity(thread, &cpus("0-1")).expect("it lives");
         Sim::set_wake_cpu(thread, 3).expect("the machine has the CPU");
         wake(1);
@@ -207,8 +208,8 @@ fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
 
 #[test]
 fn a_cpu_that_is_idle_for_moments_only_does_not_look_far() {
-    // Node 1 has a thread too many, and they may run on CPU 0 besides: only that one can help. To look at all queues
-    // takes it (256 - 32) * 200 ns. It balances as one that is idle at a tick every 256 ms, so that does not count.
+    // Node 1 has a thread too many, and its threads may also run on CPU 0: only that one can help. Reading all queues
+    // takes it (256 - 32) * 200 ns. As an idle CPU it also balances at a tick every 256 ms, so that does not count.
     let helped = |pause: Duration| {
         on("numa:8 core:32", move || {
             Sim::set_affinity(Sim::current_thread(), &cpus("255")).expect("there is one");
@@ -219,7 +220,7 @@ fn a_cpu_that_is_idle_for_moments_only_does_not_look_far() {
                     Sim::sleep(pause);
                 }
             });
-            // At first a CPU is taken for one that is idle for long: the average needs some pauses to fall.
+            // At first a CPU is assumed to be idle for long: the average needs some pauses to fall.
             Sim::sleep(5 * MILLISECOND);
             for at in 0..36 {
                 let seen = Arc::clone(&seen);
@@ -247,7 +248,7 @@ fn a_cpu_that_is_idle_for_moments_only_does_not_look_far() {
 
 #[test]
 fn a_thread_that_has_just_run_stays_where_its_cache_is_for_a_while() {
-    // Two threads take turns on CPU 0, every so often; CPU 1 is idle and balances at every tick.
+    // Two threads take turns on CPU 0, of the given length; CPU 1 is idle and balances at every tick.
     let first_elsewhere = |turn: Duration| {
         let at = on("core:2", move || {
             let first = Arc::new(AtomicU64::new(0));
@@ -329,7 +330,7 @@ fn an_idle_node_pulls_waiting_threads_within_its_interval() {
 
 #[test]
 fn three_threads_on_two_cpus_take_turns() {
-    // Balancing moves the odd one to and fro, so that nobody has a CPU for itself for ever.
+    // Balancing moves the odd one to and fro, so that no thread has a CPU to itself for good.
     let times = on("core:2", || {
         let times = Arc::new(Mutex::<Vec<u64>, Sim>::new_in(Vec::new()));
         let threads: Vec<_> = (0..3)
@@ -346,14 +347,14 @@ fn three_threads_on_two_cpus_take_turns() {
         core::mem::take(&mut *times.lock())
     })
     .expect();
-    // Six seconds of work on two CPUs: three, if all is fair; two and four, if nothing moves.
+    // Six seconds of work on two CPUs: three seconds each if all is fair, two and four if nothing moves.
     assert!(times.iter().all(|time| (2_300..3_500).contains(time)), "{times:?}");
 }
 
 #[test]
 fn threads_are_balanced_by_weight_too() {
     // One CPU has a thread of nice -10 (9548) and one of nice 0, the other one two of nice 0: in time the heavy one has
-    // a CPU for itself, more or less.
+    // a CPU more or less to itself.
     let share = on("core:2", || {
         let heavy = spawn(|| {
             Sim::set_scheduling(Sim::current_thread(), SchedPolicy::Normal, -10, None)
@@ -372,7 +373,7 @@ fn threads_are_balanced_by_weight_too() {
 }
 
 /// Four threads compute without end on one CPU, as `crowd` says; beside them one of `scheduling` sleeps for a millisecond again and
-/// again, and computes for `busy`: by how much the 95th percentile and the middle one of 200 of its sleeps were too long.
+/// again, and computes for `busy`. Returns by how much the 95th percentile and the median of 200 of its sleeps were too long.
 fn lateness(crowd: Scheduling, scheduling: Scheduling, busy: Duration) -> (Duration, Duration) {
     let outcome = on("core:1", move || {
         let stop = Arc::new(AtomicU32::new(0));
@@ -456,7 +457,7 @@ fn a_cpu_of_the_idle_class_alone_counts_as_idle_for_others() {
             let spec = ThreadSpec { scheduling, affinity, ..ThreadSpec::default() };
             Sim::spawn(spec, main).expect("room")
         };
-        // Where a thread of each class wakes up that slept on CPU 0, where an ordinary one computes.
+        // Where a thread of each class wakes up after sleeping on CPU 0, on which an ordinary thread computes.
         let wakes = |scheduling| {
             let seen = Arc::new(AtomicU32::new(0));
             let told = Arc::clone(&seen);

@@ -1,4 +1,4 @@
-//! Schedules that look for bugs, and the progress that a run tells.
+//! Schedules that look for bugs, and the progress that a run reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,9 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 
 // ---- schedules that look for bugs --------------------------------------------------------------------------------
 
-/// A thread checks that something is there and uses it; another one takes it away, much later by the clock. Whether it
-/// was gone when it was used: that needs two orderings, the check before the removal and that before the use.
+/// A thread checks that something is there and uses it; another one takes it away, much later by the clock. Returns
+/// whether it was gone when it was used: that needs two orderings, the check before the removal, and the removal
+/// before the use.
 fn check_and_use() -> bool {
     let there = Arc::new(AtomicU32::new(1));
     let lock = Arc::new(Mutex::<u32, Sim>::new_in(0));
@@ -63,7 +64,7 @@ fn priorities_find_a_bug_of_depth_two_that_fair_schedules_never_show() {
     let by_priority = found(Schedule::Pct { depth: 2 }, 1_000);
     println!("found by seeds {by_priority:?}");
     assert!(!by_priority.is_empty());
-    // One ordering is not enough for it.
+    // One ordering is not enough to find it.
     assert_eq!(found(Schedule::Pct { depth: 1 }, 500), [0; 0]);
 }
 

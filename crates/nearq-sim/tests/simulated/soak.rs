@@ -1,5 +1,5 @@
 //! Everything that a program and its administrator can do, at random, under every schedule, with and without faults:
-//! the program always ends with what it should, CPU time adds up, and a seed is a replay.
+//! the program always ends with the right result, CPU time adds up, and a seed is a replay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +101,7 @@ fn something(me: usize, random: &mut Random, common: &Common) {
     }
 }
 
-/// How many rounds were done, and whether no more CPU time was used than there was.
+/// Returns how many rounds were done, and whether no more CPU time was used than there was.
 fn program(seed: u64) -> (u64, bool) {
     let common = Arc::new(Common {
         cpus: Sim::machine().expect("readable").topology.possible().len(),
@@ -125,7 +125,7 @@ fn program(seed: u64) -> (u64, bool) {
             let used = Sim::cpu_time(Sim::current_thread()).expect("it is alive");
             *common.cpu_time.lock() += used;
         };
-        // Refused by a fault: again.
+        // Retried if a fault refuses it.
         threads.extend(Sim::spawn(ThreadSpec::default(), main));
     }
     threads.into_iter().for_each(Sim::join);
@@ -140,7 +140,7 @@ fn whatever_happens_the_program_ends_with_what_it_should() {
     let machines =
         ["l3:2 core:2 pu:2", "pack:2 l3:2 core:2", "core:2", "numa:4 l3:2 core:3 pu:2", "core:1"];
     let schedules = [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }];
-    // Thirty have each machine under each schedule, with faults and without.
+    // Thirty seeds cover each machine under each schedule, with and without faults.
     for seed in 0..bound(30, 150) {
         let machine = Topology::from_synthetic(machines[seed as usize / 3 % machines.len()]);
         let machine = machine.expect("well formed");

@@ -1,4 +1,4 @@
-//! Caches, last-level cache domains and cores: the part of assembling that fills most gaps.
+//! Caches, last-level cache domains and cores: the part of assembling that fills the most gaps.
 
 use super::claims::Claims;
 use super::{Draft, MOST_NOTES, number};
@@ -10,19 +10,19 @@ use std::collections::BTreeMap;
 /// for it, and the node.
 type Domain = (Option<usize>, Option<usize>, Option<usize>);
 
-/// What is said of the caches of a machine.
+/// What is claimed about the caches of a machine.
 #[derive(Debug, Default)]
 pub(crate) struct CacheClaims {
-    /// By level and kind, the sets of CPUs that share one, with its size and its length of a line.
+    /// By level and kind, the sets of CPUs that share one, with its size and line length.
     shared: BTreeMap<(u32, CacheKind), Claims<Shape>>,
-    /// The caches of CPUs that do not say with which others they share them.
+    /// The caches of CPUs that do not say which others share them.
     alone: BTreeMap<(u32, CacheKind), BTreeMap<usize, Shape>>,
 }
 
 /// The highest level that a cache may have. Machines have four at most.
 const MAX_LEVEL: u32 = 15;
 
-/// The level of a cache that a reader found in a text, or why not.
+/// The level of a cache, read from a text, or why it is not valid.
 pub(crate) fn cache_level(text: &str) -> Result<u32, String> {
     let level = number(text)?;
     let is_one = (1..=MAX_LEVEL).contains(&level);
@@ -33,7 +33,7 @@ pub(crate) fn cache_level(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Size and length of a line, where known.
+/// Size and line length, if known.
 type Shape = (Option<u64>, Option<u32>);
 
 impl CacheClaims {
@@ -49,15 +49,15 @@ impl CacheClaims {
         shared.chain(alone).map(|(size, _)| size)
     }
 
-    /// A CPU has a cache, and does not say which others do.
+    /// A CPU has a cache, and does not say which others share it.
     pub(crate) fn add_alone(&mut self, level: u32, kind: CacheKind, cpu: usize, shape: Shape) {
         self.alone.entry((level, kind)).or_default().insert(cpu, shape);
     }
 }
 
 impl Draft {
-    /// The caches that CPUs agree on, the highest level first. One of which a CPU does not say with which others it shares it, and they do not
-    /// say it either, is shared at least by the CPUs that share its core and its lower caches.
+    /// The caches that CPUs agree on, the highest level first. If neither a CPU nor any other says which CPUs share one of its caches, at
+    /// least the CPUs that share its core and its lower caches share it.
     pub(super) fn settle_caches(&mut self, cores: &[Group]) -> Vec<Cache> {
         let CacheClaims { mut shared, mut alone } = std::mem::take(&mut self.caches);
         let silent = alone.values().flat_map(|cpus| cpus.keys().copied()).collect();
@@ -74,7 +74,7 @@ impl Draft {
         keys.dedup();
         for (level, kind) in keys {
             let alone = alone.remove(&(level, kind)).unwrap_or_default();
-            // CPUs that do not say with which others they share this one contradict no claim.
+            // CPUs that do not say which others share this cache contradict no claim.
             let speakers = &speakers - &alone.keys().copied().collect();
             let agreed =
                 shared.remove(&(level, kind)).unwrap_or_default().agree(&self.possible, &speakers);
@@ -158,8 +158,8 @@ impl Draft {
         llcs
     }
 
-    /// The CPUs of a core share all its caches: where they are said to have several last-level caches, or some to have none, all get the one
-    /// of the highest level, and of those the one of most CPUs.
+    /// The CPUs of a core share all its caches: if they are claimed to have several last-level caches, or some to have none, all get the
+    /// one of the highest level, and among those the one with the most CPUs.
     fn join_siblings(
         &mut self,
         llc_cache: &mut BTreeMap<usize, usize>,
@@ -191,7 +191,7 @@ impl Draft {
         }
     }
 
-    /// Names the caches that are cut at nodes.
+    /// Adds notes about the caches that are cut at nodes.
     fn note_cut_caches(&mut self, caches: &[Cache], domains: &BTreeMap<Domain, CpuSet>) {
         let parts = |index: usize| {
             let range = (Some(index), None, None)..=(Some(index), None, Some(usize::MAX));

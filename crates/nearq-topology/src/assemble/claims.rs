@@ -1,19 +1,19 @@
-//! Which CPUs are together, where every CPU says so for itself and some may be wrong.
+//! Which CPUs belong together, if every CPU says so for itself and some may be wrong.
 //!
-//! A set of CPUs is claimed by those that say that they are together as this set. The sets that most of their CPUs claim come first, and
-//! later ones get the CPUs that are left. A set that more of its CPUs contradict than claim is only used for those that claim it, and not at
-//! all where nothing better was claimed.
+//! A set of CPUs is claimed by those that say that they belong together as this set. The sets that most of their CPUs claim come first, and
+//! later ones get the CPUs that are left. A set that more of its CPUs contradict than claim is used only for those that claim it, and not
+//! at all if nothing better was claimed.
 
 use crate::CpuSet;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A set of CPUs that are said to be together.
+/// A set of CPUs that are claimed to belong together.
 #[derive(Clone, Debug)]
 struct Claim<T> {
     /// The CPUs that say so.
     by: CpuSet,
-    /// What is said of them besides; the first to say so counts.
+    /// What else is claimed about them; the first claim counts.
     what: T,
 }
 
@@ -34,32 +34,32 @@ impl<T> Default for Claims<T> {
 pub(crate) struct Agreed<T> {
     /// They do not overlap, and are in order of their first CPU.
     pub sets: Vec<(CpuSet, T)>,
-    /// The CPUs that are in several of the sets claimed.
+    /// The CPUs that are in several of the claimed sets.
     pub overlap: CpuSet,
-    /// The CPUs of which what they say was not followed.
+    /// The CPUs whose claims were not followed.
     pub dropped: CpuSet,
 }
 
 impl<T> Claims<T> {
-    /// CPUs say that they are together with all of `cpus`.
+    /// CPUs claim to belong together with all of `cpus`.
     pub(crate) fn add(&mut self, cpus: CpuSet, by: &CpuSet, what: impl FnOnce() -> T) {
         let claim =
             self.sets.entry(cpus).or_insert_with(|| Claim { by: CpuSet::new(), what: what() });
         claim.by = &claim.by | by;
     }
 
-    /// The machine says that these are together, of all of them at once.
+    /// The machine claims, for all of them at once, that these belong together.
     pub(crate) fn add_whole(&mut self, cpus: CpuSet, what: T) {
         let by = cpus.clone();
         self.add(cpus, &by, || what);
     }
 
-    /// What is said of the sets besides.
+    /// What else is claimed about the sets.
     pub(crate) fn whats_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.sets.values_mut().map(|claim| &mut claim.what)
     }
 
-    /// The CPUs that say something.
+    /// The CPUs that claim something.
     pub(crate) fn speakers(&self) -> CpuSet {
         self.sets.values().fold(CpuSet::new(), |all, claim| &all | &claim.by)
     }
@@ -80,7 +80,7 @@ impl<T> Claims<T> {
                 (votes as isize - against as isize, votes, cpus, claim)
             })
             .collect();
-        // Sorted by the set before, which decides where the votes do not.
+        // Already sorted by set, which decides if the votes are equal.
         ranked.sort_by_key(|(net, votes, ..)| Reverse((*net, *votes)));
         let mut agreed =
             Agreed { sets: Vec::new(), overlap: CpuSet::new(), dropped: CpuSet::new() };
@@ -112,7 +112,7 @@ mod tests {
         list.parse().unwrap()
     }
 
-    /// What comes of the sets that CPUs claim, each with the CPUs that claim it.
+    /// The result for the sets that CPUs claim, each with the CPUs that claim it.
     fn agree(claims: &[(&str, &str)]) -> (Vec<String>, String) {
         let mut all = Claims::default();
         for (cpus, by) in claims {
@@ -140,7 +140,7 @@ mod tests {
                 &["0-1", "2-3", "4-5", "6-7"],
                 "0-1",
             ),
-            // CPUs of which nothing is known contradict nothing.
+            // CPUs about which nothing is known contradict nothing.
             (&[("0-3", "0")], &["0-3"], ""),
             // All contradict each other.
             (&[("0-2", "0"), ("0-3", "1"), ("0-4", "2"), ("1-4", "3"), ("0-5", "4")], &[], "0-4"),

@@ -3,12 +3,13 @@
 //! Every reader collects a [`Draft`] of overlapping, incomplete and perhaps contradictory sets. Here they
 //! become partitions of the machine's CPUs with `core ⊆ LLC domain ⊆ node`:
 //!
-//! 1. groups of one kind that overlap: what most of their CPUs say counts (`claims`);
+//! 1. groups of one kind that overlap: the claim of most of their CPUs counts (`claims`);
 //! 2. caches, likewise; one whose sharing is not known is shared by the CPUs of a core and of a lower cache;
 //! 3. nodes: none known means one node; a CPU on several is on the smallest; one of unknown node is where the others
-//!    of its core, its cache or its package are, else on the only node there is or the first that could have it;
+//!    of its core, its cache or its package are, otherwise on the only node there is or the first that could have it;
 //! 4. packages: none known means one package;
-//! 5. LLC domains: for each CPU its highest-level data or unified cache, the same for a whole core, else its package, cut at nodes;
+//! 5. LLC domains: for each CPU its highest-level data or unified cache, the same for a whole core, otherwise its package, cut at
+//!    nodes;
 //! 6. CPUs of unknown place (offline since boot) join the one LLC domain that they could be in, or one of
 //!    their own if there are several;
 //! 7. cores: SMT groups, cut at LLC domains; a CPU of unknown core is a core.
@@ -36,21 +37,22 @@ const MOST_NOTES: usize = 8;
 /// The most characters of a name that the machine gives.
 const MOST_NAME: usize = 200;
 
-/// No cache and no node is larger, in bytes: what says so is not believed. A sum of such sizes fits.
+/// No cache and no node is larger, in bytes: a larger value is not believed. A sum of such sizes fits.
 const MAX_SIZE: u64 = 1 << 50;
 
 /// No two nodes are farther apart, in the firmware's units, of which the kernel has 255.
 const MAX_DISTANCE: u32 = 65535;
 
-/// The capacities that a CPU can have: that of the fastest is 1024, and no CPU is a fiftieth as fast as another one of its machine.
+/// The capacities that a CPU can have: that of the fastest is 1024, and no CPU is fifty times slower than another one of its
+/// machine.
 const CAPACITIES: RangeInclusive<u32> = 20..=65535;
 
 /// What a reader found. Empty means not found.
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
-    /// Where it was looked for, for messages.
+    /// Where the reader searched, for messages.
     pub place: String,
-    /// The CPUs that are there, online or not.
+    /// The CPUs that exist, online or not.
     pub possible: CpuSet,
     /// CPUs that may be plugged in.
     pub slots: CpuSet,
@@ -69,11 +71,11 @@ pub(crate) struct Draft {
     pub kinds: Vec<(String, CpuSet)>,
     pub model: Option<String>,
     pub notes: Vec<String>,
-    /// What is there and could not be read.
+    /// What exists and could not be read.
     pub unread: Vec<Unread>,
 }
 
-/// What is settled of a machine, to be built together.
+/// The settled parts of a machine, to assemble.
 struct Parts {
     distances: Vec<Vec<u32>>,
     packages: Vec<Group>,
@@ -128,7 +130,7 @@ impl Draft {
         Ok(self.build(Parts { distances, packages, dies, clusters, caches, llcs, cores }))
     }
 
-    /// Leaves out numbers that nothing can have.
+    /// Leaves out impossible numbers.
     fn leave_out_nonsense(&mut self) {
         let memory = self.nodes.iter_mut().map(|node| &mut node.memory);
         let sizes = self.caches.sizes().chain(memory);
@@ -283,7 +285,7 @@ fn shortened(name: &str) -> String {
     name.chars().take(MOST_NAME).collect()
 }
 
-/// Whether `rows` can be the distances between `count` nodes.
+/// Checks that `rows` can be the distances between `count` nodes.
 pub(crate) fn check_distances(rows: &[Vec<u32>], count: usize) -> Result<(), String> {
     if rows.len() != count {
         return Err(format!("{} rows of distances for {count} nodes", rows.len()));
@@ -311,7 +313,7 @@ pub(crate) fn check_distances(rows: &[Vec<u32>], count: usize) -> Result<(), Str
     Ok(())
 }
 
-/// A number that a reader found in a text, or why not.
+/// A number, read from a text, or why it is not valid.
 pub(crate) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.trim().parse().map_err(|_| format!("{} is not a number in range", quoted(text)))
 }

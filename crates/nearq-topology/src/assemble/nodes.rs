@@ -1,10 +1,10 @@
-//! Which CPUs are on which node, where the machine does not say, or says several.
+//! Which CPUs are on which node, if the machine does not say, or names several.
 
 use super::Draft;
 use crate::{Cache, CpuSet, Group, MAX_NODES, Node, TopologyError};
 
 impl Draft {
-    /// Every CPU that is online gets one node; of others, the node may stay unknown.
+    /// Every CPU that is online gets one node; for others, the node may stay unknown.
     pub(super) fn settle_nodes(
         &mut self,
         cores: &[Group],
@@ -37,8 +37,8 @@ impl Draft {
         self.nodes.iter().fold(self.possible.clone(), |rest, node| &rest - &node.cpus)
     }
 
-    /// A CPU that several nodes list stays on the one with the shortest list: what does not belong there makes a list longer. The nodes are
-    /// in order of their numbers then.
+    /// A CPU that several nodes list stays on the one with the shortest list: what does not belong there makes a list longer. Afterwards
+    /// the nodes are in order of their numbers.
     fn settle_overlaps(&mut self) {
         let mut taken = CpuSet::new();
         let mut overlap = CpuSet::new();
@@ -57,7 +57,7 @@ impl Draft {
         }
     }
 
-    /// CPUs that are online and of unknown node are where the others of a set are, if those are all on one node.
+    /// CPUs that are online and whose node is unknown are where the others of a set are, if those are all on one node.
     fn settle_by_company<'a>(&mut self, sets: impl Iterator<Item = &'a CpuSet>) {
         let mut unknown = &self.without_node() & &self.online;
         let mut settled = CpuSet::new();
@@ -80,7 +80,7 @@ impl Draft {
         }
     }
 
-    /// CPUs about which nothing tells: those of the only node that can have them are put there, and the other online ones on the first.
+    /// CPUs about which nothing is known: if only one node can have a CPU, it is put there; other online CPUs are put on the first.
     fn settle_rest(&mut self) {
         let unknown = self.without_node();
         let unlisted = std::mem::take(&mut self.unlisted);

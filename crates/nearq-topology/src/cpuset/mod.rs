@@ -120,7 +120,7 @@ impl CpuSet {
         there
     }
 
-    /// Whether `cpu` is a member. Any number may be asked for.
+    /// Whether `cpu` is a member. Any number is allowed.
     pub fn contains(&self, cpu: usize) -> bool {
         self.word(cpu / BITS) >> (cpu % BITS) & 1 == 1
     }
@@ -239,7 +239,8 @@ impl Ord for CpuSet {
         let Some(at) = (0..length).find(|at| self.word(*at) != other.word(*at)) else {
             return Ordering::Equal;
         };
-        // The smallest CPU that only one of them has: it is next there, and something larger or nothing in the other.
+        // The smallest CPU that only one of them has: it comes next in that one; the other has something larger or
+        // nothing next.
         let bit = (self.word(at) ^ other.word(at)).trailing_zeros();
         let has = self.word(at) >> bit & 1 == 1;
         let lacking = if has { other } else { self };

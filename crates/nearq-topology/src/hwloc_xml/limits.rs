@@ -1,7 +1,8 @@
-//! What is refused before a text is parsed as XML, because it would take the parser too long or too much memory. No machine's file has it.
+//! What is refused before a text is parsed as XML, because it would take the parser too long or too much memory. No real machine's file
+//! has it.
 //!
-//! The parser compares the attributes of an element with each other, and copies the name spaces of an element to those within; entities
-//! can stand for far more text than the file has.
+//! The parser compares the attributes of an element with each other, and copies the name spaces of an element to the elements inside it;
+//! entities can stand for far more text than the file has.
 
 use crate::error::quoted;
 use crate::regular::MAX_FILE;
@@ -12,10 +13,10 @@ pub(super) const MOST_PARTS: u32 = 500_000;
 /// The most attributes of one element. hwloc writes 20 at most.
 const MOST_ATTRIBUTES: usize = 64;
 
-/// The most elements in each other. hwloc writes some 20.
+/// The deepest nesting of elements. hwloc writes some 20.
 const MOST_DEPTH: usize = 256;
 
-/// Whether the text may be parsed. What is no XML is left for the parser to refuse.
+/// Whether the text may be parsed. What is not XML is left for the parser to refuse.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.len() > MAX_FILE {
         return Err(format!("it has more than {} MiB, the most that is read", MAX_FILE >> 20));
@@ -27,7 +28,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     let mut rest = text;
     while let Some(at) = rest.find('<') {
         rest = &rest[at..];
-        // What may hold '<' and '>' without meaning them.
+        // Parts that may contain '<' and '>' as plain characters.
         let skipped = [("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")]
             .iter()
             .find_map(|(begin, end)| rest.strip_prefix(begin).map(|after| (after, end)));
@@ -73,7 +74,7 @@ struct Tag {
     has_subset: bool,
 }
 
-/// The tag at the begin of a text.
+/// The tag at the beginning of a text.
 fn tag(text: &str) -> Tag {
     let mut tag =
         Tag { length: text.len(), attributes: 0, has_name_space: false, has_subset: false };
@@ -132,7 +133,7 @@ mod tests {
             "<b x=\"xmlns=\"><c/></b>".repeat(1000)
         );
         assert_eq!(check(&fine), Ok(()));
-        // The rest is for the parser.
+        // The rest is left to the parser.
         for text in ["", "<", "<a", "<!--", "é<é='", "</a></a>"] {
             assert_eq!(check(text), Ok(()), "{text}");
         }

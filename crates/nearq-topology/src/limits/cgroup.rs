@@ -1,20 +1,20 @@
 //! The cpuset and the CPU quota that the process's control groups impose, of version 1 and version 2.
 //!
-//! Two files tell where to look. `/proc/self/cgroup` gives the path *P* of the process's group in each
+//! Two files say where to look. `/proc/self/cgroup` gives the path *P* of the process's group in each
 //! hierarchy, `/proc/self/mountinfo` where a hierarchy is mounted and which group *R* of it is the mount's
 //! root. Both paths are written as seen from the process's cgroup namespace, so both may begin with `/..`:
 //!
 //! | R is | so the group is | and we read |
 //! |---|---|---|
 //! | a prefix of P | at the rest of P below the mount | that group and each parent up to the mount |
-//! | above the namespace (`/../..`) | somewhere below the mount, by a name that we are not told | the mount's root, which is one of its parents |
+//! | above the namespace (`/../..`) | somewhere below the mount, under a name that we do not see | the mount's root, which is one of its parents |
 //! | anything else | outside the mount | nothing |
 //!
 //! A quota of a parent limits all below it, so the smallest of all counts. The cpuset is that of the nearest
 //! group that has one.
 //!
-//! A hierarchy may be mounted several times, and something else may be mounted over one of them. Of those that nothing covers the one that
-//! shows most parents counts, if the group is there; else the next.
+//! A hierarchy may be mounted several times, and something else may be mounted over one of them. Of the mounts that nothing covers, the one
+//! that shows the most parents counts, if the group is there; otherwise the next.
 
 use super::Quota;
 use crate::CpuSet;
@@ -124,7 +124,7 @@ fn mount_of_mountinfo(line: &str) -> Option<(Ids, Mount)> {
 }
 
 /// The numbers of the mounts that cannot be reached: something is mounted on their root, or beside them on a folder above, or they are
-/// mounted in such a one.
+/// mounted inside such a mount.
 fn covered(all: &[(Ids, Mount)]) -> BTreeSet<u64> {
     let point = |mount: &Mount| mount.point.trim_end_matches('/').to_owned();
     let points: BTreeMap<u64, String> =
@@ -149,7 +149,7 @@ fn covered(all: &[(Ids, Mount)]) -> BTreeSet<u64> {
         .filter(|(ids, mount)| has_cover(ids, &point(mount)))
         .map(|(ids, _)| ids.own)
         .collect();
-    // What is mounted in a covered one, but the one that covers it.
+    // Everything mounted inside a covered mount, except the mount that covers it.
     while let Some(mount) = open.pop() {
         if covered.insert(mount) {
             let own = points.get(&mount);
@@ -197,7 +197,7 @@ fn memberships(roots: &Roots, files: &mut Files) -> Vec<(String, String)> {
         });
         return fields.collect();
     }
-    // Incomplete copies of a machine: the cpuset's path alone, of either version.
+    // Incomplete copies of a machine: only the cpuset's path, of either version.
     let path = files.text(&roots.proc.join("self/cpuset"));
     path.map(|path| vec![("cpuset".to_owned(), path.clone()), (String::new(), path)])
         .unwrap_or_default()
@@ -227,7 +227,7 @@ fn groups(
         let point = under(mount);
         (0..=rest.len()).rev().map(|depth| point.join(rest[..depth].join("/"))).collect()
     });
-    // The first in which the group is there; else the first in which a parent is.
+    // The first in which the group exists; otherwise the first in which a parent exists.
     let mut parents = None;
     for chain in chains {
         if is_group(&chain[0], files) {
@@ -257,14 +257,14 @@ fn groups(
     None
 }
 
-/// Whether a folder is a control group, and not one of what is mounted over it.
+/// Whether a folder is a control group, and not part of something that is mounted over it.
 fn is_group(folder: &Path, files: &mut Files) -> bool {
-    // The first is in every group; copies of a machine may have the others alone.
+    // The first file is in every group; copies of a machine may have only the others.
     let names = ["cgroup.procs", "tasks", "cpu.max", "cpu.cfs_quota_us"];
     names.iter().chain(&CPUSETS).any(|name| files.is_file(&folder.join(name)))
 }
 
-/// The CPUs of a group: what is in force, in version 2 and 1; then what was asked for, which also old kernels have.
+/// The CPUs of a group: what is in force, in version 2 and 1; then what was asked for, which old kernels have as well.
 const CPUSETS: [&str; 4] =
     ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"];
 

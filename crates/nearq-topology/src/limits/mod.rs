@@ -50,11 +50,11 @@ impl Limits {
     }
 
     /// Reads the limits of this process from the files below `root`, the folder that holds `sys` and `proc`:
-    /// `/` on a live machine. `affinity` is the mask that the kernel says the process has, empty if not known. What files say is not believed
-    /// where the mask says otherwise.
+    /// `/` on a live machine. `affinity` is the mask that the kernel says the process has, empty if not known. If files contradict the
+    /// mask, the mask is believed.
     ///
-    /// Nothing here fails: what cannot be read is a limit that is not known, and [`notes`](Self::notes) says so; where a file is there and
-    /// cannot be read, [`unread`](Self::unread) does too.
+    /// Nothing here fails: a limit that cannot be read is unknown, and [`notes`](Self::notes) says so; if a file exists and cannot be read,
+    /// [`unread`](Self::unread) lists it too.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -87,8 +87,8 @@ impl Limits {
         limits
     }
 
-    /// The mask is the kernel's answer: its CPUs are online and in the cpuset, whatever files say. Those may be made up for a container, or be
-    /// those of another group.
+    /// The mask is the kernel's answer: its CPUs are online and in the cpuset, whatever files say. The files may be made up for a
+    /// container, or belong to another group.
     fn trust_affinity(&mut self, online: &Path) {
         let hidden = &self.affinity - &self.online;
         if !hidden.is_empty() && !self.online.is_empty() {
@@ -106,9 +106,9 @@ impl Limits {
         }
     }
 
-    /// Reads the limits again: `self` is what was read before. Where something cannot be read now that could be then, the cpuset and the
-    /// quota stay as they were, and so do the online CPUs if it is those: a process that is short of descriptors for a moment does not take
-    /// itself for one without limits.
+    /// Reads the limits again: `self` is what was read before. If something that could be read then cannot be read now, the cpuset and the
+    /// quota stay as they were, and so do the online CPUs if they are what cannot be read: a process that is temporarily short of
+    /// descriptors must not conclude that it has no limits.
     #[must_use]
     pub fn reread(&self, root: &Path, affinity: CpuSet) -> Self {
         let new = Self::read(root, affinity);
@@ -121,15 +121,15 @@ impl Limits {
         kept
     }
 
-    /// What is there and could not be read, by error number. Where it is not empty, there may be limits that are not known.
+    /// What exists and could not be read, by error number. If it is not empty, there may be limits that are not known.
     pub fn unread(&self) -> &[Unread] {
         &self.unread
     }
 
     /// The CPUs that the process may run on: those of the affinity mask that are online and in the cpuset.
     ///
-    /// Where that leaves none, because the files are older than the mask or come from elsewhere, the cpuset
-    /// is left out, then the online CPUs. Empty only if nothing at all is known.
+    /// If that leaves none, because the files are older than the mask or come from elsewhere, the cpuset is
+    /// ignored, then the online CPUs. Empty only if nothing at all is known.
     pub fn effective(&self) -> CpuSet {
         self.settle().0
     }

@@ -6,7 +6,7 @@ use crate::Topology;
 /// Sizes in pixels.
 const CPU_HEIGHT: f64 = 20.0;
 const CORE_PADDING: f64 = 3.0;
-/// Room for the kind of a core, on hybrid machines.
+/// Space for the kind of a core, on hybrid machines.
 const KIND_HEIGHT: f64 = 10.0;
 const PADDING: f64 = 8.0;
 const GAP: f64 = 4.0;
@@ -15,7 +15,7 @@ pub(super) const LABEL_HEIGHT: f64 = 18.0;
 /// Width of a character of a label, a little more than that of most.
 pub(super) const CHARACTER: f64 = 7.0;
 
-/// A picture is about this much wider than high.
+/// A picture is about this many times as wide as high.
 const ASPECT: f64 = 1.7;
 
 /// What a box shows.
@@ -27,7 +27,7 @@ pub(super) enum Content {
     Core(usize),
     /// A last-level cache domain.
     Llc(String),
-    /// A package, node or die; the number says how deep inside others it is.
+    /// A package, node or die; the number is its nesting depth.
     Block(String, usize),
 }
 
@@ -42,7 +42,8 @@ pub(super) struct Shape {
 
 /// The outermost boxes, and the width and height of all.
 pub(super) fn layout(machine: &Topology) -> (Vec<(f64, f64, Shape)>, f64, f64) {
-    // Numbers of up to three digits all get the same room, so that machines of a size look alike.
+    // Numbers of up to three digits all get the same space, so that machines of similar size look
+    // alike.
     let digits = machine.possible().last().unwrap_or(0).to_string().len().max(2);
     let cpu_width = digits as f64 * CHARACTER + 8.0;
     let shapes =
@@ -124,7 +125,7 @@ fn flow(shapes: Vec<Shape>, gap: f64, aspect: f64) -> (Vec<(f64, f64, Shape)>, f
     };
     let badness = |columns: usize| {
         let (width, height) = size(columns);
-        // A last row that is not full looks like something were missing.
+        // A last row that is not full looks as if something were missing.
         let ragged = if shapes.len().is_multiple_of(columns) { 1.0 } else { 1.4 };
         width.max(height * aspect) * ragged
     };

@@ -22,7 +22,7 @@ pub use text::text;
 
 use crate::{DEFAULT_SHARD_SIZE, Limits, Scope, Topology};
 
-/// What is to be shown.
+/// What to show.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The machine.
@@ -67,7 +67,7 @@ fn bytes(size: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    // One digit behind the point where it says something.
+    // One digit after the point if it is significant.
     let digits = usize::from(value < 100.0 && (value * 10.0).round() % 10.0 != 0.0);
     format!("{value:.digits$} {}", units[unit])
 }

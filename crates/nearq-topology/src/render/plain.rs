@@ -1,17 +1,17 @@
-//! Text that others wrote, made safe to show: names, command lines, what a file says.
+//! Text from untrusted sources, made safe to show: names, command lines, the contents of files.
 //!
-//! Such a text may hold characters that steer a terminal (controls), reorder what stands beside them (bidirectional overrides), begin a
-//! line (U+2028), or cannot be seen at all. The programs of the project show no such text but through one of these functions.
+//! Such a text may hold characters that control a terminal (controls), reorder what stands beside them (bidirectional overrides), begin
+//! a line (U+2028), or cannot be seen at all. The programs of the project show such text only through one of these functions.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// What stands for a character that is not shown.
+/// Replaces a character that is not shown.
 const INSTEAD: char = '\u{fffd}';
 
-/// Whether a character steers the terminal, changes how those beside it are read, or cannot be seen.
+/// Whether a character controls the terminal, changes how those beside it are read, or cannot be seen.
 ///
-/// Joiners (U+200C, U+200D) are none: scripts and emoji need them.
+/// Joiners (U+200C, U+200D) are not among them: scripts and emoji need them.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -46,7 +46,7 @@ pub fn page(text: &str) -> Cow<'_, str> {
 /// assert_eq!(nearq::topology::render::escaped_json("[\"\u{9b}é\"]"), "[\"\\u009bé\"]");
 /// ```
 pub fn escaped_json(json: &str) -> Cow<'_, str> {
-    // Between strings, JSON has no controls but line breaks and tabs; within them, line breaks and tabs are escaped already.
+    // Between strings, JSON has no controls except line breaks and tabs; within them, line breaks and tabs are escaped already.
     let escaped = |c: char| is_unsafe(c) && !matches!(c, '\n' | '\r' | '\t');
     if !json.chars().any(escaped) {
         return Cow::Borrowed(json);

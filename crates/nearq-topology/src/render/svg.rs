@@ -1,5 +1,5 @@
 //! The machine as a picture (SVG): packages, nodes and caches as nested frames, cores and CPUs as boxes in
-//! them, pods in colour, and what this process may not use pale.
+//! them, pods in colour, and what this process may not use in pale colours.
 
 use super::layout::{CHARACTER, Content, LABEL_HEIGHT, Shape, layout};
 use super::{View, is_unsafe, summary};
@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 const MARGIN: f64 = 16.0;
 
-/// Fill colours of pods, light enough for dark text; neighbours in the list are easy to tell apart, also for
-/// most people who see colours differently.
+/// Fill colours of pods, light enough for dark text; neighbours in the list are easy to tell apart, even for
+/// most people with a colour vision deficiency.
 const PALETTE: [&str; 8] =
     ["#8ec5f0", "#fdc07a", "#9bd8a0", "#d3b8ea", "#f6a6a0", "#f2e27d", "#8fdcd3", "#f3b6d9"];
 
@@ -223,7 +223,7 @@ fn cut(list: &str) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    // These two are no characters of XML.
+    // These two are not valid XML characters.
     let legal = |c: &char| !is_unsafe(*c) && !matches!(c, '\u{fffe}' | '\u{ffff}');
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

@@ -11,7 +11,7 @@ const PODS_SHOWN: usize = 16;
 /// More cores than this are not all listed in one line.
 const CORES_SHOWN: usize = 16;
 
-/// More nodes than this make a table of distances that nobody reads.
+/// More nodes than this would make a table of distances too large to read.
 const NODES_SHOWN: usize = 32;
 
 /// The machine as text: a tree of packages, nodes and caches, the distances between nodes, the pods of every
@@ -66,7 +66,7 @@ fn tree(out: &mut String, machine: &Topology, block: &Block, depth: usize) {
     }
 }
 
-/// The cores of a cache, where they say more than the CPUs do: siblings, kinds, offline CPUs.
+/// The cores of a cache, if they say more than the CPUs do: siblings, kinds, offline CPUs.
 fn cores_of(out: &mut String, machine: &Topology, llc: usize, indent: &str) {
     let cores: Vec<_> =
         machine.llcs()[llc].cores.iter().map(|core| &machine.cores()[*core]).collect();

@@ -4,7 +4,7 @@
 use super::bytes;
 use crate::{CpuSet, Topology};
 
-/// A package, node or die, or several of them that are the same CPUs.
+/// A package, node or die, or several of them that have the same CPUs.
 #[derive(Debug)]
 pub(super) struct Block {
     pub label: String,
@@ -40,7 +40,7 @@ pub(super) fn blocks(machine: &Topology) -> Vec<Block> {
     roots.blocks
 }
 
-/// What contains a CPU, largest first; what covers the same CPUs is one.
+/// What contains a CPU, largest first; groups with the same CPUs count as one.
 fn path(machine: &Topology, cpu: usize) -> Vec<(String, CpuSet)> {
     let Some(place) = machine.cpu(cpu) else {
         return Vec::new();
@@ -53,7 +53,7 @@ fn path(machine: &Topology, cpu: usize) -> Vec<(String, CpuSet)> {
         let node = &machine.nodes()[index];
         (node_label(node.id, node.memory), node.cpus.clone())
     });
-    // Dies are numbered within their package, so the index tells them apart better.
+    // Dies are numbered within their package, so the index distinguishes them better.
     let die = place.die.map(|index| (format!("die {index}"), machine.dies()[index].cpus.clone()));
     let mut path: Vec<(String, CpuSet)> = [package, node, die].into_iter().flatten().collect();
     path.sort_by_key(|(_, cpus)| std::cmp::Reverse(cpus.len()));

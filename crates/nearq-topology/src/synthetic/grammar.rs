@@ -1,4 +1,5 @@
-//! The grammar of synthetic descriptions: items, their names and attributes, and what may stand inside what.
+//! The grammar of synthetic descriptions: items, their names and attributes, and which may be nested in
+//! which.
 
 use crate::assemble::number;
 use crate::error::quoted;
@@ -116,7 +117,7 @@ pub(super) fn kind(name: &str) -> Option<Kind> {
                 "i" => CacheKind::Instruction,
                 _ => return None,
             };
-            // As hwloc has it: a first-level cache without a letter holds data.
+            // As in hwloc: a first-level cache without a letter holds data.
             let kind =
                 if level == 1 && kind == CacheKind::Unified { CacheKind::Data } else { kind };
             Kind::Cache(level, kind)
@@ -172,7 +173,7 @@ pub(super) fn count(levels: &mut Vec<Level<'_>>) -> Result<(), TopologyError> {
     Ok(())
 }
 
-/// What must not stand inside what.
+/// Checks that nothing is nested where it must not be.
 pub(super) fn check<'a>(levels: &[Level<'a>]) -> Result<(), (&'a str, String)> {
     let rank = |kind| match kind {
         Kind::Machine => 0,

@@ -15,7 +15,7 @@ use indexes::indexes;
 impl Topology {
     /// Reads a description in hwloc's synthetic format, from the outside in: `pack:2 numa:2 l3:2 core:4 pu:2`
     /// is two packages of two nodes of two L3 caches of four cores of two CPUs. Long names
-    /// (`package`, `numanode`, `l3cache`) are known too, and:
+    /// (`package`, `numanode`, `l3cache`) are accepted too, and:
     ///
     /// - `(memory=64GB)` after a node, `(size=32MB)` after a cache;
     /// - `(indexes=...)` after `pu`: the CPU numbers, either all of them (`indexes=0,2,1,3`) or the things to

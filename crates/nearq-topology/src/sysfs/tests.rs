@@ -1,4 +1,4 @@
-//! How many files a look at a large machine takes.
+//! How many files a check of a large machine reads.
 
 use crate::files::ACCESSES;
 use crate::{CpuSet, Limits, Topology};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
 
-/// The folder of a made-up machine, gone at the end.
+/// The folder of a made-up machine, removed at the end.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -67,7 +67,7 @@ impl Drop for Folder {
     }
 }
 
-/// How many files and folders are looked at meanwhile.
+/// How many files and folders are accessed meanwhile.
 fn accesses<T>(act: impl FnOnce() -> T) -> (usize, T) {
     let before = ACCESSES.get();
     let result = act();
@@ -100,12 +100,12 @@ fn a_look_at_a_machine_that_is_as_it_was_takes_few_files_however_large_it_is() {
         let (looked, now) = accesses(|| look(root, &machine, &limits, &all));
         assert_eq!(now, (limits.clone(), None));
         few.push(looked);
-        // So does one at another affinity.
+        // So does a check with another affinity.
         let fewer = CpuSet::from_range(0..8);
         let (looked, now) = accesses(|| look(root, &machine, &limits, &fewer));
         assert_eq!((now.0.effective(), now.1), (fewer, None));
         few.push(looked);
-        // A CPU less is another machine; the kernel takes it out of all affinities.
+        // One CPU less is another machine; the kernel takes it out of all affinities.
         folder.file(&format!("{CPUS}/online"), &format!("0-{}", count - 2));
         let (looked, now) = accesses(|| look(root, &machine, &limits, &CpuSet::all(count - 1)));
         assert!(looked > whole / 2, "{looked} files were read of {count} CPUs");
@@ -131,7 +131,7 @@ fn a_node_that_comes_is_seen_although_the_same_cpus_are_online() {
     let more = machine.reread(root, machine.online()).unwrap().expect("a node more");
     assert_eq!((more.nodes().len(), more.distance(0, 2)), (3, 40));
     assert_eq!(more.reread(root, more.online()).unwrap(), None);
-    // Where it cannot be told which nodes are online, or which CPUs, what is known stands.
+    // If it cannot be determined which nodes or CPUs are online, what is known stays valid.
     fs::remove_file(root.join(NODES).join("online")).unwrap();
     assert_eq!(more.reread(root, more.online()).unwrap(), None);
     assert_eq!(more.reread(root, &CpuSet::new()).unwrap(), None);

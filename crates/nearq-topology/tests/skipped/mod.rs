@@ -5,7 +5,8 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// Says it past the test harness, which keeps what passing tests print; in one call, so that nothing of others is within the line.
+/// Bypasses the test harness, which withholds what passing tests print. Prints in one call, so that no other output is inside the
+/// line.
 pub(crate) fn skipped(what: &str, why: impl Display, how: &str) {
     let line = format!("skipped: {what}: {why}; to have it: {how}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());

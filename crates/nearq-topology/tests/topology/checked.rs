@@ -1,11 +1,11 @@
-//! What must hold of every machine that is made of a stranger's files, for the fuzzer and for the tests beside it.
+//! What must hold for every machine that is read from untrusted files, for the fuzzer and for the tests beside it.
 
 use std::fs;
 use std::path::{Component, Path};
 
 use nearq_topology::{CpuSet, Scope, Topology, TopologyError, render};
 
-/// More CPUs take seconds to be looked at pair by pair.
+/// More CPUs take seconds to check pair by pair.
 const FEW: usize = 300;
 
 /// Reads an export of hwloc.
@@ -13,8 +13,8 @@ pub(crate) fn xml(bytes: &[u8]) {
     check(Topology::from_hwloc_xml(&String::from_utf8_lossy(bytes)));
 }
 
-/// Makes a folder of the files that the text tells of, and reads that. A line `= PATH` begins a file, and the lines behind it are what is in
-/// it. A path that would lead out of the folder is left out.
+/// Makes a folder of the files that the text describes, and reads that. A line `= PATH` begins a file, and the lines after it are its
+/// contents. A path that would lead out of the folder is left out.
 pub(crate) fn sysfs(bytes: &[u8], folder: &Path) {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder.join("sys/devices/system/cpu")).expect("a temporary folder");
@@ -27,7 +27,7 @@ pub(crate) fn sysfs(bytes: &[u8], folder: &Path) {
             continue;
         }
         let path = folder.join(path);
-        // Another file may be where this one's folder is to be.
+        // Another file may be where this one's folder must be.
         let made = fs::create_dir_all(path.parent().expect("it is in the folder"));
         let _ = made.and_then(|()| fs::write(&path, inside.trim_end_matches('\n')));
     }
@@ -65,8 +65,8 @@ fn check(machine: Result<Topology, TopologyError>) {
     assert!(roxmltree::Document::parse(&svg).is_ok(), "{svg}");
 }
 
-/// The pods of a scope have each CPU once, are numbered as the CPUs are scanned, and know which others are near; those of a finer one are
-/// parts of them.
+/// The pods of a scope have each CPU once, are numbered as the CPUs are scanned, and know which others are near; the pods of a finer scope
+/// are parts of them.
 pub(crate) fn scopes(machine: &Topology, size: usize) {
     let all = Scope::ALL.map(|scope| machine.pods(scope, size));
     for pods in &all {
@@ -93,7 +93,7 @@ pub(crate) fn scopes(machine: &Topology, size: usize) {
     }
 }
 
-/// What is in one core is nearer than what is in one cache, and that nearer than what is on another node. Between nodes the firmware's table
+/// CPUs of one core are nearer than CPUs of one cache, and those are nearer than CPUs of another node. Between nodes the firmware's table
 /// may have another number for each direction.
 pub(crate) fn distance(machine: &Topology, a: usize, b: usize) {
     let weight = machine.cpu_distance(a, b).weight();

@@ -146,7 +146,7 @@ fn slots_for_cpus_that_are_not_plugged_in_count_nowhere() {
     // Offline ones are plugged in, and count.
     folder.file(&format!("{CPUS}/present"), "0-8\n");
     assert_eq!((read(&folder).cpus().len(), read(&folder).slots().len()), (9, 119));
-    // More slots than CPUs are supported are no matter.
+    // More slots than supported CPUs do not matter.
     folder.file(&format!("{CPUS}/possible"), "0-8191\n");
     assert_eq!(read(&folder).cpus().len(), 9);
 }
@@ -215,7 +215,7 @@ fn garbage_is_ignored_and_named() {
         .file("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: lots kB\n");
     let machine = read(&folder);
     assert_eq!(machine.cpus().len(), 8);
-    // Their siblings say the same of them.
+    // Their siblings claim the same about them.
     assert_eq!((cores(&machine).len(), llcs(&machine).len()), (4, 2));
     assert_eq!(machine.nodes()[1].memory, None);
     for part in [
@@ -279,7 +279,7 @@ fn sets_without_their_own_cpu_are_not_believed() {
         .file(&format!("{CPUS}/cpu1/cache/index0/shared_cpu_map"), "00\n");
     let machine = read(&folder);
     assert_eq!(cores(&machine), ["0,4", "1", "2,6", "3,7", "5"]);
-    // CPU 5 says it of its cache.
+    // CPU 5 says so about its cache.
     assert_eq!(machine.caches().len(), 2 + 4 + 4);
     folder.file(&format!("{CPUS}/cpu5/cache/index0/shared_cpu_map"), "00\n");
     noted(&read(&folder), "some caches of CPUs 1,5 do not say which CPUs share them");
@@ -301,7 +301,8 @@ fn a_cache_that_does_not_say_which_cpus_share_it_is_at_least_that_of_a_core() {
         folder.file(&format!("{CPUS}/cpu{cpu}/cache/index0/shared_cpu_map"), map);
     }
     assert_eq!(llcs(&read(&folder)), ["0-1,4-5", "2-3,6-7"]);
-    // One CPU that does not say it is where the others say it is; the list counts where the mask is empty.
+    // A CPU that does not say where it is, is where the others say it is; the list counts if the mask is
+    // empty.
     let folder = Folder::machine("one-empty-map");
     folder.file(&format!("{CPUS}/cpu0/cache/index2/shared_cpu_map"), "00\n");
     assert_eq!((llcs(&read(&folder)).len(), read(&folder).notes().len()), (2, 0));
@@ -349,7 +350,7 @@ fn one_cpu_that_says_something_else_than_all_others_is_not_followed() {
             ["0-1,4-5", "2-3,6-7"],
             "{name}"
         );
-        // Where one of two siblings says that they are none, either may be right.
+        // If one of two siblings says that they are not siblings, either may be right.
         if name != "core-alone" {
             assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"], "{name}");
             let said = machine.notes().iter().any(|note| note.contains("CPUs 0 say"));
@@ -375,7 +376,7 @@ fn a_cpu_on_several_nodes_is_where_its_folder_links_to_else_on_the_one_with_the_
         &read(&folder),
         "several nodes list CPUs 3: each is put on the node that its own folder names",
     );
-    // Where all list the same, the first has all: links would cut caches.
+    // If all list the same, the first has all: links would cut caches.
     let folder = Folder::machine("overlap-same");
     for node in [0, 1] {
         folder.file(&format!("sys/devices/system/node/node{node}/cpumap"), "ff\n");
@@ -405,7 +406,7 @@ fn every_cpu_that_is_online_has_a_node() {
         assert!(machine.cpus().iter().all(|cpu| cpu.node.is_some()), "{:?}", machine.notes());
         lists(machine.nodes().iter().map(|node| &node.cpus))
     };
-    // No node says which it has.
+    // No node says which CPUs it has.
     let folder = Folder::machine("no-lists");
     folder.remove(&format!("{node}0/cpumap")).remove(&format!("{node}1/cpumap"));
     assert_eq!(nodes(&folder), ["0-7", ""]);
@@ -414,11 +415,11 @@ fn every_cpu_that_is_online_has_a_node() {
         folder.file(&format!("sys/devices/system/node/node{node}/cpulist"), "\n");
     }
     assert_eq!(nodes(&folder).concat(), "0-7");
-    // One does not: it has those of the packages that no other has.
+    // One node does not: it has those of the packages that no other has.
     let folder = Folder::machine("one-list");
     folder.remove(&format!("{node}0/cpumap"));
     assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"]);
-    // One leaves out a CPU, whose core is there.
+    // One node leaves out a CPU whose core is there.
     let folder = Folder::machine("one-missing");
     folder.file(&format!("{node}1/cpumap"), "8c\n");
     assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"]);

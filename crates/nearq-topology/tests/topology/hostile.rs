@@ -1,4 +1,4 @@
-//! Files made to keep a reader waiting, to fill its memory, or to have it work for minutes: each is refused, in a moment.
+//! Files made to keep a reader waiting, to fill its memory, or to make it work for minutes: each is refused at once.
 
 use crate::common::Folder;
 use nearq_topology::{Scope, Topology, render};
@@ -34,7 +34,7 @@ fn what_is_no_regular_file_is_not_read() {
         assert!(refused(&text).contains("it is not a regular file"), "{}", refused(&text));
     }
     assert!(refused(&format!("sysfs:{path}")).contains("Not a directory"));
-    // In a tree they are notes.
+    // In a folder of files they become notes.
     let file = |name: &str| folder.path.join(CPUS).join(name);
     fifo(&file("online"));
     fifo(&file("cpu0/topology/core_cpus"));
@@ -87,7 +87,7 @@ fn xml_that_takes_a_parser_minutes_is_refused_at_once() {
 
 #[test]
 fn a_machine_of_many_parts_that_say_the_same_is_read_in_a_moment() {
-    // Every cache is one of all CPUs but a few, every kind is of all CPUs, and names are long.
+    // Every cache covers all CPUs but a few, every kind covers all CPUs, and names are long.
     let mask = vec!["0xffffffff"; 128].join(",");
     let mut inside = format!("<object type='Machine' cpuset='{mask}'>");
     let name = "x".repeat(100_000);
@@ -156,7 +156,7 @@ fn a_tree_of_too_many_entries_numbers_or_caches_is_read_in_part_or_refused() {
     for scope in Scope::ALL {
         assert!(machine.pods(scope, 8).pods.iter().all(|pod| !pod.cpus.is_empty()));
     }
-    // As much as may be read of one machine, and a little more.
+    // As much as may be read for one machine, and a little more.
     let folder = Folder::machine("hostile-bytes");
     let path = folder.path.join("large");
     File::create(&path).expect("a new file").set_len(16 << 20).expect("a sparse file");

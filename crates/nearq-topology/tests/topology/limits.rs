@@ -238,7 +238,7 @@ fn what_the_kernel_lets_the_process_use_counts_whatever_files_say() {
     noted(&limits, "online leaves out CPUs 6-7");
     let (cpus, limits) = effective(&folder, "0,6");
     assert_eq!((cpus.as_str(), limits.parallelism()), ("0,6", 2));
-    // Where they say more, they say nothing.
+    // If they say more, they are ignored.
     let (cpus, limits) = effective(&folder, "");
     assert_eq!(
         (cpus.as_str(), limits.notes()),
@@ -246,7 +246,7 @@ fn what_the_kernel_lets_the_process_use_counts_whatever_files_say() {
     );
 }
 
-/// What the process's group is limited to, where a hierarchy is mounted at two points, `first` before `second`.
+/// What the process's group is limited to if a hierarchy is mounted at two points, `first` before `second`.
 fn mounted_twice(name: &str, lines: [&str; 3], limited: &str) {
     let folder = machine(name, "0::/job\n", &lines);
     folder.file(&format!("{limited}/cgroup.procs"), "1\n");
@@ -277,7 +277,7 @@ fn of_a_hierarchy_that_is_mounted_twice_the_mount_that_is_not_covered_counts() {
     let sys = line("22 21", "/sys", "- sysfs sysfs rw");
     let root_and_cover = format!("{sys}\n{}", covered.replace("33 21", "33 22"));
     mounted_twice("twice-within", [&root_and_cover, &in_it, &second], "mnt/groups");
-    // What covers it looks like a group without limits: one that is empty, of another hierarchy.
+    // The mount that covers it looks like a group without limits: an empty one, of another hierarchy.
     let folder = machine(
         "twice-other",
         "0::/job\n",
@@ -287,9 +287,9 @@ fn of_a_hierarchy_that_is_mounted_twice_the_mount_that_is_not_covered_counts() {
         .file(&format!("{GROUPS}/job/cpu.max"), "max 100000\n")
         .file("mnt/groups/job/cpu.max", "150000 100000\n");
     assert_eq!(read(&folder).parallelism(), 2);
-    // Nothing says that it is covered, but the group is not there.
+    // Nothing says that it is covered, but the group does not exist there.
     mounted_twice("twice-silent", [&first, &second, ""], "mnt/groups");
-    // Other mounts at a point with the same begin, or in it, cover nothing.
+    // Other mounts at a point whose path begins the same, or inside it, cover nothing.
     let beside = line("33 23", "/sys/fs/cgroup-old", OTHER);
     let inside = line("34 31", "/sys/fs/cgroup/job/deep", OTHER);
     mounted_twice("twice-beside", [&first, &beside, &inside], GROUPS);
@@ -306,7 +306,7 @@ fn of_version_1_too_the_mount_that_works_counts() {
         .file("mnt/cpu/cpu.cfs_quota_us", "250000\n")
         .file("mnt/cpu/cpu.cfs_period_us", "100000\n");
     assert_eq!(quota(&read(&folder), &folder), Some((2.5, "mnt/cpu/cpu.cfs_quota_us".to_owned())));
-    // The root of a name space, from outside.
+    // The root of a name space, seen from outside.
     let outer = "32 23 0:28 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
     let other = outer.replace("32 23", "33 23").replace("/sys/fs/cgroup", "/mnt/outer");
     let folder = machine("outer-twice", "0::/\n", &[outer, &other]);

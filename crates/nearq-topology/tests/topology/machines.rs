@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Differences that are meant: machine, what differs, and why.
+/// Intended differences: machine, what differs, and why.
 const KNOWN: [(&str, &str, &str); 2] = [
     (
         "20em64t-hybrid-1p6c2t+2ca4co1t",
@@ -89,7 +89,7 @@ fn unpacked(prefix: &str) -> Vec<Unpacked> {
     machines("sysfs", ".tar.bz2").iter().map(unpack).collect()
 }
 
-/// What is compared, one name and one comparable value each.
+/// What is compared: a name and a comparable value each.
 fn facts(machine: &Topology) -> Vec<(&'static str, String)> {
     let online = machine.online();
     let sets = |sets: &mut dyn Iterator<Item = &CpuSet>| {
@@ -251,7 +251,7 @@ fn check_counts(name: &str, ours: &Topology, input: &[&str]) {
         ("l3", level(3)),
     ] {
         let theirs = run("hwloc-calc", &[input, &["-N", kind, "all"]].concat());
-        // hwloc's calculator says nothing of what the machine has none of.
+        // hwloc's calculator says nothing about kinds that the machine lacks.
         let theirs =
             if theirs.trim().is_empty() { 0 } else { theirs.trim().parse().expect("a number") };
         let known = KNOWN

@@ -1,4 +1,4 @@
-//! Reading `/sys`: machines as they should be, old and new, and what is no machine at all.
+//! Reading `/sys`: machines as they should be, old and new, and folders that are no machine at all.
 
 use crate::common::Folder;
 use nearq_topology::{CacheKind, CpuSet, DEFAULT_SHARD_SIZE, Distance, Scope, Topology};

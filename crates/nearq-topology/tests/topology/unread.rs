@@ -1,4 +1,5 @@
-//! What is there and cannot be read is told from what is not there, and a reading that misses something does not replace one that has it.
+//! What exists and cannot be read is distinguished from what does not exist, and a reading that lacks something does not replace one that
+//! has it.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "it measures real time")]
 
@@ -14,7 +15,7 @@ const ELOOP: i32 = 40;
 /// "Input or output error", which may pass.
 const EIO: i32 = 5;
 
-/// Has the file be there and not be readable by anyone, root included: a link to itself, or to memory that nobody has.
+/// Makes the file exist but be unreadable for any user, root included: a link to itself, or to memory that does not exist.
 fn damage(folder: &Folder, name: &str, errno: i32) {
     let path = folder.path.join(name);
     if path.symlink_metadata().is_ok() {
@@ -57,7 +58,7 @@ fn what_is_there_and_cannot_be_read_has_its_path_and_error_number() {
 
 #[test]
 fn a_machine_that_cannot_be_read_is_no_machine_without_cpus() {
-    // The lists of CPUs and the folder itself: as where a process has no descriptors left.
+    // The lists of CPUs and the folder itself, as if the process had no descriptors left.
     let folder = Folder::new("closed");
     folder.file(&format!("{CPUS}/kernel_max"), "7\n");
     for list in ["possible", "present", "online"] {
@@ -68,7 +69,7 @@ fn a_machine_that_cannot_be_read_is_no_machine_without_cpus() {
         (error.errno(), error.path()),
         (Some(EIO), Some(&*folder.path.join(CPUS).join("possible")))
     );
-    // And one whose way there is closed.
+    // And a folder whose parent cannot be entered.
     let folder = Folder::new("closed-way");
     symlink(folder.path.join("sys"), folder.path.join("sys")).expect("a new link");
     let error = Topology::from_sysfs(&folder.path).expect_err("no machine");
@@ -145,7 +146,7 @@ fn a_machine_that_is_read_in_part_does_not_replace_a_whole_one() {
         let what =
             ["cpu0/cache/index2/shared_cpu_map: ", "and 6 more", "what was known before stands"];
         assert!(what.iter().all(|part| said.contains(part)), "{said}");
-        // Again and again, as long as the reason may pass.
+        // Again and again, while the reason may pass.
         assert_eq!(kept.reread(&folder.path, &set("0-6")).unwrap(), None);
     }
     // It passes.
@@ -191,7 +192,7 @@ fn what_stands_in_is_replaced_by_a_machine_that_is_read_in_part() {
     assert_eq!((&part, part.is_whole(), part.nodes().len()), (&read(&folder), false, 2));
     let said = part.warning().expect("it is said");
     assert!(said.contains("cpu3/topology/core_cpus: Too many levels"), "{said}");
-    // Where there is no machine in a folder, it is said what should be there.
+    // If there is no machine in a folder, the error says what should be there.
     let empty = Folder::new("no-machine");
     let error = Topology::from_sysfs(&empty.path).unwrap_err();
     let said = Topology::of_cpus(&set("0"), &error).unwrap().warning().expect("it is said");
@@ -231,7 +232,7 @@ fn limits_that_cannot_be_read_any_more_stay() {
     assert_eq!((followed.quota, followed.cpuset, followed.online), (None, None, set("0-6")));
 }
 
-/// What one look at a large machine costs: `cargo test -p nearq-topology --test topology -- --ignored --nocapture large`.
+/// What one check of a large machine costs: `cargo test -p nearq-topology --test topology -- --ignored --nocapture large`.
 #[test]
 #[ignore = "a measurement"]
 fn a_look_at_a_large_machine() {

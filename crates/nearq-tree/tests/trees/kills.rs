@@ -1,4 +1,5 @@
-//! Whoever of a tree is killed, what is left has all its CPUs, and nobody keeps homes that are not there.
+//! Whichever process of a tree is killed, the remaining ones have all their CPUs, and no process keeps homes
+//! that do not exist.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use crate::common::{
 };
 use nearq_processes::tree::{Glimpse, STEWARD};
 
-/// By which the processes of a test are known.
+/// The variable that identifies the processes of a test.
 const MARK: &str = "NEARQ_TEST_MARK";
 
 /// A tree, all of whose processes end with the test.
@@ -41,7 +42,7 @@ impl Marked {
         until("a tree has a steward", || self.named(STEWARD).first().copied())
     }
 
-    /// Waits until so many sleep at home.
+    /// Waits until that many sleep at home.
     fn sleepers(&self, count: usize) -> Vec<u32> {
         until("programs sleep at home", || {
             let found = self.named("sleep");
@@ -66,7 +67,7 @@ impl Drop for Marked {
     }
 }
 
-/// They live, with all CPUs.
+/// Whether they live, with all CPUs.
 fn are_free(pids: &[u32]) {
     let begin = std::time::Instant::now();
     while !pids.iter().all(|pid| cpus(*pid).is_some_and(|cpus| cpus.len() == own_cpus())) {
@@ -131,7 +132,7 @@ fn nearq_is_killed() {
     are_free(&sleepers);
     until("the steward and the command end", || {
         let commands = tree.named("sh").len();
-        // The inner shell waits for its own.
+        // The inner shell waits for its own commands.
         (cpus(steward).is_none() && commands == 1).then_some(())
     });
 }
@@ -168,7 +169,7 @@ fn both_are_killed_at_once() {
     tree.end();
     until("the table is gone", || cpus(steward).is_none().then_some(()));
     fs::write(folder.join("go"), "").unwrap();
-    // What is executed from now on finds no table, and gives back what it inherited.
+    // Programs that are executed from now on find no table, and give back what they inherited.
     let free = until("both sleep", || {
         let found = tree.named("sleep");
         let line = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -179,7 +180,7 @@ fn both_are_killed_at_once() {
     are_free(&free);
 }
 
-/// The table of a tree, as others see it now.
+/// The table of a tree, as other processes see it now.
 fn table(steward: u32) -> Option<Glimpse> {
     let files = fs::read_dir(format!("/proc/{steward}/fd")).ok()?;
     let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
@@ -198,8 +199,9 @@ fn members_that_are_killed_are_taken_out() {
     let tree = Marked::start("members", &[], script);
     let steward = tree.steward();
     until("it has a table", || table(steward));
-    // While they execute one program after the other, so some die with a home just taken or just given back.
-    // The command sleeps once it has begun all of them; then there are more shells only while a loop forks.
+    // They execute one program after the other meanwhile, so some die with a home just taken or just given
+    // back. The command sleeps once it has begun all of them; then there are more shells only while a loop
+    // forks.
     let mut loops = until("forty loops and the command run", || {
         tree.named("sleep").first()?;
         Some(tree.named("sh")).filter(|loops| loops.len() == 41)

@@ -1,4 +1,4 @@
-//! What the terminal sends and shows is as without: interrupts, stops and goes on, and reads.
+//! The terminal works as without a tree: interrupting, stopping and continuing, and reading.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::fs::File;
@@ -18,7 +18,7 @@ struct Terminal {
     shell: Child,
     keys: File,
     shown: Receiver<Vec<u8>>,
-    /// What was shown and not yet waited for.
+    /// What was shown and has not been waited for yet.
     rest: String,
 }
 
@@ -39,7 +39,7 @@ impl Terminal {
             skipped("terminals", "openpty is refused", "mount /dev/pts");
             return None;
         }
-        // SAFETY: both just opened, and nobody else's.
+        // SAFETY: both just opened, and owned by nothing else.
         let (main, other) = unsafe { (OwnedFd::from_raw_fd(main), OwnedFd::from_raw_fd(other)) };
         let copy = || Stdio::from(other.try_clone().unwrap());
         let mut shell = Command::new("bash");
@@ -48,7 +48,8 @@ impl Terminal {
         shell.stdin(copy()).stdout(copy()).stderr(copy());
         let terminal = other.as_raw_fd();
         let begin = move || {
-            // A shell at a terminal heeds its keys, also where this test runs in the background of a script or under `nohup`, with these ignored.
+            // A shell at a terminal reacts to its keys, even if this test runs in the background of a script or under `nohup`, with these
+            // signals ignored.
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
                 // SAFETY: numbers only, and a call that is allowed between fork and exec.
                 unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -83,7 +84,7 @@ impl Terminal {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until that is shown.
+    /// Waits until that text is shown.
     fn wait_for(&mut self, text: &str) {
         let begin = Instant::now();
         loop {
@@ -117,7 +118,7 @@ fn keys_reach_the_command_once_and_the_shell_sees_what_becomes_of_it() {
     terminal.press(&format!("{tree} sh -c 'echo be''gun; exec sleep 1000'; echo goes on\n"));
     terminal.wait_for("begun");
     terminal.press("\x03");
-    // The rest of the line is not for what was interrupted.
+    // The interrupted program must not read the rest of the line.
     terminal.press("echo sta''tus=$?\n");
     terminal.wait_for("status=130");
     // Caught: once for each key.
@@ -130,7 +131,7 @@ fn keys_reach_the_command_once_and_the_shell_sees_what_becomes_of_it() {
     terminal.wait_for("caught=1");
     terminal.press("go\n");
     terminal.wait_for("status=41");
-    // Stopped and gone on with.
+    // Stopped and continued.
     terminal.press(&format!(
         "{tree} sh -c 'echo be''gun; read line; echo got=$line; exit 4'; echo sta''tus=$?\n"
     ));
@@ -182,7 +183,7 @@ fn signals_to_nearq_are_for_the_command() {
     assert_eq!(child.wait().unwrap().code(), Some(43));
 }
 
-/// It may be that nearq has not heard yet that the command has begun: stopped as soon as there is its second process, it has not, nearly always.
+/// nearq may not know yet that the command has begun: if it is stopped as soon as its second process exists, it nearly always does not.
 #[test]
 fn a_signal_that_comes_early_waits_for_the_command() {
     if !has_two_cpus() {

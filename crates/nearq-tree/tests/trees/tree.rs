@@ -1,4 +1,5 @@
-//! Trees of real processes on two pretended homes: who gets a home, who does not, and how the command ends.
+//! Trees of real processes on two pretended homes: which processes get a home, which do not, and how the
+//! command ends.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "the tests run programs")]
 use std::fmt::Write as _;
@@ -48,7 +49,7 @@ fn programs_spread_over_homes_with_their_memory() {
     }
     let summary = folder("spread").join("summary");
     let option = format!("summary={}", summary.display());
-    // So many that others' work on this machine does not make one home the better for all.
+    // So many that other work on this machine does not make one home the better for all.
     let script = "i=0; while [ $i -lt 40 ]; do sh -c 'grep Cpus_allowed_list: /proc/self/status; \
                   grep -m1 -o prefer:0 /proc/self/numa_maps; sleep 1' & i=$((i+1)); done; wait";
     let output = shell(&[&option], script).output().unwrap();
@@ -131,7 +132,7 @@ fn small_programs_choose_nothing_where_that_is_lazy() {
     let output = shell(&[&option, "choose=lazy"], &small).output().unwrap();
     assert!(lists(&text(&output).0).iter().all(|list| list.len() == own_cpus()));
     assert_eq!(figure(&summary, "used"), 0);
-    // Until it has got one, as often as that takes.
+    // Repeated until it has got one.
     let large = format!(
         "while [ $({CPUS} | tr -d '\\n' | cut -f2 | wc -c) -lt 0 ]; do :; done; \
          while :; do for i in 1 2 3 4 5 6 7 8 9; do :; done; \
@@ -194,7 +195,7 @@ fn programs_with_more_rights_are_left_out() {
     if printed.contains("\ntold") || printed.starts_with("told") {
         skipped("a set-user-ID program", "the folder is mounted nosuid", "build elsewhere");
     }
-    // The shell, and nobody else.
+    // The shell, and no other process.
     assert!(chosen(&summary).iter().sum::<u64>() <= 2);
 }
 

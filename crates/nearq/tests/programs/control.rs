@@ -1,4 +1,4 @@
-//! A program that uses nearq, and calls nothing else, can be looked into and tuned.
+//! A program that uses nearq, and calls nothing else, can be inspected and tuned.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ fn set(client: &mut Client, queue: &str, key: &str, value: &str) -> Result<(), C
     client.call(&request).map(drop)
 }
 
-/// Whether this process may change settings, as root may whatever the process allows; a line says that `what` is not tested if not.
+/// Whether this process may change settings; root may, whatever the process allows. If not, a line says that `what` is not tested.
 fn may_change(what: &str) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let may = status
@@ -155,7 +155,7 @@ fn sleeps_of(name: &str) -> Option<u64> {
 fn the_thread_does_not_wake_up_while_nobody_asks() {
     let client = connect();
     drop(client);
-    // Other tests may ask meanwhile: then another second is as good.
+    // Other tests may ask meanwhile: then another second is just as good.
     let quiet = (0..60).any(|_| {
         let before = sleeps_of("nq/control").expect("there is the thread");
         std::thread::sleep(Duration::from_secs(1));

@@ -1,4 +1,5 @@
-//! An error that reaches a person by `main() -> Result` or `unwrap` reads as it does where a program prints it.
+//! An error that reaches a person through `main() -> Result` or `unwrap` reads the same as when a program
+//! prints it.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A program works where the machine cannot be read, or the kernel does not tell which CPUs it may use; what is missing is said once.
+//! A program works even if the machine cannot be read, or the kernel does not say which CPUs it may use; what is missing is reported
+//! once.
 
 use std::process::{Command, Output};
 
@@ -9,7 +10,7 @@ use crate::skipped::skipped;
 
 /// The CPUs that the program may use, set in the processes that are such a program.
 const ALLOWED: &str = "NEARQ_TEST_ALLOWED";
-/// Set where the kernel is not to tell.
+/// Set if the kernel must not say.
 const UNTOLD: &str = "NEARQ_TEST_UNTOLD";
 const NOTHING_MOUNTED: i32 = 77;
 
@@ -28,7 +29,7 @@ fn a_program_with_a_queue() {
     assert_eq!(runtime.allowed().to_list().as_str(), allowed);
 }
 
-/// Runs the program where `mounts` was carried out before in a mount namespace; none where there can be none.
+/// Runs the program after carrying out `mounts` in a mount namespace; none if there can be no such namespace.
 fn output(mounts: Option<&str>, untold: bool) -> Option<Output> {
     let program = std::env::current_exe().unwrap();
     let mut command = match mounts {

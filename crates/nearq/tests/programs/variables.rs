@@ -1,4 +1,5 @@
-//! No variable of the environment keeps a program from its work: what is not understood is warned of once, and the program goes on.
+//! No environment variable keeps a program from its work: a value that is not understood causes one warning, and the program goes
+//! on.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -18,7 +19,7 @@ fn variables() -> Vec<&'static str> {
     knobs.chain(others.map(|variable| variable.name)).collect()
 }
 
-/// A program where all of them have that value; what it complains of.
+/// Runs a program in which all of them have that value. Returns what it complains about.
 fn complaints(test: &str, value: &OsString) -> String {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", test, "--nocapture"]).env(CHILD, "1");
@@ -28,9 +29,9 @@ fn complaints(test: &str, value: &OsString) -> String {
     complaints
 }
 
-/// Uses all that reads variables: the process's runtime, one of its own, homes, mutexes, and the control socket.
+/// Uses everything that reads variables: the process's runtime, one of its own, homes, mutexes, and the control socket.
 fn program() {
-    // As a thread does that has to wait for a mutex.
+    // As in a thread that must wait for a mutex.
     assert!(!nearq_control::locks::settings().is_empty());
     assert_eq!(nearq::system_unbound().spawn(|| 7).join().unwrap(), 7);
     for _ in 0..2 {

@@ -16,17 +16,17 @@ use crate::jobs::room;
 use crate::jobs::running::Running;
 use crate::system::Child;
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 pub(super) enum Attempt {
     Runs,
     Limited(Limit),
 }
 
-/// Why there is nothing to start a job with.
+/// Why a job cannot be started now.
 pub(super) struct Limit {
     /// In words, with the limit's name.
     pub(super) text: String,
-    /// Whether only jobs of this run, when they end, make room.
+    /// Whether only jobs of this run can free resources, by ending.
     pub(super) is_ours: bool,
 }
 
@@ -57,7 +57,7 @@ impl Engine<'_> {
         let started_at = SystemTime::now();
         let started = Instant::now();
         let spawned = self.spawn(&words, home, pipes.as_ref());
-        // The job has them now, and it alone.
+        // Now only the job has them.
         drop(pipes);
         let mut job = Running {
             number,
@@ -132,7 +132,7 @@ impl Engine<'_> {
             memory: self.placement.memory(home),
         };
         let result = match self.spawner.spawn(&spec) {
-            // A script that does not say what runs it: a shell does, as for `execvp`.
+            // A script that does not name its interpreter: a shell runs it, as for `execvp`.
             Err(NotSpawned::NotExecuted(refused)) if refused.errno() == libc::ENOEXEC => {
                 let begin = [c"sh".to_owned(), program.clone()];
                 let arguments = begin.into_iter().chain(arguments.iter().skip(1).cloned());

@@ -1,6 +1,6 @@
 //! Writes what jobs have printed to standard output and standard error, in a thread of its own: a slow reader stops nothing else.
 //!
-//! A reader that has gone and any other error differ: the first ends a program as SIGPIPE does, the second is told.
+//! A reader that has gone is not like any other error: it ends a program as SIGPIPE does; other errors are reported.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,10 +30,10 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// What the thread and the others both touch.
+/// What the thread and the others share.
 #[derive(Debug)]
 struct Shared {
-    /// Bytes that have been handed over and not been printed. Relaxed: a count; the event orders.
+    /// Bytes that have been handed over and not printed yet. Relaxed: a count; the event orders.
     waiting: AtomicU64,
     broken: OnceLock<Broken>,
     /// Becomes readable after each piece.
@@ -56,7 +56,7 @@ impl Writer {
         Ok(Self { shared: Arc::new(shared), sender: None, around, to_error })
     }
 
-    /// Has it written behind all before.
+    /// Has it written after everything before it.
     pub(super) fn send(&mut self, stream: usize, bytes: Vec<u8>) {
         self.shared.waiting.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let piece = Piece { is_error: stream == 1, bytes };
@@ -72,12 +72,12 @@ impl Writer {
         match &self.sender {
             // The thread lives as long as there is a sender.
             Some(sender) => drop(sender.send(piece)),
-            // A limit on processes, which jobs have reached: the next time, perhaps.
+            // The jobs have reached a limit on processes: the next try may succeed.
             None => self.shared.print(&piece, &self.around, self.to_error),
         }
     }
 
-    /// How many bytes have been handed over and not been printed.
+    /// How many bytes have been handed over and not printed yet.
     pub(super) fn waiting(&self) -> u64 {
         self.shared.waiting.load(Ordering::Relaxed)
     }
@@ -124,12 +124,13 @@ impl Shared {
             }
         }
         self.waiting.fetch_sub(piece.bytes.len() as u64, Ordering::Relaxed);
-        // The count is far from its end.
+        // The count is far from overflowing.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 
-/// A terminal takes it at once, and a bar there steps aside. A pipe may keep us waiting, and the bar must not wait with us.
+/// A terminal takes it at once, and a progress bar there is hidden meanwhile. A pipe may keep us waiting, and the bar must not
+/// wait with us.
 fn write(to: &(impl AsFd + IsTerminal), bytes: &[u8], around: &Around) -> Result<(), Errno> {
     if !to.is_terminal() {
         return write_all(to.as_fd(), bytes);
@@ -146,7 +147,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
             Ok(written) => bytes = &bytes[written..],
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // An interruption only makes it try once more.
+                // An interruption only makes it try again.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None);
             }
             Err(error) => return Err(error),

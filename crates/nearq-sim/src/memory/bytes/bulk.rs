@@ -1,7 +1,7 @@
 //! Many accesses at once: at random places of a range, or in order, again and again.
 //!
-//! A program that walks over megabytes for a minute touches lines billions of times; by page that is more than a
-//! simulation can follow. So here a range is one thing, and what is known of it is how many of its bytes each cache holds.
+//! A program that walks over megabytes for a minute touches lines billions of times. Page by page, that is more than a
+//! simulation can follow. So here a range is one object, and only the number of its bytes in each cache is known.
 //!
 //! # What a cache holds
 //! After D. Thiébaut and H. Stone, "Footprints in the Cache", ACM Transactions on Computer Systems 5 (4), 1987: each line that
@@ -10,10 +10,10 @@
 //! else. What is lost and was written goes back to its node's memory.
 //!
 //! # What it costs
-//! - At random, an access falls into each place as often as that has a share of the range, and waits for the access before:
-//!   it takes the latency of the place. That of another cache and of a node's memory is known. Of its own caches the rate is
-//!   known at which a CPU streams out of them; as it has a fixed number of lines under way, the latency is that of memory
-//!   times the ratio of the rates (Little's law).
+//! - At random, an access hits each place in proportion to its share of the range, and waits for the access before: it takes
+//!   the latency of the place. The latency of another cache and of a node's memory is known. For its own caches, the rate at
+//!   which a CPU streams from them is known. Because the CPU has a fixed number of lines in flight, their latency is that of
+//!   memory times the ratio of the rates (Little's law).
 //! - In order, each share streams at its rate, as in `bytes`. A range that is larger than a cache of the CPU is not found there.
 //! - What comes from beyond the last-level cache passes the shared servers of `bandwidth`, and so does what goes back.
 //!
@@ -38,7 +38,7 @@ const RUN: f64 = 1e9;
 /// Accesses to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accesses {
-    /// So many at random places, each a read and a write of what was read.
+    /// This many at random places, each a read and a write of what was read.
     AtRandom(u64),
     /// In order.
     InOrder {
@@ -79,7 +79,7 @@ impl Accesses {
 struct Held {
     cache: u32,
     bytes: f64,
-    /// When that was so: bytes that had come into the cache.
+    /// When that was so, as the bytes that had come into the cache.
     stamp: u64,
     /// Whether memory has older ones.
     written: bool,
@@ -103,12 +103,12 @@ impl Footprint {
     }
 }
 
-/// All ranges that were accessed as a whole, by their first page and the one behind the last.
+/// All ranges that were accessed as a whole, by their first page and the one after the last.
 #[derive(Debug, Default)]
 pub(super) struct Footprints(BTreeMap<(usize, usize), Footprint>);
 
 impl Footprints {
-    /// Forgets ranges of which pages from `first` to below `end` are given back.
+    /// Forgets ranges that have pages from `first` to below `end`, which are given back.
     pub(super) fn forget(&mut self, first: usize, end: usize) {
         if !self.0.is_empty() {
             self.0.retain(|range, _| range.1 <= first || end <= range.0);
@@ -177,7 +177,7 @@ impl Shares {
 }
 
 impl Bytes {
-    /// Makes a run of accesses to a range of `bytes` bytes: how many, and what that takes.
+    /// Makes a run of accesses to a range of `bytes` bytes. Returns how many, and what that costs.
     fn run_of_many(
         &mut self,
         (start, bytes): (usize, usize),
@@ -223,7 +223,7 @@ impl Bytes {
         (done, took)
     }
 
-    /// Sees to it that all pages of a range are there and counted: what their first touch costs.
+    /// Ensures that all pages of a range exist and are counted. Returns what their first touch costs.
     fn know(
         &mut self,
         range: (usize, usize),
@@ -252,7 +252,7 @@ impl Bytes {
         kernel
     }
 
-    /// Takes away what caches have lost of a range to what came into them since, and sends back what was written of it.
+    /// Removes what caches have lost of a range to later content, and sends back the written part of it.
     fn age(&mut self, footprint: &mut Footprint, now: u64, costs: &Costs) {
         for held in &mut footprint.held {
             let stamp = self.caches.stamp(held.cache);
@@ -309,8 +309,8 @@ impl Bytes {
         Shares { private, llc, beyond }
     }
 
-    /// Bytes of a range come into a cache, in the place of everything else: how many of them, and of those before, must go
-    /// back to memory as they have no place.
+    /// Bytes of a range come into a cache, in the place of everything else. Returns how many of them, and of the earlier
+    /// ones, must go back to memory because they no longer fit.
     fn fill(
         &mut self,
         footprint: &mut Footprint,
@@ -357,10 +357,10 @@ fn send_back(
     }
 }
 
-// ---- for the thread that runs --------------------------------------------------------------------------
+// ---- for the running thread --------------------------------------------------------------------------
 
 impl World {
-    /// Has the thread that runs make a run of accesses: how many, and nanoseconds until they are made.
+    /// Makes the running thread perform a run of accesses. Returns how many, and nanoseconds until they are done.
     fn touch_many(&mut self, range: (usize, usize), accesses: Accesses) -> (u64, u64) {
         let (cpu, now) = (self.cpu, self.now());
         let entry = self.threads.at_mut(self.slot);
@@ -375,7 +375,7 @@ impl World {
     }
 }
 
-/// Has the caller make accesses to a range of addresses.
+/// Makes the caller access a range of addresses.
 pub(crate) fn many(shared: &Shared, start: usize, bytes: usize, accesses: Accesses) {
     let mut left = accesses;
     while left.amount() > 0 && bytes > 0 {

@@ -2,18 +2,19 @@
 //!
 //! Scheduling domains are the last-level cache, the node and the machine, each divided into groups: CPUs, caches,
 //! nodes. A CPU pulls threads that wait; one that is on a CPU is never moved.
-//! - **A CPU that runs out of threads** looks from the smallest domain to the largest and takes the first thread it can.
-//!   To look at another CPU's queue costs it a transfer of a line from there. It does not look farther if it has been
-//!   idle for shorter than that takes, on average (an eighth for the newest time), nor at all if no CPU has a thread
-//!   waiting.
-//! - **At a tick** a CPU looks at a domain every so many milliseconds as that has CPUs, 16 times more rarely while it
-//!   is busy. Idle CPUs take part as long as a thread waits anywhere. Beyond the last-level cache one CPU does it for
-//!   its whole group: the first idle one, or else the first.
-//! - **Who is busiest**: a group that has more threads than CPUs, if the own one has CPUs to spare; else one whose load
-//!   (the sum of weights, for each CPU) exceeds the own one's by more than 17 % within a last-level cache, 25 % beyond.
-//! - **Which threads move**: those whose turn is last. One that ran within the last half millisecond is cache-hot and
-//!   stays, unless it would stay on the core or two tries at this domain have failed; one that is heavier than
-//!   the imbalance stays, half as strictly with each failure.
+//! - **A CPU that runs out of threads** searches from the smallest domain to the largest and takes the first thread it
+//!   can. Reading another CPU's queue costs it a transfer of a line from there. It does not search farther if its
+//!   average idle time (in which the newest time has a weight of an eighth) is shorter than that takes, nor at all if no
+//!   CPU has a thread waiting.
+//! - **At a tick** a CPU balances a domain at an interval of as many milliseconds as the domain has CPUs, and 16 times
+//!   more rarely while it is busy. Idle CPUs take part while a thread waits anywhere. Beyond the last-level cache one
+//!   CPU does it for its whole group: the first idle one, or otherwise the first.
+//! - **Which group is busiest**: one that has more threads than CPUs, if the CPU's own group has CPUs to spare;
+//!   otherwise one whose load (the sum of weights, per CPU) exceeds that of the CPU's own group by more than 17 % within
+//!   a last-level cache, 25 % beyond.
+//! - **Which threads move**: those whose turn comes last. A thread that ran within the last half millisecond is
+//!   cache-hot and stays, unless it would stay on the core or two tries at this domain have failed. A thread that is
+//!   heavier than the imbalance stays; each failure halves the strictness.
 
 use nearq_topology::CpuSet;
 
@@ -21,7 +22,7 @@ use super::Fair;
 use crate::running::TICK;
 use crate::sched::Kernel;
 
-/// A thread is cache-hot for so many nanoseconds after it ran (`sched_migration_cost_ns`).
+/// A thread is cache-hot for this many nanoseconds after it ran (`sched_migration_cost_ns`).
 const HOT: u64 = 500_000;
 /// Tries at a domain that may fail before cache-hot threads move (`cache_nice_tries`).
 const NICE_TRIES: u32 = 1;
@@ -29,9 +30,9 @@ const NICE_TRIES: u32 = 1;
 const UNEVEN_NEAR: u64 = 117;
 /// The same beyond it.
 const UNEVEN_FAR: u64 = 125;
-/// So much more rarely a busy CPU balances (`busy_factor`).
+/// How much more rarely a busy CPU balances (`busy_factor`).
 const BUSY_FACTOR: u64 = 16;
-/// At most so many threads move at once (`sched_nr_migrate`).
+/// At most this many threads move at once (`sched_nr_migrate`).
 const MOST_MOVES: usize = 32;
 /// The average idle time of a CPU that was never idle, and the least bound for it, in nanoseconds.
 const AVERAGE_IDLE: u64 = 2 * HOT;
@@ -62,7 +63,7 @@ impl Default for CpuBalance {
 }
 
 impl CpuBalance {
-    /// The CPU becomes idle, or is idle no more.
+    /// The CPU becomes idle, or stops being idle.
     pub(super) fn note_idle(&mut self, now: u64, idle: bool) {
         if idle {
             self.idle_since = Some(now);
@@ -89,7 +90,7 @@ impl Sum {
     }
 }
 
-/// How much shall move.
+/// How much must move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {
     Threads(u64),
@@ -130,7 +131,7 @@ impl Fair {
                 let span = span(kernel, cpu, domain).len() as u64;
                 let busy = kernel.current(cpu).is_some();
                 let interval = span * 1_000_000 * if busy { BUSY_FACTOR } else { 1 };
-                // Each CPU at its own time, so that they do not all act on what the same moment shows.
+                // Each CPU at its own time, so that they do not all act on the state of the same moment.
                 let phase = kernel.now() + cpu as u64 * TICK;
                 if phase / interval == (phase - TICK) / interval {
                     continue;
@@ -152,7 +153,7 @@ impl Fair {
         }
     }
 
-    /// What it costs a CPU to look at the queues of a domain; none if the domain is no larger than the one within.
+    /// What it costs a CPU to read the queues of a domain; none if the domain is no larger than the one inside it.
     fn look_cost(kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> Option<u64> {
         let costs = kernel.costs();
         let llc = kernel.llc_cpus(cpu).len() as u64;
@@ -182,7 +183,7 @@ impl Fair {
         sum
     }
 
-    /// A CPU pulls threads from the busiest queue of a domain. How many.
+    /// A CPU pulls threads from the busiest queue of a domain. Returns how many.
     fn pull(
         &mut self,
         kernel: &mut Kernel<'_>,
@@ -193,7 +194,7 @@ impl Fair {
         let Some((group, amount)) = self.busiest_group(kernel, cpu, domain) else { return 0 };
         let amount = if new_idle { Amount::Threads(1) } else { amount };
         let mut pinned: Vec<usize> = Vec::new();
-        // A queue whose threads may not run here is passed over for the next.
+        // A queue whose threads may not run here is skipped.
         while let Some(from) = self.busiest_queue(&group, cpu, &pinned) {
             match self.move_threads(kernel, from, cpu, domain, amount) {
                 Some(moved) => {
@@ -208,7 +209,7 @@ impl Fair {
         0
     }
 
-    /// The group of a domain that has too much, and how much of it a CPU shall take.
+    /// The group of a domain that has too much load, and how much of it a CPU must take.
     fn busiest_group(
         &self,
         kernel: &Kernel<'_>,
@@ -219,7 +220,7 @@ impl Fair {
         let own_node = kernel.hardware.node(cpu);
         let (local, groups): (CpuSet, Vec<&CpuSet>) = match domain {
             Domain::Llc => {
-                // The groups are the CPUs: the busiest queue is searched among them all.
+                // The groups are single CPUs: the busiest queue is searched for among all of them.
                 let own = self.sum(kernel, &CpuSet::single(cpu));
                 let busiest = self.busiest_queue(kernel.llc_cpus(cpu), cpu, &[])?;
                 let theirs = self.queues[busiest].load(&self.entities);
@@ -283,7 +284,7 @@ impl Fair {
         crowded.min_by_key(|cpu| (u64::MAX - self.queues[*cpu].load(&self.entities), *cpu))
     }
 
-    /// Moves threads that wait from one CPU's queue to another's. How many; none if no thread may run there.
+    /// Moves waiting threads from one CPU's queue to another's. Returns how many; none if no thread may run there.
     fn move_threads(
         &mut self,
         kernel: &Kernel<'_>,
@@ -345,7 +346,7 @@ fn span<'a>(kernel: &'a Kernel<'_>, cpu: usize, domain: Domain) -> &'a CpuSet {
     }
 }
 
-/// Whether a CPU balances a domain for its group: the first idle one does, or else the first.
+/// Whether a CPU balances a domain for its group: the first idle one does, or otherwise the first.
 fn balances_for_its_group(kernel: &Kernel<'_>, cpu: usize, domain: Domain) -> bool {
     let group = match domain {
         Domain::Llc => return true,

@@ -1,12 +1,12 @@
 //! Where threads go in [`Fair`].
 //!
-//! - **A woken thread** goes to its previous CPU if that is idle; else to an idle CPU that shares its last-level
-//!   cache, one of an idle core if there is one; else to one of its node, likewise; else to one under that cache that has
-//!   threads of the idle class alone, unless it is of that class itself; else it waits at its previous CPU, however idle the rest
-//!   of the machine may be: that is left to balancing. The search starts behind the previous CPU.
-//! - **A new thread**, and one that replaces its program, goes where the least is going on: to the node with the fewest
-//!   threads that can run for each CPU, there to such a last-level cache, core, and CPU. Its creator's comes first
-//!   among equals, then the lower number.
+//! - **A woken thread** goes to its previous CPU if that is idle; otherwise to an idle CPU that shares its last-level cache, one
+//!   of an idle core if there is one; otherwise to one of its node, likewise; otherwise to one under that cache that has only
+//!   threads of the idle class, unless the woken thread is of that class itself; otherwise it waits at its previous CPU, however
+//!   idle the rest of the machine may be: that is left to balancing. The search starts behind the previous CPU.
+//! - **A new thread**, and one that replaces its program, goes where the load is lowest: to the node with the fewest
+//!   runnable threads per CPU, then by the same rule to a last-level cache, a core and a CPU there. Among equals, its
+//!   creator's comes first, then the lower number.
 
 use nearq_topology::CpuSet;
 
@@ -27,13 +27,13 @@ impl Fair {
             .or_else(|| near(kernel.node_cpus(previous)).filter(|_| !self.wakes_within_cache))
             .or_else(|| self.as_good_as_idle(kernel, thread, previous))
             .or(usable.then_some(previous))
-            // It may not go back: anywhere, an idle CPU first.
+            // It may not go back: it goes anywhere, an idle CPU first.
             .or_else(|| near(allowed))
             .or_else(|| behind(allowed, previous))
             .expect("a thread may run somewhere")
     }
 
-    /// A CPU under the previous one's last-level cache that has threads of the idle class alone, the previous one first.
+    /// A CPU under the previous one's last-level cache that has only threads of the idle class, the previous one first.
     fn as_good_as_idle(
         &self,
         kernel: &Kernel<'_>,
@@ -62,7 +62,7 @@ impl Fair {
         let nodes = topology.nodes().iter().map(|node| &node.cpus);
         let node = self.least(nodes.enumerate(), allowed, hardware.node(here));
         let llcs = topology.llcs().iter().map(|llc| &llc.cpus).enumerate();
-        // A CPU of unknown node counts as one of the first, and is in no node's set: then all caches are asked.
+        // A CPU of unknown node counts as one of the first, and is in no node's set: then all caches are searched.
         let llcs = llcs.filter(|(_, cpus)| {
             node.is_none_or(|node| cpus.first().is_some_and(|cpu| hardware.node(cpu) == node))
         });
@@ -104,12 +104,12 @@ impl Fair {
     }
 }
 
-/// The first member behind a CPU, else the first.
+/// The first member after a CPU, or else the first.
 fn behind(cpus: &CpuSet, previous: usize) -> Option<usize> {
     cpus.iter().find(|cpu| *cpu > previous).or_else(|| cpus.first())
 }
 
-/// An idle CPU of a group that is allowed: one of an idle core if there is one; behind `from` if there is one.
+/// An idle CPU of a group that is allowed: one of an idle core if there is one; one after `from` if there is one.
 fn idle_in(kernel: &Kernel<'_>, group: &CpuSet, allowed: &CpuSet, from: usize) -> Option<usize> {
     let words = kernel.idle().as_words().iter().zip(group.as_words()).zip(allowed.as_words());
     let mut best: Option<(bool, bool, usize)> = None;

@@ -1,8 +1,8 @@
-//! The threads of one CPU in [`Fair`](super::Fair): their virtual times, and whose turn it is.
+//! The threads of one CPU in [`Fair`](super::Fair): their virtual times, and which one's turn it is.
 //!
 //! Virtual time is CPU time divided by weight. The queue's own virtual time is the average of its threads', weighted;
-//! a thread that is behind it is owed CPU time (its lag is positive) and eligible. Of the eligible the one with the
-//! earliest virtual deadline goes next.
+//! a thread that is behind it is owed CPU time (its lag is positive) and eligible. Of the eligible threads, the one
+//! with the earliest virtual deadline goes next.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Entity {
     pub(super) deadline: u64,
     /// How far it was behind its queue when it left it.
     pub(super) lag: i64,
-    /// The queue's virtual time then, if others stayed in it.
+    /// The queue's virtual time at that moment, if others stayed in it.
     pub(super) left_at: Option<u64>,
     /// The CPU in whose queue it is or was last.
     pub(super) cpu: usize,
@@ -61,9 +61,9 @@ pub(super) struct Queue {
     /// The weights of those that wait, and their virtual times by weight.
     weight: u64,
     weighted: u128,
-    /// Where virtual time stands while there is nobody.
+    /// The virtual time while the queue is empty.
     rest: u64,
-    /// The slot of the thread on the CPU, and up to when its time is counted.
+    /// The slot of the thread on the CPU, and the time up to which it is counted.
     pub(super) current: Option<usize>,
     pub(super) counted_to: u64,
 }
@@ -107,7 +107,7 @@ impl Queue {
             && self.current.is_some_and(|slot| entities[slot].is_idle_class())
     }
 
-    /// Whether nobody but perhaps the thread on the CPU is here.
+    /// Whether no thread waits here; one may be on the CPU.
     pub(super) fn nobody_waits(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -139,11 +139,11 @@ impl Queue {
         waiting
             .clone()
             .find(|slot| entities[*slot].virtual_time <= now)
-            // All are ahead of one that is on the CPU.
+            // All of them are ahead of the thread on the CPU.
             .or_else(|| waiting.next())
     }
 
-    /// The thread on the CPU leaves it; virtual time stands where it is if nobody waits.
+    /// The thread on the CPU leaves it; virtual time stays where it is if no thread waits.
     pub(super) fn clear_current(&mut self, entities: &[Entity]) {
         self.rest = self.virtual_time(entities);
         self.current = None;

@@ -13,12 +13,12 @@ pub(crate) fn machine(description: &str) -> Topology {
     Topology::from_synthetic(description).expect("the description is well formed")
 }
 
-/// Runs `main` on a machine with default costs, without chance.
+/// Runs `main` on a machine with default costs, without jitter.
 pub(crate) fn on<R: 'static>(description: &str, main: impl FnOnce() -> R + 'static) -> Outcome<R> {
     Simulation::new(machine(description), 1).jitter(false).run(main)
 }
 
-/// What `main` returns on a machine with these costs, without chance.
+/// What `main` returns on a machine with these costs, without jitter.
 pub(crate) fn run<R: 'static>(
     description: &str,
     costs: &Costs,

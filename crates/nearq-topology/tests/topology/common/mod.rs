@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::ProptestConfig;
 
-/// How many cases of a property are tried: `usual`, or `long` where the environment has the variable `NEARQ_LONG`.
+/// How many cases of a property are tried: `usual`, or `long` if the environment has the variable `NEARQ_LONG`.
 pub(crate) fn cases(usual: u32, long: u32) -> ProptestConfig {
     ProptestConfig::with_cases(if std::env::var_os("NEARQ_LONG").is_some() { long } else { usual })
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::skipped::skipped;
 
-/// How long something may take that must come.
+/// How long to wait for something that must come.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The program that runs trees on pretended homes (`examples/pretended.rs`).
@@ -126,7 +126,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Compiles a text in C; none where there is no compiler, or it cannot do that.
+/// Compiles a text in C; none if there is no compiler, or it cannot do that.
 pub(crate) fn compile(
     folder: &Path,
     name: &str,
@@ -146,7 +146,7 @@ pub(crate) fn compile(
     }
 }
 
-/// The figure behind `name:` in a summary.
+/// The figure after `name:` in a summary.
 pub(crate) fn figure(summary: &Path, name: &str) -> u64 {
     let text = fs::read_to_string(summary).expect("a summary was written");
     let figure = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{name}: ")));
