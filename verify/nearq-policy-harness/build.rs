@@ -1,4 +1,4 @@
-//! Compiles the policy's header for user space, and has bindgen declare its functions, where that is asked for.
+//! If asked to, compiles the policy's header for user space, and has bindgen declare its functions.
 
 fn main() {
     println!("cargo::rerun-if-changed=../../crates/nearq-scx-policy/policy");
@@ -35,15 +35,15 @@ mod functions {
             .expect("cargo's folder can be written");
         let mut library = cc::Build::new();
         if env::var_os("PROFILE").is_some_and(|profile| profile == "debug") {
-            // Tests end where the C does what C does not define.
+            // Tests end if the C code has undefined behaviour.
             library.flag("-fsanitize=undefined").flag("-fsanitize-undefined-trap-on-error");
         }
         library.file(wrappers).include(".").opt_level(2).warnings(true).compile("nearq_policy");
     }
 
-    /// The declarations with references for pointers, safe to call: the header's functions touch what they are given and nothing else,
-    /// whatever the numbers in it, keep no pointer, and return no number that an enum lacks. Indices are masked, and loops end at structures' sizes or
-    /// at numbers that only the description of the machine has written.
+    /// The declarations with references for pointers, safe to call: whatever the numbers in it, the header's functions touch only what they
+    /// are given, keep no pointer, and return no number that an enum lacks. Indices are masked, and loops end at structures' sizes or at
+    /// numbers that only the description of the machine has written.
     fn safe(declarations: &str) -> String {
         declarations
             .replace("pub fn nq_", "pub safe fn nq_")

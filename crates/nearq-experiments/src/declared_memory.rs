@@ -1,7 +1,7 @@
 //! Memory whose accesses a simulated run declares: pages of its own, which the simulation forgets when they are freed.
 //!
 //! The command's allocator gives a simulated run cache lines of its own, not pages, and what it frees may come back at the same
-//! address, where the simulation still knows who touched it. Declared memory begins as memory that nobody has touched, each time.
+//! address, where the simulation still knows which CPU touched it. Declared memory begins untouched each time.
 
 use nearq_sim::LineAligned;
 use std::alloc::{GlobalAlloc as _, Layout, handle_alloc_error};
@@ -24,8 +24,8 @@ unsafe impl Send for DeclaredMemory {}
 unsafe impl Sync for DeclaredMemory {}
 
 impl DeclaredMemory {
-    /// So many bytes, rounded up to pages, one at least. The system gives real memory for what is really touched alone, which
-    /// declaring an access does not do.
+    /// That many bytes, rounded up to pages, at least one. The system provides real memory only for pages that are really
+    /// touched; declaring an access does not touch any.
     pub fn new(bytes: usize) -> Self {
         let bytes = bytes.max(1).next_multiple_of(PAGE);
         let layout = Layout::from_size_align(bytes, PAGE).expect("a size that memory can have");
@@ -38,7 +38,7 @@ impl DeclaredMemory {
 
 impl Drop for DeclaredMemory {
     fn drop(&mut self) {
-        // SAFETY: from this allocator, with this layout, and nobody uses it any more.
+        // SAFETY: from this allocator, with this layout, and nothing uses it any more.
         unsafe { LineAligned.dealloc(self.start.as_ptr(), self.layout) };
     }
 }
@@ -47,14 +47,14 @@ impl Deref for DeclaredMemory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes, all zeroed, borrowed as `self` is.
+        // SAFETY: that many bytes, all zeroed, borrowed as `self` is.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
     }
 }
 
 impl DerefMut for DeclaredMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: so many bytes, all initialised, which `self` owns; it is borrowed exclusively, as the slice is.
+        // SAFETY: that many bytes, all initialised, which `self` owns; it is borrowed exclusively, as the slice is.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
     }
 }

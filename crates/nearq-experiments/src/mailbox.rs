@@ -3,10 +3,10 @@
 //! # Protocol
 //!
 //! A block is in one place at a time, so it has at most one message on its way: a bit is enough. The issuer takes
-//! messages without waiting; when there are none it sets `asleep`, looks once more, and waits for the bell. An item
-//! sets its bit and then, if `asleep` is set, clears it and rings. All four accesses are `SeqCst`: of "set the bit,
-//! read `asleep`" and "set `asleep`, look" at least one sees the other, so no message is slept over. On Linux the
-//! kernel rings the same bell when a transfer ends.
+//! messages without waiting; when there are none it sets `asleep`, checks once more, and waits for the bell. An
+//! item sets its bit and then, if `asleep` is set, clears it and rings. All four accesses are `SeqCst`: of "set the
+//! bit, read `asleep`" and "set `asleep`, check" at least one sees the other, so no message is missed during sleep.
+//! On Linux the kernel rings the same bell when a transfer ends.
 
 use crate::Error;
 use crate::harness::{Bell as _, Host};
@@ -55,7 +55,8 @@ impl<H: Host> Mailbox<H> {
         &self.shared.bell
     }
 
-    /// The next message, if there is one. Words have their turn one after the other, so that none waits for ever.
+    /// The next message, if there is one. Words have their turn one after the other, so that none waits without
+    /// end.
     pub fn take(&mut self) -> Option<Message> {
         let words = &self.shared.words;
         for _ in 0..words.len() {
@@ -64,7 +65,7 @@ impl<H: Host> Mailbox<H> {
             }
             self.at = (self.at + 1) % words.len();
             let word = &words[self.at];
-            // Relaxed: a look that saves the swap; one that sees nothing is repeated before anybody sleeps.
+            // Relaxed: a read that saves the swap; one that sees nothing is repeated before the issuer sleeps.
             if word.load(Ordering::Relaxed) != 0 {
                 // Acquire: pairs with the item's `fetch_or`; what it did to the block is visible.
                 self.taken = word.swap(0, Ordering::Acquire);

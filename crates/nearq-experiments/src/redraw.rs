@@ -21,7 +21,7 @@ pub(crate) fn is_drawn_from_the_json(report: &Report) -> bool {
 /// The picture of a report that was read from its JSON; with the project's goals, where it has some.
 ///
 /// # Errors
-/// The JSON of that experiment has not all that its picture shows.
+/// The JSON of that experiment lacks something that its picture shows.
 pub fn redraw(report: &Report, goals: bool) -> Result<String, Error> {
     Ok(match report.experiment {
         "blocking" if report.parameters["blocks"].is_number() => {

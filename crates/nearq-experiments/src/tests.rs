@@ -1,4 +1,5 @@
-//! What holds of every experiment: goals are shown where they are asked for, what is too small is not judged, and pictures have their warnings.
+//! What holds for every experiment: goals are shown if they are asked for, runs that are too small are not judged, and pictures have their
+//! warnings.
 
 use crate::harness::options::tests::AnySize;
 use crate::{
@@ -13,7 +14,7 @@ use std::time::Duration;
 /// An experiment, as small as it can be.
 type Small = fn(Common, &Progress) -> Result<Report, Error>;
 
-/// Each with its machine, and the parameter that has what is judged.
+/// Each with its machine, and the parameter that holds what is judged.
 const EXPERIMENTS: [(&str, &str, Small); 7] = [
     ("l3:2 core:1", "judgements", |common, progress| {
         let (issuers, in_flight) = (Some(1), Some(1));
@@ -63,12 +64,12 @@ fn run((machine, _, small): &(&str, &str, Small), goals: bool) -> Report {
     small(common, &Progress::hidden()).expect("it ends")
 }
 
-/// Whether goals are spoken of.
+/// Whether a text mentions goals.
 fn has_goals(text: &str) -> bool {
     ["goal", "target", "missed"].iter().any(|word| text.to_lowercase().contains(word))
 }
 
-/// Whether a list of what is judged has nothing, or figures alone.
+/// Whether a list of judgements is empty, or has only figures.
 fn is_not_judged(judged: &Value) -> bool {
     match judged {
         Value::Array(all) => all.iter().all(|one| one["met"].is_null() && !one["ratio"].is_null()),

@@ -18,7 +18,7 @@
 //! | `nodes` | which places can be a home, and how far apart they are |
 //! | `pick` | where something new is at home |
 //! | `weights` | how much imbalance makes a task leave its home; all numbers that can be set |
-//! | `keeper` | which tasks are let out of their home now, and which come back: soft affinity, for when only the CPUs that a task may run on can be set |
+//! | `keeper` | which tasks are let out of their home now, and which come back: soft affinity, made of masks of CPUs |
 //! | `mover` | whether the home itself should move, because the memory is elsewhere |
 //!
 //! Loads are in thousandths ("milli") of a task or of a CPU. Nodes are named by their index in [`Nodes`], distances are the

@@ -10,7 +10,7 @@
 //!   address now. So a thread that takes a lock also leaves its mark in a table of the whole program, at the entry for that
 //!   address ([`LAST`]). If the mark is that of the thread and of that address, no other thread has taken the lock since.
 //!
-//! # Who may touch what
+//! # Which thread may touch what
 //! The list belongs to its thread. A signal handler may change it in between; each step leaves it in a state in which a handler
 //! that gives back as much as it takes does no harm. The table is shared by all threads: relaxed, a mark and nothing else.
 //!

@@ -1,7 +1,7 @@
 //! Whether a model can go in a circle.
 //!
-//! The checker does not tell a circle from two ways that meet again, so what must happen *some time* it checks only where a way
-//! ends. Where there is no circle, every way ends: then that is enough, and nothing has to be assumed of the scheduler.
+//! The checker does not distinguish a circle from two ways that meet again, so it checks what must happen *eventually* only where
+//! a way ends. If there is no circle, every way ends: then that is enough, and nothing need be assumed about the scheduler.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
@@ -18,10 +18,10 @@ pub struct Circle<A> {
     pub circle: Vec<A>,
 }
 
-/// Looks at all states of a model; how many there are, if there is no circle.
+/// Visits all states of a model. Returns how many there are, if there is no circle.
 ///
-/// States that `representative` makes equal are the same. That finds the circles of the model itself, neither fewer nor more, where it
-/// only exchanges names: who comes back under other names comes back under the first ones after some rounds.
+/// States that `representative` makes equal are the same. If it only exchanges names, that finds exactly the circles of the model
+/// itself: a state that comes back under other names comes back under the first ones after some rounds.
 ///
 /// # Errors
 /// The first circle that is found.
@@ -38,7 +38,7 @@ where
         representative(state).hash(&mut hasher);
         hasher.finish()
     };
-    // Whether a state that was met is on the way to the present one, and how far along.
+    // Whether a state that was met is on the way to the current one, and how far along.
     let mut met: HashMap<u64, Option<usize>> = HashMap::new();
     for state in model.init_states() {
         let mut way: Vec<Place<M>> = Vec::new();
@@ -80,7 +80,7 @@ where
     Ok(met.len())
 }
 
-/// A state on the way, the step that led there, and those that are still to be tried from it.
+/// A state on the way, the step that led there, and the steps still to try from it.
 struct Place<M: Model> {
     state: M::State,
     key: u64,

@@ -1,8 +1,8 @@
 //! Waiting on an address, as Linux's futex does it.
 //!
 //! One list of sleepers for all words, under one loom mutex: the kernel's hash bucket, with everything in the
-//! same bucket. A sleeper brings its own condition variable, so that a wake-up reaches exactly the one it was
-//! meant for. The list holds addresses: `wake` never looks at the word.
+//! same bucket. A sleeper brings its own condition variable, so that a wake-up reaches exactly the one that it
+//! is meant for. The list holds addresses: `wake` never reads the word.
 //!
 //! The race that must not exist: a wake-up between the sleeper's comparison and its sleep. The comparison is made
 //! under the list's mutex, and sleeping gives the mutex up and waits in one step. A waker first changes the word,
@@ -22,7 +22,7 @@ struct Sleeper {
 }
 
 loom::lazy_static! {
-    /// Those that sleep, in the order in which they came. Made anew for each execution of the model.
+    /// Those that sleep, in the order in which they came. Made again for each execution of the model.
     static ref SLEEPERS: Mutex<Vec<Sleeper>> = Mutex::new(Vec::new());
 }
 

@@ -1,13 +1,13 @@
 //! The platform for the model checker loom; for tests only.
 //!
 //! [`Loom`] runs code that is written against [`Platform`](nearq_platform::Platform) inside `loom::model`:
-//! every interleaving of a few threads, every value that a relaxed load may return. What differs from a real
-//! platform, so that nobody is surprised:
+//! every interleaving of a few threads, every value that a relaxed load may return. Differences from a real
+//! platform:
 //!
 //! - **Deadlines never come**, unless a thread [says so](Loom::set_deadlines_come). A wake-up that is lost and would be
 //!   covered up by a timeout shows as a deadlock, which loom reports. `now` stands still, `sleep` is a yield.
-//! - **Spinning is one look.** `wait_until_changed` looks once; loops of looks are what model checkers die of.
-//!   Code that spins without end says so with the budget `u32::MAX`, which also yields.
+//! - **Spinning is one read.** `wait_until_changed` reads once, because model checkers cannot handle loops of
+//!   reads. Code that spins without end says so with the budget `u32::MAX`, which also yields.
 //! - **Waiting orders more than promised**: it goes through loom's mutex. An acquire that is missing only after
 //!   a wait goes unnoticed; on the paths that do not wait it is found.
 //! - **`wake` does not touch the word.** It is an address, as on Linux; freed memory is fine.

@@ -28,15 +28,15 @@ loom::thread_local! {
 }
 
 loom::lazy_static! {
-    /// What the locks share. Made anew for each execution of the model.
+    /// What the locks share. Made again for each execution of the model.
     static ref SHARED: Shared = Shared(StdCell::new((core::ptr::null(), nothing)));
-    /// Whether it is there: what orders its making before its use.
+    /// Whether it exists; orders its making before its use.
     static ref IS_SHARED: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
 }
 
 type End = unsafe fn(*const ());
 
-/// A pointer, and what takes back what it points to.
+/// A pointer, and the function that takes back what it points to.
 struct Shared(StdCell<(*const (), End)>);
 
 // SAFETY: the threads of a model are coroutines of one thread, and no step of the model is taken while the cell is used.
@@ -66,14 +66,14 @@ impl Loom {
         CPU.with(|own| own.set(cpu));
     }
 
-    /// Says whether the deadlines of this thread's waits come from now on. They come at the moment in which it would sleep,
-    /// and only then: what may happen before or after is explored, as it is for any step. Never before.
+    /// Says whether the deadlines of this thread's waits come from now on. They come at the moment at which it would sleep,
+    /// and only then: what may happen before or after is explored, as for any step. Never before.
     pub fn set_deadlines_come(come: bool) {
         DEADLINES_COME.with(|own| own.set(come));
     }
 
-    /// Calls `what`, and jumps out of it when it would sleep, as a signal handler may. The jump is an unwinding: `what` must have nothing
-    /// to drop on the way. True if `what` came to its end instead.
+    /// Calls `what`, and jumps out of it when it would sleep, as a signal handler may do. The jump is an unwinding: `what` must have
+    /// nothing to drop on the way. True if `what` ran to its end instead.
     ///
     /// # Panics
     /// If `what` does.
@@ -126,9 +126,9 @@ impl LockPlatform for Loom {
         futex::wake(word, count)
     }
 
-    /// Looks once. With the budget `u32::MAX`, which says that the caller looks until it changes, it lets the
+    /// Reads once. With the budget `u32::MAX`, which says that the caller reads until it changes, it lets the
     /// other threads go on first. With a smaller one it does not: loom runs a thread that has yielded only when
-    /// the others cannot go on, and what the caller does after looking in vain would not be explored.
+    /// the others cannot go on, so what the caller does after an unsuccessful read would not be explored.
     #[track_caller]
     fn wait_until_changed(word: &AtomicU32, value: u32, budget: u32) -> bool {
         if budget == u32::MAX {
@@ -180,14 +180,14 @@ impl LockPlatform for Loom {
 
     unsafe fn share(make: fn() -> *const (), end: unsafe fn(*const ())) -> *const () {
         let made = SHARED.0.get().0.is_null().then(make);
-        // The step of the model, before which others may come in between. Whoever finds the pointer has done it after the one
-        // who left it there.
+        // The step of the model, before which others may come in between. A thread that finds the pointer has done this step
+        // after the thread that left it there.
         IS_SHARED.swap(1, Ordering::AcqRel);
         if let Some(made) = made {
             if SHARED.0.get().0.is_null() {
                 SHARED.0.set((made, end));
             } else {
-                // SAFETY: ours, and told to nobody.
+                // SAFETY: ours, and not published.
                 unsafe { end(made) };
             }
         }
@@ -202,13 +202,13 @@ impl LockPlatform for Loom {
         Ok(())
     }
 
-    /// None, but that mutexes have no queues: models of other things are the smaller for it. A model of the queues sets
+    /// None, except that mutexes have no queues, which makes models of other things smaller. A model of the queues sets
     /// another mode.
     fn setting(name: &str) -> Option<String> {
         (name == "NEARQ_LOCK").then(|| "off".to_owned())
     }
 
-    /// Fails the model: nothing in a model shall have a reason to warn.
+    /// Fails the model: nothing in a model may have a reason to warn.
     fn warn(line: &str) {
         panic!("warning in a model: {line}");
     }
@@ -251,7 +251,7 @@ impl Threads for Loom {
 
     /// loom's own number, the one in its messages.
     fn thread_id(thread: Thread) -> u64 {
-        // loom tells its number through `Debug` alone: "ThreadId(3)".
+        // loom shows its number only through `Debug`: "ThreadId(3)".
         let shown = format!("{:?}", thread.0);
         let digits: String = shown.chars().filter(char::is_ascii_digit).collect();
         digits.parse().unwrap_or(0)

@@ -1,7 +1,7 @@
 //! The node affine scheduler's policy in user space: the header of `nearq-scx-policy`, compiled as it is for the kernel. It is tested here,
 //! also against what `nearq-home` decides, and schedules the simulated machine in `nearq bench home --scheduler home`.
 //!
-//! All of it is behind the feature `policy`, which takes a C compiler and libclang to build.
+//! All of it is behind the feature `policy`, which needs a C compiler and libclang to build.
 
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! The policy as the C compiler made it, for user space: each function of the header with its arguments as Rust has them.
+//! The policy as compiled from C, for user space: each function of the header with Rust arguments.
 //!
 //! The header's functions stay within what they are given whatever numbers they get: indices are masked, and loops end at structures'
 //! sizes or at numbers that [`describe`] has written. A wrong number gives a wrong answer and nothing worse. In the kernel all CPUs call at
-//! once; here `&mut self` says that one does.
+//! once; here `&mut self` means that one caller does.
 
 use nearq_scx_policy::layout::{
     self, HomeReason, NONE, Nq, Process, TakeWhich, Task, Weights, header,
@@ -19,23 +19,23 @@ mod c {
 /// An index of [`layout::EVENTS`], or [`layout::CROSSED`].
 pub type Event = usize;
 
-/// Where a CPU shall try to take a task from.
+/// Where a CPU must try to take a task from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Take {
     /// The queue.
     pub llc: usize,
-    /// Which of the queue.
+    /// Which task of the queue.
     pub which: TakeWhich,
-    /// What it counts as if there is one.
+    /// The event that it counts as if there is one.
     pub event: Event,
 }
 
 /// What a tick says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// The task shall make room, or go home.
+    /// The task must leave its CPU, or go home.
     pub yields: bool,
-    /// The idle CPU to be woken for those that wait here, claimed.
+    /// The idle CPU to wake for those that wait here, already claimed.
     pub wakes: Option<usize>,
 }
 
@@ -61,7 +61,7 @@ pub struct Policy {
     nq: Box<Nq>,
 }
 
-/// The header's number for a CPU, node or queue that there may not be.
+/// The header's number for a CPU, node or queue that may not exist.
 fn number(index: Option<usize>) -> u32 {
     index.map_or(NONE, |index| index as u32)
 }
@@ -72,7 +72,7 @@ fn index(number: u32) -> Option<usize> {
 }
 
 impl Policy {
-    /// The policy of a machine on which nobody runs and all CPUs count as busy.
+    /// The policy of a machine on which no task runs and all CPUs count as busy.
     ///
     /// # Errors
     /// The machine is too large.
@@ -80,7 +80,7 @@ impl Policy {
         Ok(Policy { nq: describe(machine, online)? })
     }
 
-    /// All that it knows.
+    /// Everything that it knows.
     pub fn state(&self) -> &Nq {
         &self.nq
     }
@@ -95,7 +95,7 @@ impl Policy {
         self.nq.on_cpu.iter().map(|cpu| cpu.events[event]).sum()
     }
 
-    /// Says where a task may run; its home may have to be picked anew: see [`is_open`](Self::is_open).
+    /// Sets where a task may run; its home may have to be picked again: see [`is_open`](Self::is_open).
     pub fn allow(task: &mut Task, cpus: &CpuSet) {
         task.allowed = [0; layout::WORDS];
         for cpu in cpus.iter().take_while(|cpu| *cpu < layout::CPUS) {
@@ -123,7 +123,7 @@ impl Policy {
         c::nq_idle(&mut self.nq, cpu as u32)
     }
 
-    /// A CPU is idle no more. Whether it was.
+    /// A CPU is no longer idle. Returns whether it was.
     pub fn busy(&mut self, cpu: usize) -> bool {
         c::nq_busy(&mut self.nq, cpu as u32)
     }
@@ -143,7 +143,7 @@ impl Policy {
         c::nq_pick_for_thread(&mut self.nq, task, process) as usize
     }
 
-    /// The index of the node that the operating system has this number for.
+    /// The index of the node with this number in the operating system.
     pub fn node_by_id(&mut self, id: u32) -> Option<usize> {
         index(c::nq_node_by_id(&mut self.nq, id))
     }
@@ -153,17 +153,18 @@ impl Policy {
         c::nq_is_open(&mut self.nq, task, node as u32)
     }
 
-    /// Whether a task may run on that node alone, of several.
+    /// Whether a task may run only on that node, of several.
     pub fn is_bound(&mut self, task: &mut Task, home: usize) -> bool {
         c::nq_is_bound(&mut self.nq, task, home as u32)
     }
 
-    /// A task's home is this from now on.
+    /// From now on this is a task's home.
     pub fn set_home(&mut self, task: &mut Task, home: usize, why: HomeReason) {
         c::nq_set_home(&mut self.nq, task, home as u32, why as u8)
     }
 
-    /// The home that a task begins with because it was told of the parent, who forks its process; `said` is what is told of that one now.
+    /// The home that a task begins with because it was reported for the parent that forks its process; `said` is what is now reported for
+    /// the parent.
     pub fn inherits(
         &mut self,
         task: &mut Task,
@@ -173,7 +174,7 @@ impl Policy {
         index(c::nq_inherits(&mut self.nq, task, parent, number(said)))
     }
 
-    /// The home that a task was given is one that it inherited.
+    /// The home that a task was given is an inherited one.
     pub fn inherited(task: &mut Task) {
         c::nq_inherited(task)
     }
@@ -183,12 +184,12 @@ impl Policy {
         c::nq_keeps_home(task)
     }
 
-    /// A task is told to be at home where it is. Whether that is new to it.
+    /// A task is reported to be at home where it already is. Returns whether that is new.
     pub fn told_to_stay(task: &mut Task) -> bool {
         c::nq_told_to_stay(task)
     }
 
-    /// Nothing is told of a task, or not any more.
+    /// Nothing is reported for a task, or no longer.
     pub fn untold(task: &mut Task) {
         c::nq_untold(task)
     }
@@ -213,9 +214,9 @@ impl Policy {
         c::nq_quiescent(&mut self.nq, task, now)
     }
 
-    /// The CPU for a task that wakes up: whether it was idle and is claimed now is by the event, which is
-    /// [`WAITED`](crate::layout::WAITED) if not.
-    /// `waker` is the CPU of somebody who has woken it and is about to sleep.
+    /// The CPU for a task that wakes up: the event says whether it was idle and is now claimed, and is
+    /// [`WAITED`](crate::layout::WAITED) if not. `waker` is the CPU of a task that has woken it and is about
+    /// to sleep.
     pub fn select_cpu(
         &mut self,
         task: &mut Task,
@@ -233,17 +234,17 @@ impl Policy {
         c::nq_enqueue(&mut self.nq, task, cpu as u32, woken, now) as usize
     }
 
-    /// It waits no more.
+    /// It no longer waits.
     pub fn leave_queue(&mut self, task: &mut Task, now: u64) {
         c::nq_leave_queue(&mut self.nq, task, now)
     }
 
-    /// The idle CPU to be woken for a task that waits, claimed.
+    /// The idle CPU to wake for a waiting task, already claimed.
     pub fn wake(&mut self, task: &mut Task, llc: usize, now: u64) -> Option<usize> {
         index(c::nq_wake(&mut self.nq, task, llc as u32, now))
     }
 
-    /// Whether a task of a queue is what the CPU shall take.
+    /// Whether a task of a queue is what the CPU must take.
     pub fn fits(&mut self, task: &mut Task, cpu: usize, which: TakeWhich, now: u64) -> bool {
         c::nq_fits(&mut self.nq, task, cpu as u32, which, now)
     }
@@ -253,12 +254,12 @@ impl Policy {
         c::nq_charge(&mut self.nq, task, cpu as u32, now)
     }
 
-    /// The CPU whose task makes room for one that came back and waits at home, where no CPU is idle.
+    /// The CPU whose task must leave for one that came back and waits at home, where no CPU is idle.
     pub fn displaces(&mut self, task: &mut Task, llc: usize) -> Option<usize> {
         index(c::nq_displaces(&mut self.nq, task, llc as u32))
     }
 
-    /// It runs from now on. The length of its slice.
+    /// It runs from now on. Returns the length of its slice.
     pub fn running(&mut self, task: &mut Task, cpu: usize, now: u64) -> u64 {
         c::nq_running(&mut self.nq, task, cpu as u32, now)
     }
@@ -268,27 +269,27 @@ impl Policy {
         c::nq_preempts(&mut self.nq, task, cpu as u32, now)
     }
 
-    /// Its weight is this from now on.
+    /// From now on this is its weight.
     pub fn set_weight(task: &mut Task, weight: u32) {
         task.weight = weight.max(1);
     }
 
-    /// Whether a task that nobody else drives from its CPU should leave it.
+    /// Whether a task that no other task drives from its CPU should leave it.
     pub fn leaves(&mut self, task: &mut Task, cpu: usize) -> bool {
         c::nq_leaves(&mut self.nq, task, cpu as u32)
     }
 
-    /// It runs no more.
+    /// It no longer runs.
     pub fn stopping(&mut self, task: &mut Task, cpu: usize, now: u64) {
         c::nq_stopping(&mut self.nq, task, cpu as u32, now)
     }
 
-    /// A CPU begins to look for something to run.
+    /// A CPU begins to search for something to run.
     pub fn begin(&mut self, cpu: usize) {
         c::nq_begin(&mut self.nq, cpu as u32)
     }
 
-    /// Where it shall try next; `stays` if the task that ran on it can go on.
+    /// Where it must try next; `stays` if the task that ran on it can go on.
     pub fn next(&mut self, cpu: usize, stays: bool, now: u64) -> Option<Take> {
         let which = c::nq_next(&mut self.nq, cpu as u32, stays, now);
         let found = &self.nq.on_cpu[cpu];
@@ -299,7 +300,7 @@ impl Policy {
         })
     }
 
-    /// Whether a CPU that has found nothing looks again at once, as in that queue there are fewer tasks than are counted.
+    /// Whether a CPU that has found nothing searches again at once, because that queue has fewer tasks than are counted.
     pub fn looks_again(&mut self, cpu: usize, llc: Option<usize>) -> bool {
         let llc = llc.map_or(NONE, |llc| llc as u32);
         c::nq_looks_again(&mut self.nq, cpu as u32, llc)
@@ -310,7 +311,7 @@ impl Policy {
         c::nq_anything(&mut self.nq, cpu as u32, now)
     }
 
-    /// A tick says how far the first task of a queue is, if any waits there: its virtual time.
+    /// A tick reports how far the first task of a queue is, if any waits there: its virtual time.
     pub fn advance(&mut self, llc: usize, first: Option<u64>, now: u64) {
         // Bindgen takes the macro, 64 ones, for -1.
         let first = first.unwrap_or(header::NQ_NOBODY as u64);
@@ -323,13 +324,13 @@ impl Policy {
         Tick { yields, wakes: index(self.nq.on_cpu[cpu].wakes) }
     }
 
-    /// Whether a place has so much more to do than another one that a task is worth the way: both in thousandths of tasks for each CPU.
+    /// Whether a place has so much more to do than another one that it is worth moving a task: both in thousandths of tasks per CPU.
     pub fn is_out_of_balance(&mut self, there: u64, here: u64, distance: u32) -> bool {
         c::nq_out_of_balance(&mut self.nq, there, here, distance)
     }
 
-    /// Another home for a task that has begun its program a moment ago and touched so many bytes, where its own is crowded. It runs, and
-    /// is alone in its process.
+    /// Another home for a task that has begun its program a moment ago and touched that many bytes, if its own home is crowded. It runs,
+    /// and is alone in its process.
     pub fn reconsiders(&mut self, task: &mut Task, touched: u64) -> Option<usize> {
         index(c::nq_reconsiders(&mut self.nq, task, touched))
     }

@@ -1,8 +1,8 @@
 //! The policy as the scheduler of the simulated machine: [`Home`] does what the BPF program does in the kernel.
 //!
 //! One queue for each last-level cache, by virtual time, and one for each CPU with the threads for which it was claimed: the
-//! kernel's local queue. What is decided is asked of the policy. As in the kernel, a CPU whose thread's slice is over looks for another
-//! one first and only then is its own thread enqueued.
+//! kernel's local queue. The policy makes all decisions. As in the kernel, a CPU whose thread's slice is over first searches for
+//! another one, and only then is its own thread enqueued.
 //!
 //! Invariant: a thread that waits is in one queue, of a cache or of a CPU; one in a cache's queue is counted there by the policy.
 
@@ -18,7 +18,7 @@ use nearq_scx_policy::layout::{HomeReason, PREEMPTED, Process, TakeWhich, Task, 
 /// The weight of nice 0 here and for the policy.
 const NICE_0: [u64; 2] = [UNIT as u64, 100];
 
-/// So many of a queue are looked at for one that has waited long, from its end.
+/// How many threads of a queue, from its end, are checked for one that has waited long.
 const LOOKED_AT: usize = 32;
 
 /// The node affine scheduler, for [`Simulation::scheduler`](nearq_sim::Simulation::scheduler).
@@ -45,7 +45,7 @@ pub struct Home {
     policy: Policy,
     /// By slot.
     entries: Vec<Entry>,
-    /// By cache: slots by virtual time, and in the order of their coming where that is equal.
+    /// By cache: slots by virtual time, and in order of arrival if that is equal.
     queues: Vec<BTreeMap<(u64, u64), usize>>,
     /// By CPU.
     cpus: Vec<Cpu>,
@@ -54,12 +54,12 @@ pub struct Home {
     begun: bool,
 }
 
-/// A CPU, beside what the policy knows of it.
+/// What is known about a CPU besides what the policy knows.
 #[derive(Debug, Default)]
 struct Cpu {
     /// Slots of the threads that it runs next.
     next: VecDeque<usize>,
-    /// It has said that it is idle, and looks at the queues once more.
+    /// It has reported that it is idle, and checks the queues once more.
     looks_again: bool,
 }
 
@@ -101,7 +101,7 @@ impl Home {
         self.policy.weights_mut()
     }
 
-    /// A thread's home is this, and it counts as one of its process there.
+    /// From now on this is a thread's home, and it counts there as one of its process.
     fn give_home(&mut self, thread: Thread, home: usize, why: HomeReason, on: usize) {
         let entry = &mut self.entries[thread.slot()];
         let process = self.processes.entry(entry.process).or_default();
@@ -115,7 +115,7 @@ impl Home {
         }
     }
 
-    /// A thread belongs to a process now; it has no home there yet.
+    /// A thread now belongs to a process; it has no home there yet.
     fn join(&mut self, slot: usize, process: u64) {
         self.entries[slot].process = process;
         self.processes.entry(process).or_default().threads += 1;
@@ -134,7 +134,7 @@ impl Home {
         }
     }
 
-    /// A new thread, made on a CPU, gets its home: the first one of a process one of its own.
+    /// A new thread, made on a CPU, gets its home: the first thread of a process gets a home of its own.
     fn begin(&mut self, thread: Thread, cpu: usize) {
         let entry = &mut self.entries[thread.slot()];
         let process = self.processes.entry(entry.process).or_default();
@@ -148,7 +148,7 @@ impl Home {
         self.give_home(thread, home, why, cpu);
     }
 
-    /// Puts a thread into the queue where it shall wait.
+    /// Puts a thread into the queue where it must wait.
     fn wait(&mut self, slot: usize, place: Place) {
         self.entries[slot].waits = Some(place);
         match place {
@@ -182,7 +182,7 @@ impl Home {
         }
     }
 
-    /// Looks for a thread for a CPU, as the policy says. It is out of its queue then, and still counted there.
+    /// Finds a thread for a CPU, as the policy says. The thread is then out of its queue, but still counted there.
     fn look(&mut self, cpu: usize, stays: Option<usize>, now: u64) -> Option<usize> {
         self.policy.begin(cpu);
         while let Some(take) = self.policy.next(cpu, stays.is_some(), now) {
@@ -195,9 +195,9 @@ impl Home {
         None
     }
 
-    /// A thread on a CPU may have to make room for another one, which is the CPU's next one then.
+    /// A thread on a CPU may have to leave for another one, which then is the CPU's next.
     fn makes_room(&mut self, slot: usize, cpu: usize, now: u64) -> bool {
-        // Up to date, as others are compared with it; one that was stopped has been charged.
+        // It must be up to date, because others are compared with it; one that was stopped has been charged.
         let task = &mut self.entries[slot].task;
         if task.running != 0 {
             self.policy.charge(task, cpu, now);
@@ -210,7 +210,7 @@ impl Home {
         !self.cpus[cpu].next.is_empty()
     }
 
-    /// A thread waits in the queue of a cache, and somebody who is idle is woken for it.
+    /// A thread waits in the queue of a cache, and an idle CPU is woken for it.
     fn enqueue_by_cache(&mut self, kernel: &mut Kernel<'_>, slot: usize, cpu: usize, woken: bool) {
         let (now, key) = (kernel.now(), self.came);
         self.came += 1;
@@ -228,7 +228,7 @@ impl Home {
         }
     }
 
-    /// Where a thread may run has changed, or is said for the first time.
+    /// Where a thread may run has changed, or is set for the first time.
     fn allow(&mut self, kernel: &Kernel<'_>, thread: Thread) {
         let task = &mut self.entries[thread.slot()].task;
         Policy::allow(task, kernel.allowed(thread));
@@ -263,7 +263,7 @@ impl Scheduler for Home {
         let entry = &mut self.entries[slot];
         let allowed = kernel.allowed(thread);
         let mut chosen = previous;
-        // As in the kernel: one that begins a program is not asked for a CPU, but goes home from where it is.
+        // As in the kernel: `select_cpu` is not called for a thread that begins a program; it goes home from where it is.
         if !matches!(reason, Reason::Moved | Reason::Exec) {
             let (cpu, event) = self.policy.select_cpu(&mut entry.task, previous, None);
             entry.claimed = (event != WAITED).then_some(cpu);
@@ -288,7 +288,7 @@ impl Scheduler for Home {
             return;
         }
         if matches!(reason, Reason::Preempted | Reason::Exec) {
-            // Nobody else wants the CPU, and it is at home or has no better place.
+            // No other thread wants the CPU, and this one is at home or has no better place.
             if !self.makes_room(slot, cpu, now) {
                 let (node, task) = (self.policy.node_of(cpu), &mut self.entries[slot].task);
                 let stays = reason == Reason::Preempted && !self.policy.leaves(task, cpu);
@@ -410,7 +410,7 @@ impl Scheduler for Home {
             interrupts: false,
         };
         self.policy.init_task(&mut entry.task, weight(kernel, thread));
-        // Slots are given in turn: this one is a new one, or was somebody's who has ended.
+        // Slots are assigned in turn: this one is new, or belonged to a thread that has ended.
         if slot == self.entries.len() {
             self.entries.push(entry);
         } else {
@@ -427,7 +427,7 @@ impl Scheduler for Home {
     }
 }
 
-/// A thread's weight as the policy has it.
+/// A thread's weight in the policy's units.
 fn weight(kernel: &Kernel<'_>, thread: Thread) -> u32 {
     let [here, there] = NICE_0;
     ((kernel.weight(thread) * there / here) as u32).max(1)

@@ -1,4 +1,4 @@
-//! The soak's random numbers: a stream that is a function of its seed, the same for ever and everywhere.
+//! The soak's random numbers: a stream that is a function of its seed, the same always and everywhere.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Dice {
         &of[self.below(of.len())]
     }
 
-    /// So many microseconds.
+    /// A number of microseconds.
     pub(crate) fn micros(&mut self, range: RangeInclusive<usize>) -> Duration {
         Duration::from_micros(self.within(range) as u64)
     }

@@ -1,4 +1,4 @@
-//! Draws a program from a seed. The rules that it follows so that no program waits for itself are at `plan`.
+//! Draws a program from a seed. The rules that keep a program from waiting for itself are in `plan`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const MACHINES: [&str; 12] = [
     "pack:2 numa:2 l3:2 core:4 pu:2",
 ];
 
-/// The least limit on threads, unless one worker is enough: no program has more items than this that wait for others at the same time.
+/// The least limit on threads, unless one worker is enough: no program has more items than this waiting for others at the same time.
 const FEWEST_THREADS: u32 = 32;
 
 /// The program of a seed.
@@ -100,7 +100,8 @@ fn make_harder(plan: &mut Plan, cpus: usize) {
         return;
     }
     plan.faults.states_hidden = dice.one_in(4);
-    // Each change leaves records of a pool for each CPU, at worst; with threads that are preempted for long, thousands would take minutes.
+    // At worst, each change leaves records of a pool for each CPU; if threads are preempted for long, thousands of them would take
+    // minutes.
     let many = plan.faults.preempted_one_in == 0 && cpus <= 8;
     let most = if many { 3000 } else { 300 };
     let restless = dice.one_in(16).then(|| {
@@ -159,7 +160,7 @@ impl Drawer {
     /// Most programs meet some faults; one in four meets all, one in four none.
     fn faults(&mut self) -> Faults {
         let mut faults = Faults::ALL;
-        // So rare that some threads get far, so frequent that some are hit in the worst places.
+        // Rare enough that some threads get far, frequent enough that some are hit in the worst places.
         faults.preempted_one_in = *self.dice.pick(&[50, 200, 1000]);
         faults.preemption = self.dice.micros(10..=5000);
         let keep = self.dice.below(4);
@@ -294,7 +295,7 @@ impl Drawer {
         }
         let other = self.dice.below(self.items.len());
         let step = match self.dice.below(3) {
-            // To wait is allowed where it is refused: the program sees to that.
+            // `sync` is drawn only for the item itself, where waiting is refused: the program handles that.
             0 => Step::Cancel { item: other, sync: other == item && self.dice.one_in(2) },
             1 => {
                 let Step::Disable { item, queue, time, queue_after, .. } = self.disable(other)
@@ -316,7 +317,7 @@ impl Drawer {
         }
     }
 
-    /// Lets an item's body queue another item, on a queue of that one which is kept.
+    /// Lets an item's body queue another item, on one of that item's queues that is kept.
     fn let_queue_another(&mut self, item: usize) {
         let other = self.dice.below(self.items.len());
         let queue = *self.dice.pick(&self.items[other].queues.clone());
@@ -326,7 +327,7 @@ impl Drawer {
         }
     }
 
-    /// What a body on a queue up to `queue` does; what it waits for is on higher ones.
+    /// What a body on a queue up to `queue` does; what it waits for is on higher queues.
     fn body(&mut self, queue: usize, depth: usize, may_panic: bool) -> Body {
         let mut steps = Vec::new();
         for _ in 0..self.dice.within(0..=2) {
@@ -412,7 +413,7 @@ impl Drawer {
         }
     }
 
-    /// A future on a queue: what wakes it is there, or above.
+    /// A future on a queue: what wakes it is on that queue or a higher one.
     fn future_plan(&mut self, queue: usize) -> Arc<FuturePlan> {
         let above = self.queues.len() - queue;
         let pauses = (0..self.dice.within(0..=4))
@@ -542,7 +543,7 @@ mod tests {
         assert_ne!(draw(7).to_string(), draw(8).to_string());
     }
 
-    /// What a body waits for is on a higher queue than the body: else two of them could wait for each other.
+    /// What a body waits for is on a higher queue than the body: otherwise two of them could wait for each other.
     #[test]
     fn nothing_waits_for_a_queue_that_may_wait_for_it() {
         fn check_future(plan: &FuturePlan, queue: usize) {

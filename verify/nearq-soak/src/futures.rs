@@ -19,7 +19,7 @@ use super::plan::{Body, FuturePlan, Handle, Member, Pause, SetEnd, Step};
 use super::program::{Actor, Answer, Captured, Stage, drop_quietly, me, note};
 use super::steps::poll_once;
 
-/// What a closure has with it, and drops at its end.
+/// What a closure carries, and drops at its end.
 pub(super) type Luggage = Box<dyn Any + Send>;
 
 /// A handle that is joined at the end: of a closure, and whether it panics; or of a future.
@@ -28,11 +28,11 @@ pub(super) enum Kept {
     Future(usize, bool, JoinHandle<Answer, Sim>),
 }
 
-/// How long the thread outside sleeps between its looks: longer and longer while there is nothing.
+/// How long the outside thread sleeps between its checks: longer and longer while there is nothing.
 const SHORT_NAP: Duration = Duration::from_micros(20);
 const LONG_NAP: Duration = Duration::from_millis(5);
 
-/// Wakers that are to be called by a thread which knows nothing of the runtime.
+/// Wakers to be called by a thread that knows nothing about the runtime.
 #[derive(Default)]
 pub(super) struct Wakers {
     waiting: Mutex<Vec<Wake>>,
@@ -44,7 +44,7 @@ impl Wakers {
         self.waiting.lock().expect("not held by a panic").push(wake);
     }
 
-    /// The thread outside: wakes what it is left, until there is no more to come.
+    /// The outside thread: calls the wakers that are left to it, until no more can come.
     pub(super) fn wake_them(&self) {
         let mut nap = SHORT_NAP;
         loop {
@@ -66,7 +66,7 @@ impl Wakers {
         }
     }
 
-    /// Nothing is left any more.
+    /// No more wakers will be left.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ impl Drop for Wake {
     }
 }
 
-/// A future of the program. It cannot be moved: so it says whether it was.
+/// A future of the program. It must not be moved, and reports if it was.
 struct Program {
     stage: Arc<Stage>,
     number: usize,
@@ -266,7 +266,7 @@ impl Stage {
         end: SetEnd,
         actor: Actor<'_>,
     ) {
-        // Which of them a queue that drains refuses, nobody is told.
+        // It is not reported which of them a draining queue refuses.
         if self.plan.is_drained(number) {
             return;
         }
@@ -326,7 +326,7 @@ impl Stage {
                 drop(set);
             }
         }
-        // Those without a result of their own were cancelled: for certain where what they captured is gone, and they have not begun.
+        // Those without a result of their own were cancelled: certainly so if what they captured is gone and they have not begun.
         let mut nameless = out.cancelled;
         for cancel in cancels {
             let left = out.closures.iter().find(|closure| closure.0 == cancel.unit());

@@ -10,7 +10,7 @@ use super::ledger::Unit;
 use super::program::{Actor, Answer, Item, Stage, note};
 use super::steps::poll_once;
 
-/// After its time an item is where it is to be, or refused, within this time.
+/// After its time, an item is where it must be, or refused, within this period.
 const LATEST: Duration = Duration::from_millis(200);
 
 impl Stage {
@@ -154,7 +154,7 @@ impl Stage {
             }
         }
         Sim::sleep(time);
-        // A draining queue would warn, and not say why.
+        // A draining queue would warn without saying why.
         let queue_after = queue_after && !self.plan.is_drained(number) && actor.issuer.is_some();
         let enable = self.ledger.begin_enable(item);
         if queue_after {

@@ -1,7 +1,7 @@
 //! The model that a program is checked against: what was queued, what ran, what was promised.
 //!
-//! The ledger is plain memory that the simulated machine does not see: it costs no virtual time and no turn, so it changes
-//! nothing of what it watches. Its lock is never held across a call of the platform, so it is always free.
+//! The ledger is plain memory that the simulated machine does not see: it costs no virtual time and no turn, so it does not
+//! change what it watches. Its lock is never held across a call of the platform, so it is always free.
 //!
 //! # What is checked as it happens
 //! - An item runs at most as often as queueing it has succeeded; a call that has begun and not returned may have.
@@ -9,17 +9,18 @@
 //! - A queueing is refused only if the item was pending at some time during the call.
 //! - No queue runs more items than the largest `max_active`, by node or CPU (`limits`), that was in effect since the oldest of them was
 //!   queued.
-//! - A flush, or a drain, waits for all queueings that had been accepted before; a queue refuses nothing that nobody drains.
+//! - A flush, or a drain, waits for all queueings that had been accepted before; a queue that is not drained refuses nothing.
 //! - Workers run what belongs to their pod and mask (`placement`).
 //! - On an ordered queue nothing is overtaken: what was queued by a call that returned before another call began starts first.
-//! - While the runtime is frozen nothing of a freezable queue runs or starts.
+//! - While the runtime is frozen, nothing on a freezable queue runs or starts.
 //!
 //! Queueings and executions: `ledger/calls`; cancelling, disabling, delaying and waiting for items: `ledger/items`; futures:
 //! `ledger/futures`.
 //!
 //! # What is checked at the end (`close`)
-//! - Each accepted queueing was followed by its execution, or cancelled; each call, accepted or not, by one that began after it.
-//! - Nothing that a closure or item captured is left; every worker that began has ended.
+//! - Each accepted queueing was followed by its execution, or cancelled; each call, accepted or not, by an execution that began after
+//!   it.
+//! - Nothing that a closure or item captured remains; every worker that began has ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -62,7 +63,7 @@ pub(crate) struct Call {
     depth: i64,
 }
 
-/// What a flush, or a drain, has to wait for.
+/// What a flush, or a drain, must wait for.
 #[derive(Clone, Debug)]
 pub(crate) struct Promised {
     queue: usize,
@@ -75,19 +76,19 @@ pub(crate) struct Promised {
 /// Where an execution is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Execution {
-    /// The queue on whose account it is, where that is known, and its number there.
+    /// The queue that it counts for, if that is known, and its number there.
     on: Option<(usize, u64)>,
-    /// The CPU of the worker's pod, if that is one.
+    /// The CPU of the worker's pod, if the pod is one CPU.
     pod: Option<usize>,
-    /// How many executions of the unit there were before.
+    /// How many earlier executions of the unit there were.
     pub(crate) number: u64,
 }
 
-/// Who watches a program.
+/// The observer of a program.
 #[derive(Debug)]
 pub(crate) struct Ledger(Mutex<Book>);
 
-/// A call that was not refused and not yet run, as far as known.
+/// A call that was not refused and has not run yet, as far as is known.
 #[derive(Clone, Debug)]
 struct Waiting {
     number: u64,
@@ -98,9 +99,9 @@ struct Waiting {
     /// The versions of the attributes and of the runtime's settings that may have been in effect.
     attributes: (usize, Option<usize>),
     defaults: (usize, Option<usize>),
-    /// Whether the unit may have been pending when the call began, or another call began since.
+    /// Whether the unit may have been pending when the call began, or another call has begun since.
     may_be_refused: bool,
-    /// Not to run before.
+    /// It must not run before this time.
     not_before: Option<Instant>,
 }
 
@@ -112,12 +113,12 @@ struct UnitBook {
     accepted: u64,
     started: u64,
     ended: u64,
-    /// An execution that starts after so many is due.
+    /// An execution that starts after this many is due.
     due: u64,
     running: bool,
     unclear: bool,
     waiting: Vec<Waiting>,
-    /// Where it was ever queued.
+    /// The queues on which it was ever queued.
     queues: BTreeSet<usize>,
     changes: Changes,
 }
@@ -140,7 +141,7 @@ struct QueueBook {
     /// Drains that have begun, and ended.
     drains: (u64, u64),
     running: usize,
-    /// The same by the CPU of the worker's pod, if that is one.
+    /// The same by the CPU of the worker's pod, if the pod is one CPU.
     running_on: BTreeMap<usize, usize>,
     accepted: u64,
     cancelled: u64,
@@ -150,12 +151,12 @@ struct QueueBook {
     polling: usize,
     has_futures: bool,
     is_dropped: bool,
-    /// What was queued and has not started, where it is clear which queueing that is: the unit, and the number of the first
+    /// What was queued and has not started, if it is clear which queueing that is: the unit, and the number of the first
     /// queueing that began after this one had returned.
     line: BTreeMap<u64, (Unit, u64)>,
 }
 
-/// A setting over time: `known` is in effect for certain, later ones may be.
+/// A setting over time: `known` is certainly in effect, later ones may be.
 #[derive(Debug)]
 struct Versions<T> {
     all: Vec<T>,
@@ -180,7 +181,7 @@ struct Worker {
     pod: CpuSet,
 }
 
-/// What there is in the ledger.
+/// The contents of the ledger.
 #[derive(Debug)]
 struct Book {
     ground: Ground,
@@ -189,17 +190,17 @@ struct Book {
     defaults: Versions<Defaults>,
     workers: BTreeMap<u64, Worker>,
     frozen: bool,
-    /// By who captured it.
+    /// By what captured it.
     captured: BTreeMap<String, i64>,
     /// Wakers that were left with a closure and not called.
     wakers: i64,
     executions: u64,
-    /// Panics of executions of which it is not known on whose account they were.
+    /// Panics of executions of which it is not known which queue they count for.
     unclear_panics: u64,
     /// Cancelled queueings of which it is not known on which queue they were, and queueings that may have been made.
     unclear_cancels: u64,
     perhaps_queued: u64,
-    /// When all of those are over that may be refused when their time comes.
+    /// When all items that may be refused when their time comes are over.
     loose_until: Instant,
     futures: Vec<FutureBook>,
     violations: Vec<String>,
@@ -226,7 +227,7 @@ impl Ledger {
         }))
     }
 
-    /// The book. An item that panics on purpose does not hold it, so it is never poisoned by one.
+    /// Locks the book. An item that panics on purpose does not hold the lock, so it is never poisoned by one.
     fn book(&self) -> MutexGuard<'_, Book> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -294,7 +295,7 @@ impl Ledger {
 
     // ---- changes -------------------------------------------------------------------------------------------
 
-    /// The queue's owner is about to change it.
+    /// The queue's owner is about to change the queue.
     pub(crate) fn begin_change(&self, queue: usize, change: impl FnOnce(&mut Attributes)) {
         let mut book = self.book();
         let versions = &mut book.queues[queue].attributes;
@@ -344,7 +345,7 @@ impl Ledger {
         }
     }
 
-    /// The runtime has been frozen: nothing of a freezable queue runs, nor starts until `end_frozen`.
+    /// The runtime has been frozen: nothing on a freezable queue runs, or starts until `end_frozen`.
     pub(crate) fn begin_frozen(&self) {
         let mut book = self.book();
         book.frozen = true;
@@ -362,12 +363,12 @@ impl Ledger {
 
     // ---- waiting -------------------------------------------------------------------------------------------
 
-    /// What of a queue has not ended, for [`still_waiting`](Self::still_waiting) to be asked later.
+    /// What has not ended on a queue, for a later call of [`still_waiting`](Self::still_waiting).
     pub(crate) fn outstanding(&self, queue: usize) -> u64 {
         self.book().queues[queue].sequence
     }
 
-    /// Whether something that was queued before the mark has not ended; which units, in words.
+    /// Whether something that was queued before the mark has not ended. Returns which units, in words.
     pub(crate) fn still_waiting(&self, queue: usize, mark: u64) -> Option<String> {
         let book = self.book();
         let at = &book.queues[queue];
@@ -399,8 +400,8 @@ impl Ledger {
         Promised { queue, queueings, accepted }
     }
 
-    /// What of that has still not ended; which units, in words. Where it is not known which queueing an execution belongs to,
-    /// they are counted, if the unit has been on no other queue.
+    /// Which of these have still not ended, in words. If it is not known which queueing an execution belongs to, executions are
+    /// counted, provided the unit has been on no other queue.
     pub(crate) fn not_kept(&self, promised: &Promised) -> Option<String> {
         let book = self.book();
         let outstanding = &book.queues[promised.queue].outstanding;
@@ -432,7 +433,7 @@ impl Ledger {
         (least..=most, panicked..=panicked + book.unclear_panics)
     }
 
-    /// The limit of each domain of a queue that nobody changes any more, where the machine is known.
+    /// The limit of each domain of a queue that is not changed any more, if the machine is known.
     pub(crate) fn limits(&self, queue: usize) -> Vec<(Domain, usize)> {
         let book = self.book();
         let QueueBook { kind, attributes, limits, .. } = &book.queues[queue];
@@ -443,7 +444,7 @@ impl Ledger {
         book.ground.limits_of(*kind, &attributes.all[attributes.known], bounds)
     }
 
-    /// Everything has come to its end: checks what must hold then.
+    /// Everything has ended: checks what must then hold.
     pub(crate) fn close(&self) {
         let mut book = self.book();
         let mut wrong = Vec::new();
@@ -497,14 +498,14 @@ impl Book {
 }
 
 impl QueueBook {
-    /// The limits that may have let in what is there.
+    /// The limits under which the current items may have been admitted.
     fn bounds(&self) -> impl Iterator<Item = Bounds> {
         let oldest = self.outstanding.first_key_value().map_or(u64::MAX, |(oldest, _)| *oldest);
         let concerns = move |until: &Option<u64>| until.is_none_or(|until| oldest < until);
         self.limits.iter().filter(move |(_, until)| concerns(until)).map(|(limit, _)| *limit)
     }
 
-    /// The largest `max_active` that may have let in what is there.
+    /// The largest `max_active` under which the current items may have been admitted.
     fn highest(&self) -> usize {
         self.bounds().map(|bounds| bounds.max_active).max().unwrap_or(usize::MAX)
     }
@@ -512,7 +513,7 @@ impl QueueBook {
     /// How many may run at once, over all nodes.
     fn limit(&self, ground: &Ground, defaults: &Versions<Defaults>) -> usize {
         let highest = self.highest();
-        // The nodes' shares are never less together; most of the time there is no need to know how much more.
+        // The sum of the nodes' shares is never less; most of the time there is no need to know how much more it is.
         if self.running <= highest || self.kind == Kind::Ordered {
             return highest;
         }

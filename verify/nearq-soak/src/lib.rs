@@ -1,4 +1,4 @@
-//! The fault soak: random programs over the real runtime on simulated machines on which things go wrong, by seed.
+//! The fault soak: random programs over the real runtime, on simulated machines on which things go wrong, by seed.
 //!
 //! A seed stands for a machine, a program (`plan`, drawn by `draw`, printed by `words`), faults and a schedule. `program`, `steps`, `items`
 //! and `futures` carry it out; `ledger`, `limits` and `placement` are the model that it is checked against; `verdict` runs and

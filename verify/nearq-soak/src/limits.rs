@@ -7,12 +7,12 @@ use nearq::{Attributes, CpuSet, Domain};
 use super::placement::{Defaults, Ground};
 use super::plan::Kind;
 
-/// What the runtime takes for a `max_active` of 0.
+/// The runtime's value for a `max_active` of 0.
 const DEFAULT_MAX_ACTIVE: usize = 1024;
-/// What the runtime takes for a `min_active` that is not said, where `max_active` is not less.
+/// The runtime's value for a `min_active` that is not set, if `max_active` is not less.
 const DEFAULT_MIN_ACTIVE: usize = 8;
 
-/// What a queue was told of its limit.
+/// The limits that were set for a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) max_active: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// With which a queue begins.
+    /// The bounds with which a queue begins.
     pub(crate) fn new(max_active: usize) -> Self {
         let max_active = items(max_active);
         Bounds { max_active, min_active: DEFAULT_MIN_ACTIVE.min(max_active) }
@@ -32,7 +32,7 @@ impl Bounds {
         Bounds { max_active, min_active: self.min_active.min(max_active) }
     }
 
-    /// After `min_active` was set; `None` if that is to be refused.
+    /// After `min_active` was set; `None` if that must be refused.
     pub(crate) fn with_min_active(self, min_active: usize) -> Option<Self> {
         (min_active <= self.max_active).then_some(Bounds { min_active, ..self })
     }
@@ -45,7 +45,7 @@ fn items(max_active: usize) -> usize {
 
 impl Ground {
     /// The most that may be active over all domains of an unbound queue, whichever of the attributes, defaults and bounds were in
-    /// effect when an item was let in.
+    /// effect when an item was admitted.
     pub(crate) fn most_active(
         &self,
         attributes: &[Attributes],
@@ -77,7 +77,7 @@ impl Ground {
         used.iter().map(|domain| most[domain]).sum()
     }
 
-    /// The CPUs of a queue, where what the process may use is known.
+    /// The CPUs of a queue, if what the process may use is known.
     fn effective(&self, attributes: &Attributes) -> CpuSet {
         let allowed = self.allowed.clone().unwrap_or_default();
         match &attributes.cpumask {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use super::verdict::{SeedOptions, Verdict, run_seed};
 use nearq_report::Progress;
 
-/// So many seeds the quick tests run. Most planted variants fail within a few; one takes more than these (`tests/soak_finds.rs`).
+/// How many seeds the quick tests run. Most planted variants fail within a few; one takes more than these
+/// (`tests/soak_finds.rs`).
 pub const QUICK_SEEDS: u64 = 500;
 
 /// Failing seeds that are kept; after that many no more are run.
@@ -26,11 +27,11 @@ pub struct ManyOptions {
     pub from: u64,
     /// Whether it ends with the first seed that fails.
     pub until_failure: bool,
-    /// The variant of the runtime to be, where variants are planted (`cargo xtask variants`).
+    /// The variant that the runtime must be, if variants are planted (`cargo xtask variants`).
     pub variant: Option<String>,
 }
 
-/// What came of many seeds.
+/// The result of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Seeds that were run.
@@ -60,7 +61,7 @@ impl Summary {
             *self.faults.entry(kind).or_default() += count;
         }
         if !verdict.passed() {
-            // The trace and the program are had again by the seed.
+            // The seed gives the trace and the program again.
             self.failures.push(Verdict { trace: Vec::new(), ..verdict });
         }
     }
@@ -114,7 +115,7 @@ pub fn run_many(options: &ManyOptions, progress: &Progress) -> Summary {
     };
     thread::scope(|scope| {
         for _ in 1..thread::available_parallelism().map_or(1, NonZero::get) {
-            // Where there is no room for another thread, this one does it all.
+            // If no other thread can be started, this one does all the work.
             let builder = thread::Builder::new().name("soak".into());
             if builder.spawn_scoped(scope, work).is_err() {
                 break;

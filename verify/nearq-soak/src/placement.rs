@@ -1,8 +1,9 @@
 //! Where an item may run: the runtime's promises about pods and masks, computed a second time from the documentation.
 //!
 //! The promises are checked only where they are unconditional. While a change is being made, an item may go by the old
-//! attributes or by the new ones. Where what the process may use changes behind the runtime's back, it follows within a
-//! second, and the system moves threads whose CPUs are gone to wherever there are some: of such programs nothing is asked.
+//! attributes or by the new ones. If what the process may use changes without the runtime's knowledge, the runtime follows
+//! within a second, and the system moves threads whose CPUs are gone to any that exist: nothing is checked for such
+//! programs.
 
 use nearq::{Attributes, CpuSet, Scope};
 use nearq_topology::Topology;
@@ -16,7 +17,7 @@ pub(crate) struct Defaults {
     pub(crate) affinity: bool,
 }
 
-/// The machine as the program was given it.
+/// The machine that the program was given.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
     pub(crate) topology: Topology,
@@ -89,7 +90,7 @@ impl Ground {
         match kind {
             Kind::Unbound => {}
             Kind::PerCpu => return per_cpu(runner, allowed, cpu),
-            // It goes from pool to pool, and has the CPUs of the one where it is.
+            // It goes from pool to pool, and has the CPUs of its current one.
             Kind::Ordered if runner.rescues() => return Ok(()),
             Kind::Ordered if *runner.pod == effective => return Ok(()),
             Kind::Ordered => return Err(format!("an ordered queue has one pod, {effective}")),

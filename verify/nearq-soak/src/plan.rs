@@ -2,11 +2,11 @@
 //!
 //! # What keeps a program from waiting for itself
 //! Everything that waits inside an item (a join, a scope, the drop of a queue) goes to a queue with a higher number than the
-//! queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used by items of its own and of
-//! lower queues alone. Only issuers wait for items. What wakes a future is on no lower queue than the future. Only one thread,
-//! its *owner*, changes a queue's attributes: so it is known at any time which of them may be in effect. The first issuer owns
-//! the runtime's settings and the machine's limits. It also freezes, and thaws before it does anything else. Only the last
-//! queue may be freezable: what runs on it waits for nothing, so freezing comes to its end.
+//! queue the item runs on, so no circle of waiting can close. A queue that is dropped early is used only by its own items and
+//! those of lower queues. Only issuers wait for items. What wakes a future is on no lower queue than the future. Only one thread,
+//! its *owner*, changes a queue's attributes: so it is always known which of them may be in effect. The first issuer owns the
+//! runtime's settings and the machine's limits. It also freezes, and thaws before it does anything else. Only the last queue may be
+//! freezable: what runs on it waits for nothing, so freezing always ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,14 @@ pub(crate) enum To {
     Node(usize),
 }
 
-/// What becomes of the handle of a closure.
+/// What happens to the handle of a closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handle {
     /// Joined at once.
     Join,
     /// Polled once as a future, then joined.
     Poll,
-    /// Joined when the thread comes to its end.
+    /// Joined when the thread ends.
     Keep,
     /// Dropped at once: the closure goes on by itself.
     Drop,
@@ -41,15 +41,15 @@ pub(crate) enum Handle {
 /// How a future waits between two polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pause {
-    /// It wakes itself, so many times.
+    /// It wakes itself, that many times.
     Own(usize),
     /// A closure on the queue wakes it, or its end if it does not run.
     Closure { queue: usize },
-    /// A thread that knows nothing of the runtime wakes it, and maybe once more when it may have ended.
+    /// A thread that knows nothing about the runtime wakes it, and maybe once more when it may have ended.
     Outside { twice: bool },
 }
 
-/// A future of the program: what it does at each poll but the last, and what it waits for then.
+/// A future of the program: what it does at each poll except the last, and what it then waits for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FuturePlan {
     pub(crate) pauses: Vec<(Duration, Pause)>,
@@ -63,7 +63,7 @@ pub(crate) enum Member {
     Future(Arc<FuturePlan>),
 }
 
-/// What becomes of a set after so many members have been joined.
+/// What happens to a set after that many members have been joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SetEnd {
     /// All are joined.
@@ -87,10 +87,10 @@ pub(crate) struct Body {
 pub(crate) enum Step {
     Compute(Duration),
     Sleep(Duration),
-    /// The same, and says so.
+    /// The same, but tells the runtime that it blocks.
     Block(Duration),
     Yield,
-    /// Queues an item, maybe its own; not any more once that item's budget is spent.
+    /// Queues an item, maybe its own; does nothing once that item's budget is spent.
     Queue {
         item: usize,
         queue: usize,
@@ -108,17 +108,17 @@ pub(crate) enum Step {
     DropQueue {
         queue: usize,
     },
-    /// Lets the runtime flush a queue, as a call or as a future.
+    /// Has the runtime flush a queue, as a call or as a future.
     Flush {
         queue: usize,
         polled: bool,
     },
-    /// Lets the runtime drain a queue, as a call or as a future.
+    /// Has the runtime drain a queue, as a call or as a future.
     Drain {
         queue: usize,
         polled: bool,
     },
-    /// Queues an item for later, or anew in place of what is queued.
+    /// Queues an item for later, or again in place of what is queued.
     Delay {
         item: usize,
         queue: usize,
@@ -183,7 +183,7 @@ pub(crate) enum Change {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Step(Step),
-    /// Waits until everything that was queued on the queue before has ended, without any help of the runtime.
+    /// Waits until everything that was queued on the queue before has ended, without help from the runtime.
     Await {
         queue: usize,
     },
@@ -200,7 +200,7 @@ pub(crate) enum Op {
     RuntimeAffinity(bool),
     Spin(u32),
     Refresh,
-    /// Freezes, waits for so long, and thaws.
+    /// Freezes, waits for that long, and thaws.
     Freeze(Duration),
     /// The administrator changes what the process may use.
     Limits(Allowance),
@@ -228,7 +228,7 @@ pub(crate) enum Kind {
 pub(crate) struct QueuePlan {
     pub(crate) attributes: Attributes,
     pub(crate) max_active: usize,
-    /// Somebody drops it while others may still use it.
+    /// A thread drops it while others may still use it.
     pub(crate) dropped_early: bool,
     pub(crate) kind: Kind,
     pub(crate) freezable: bool,
@@ -242,7 +242,7 @@ pub(crate) struct ItemPlan {
     /// The queues on which it is queued.
     pub(crate) queues: Vec<usize>,
     pub(crate) body: Body,
-    /// It panics at every so many-th execution; never if 0.
+    /// It panics once in this many executions; never if 0.
     pub(crate) panics_every: u64,
     /// How often bodies may queue it.
     pub(crate) budget: u64,
@@ -256,8 +256,8 @@ pub(crate) struct IssuerPlan {
     pub(crate) ops: Vec<Op>,
 }
 
-/// What makes a program's life harder, besides the faults of the machine. Drawn apart from the rest, so that a seed gives the same program
-/// with and without hardships.
+/// Further difficulties for a program, besides the faults of the machine. Drawn separately from the rest, so that a seed gives the same
+/// program with and without hardships.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hardships {
     /// How long each worker stays in its start hook and in its stop hook.
@@ -266,9 +266,10 @@ pub(crate) struct Hardships {
     pub(crate) hooks_panic: bool,
     /// The most threads that the runtime may have.
     pub(crate) threads: Option<u32>,
-    /// After the first time, every new thread is refused, for the second time.
+    /// After the first duration, every new thread is refused, for the second duration.
     pub(crate) refused: Option<(Duration, Duration)>,
-    /// What items and the closures of scopes captured panics when it is dropped; what other closures did, unless the closure ran.
+    /// What items and the closures of scopes captured panics when it is dropped; what other closures captured also does, unless the
+    /// closure ran.
     pub(crate) drops_panic: bool,
     /// A queue, a number of changes and a number of steps: after these steps, the queue's owner changes its slice that many times.
     pub(crate) restless: Option<(usize, usize, usize)>,
@@ -314,7 +315,7 @@ impl Plan {
         self.queues[queue].dropped_early || self.is_drained(queue)
     }
 
-    /// Whether nothing that workers run waits for anything else that they are to run: then one worker is enough.
+    /// Whether nothing that workers run waits for anything else that they must run: then one worker is enough.
     pub(crate) fn needs_one_worker(&self) -> bool {
         let ops = self.issuers.iter().flat_map(|issuer| &issuer.ops);
         let steps = ops.filter_map(|op| match op {
@@ -325,7 +326,7 @@ impl Plan {
             && steps.into_iter().all(Step::starts_what_waits_for_nothing)
     }
 
-    /// Whether somebody drains the queue: then it may refuse items.
+    /// Whether the program drains the queue: then it may refuse items.
     pub(crate) fn is_drained(&self, queue: usize) -> bool {
         let bodies = self.items.iter().map(|item| &item.body);
         let ops = self.issuers.iter().flat_map(|issuer| &issuer.ops);
@@ -369,7 +370,7 @@ impl Body {
 }
 
 impl Step {
-    /// Whether what the step has workers run waits for nothing.
+    /// Whether what the step makes workers run waits for nothing.
     fn starts_what_waits_for_nothing(&self) -> bool {
         let within = |body: &Arc<Body>| body.waits_for_nothing();
         match self {
@@ -402,7 +403,7 @@ impl Step {
 }
 
 impl Allowance {
-    /// The same as the platform says it.
+    /// The same, in the platform's form.
     pub(crate) fn limits(&self, possible: &CpuSet) -> Limits {
         let mut limits = Limits::unlimited(possible.clone());
         limits.cpuset.clone_from(&self.cpus);
@@ -412,7 +413,7 @@ impl Allowance {
     }
 }
 
-/// The name under which the program, its trace and its verdict know a queue.
+/// The name of a queue in the program, its trace and its verdict.
 pub(crate) fn queue_name(queue: usize) -> String {
     format!("queue-{queue}")
 }

@@ -1,7 +1,7 @@
-//! Carries a program out: on the simulated machine, with the real runtime, telling the ledger what it does and sees.
+//! Carries a program out: on the simulated machine, with the real runtime, reporting to the ledger what it does and sees.
 //!
 //! Everything here runs on simulated threads. What the program shares with itself (`Stage`) is plain memory under
-//! locks that nobody holds across a call of the platform.
+//! locks that no thread holds across a call of the platform.
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,15 +17,15 @@ use super::ledger::{Ledger, Unit};
 use super::plan::{Body, Change, Kind, Op, Plan, queue_name};
 use super::steps::SLICES;
 
-/// What is queued is run within this time, whatever goes wrong: a thousand times what a program's work takes.
+/// What is queued runs within this time, whatever goes wrong: a thousand times what a program's work takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// After this long without work nothing may move any more: the monitor looks for 20 ms, timers may be 20 ms late.
+/// After this long without work nothing may move any more: the monitor checks for 20 ms, timers may be 20 ms late.
 const SETTLING: Duration = Duration::from_millis(200);
-/// For so long nothing may move then.
+/// How long nothing may then move.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Control passes to a thread so often while the first thread sleeps once: to it, and to nobody else.
+/// How often control passes to a thread while the first thread sleeps once: only to that thread itself.
 const OWN_SWITCHES: u64 = 2;
-/// With which all lines of a program begin in the trace.
+/// The prefix of all lines of a program in the trace.
 pub(crate) const NOTE: &str = "soak: ";
 
 /// What the threads of a program share.
@@ -38,23 +38,23 @@ pub(super) struct Stage {
     pub(super) works: Mutex<Vec<Option<Arc<Item>>>>,
     /// How often bodies may still queue each item.
     pub(super) budgets: Mutex<Vec<u64>>,
-    /// What the thread outside is to wake.
+    /// What the outside thread must wake.
     pub(super) wakers: Wakers,
 }
 
-/// Who does a step.
+/// What carries out a step.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Actor<'a> {
     /// The issuer, and the CPU that it cannot leave.
     pub(super) issuer: Option<usize>,
     pub(super) cpu: Option<usize>,
-    /// In a body: the queue that it runs on, where it is one for certain.
+    /// In a body: the queue that it runs on, if that is certain.
     pub(super) within: Option<usize>,
     /// In an item's body: the item, and the handle that its function was given.
     pub(super) item: Option<(usize, &'a Work<Sim>)>,
 }
 
-/// A handle of an item. With the last one goes what the function captured, whose drop may panic.
+/// A handle of an item. Dropping the last one drops what the function captured, whose drop may panic.
 #[derive(Clone)]
 pub(super) struct Item(Option<Work<Sim>>);
 
@@ -144,7 +144,7 @@ impl Drop for Answer {
     }
 }
 
-/// Drops what has a result that may be there already, and whose drop may panic.
+/// Drops a handle whose result may already exist, and whose drop may panic.
 pub(super) fn drop_quietly(value: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }
@@ -199,7 +199,7 @@ pub(crate) fn main(plan: &Plan, ledger: &Arc<Ledger>) {
     stage.strike();
 }
 
-/// Starts a thread. The machine may refuse some: then it is tried again.
+/// Starts a thread. The machine may refuse some; then tries again.
 fn start(
     name: &str,
     affinity: Option<CpuSet>,
@@ -310,7 +310,7 @@ impl Stage {
                     self.ledger.add_queue(attributes, plan);
                     return queue;
                 }
-                // There is no thread to be had at the moment.
+                // No thread can be started at the moment.
                 Err(Error::NoRescuer { .. }) => rescuer = false,
                 // The process may use no CPU of the mask.
                 Err(error) => {
@@ -320,7 +320,7 @@ impl Stage {
         }
     }
 
-    /// Waits until all that was queued has ended, and what that queued, and so on.
+    /// Waits until everything that was queued has ended, and whatever that queued, and so on.
     fn come_to_rest(&self) {
         let deadline = Sim::now() + PATIENCE * 2;
         let queues = 0..self.plan.queues.len();
@@ -335,7 +335,7 @@ impl Stage {
                 Sim::sleep(Duration::from_millis(1));
                 self.must_ask().then(|| self.is_anything_pending());
             } else if let Some(until) = self.ledger.loose_until() {
-                // Nobody knows whether they come: so they may take as long as anything takes.
+                // It is not known whether they come, so they may take as long as anything takes.
                 Sim::sleep(until.saturating_since(Sim::now()) + SETTLING);
                 if self.ledger.doings() == before
                     && !self.ledger.anything_runs()
@@ -359,7 +359,7 @@ impl Stage {
         }
     }
 
-    /// Whether what is left may wait until somebody asks for it: threads were refused, and the runtime has none that would try again.
+    /// Whether what is left may wait until a thread asks for it: threads were refused, and the runtime has none that would try again.
     pub(super) fn must_ask(&self) -> bool {
         let runtime = self.runtime.lock().expect("not held by a panic").clone();
         self.plan.hardships.refused.is_some() && runtime.is_some_and(|of| of.threads() == 0)
@@ -373,7 +373,7 @@ impl Stage {
         pending.count() != 0
     }
 
-    /// Everything has been queued and has run: looks whether it is quiet, and takes everything down.
+    /// Everything has been queued and has run: checks that it is quiet, and tears everything down.
     fn strike(&self) {
         let ledger = &self.ledger;
         let runtime = self.runtime.lock().expect("not held by a panic").take();
@@ -386,7 +386,7 @@ impl Stage {
             Sim::sleep(PAUSE * 2);
         }
         if let Some(hook) = self.plan.hardships.hooks {
-            // Where the limit on threads has pools wait for each other's threads, the last pool waits for the hooks of all others.
+            // If the limit on threads makes pools wait for each other's threads, the last pool waits for the hooks of all others.
             Sim::sleep(hook * 2 * self.plan.possible().len() as u32);
         }
         let before = Sim::switches();
@@ -429,7 +429,7 @@ impl Stage {
             let Some(queue) = self.queue(number) else { continue };
             let (executed, mut panicked) = self.ledger.counts(number);
             if self.plan.hardships.drops_panic {
-                // A future, or a result that nobody is there to take, is dropped as a part of the execution that ends it.
+                // A future, or a result that nothing will take, is dropped as part of the execution that ends it.
                 panicked = *panicked.start()..=*executed.end();
             }
             let count = |of: fn(&nearq::LinkStatistics) -> u64| -> u64 {
@@ -459,7 +459,7 @@ impl Stage {
         }
     }
 
-    /// Nothing is queued: the queue says so for each domain, and each has the share of the limit that it is to have.
+    /// Nothing is queued: the queue says so for each domain, and each has the share of the limit that it must have.
     fn check_limits(&self, number: usize, queue: &Workqueue<Sim>) {
         let expected = self.ledger.limits(number);
         // A future that has ended may be executed once more, for nothing; and held back before that, until a thread can be started.
@@ -512,7 +512,7 @@ impl Stage {
         }
     }
 
-    /// The CPUs that the process may use, where that does not change.
+    /// The CPUs that the process may use, if that does not change.
     pub(super) fn allowed(&self) -> Option<CpuSet> {
         let plan = &self.plan;
         plan.limits_are_fixed().then(|| plan.allowance.limits(&plan.possible()).effective())
@@ -546,7 +546,7 @@ impl Stage {
         self.ledger.end_execution(unit, execution, panics || bursts);
         note(format_args!("{} {}", self.name(unit), if panics { "panics" } else { "ends" }));
         if panics {
-            // Not `panic!`: its hook would print a report of what is meant to be.
+            // Not `panic!`: its hook would print a report of an intended panic.
             resume_unwind(Box::new(panic_text(unit)));
         }
     }

@@ -22,7 +22,7 @@ use super::program::{
 /// The shortest and the longest slice that may be asked for.
 pub(super) const SLICES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(100)];
 
-/// A waker that tells the ledger.
+/// A waker that reports to the ledger.
 struct Bell(Arc<Ledger>);
 
 impl Wake for Bell {
@@ -87,12 +87,12 @@ impl Stage {
         }
     }
 
-    /// A handle of a queue that is still there.
+    /// A handle of a queue that still exists.
     pub(super) fn queue(&self, queue: usize) -> Option<Arc<Workqueue<Sim>>> {
         self.queues.lock().expect("not held by a panic")[queue].clone()
     }
 
-    /// Gives a handle back. Where it is the last one the queue is drained.
+    /// Gives a handle back. If it is the last one, the queue is drained.
     pub(super) fn let_go(&self, number: usize, queue: Arc<Workqueue<Sim>>, actor: Actor<'_>) {
         let Some(queue) = Arc::into_inner(queue) else { return };
         let mark = self.ledger.outstanding(number);
@@ -101,7 +101,7 @@ impl Stage {
         drop(queue);
         note(format_args!("has dropped queue-{number}"));
         if actor.within == Some(number) {
-            // One of its own items cannot wait for itself: the queue lives on until it is empty.
+            // One of the queue's own items cannot wait for itself: the queue lives on until it is empty.
             return;
         }
         if let Some(left) = self.ledger.left_by_drop(number, mark) {
@@ -123,7 +123,7 @@ impl Stage {
         let slot = self.works.lock().expect("not held by a panic")[item].clone();
         let slot = slot.map(|work| Item::clone(&work));
         let own = actor.item.filter(|(own, _)| *own == item).map(|(_, work)| work);
-        // The last handle may be gone; the function's own is good as long as it runs.
+        // The last handle may be gone; the function's own is valid while it runs.
         if let Some(work) = own.or(slot.as_deref())
             && (actor.issuer.is_some() || self.may_queue(item))
         {
@@ -259,7 +259,7 @@ impl Stage {
         self.let_go(number, queue, actor);
     }
 
-    /// True; whoever waits for a queue above its own is never refused.
+    /// True; a body that waits for a queue above its own is never refused.
     fn waited(&self, number: usize, result: Result<(), Error>) -> bool {
         if let Err(error) = result {
             self.ledger.violation(format!("waiting for queue-{number} was refused: {error}"));
@@ -378,7 +378,7 @@ impl Stage {
     }
 
     /// Waits until everything that was queued on the queue before now has ended, without touching the runtime: nothing
-    /// that this thread does shall help a forgotten item.
+    /// that this thread does must help a forgotten item.
     pub(super) fn wait_for(&self, queue: usize) {
         let mark = self.ledger.outstanding(queue);
         let deadline = Sim::now() + PATIENCE;
@@ -456,7 +456,7 @@ impl Stage {
                 _ => None,
             };
             possible = changed.is_some();
-            // What is to be refused is as if it had not been asked for.
+            // A change that must be refused counts as if it had not been asked for.
             changed.unwrap_or(bounds)
         });
         let made = match change {
@@ -470,10 +470,10 @@ impl Stage {
         }
     }
 
-    /// Whether a change is one that can be carried out, where that is known.
+    /// Whether a change can be carried out, if that is known.
     fn may_be_made(&self, number: usize, change: &Change) -> Option<bool> {
         if self.plan.queues[number].kind == Kind::PerCpu {
-            // What it has not can only be left as it is.
+            // What it does not have can only be left as it is.
             let same = match change {
                 Change::Scope(scope) => scope.is_none(),
                 Change::Strict(on) | Change::Localize(on) => !on,

@@ -13,7 +13,7 @@ use super::placement::{Defaults, Ground};
 use super::plan::Plan;
 use super::program::{self, NOTE};
 
-/// Virtual time after which a program is ended: several times what its own patience adds up to.
+/// Virtual time after which a program is ended: several times the sum of its own waiting times.
 const TIME_LIMIT: Duration = Duration::from_mins(5);
 
 /// How a seed is run.
@@ -21,11 +21,11 @@ const TIME_LIMIT: Duration = Duration::from_mins(5);
 pub struct SeedOptions {
     /// Whether the trace is kept.
     pub trace: bool,
-    /// The variant of the runtime to be, where variants are planted (`cargo xtask variants`).
+    /// The variant that the runtime must be, if variants are planted (`cargo xtask variants`).
     pub variant: Option<String>,
 }
 
-/// What came of one seed.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The program.
@@ -114,7 +114,7 @@ pub(crate) fn run_plan(plan: Plan, options: &SeedOptions) -> Verdict {
     }
 }
 
-/// What the outcome itself shows to be wrong.
+/// What is wrong according to the outcome itself.
 fn judge(plan: &Plan, outcome: &Outcome<()>) -> Vec<String> {
     let mut wrong: Vec<String> = outcome.panics.iter().map(ToString::to_string).collect();
     match outcome.ending {
@@ -128,7 +128,7 @@ fn judge(plan: &Plan, outcome: &Outcome<()>) -> Vec<String> {
         Ending::Deadlock | Ending::TimeLimit => wrong.push(outcome.report()),
     }
     if plan.limits_are_fixed() {
-        // A future or a delayed item that a draining queue refuses is warned of.
+        // A future or a delayed item that a draining queue refuses causes a warning.
         let drains = (0..plan.queues.len()).any(|queue| plan.is_drained(queue));
         let refused = plan.hardships.refused.is_some() || plan.hardships.threads.is_some();
         let warnings = outcome.warnings.iter().filter(|line| {

@@ -1,10 +1,10 @@
 //! The fault soak of the runtime: random programs on simulated machines on which things go wrong. A seed that fails here fails
-//! in the same way each time it is run; the message says how to look at it.
+//! in the same way each time it is run; the message says how to inspect it.
 
 use nearq_report::Progress;
 use nearq_soak::{ManyOptions, QUICK_SEEDS, SeedOptions, Summary, run_many, run_seed};
 
-/// As in the command: a simulated run is repeatable with it.
+/// As in the command: it makes a simulated run repeatable.
 #[global_allocator]
 static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 
@@ -16,7 +16,7 @@ fn say(summary: &Summary) -> String {
     format!("{}{summary}", failures.collect::<String>())
 }
 
-/// `NEARQ_SOAK_SEEDS` and `NEARQ_SOAK_FROM` choose other seeds than the first [`QUICK_SEEDS`]. `.ci/long` runs 20,000.
+/// `NEARQ_SOAK_SEEDS` and `NEARQ_SOAK_FROM` choose seeds other than the first [`QUICK_SEEDS`]. `.ci/long` runs 20,000.
 #[test]
 fn every_promise_is_kept_whatever_goes_wrong() {
     let seeds = std::env::var("NEARQ_SOAK_SEEDS").ok().and_then(|text| text.parse().ok());

@@ -8,11 +8,11 @@ use nearq_soak::{ManyOptions, SeedOptions, run_many, run_seed};
 #[global_allocator]
 static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 
-/// What a program that hangs is said to do: one of which a thread goes on by the clock is no deadlock.
+/// What is reported about a program that hangs: if a thread of it goes on by the clock, it is not a deadlock.
 const HANGS: [&str; 3] = ["what was queued has not ended", "deadlock", "did not end within"];
 
 /// As many seeds as a variant may take. Most fail within a few. A lost wake-up shows in one seed of some 300 (10 of the first 3,203): only
-/// the last item that a pool gets can be lost for ever, because the next one wakes a worker. So this is thirty times as many, and the test
+/// the last item that a pool gets can be lost for good, because the next one wakes a worker. So this is thirty times as many, and the test
 /// ends with the first seed that fails.
 const MOST_SEEDS: u64 = 10_000;
 
@@ -20,8 +20,8 @@ const MOST_SEEDS: u64 = 10_000;
 const NAMED: [&str; 6] =
     ["lost-wake-up", "double-run", "admission-leak", "cancel-leak", "early-timer", "strict-leak"];
 
-/// What is planted is looked for. A variant that takes several files has a block for each, named after the first one; `none` says which
-/// variant a program is.
+/// Every planted variant is tested for. A variant that takes several files has a block for each, named after the first one; `none` says
+/// which variant a program is.
 #[test]
 fn every_variant_is_looked_for() {
     let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.ci/variants");
@@ -33,7 +33,7 @@ fn every_variant_is_looked_for() {
     assert!(unknown.is_empty(), "no test looks for {unknown:?}");
 }
 
-/// A variant fails within [`MOST_SEEDS`], by a promise whose violation has one of the texts in it, and the seed that showed it fails again.
+/// A variant fails within [`MOST_SEEDS`], with a violation that contains one of the texts, and the seed that showed it fails again.
 fn is_found(variant: &str, texts: &[&str]) {
     assert!(NAMED.contains(&variant), "{variant} is not in the list above");
     let options = ManyOptions {
@@ -61,7 +61,7 @@ fn a_lost_wake_up() {
 
 #[test]
 fn two_executions_at_once() {
-    // Who waits for the item sees that it counts as ended before it has.
+    // A thread that waits for the item sees that it counts as ended before it has.
     is_found(
         "double-run",
         &["two executions of it run at once", "has not ended what was on its way then"],

@@ -1,4 +1,4 @@
-//! The items, one run of them on a pool, and what they take without any pool.
+//! The items, one run of them on a pool, and how long they take without any pool.
 
 use super::ways::Block;
 use crate::Error;
@@ -15,7 +15,7 @@ pub struct Items<P: Host> {
     count: usize,
     /// What an item computes.
     rounds: u64,
-    /// One item in so many is blocked; 0 is none.
+    /// One item in this many is blocked; 0 means none.
     every: usize,
     block: Arc<dyn Block>,
     /// Items that have not ended.
@@ -27,7 +27,7 @@ pub struct Items<P: Host> {
 }
 
 impl<P: Host> Items<P> {
-    /// So many items, of which none has run.
+    /// `count` items, none of which has run.
     pub fn new(count: usize, rounds: u64, every: usize, block: Arc<dyn Block>) -> Self {
         let (left, done) = (P::AtomicU64::new(count as u64), Parker::new());
         Self { count, rounds, every, block, left, done, failure: OnceLock::new() }
@@ -61,13 +61,13 @@ impl<P: Host> Items<P> {
         } else {
             P::compute(self.rounds);
         }
-        // AcqRel: the thread that ends last has seen the others' failures, and the issuer sees them through the parker.
+        // AcqRel: the thread that ends last sees the others' failures, and the issuer sees them through the parker.
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.done.unpark();
         }
     }
 
-    /// Waits for the last one. By the issuer alone.
+    /// Waits for the last one. Only for the issuer.
     pub fn wait(&self) -> Result<(), Error> {
         let mut before = self.left.load(Ordering::Acquire);
         while before != 0 && !self.done.park(Some(P::now() + P::LOST_AFTER)) {
@@ -88,9 +88,9 @@ impl<P: Host> Items<P> {
     }
 }
 
-// Those who take part, and one run of one of them.
+// The contestants, and one run of one of them.
 
-/// What is to be done.
+/// What must be done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// Items of a run.
@@ -99,9 +99,9 @@ pub struct Plan {
     pub item: Duration,
     /// The same in rounds.
     pub rounds: u64,
-    /// One item in so many is blocked.
+    /// One item in this many is blocked.
     pub every: usize,
-    /// For how long, where that can be said.
+    /// For how long, if that is known.
     pub sleep: Duration,
     /// Workers of every pool.
     pub workers: usize,
@@ -110,7 +110,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How long all items take at best if nobody ever waits.
+    /// How long all items take at best if no thread ever waits.
     pub fn nominal(&self) -> Duration {
         self.item * self.items as u32 / self.workers as u32
     }
@@ -133,7 +133,7 @@ pub struct Sample {
 pub struct Contestant<P: Host> {
     /// The row's name.
     pub row: &'static str,
-    /// Whether it takes part wherever items are blocked, or in the plain sleep alone: some cannot tell the ways apart.
+    /// Whether it takes part in every way of blocking, or only in the plain sleep: some cannot distinguish the ways.
     pub always: bool,
     /// Starts the pool.
     pub start: Start<P>,
@@ -144,10 +144,10 @@ pub(super) type Start<P> = fn(&Plan) -> Result<Box<dyn Pool<P>>, Error>;
 
 /// A pool that was started for one run.
 pub trait Pool<P: Host> {
-    /// Has an item run.
+    /// Runs an item.
     fn issue(&self, items: &Arc<Items<P>>, number: usize);
 
-    /// Workers at most so far, where the pool counts them itself.
+    /// The most workers so far, if the pool counts them itself.
     fn threads(&self) -> Option<u64> {
         None
     }
@@ -199,11 +199,11 @@ fn sample<P: Host>(since: &Since, threads: Option<u64>) -> Sample {
     Sample { elapsed, cpu, threads, switches: since.switches::<P>() }
 }
 
-// What the items take without any pool: the ideal, and what the machine and its scheduler add to it.
+// How long the items take without any pool: the ideal, and what the machine and its scheduler add to it.
 
 /// The row of threads that compute and nothing else.
 pub const BARE: &str = "bare threads, no sleep";
-/// The row of threads that compute and sleep: as many as it takes.
+/// The row of threads that compute and sleep: as many as are needed.
 pub const ENOUGH: &str = "bare threads, enough";
 /// The row of the ideal.
 pub const IDEAL: &str = "ideal";
@@ -211,14 +211,14 @@ pub const IDEAL: &str = "ideal";
 /// What plain threads took for all the computing, and the ideal: their CPU time over the CPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bare {
-    /// As measured, others' use of the machine included.
+    /// As measured, including other programs' use of the machine.
     pub sample: Sample,
-    /// The CPU time of the threads over the CPUs: nobody waits for anything.
+    /// The CPU time of the threads divided by the CPUs: no thread waits for anything.
     pub ideal: Duration,
 }
 
 impl Bare {
-    /// A sample that says nothing of the ideal.
+    /// A sample that says nothing about the ideal.
     pub(super) fn without(sample: Sample) -> Self {
         Self { sample, ideal: Duration::ZERO }
     }
@@ -250,8 +250,8 @@ pub(super) fn measure_bare<P: Host>(plan: &Plan) -> Result<Bare, Error> {
     P::confined(&plan.cpus, || P::alone(body))
 }
 
-/// Runs all items on so many threads that some can compute while the others sleep. Each takes the next one as soon as it can, so nobody
-/// need notice anything: what this takes longer than the ideal is the system's scheduler's, and no pool can do without that.
+/// Runs all items on enough threads that some can compute while the others sleep. Each takes the next one as soon as it can, so nothing
+/// needs to be noticed: the excess over the ideal is due to the system's scheduler, and no pool can avoid it.
 pub(super) fn measure_enough<P: Host>(
     plan: &Plan,
     block: &Arc<dyn Block>,

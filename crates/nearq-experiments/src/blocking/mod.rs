@@ -1,8 +1,8 @@
 //! `nearq bench blocking`: items that compute, of which some are blocked half-way: how long until all is done?
 //!
-//! A pool of as many threads as CPUs stands still while its items sleep. One that notices has the CPUs busy all the time,
-//! and takes as long as the computing takes; that is the ideal, and every row is a ratio to it. How an item is blocked
-//! makes a difference to who must notice: there are several ways, and each of them with and without a hint.
+//! A pool of as many threads as CPUs stands still while its items sleep. A pool that notices keeps the CPUs busy all the
+//! time, and takes as long as the computing takes; that is the ideal, and every row is a ratio to it. What must notice
+//! depends on how an item is blocked: there are several ways, and each of them with and without a hint.
 //!
 //! Every contestant is started for each of its rounds and is gone before the next one begins. Rounds go through the list
 //! forwards and backwards in turn. On a simulated machine the same code runs in virtual time, without the other
@@ -90,24 +90,25 @@ pub struct BlockingOptions {
 const ITEMS: [usize; 3] = [40_000, 4_000, 10_000_000];
 /// Microseconds that an item computes, if not set and at most.
 const ITEM_US: [usize; 2] = [50, 1_000_000];
-/// One item in so many is blocked.
+/// One item in this many is blocked.
 const EVERY: usize = 32;
 /// Milliseconds for which it is blocked, if not set and at most.
 const SLEEP_MS: [usize; 2] = [20, 10_000];
-/// Workers, if not set and where there are as many CPUs.
+/// Workers, if not set and if there are as many CPUs.
 const WORKERS: usize = 2;
 /// Rounds: by default, and for a quick run.
 const ROUNDS: [usize; 2] = [5, 2];
-/// So many times as long as a sleep each worker must compute for a ratio to mean something: the last item that sleeps adds to it.
+/// Each worker must compute this many times as long as a sleep for a ratio to be meaningful, because the last item that sleeps
+/// adds to it.
 const LEAST_SLEEPS: f64 = 5.0;
-/// Virtual time that a simulated row may take, in times what its items take one after the other, sleeps included.
+/// Virtual time that a simulated row may take, as a multiple of what its items take one after the other, sleeps included.
 const SIMULATED_LIMIT: u32 = 4;
 
 /// What is found beside the figures.
 #[derive(Debug, Default)]
 pub struct Found {
     nanoseconds_per_round: Option<f64>,
-    /// What a read of the disk takes.
+    /// How long a read of the disk takes.
     read_us: Option<f64>,
     left_out: Vec<(Way, String)>,
 }
@@ -116,7 +117,7 @@ type Facts<'f> = harness::Facts<'f, BlockingOptions>;
 
 impl Experiment for BlockingOptions {
     const NAME: &'static str = "blocking";
-    /// What is to be done, but for the rounds of an item, and how often.
+    /// What must be done, apart from the rounds of an item, and how often.
     type Plan = (Plan, usize);
     type Found = Found;
     type Verdict = Vec<Goal>;
@@ -218,11 +219,11 @@ enum Turn {
     Pool(usize),
     /// Threads that compute and sleep.
     Enough,
-    /// Threads that compute alone.
+    /// Threads that only compute.
     Bare,
 }
 
-/// Everybody once, and the ideal. `measure` gives a sample, and with that of bare threads the ideal.
+/// Each contestant once, and the ideal. `measure` gives a sample, and with that of bare threads the ideal.
 fn one_round(
     run: &mut Run<'_>,
     way: Way,

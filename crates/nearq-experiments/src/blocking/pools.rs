@@ -10,11 +10,11 @@ use std::sync::Arc;
 use tokio::runtime::Builder;
 use tokio::task::block_in_place;
 
-// nearq as a contestant: the only file here, beside the detection's, that knows how its library is called.
+// nearq as a contestant: apart from the detection's, this is the only file here that knows nearq's API.
 
 /// Our rows.
 pub const PLAIN: &str = "nearq";
-/// The same with what blocks inside `nearq::blocking`.
+/// The same, with the blocking part inside `nearq::blocking`.
 pub const HINTED: &str = "nearq, blocking()";
 
 /// A queue as it comes, or with items that say that they block.
@@ -61,7 +61,7 @@ impl<P: Host> Pool<P> for Queue<P> {
     }
 }
 
-/// Workers that are there, and that were at most.
+/// The current number of workers, and the most so far.
 struct Tally<P: Host> {
     now: P::AtomicU64,
     most: P::AtomicU64,
@@ -110,15 +110,15 @@ impl<Q: Peer> Pool<Linux> for Started<Q> {
 /// What tokio can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
-    /// Nothing, so everything is run where blocking is allowed, on up to 512 threads.
+    /// Nothing, so everything runs where blocking is allowed, on up to 512 threads.
     Nothing,
-    /// Beforehand, which items block: those alone are run there.
+    /// In advance, which items block: only those run there.
     Which,
-    /// In the item, what blocks: the worker hands its tasks to another thread meanwhile.
+    /// In the item, which part blocks: meanwhile the worker hands its tasks to another thread.
     Where,
 }
 
-/// tokio, told so much.
+/// tokio, with that much information.
 fn tokio(plan: &Plan, told: Told) -> Result<Box<dyn Pool<Linux>>, Error> {
     let runtime = Builder::new_multi_thread().worker_threads(plan.workers).build();
     let runtime =

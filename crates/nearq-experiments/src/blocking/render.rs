@@ -18,7 +18,7 @@ fn names(rows: &[Row], way: Way) -> Vec<&str> {
     names
 }
 
-/// What an item's pause of so many milliseconds is, for a title; the other number is what a read of the disk takes.
+/// Describes an item's pause of `ms` milliseconds, for a title; `read_us` is how long a read of the disk takes.
 fn pause(way: Way, ms: f64, read_us: Option<f64>) -> String {
     match way {
         Way::Sleep => format!("sleeps for {ms} ms"),

@@ -5,7 +5,7 @@ use super::ways::Way;
 use nearq_report::{Row, find, metric};
 use serde::Serialize;
 
-/// Our rows, and what the median of their ratios to the ideal shall not exceed.
+/// Our rows, and what the median of their ratios to the ideal must not exceed.
 const GOALS: [(&str, f64); 2] = [(PLAIN, 1.3), (HINTED, 1.1)];
 
 /// A goal, and what was reached.
@@ -17,14 +17,14 @@ pub struct Goal {
     pub row: &'static str,
     /// The median of the runs' ratios to the ideal.
     pub ratio: f64,
-    /// What it shall not exceed.
+    /// What it must not exceed.
     pub goal: f64,
     /// Whether it does not.
     pub met: bool,
 }
 
-/// Compares our medians with the goals; those whose rows are missing are left out. A disk sets its own time, so there
-/// is no goal for it.
+/// Compares our medians with the goals; those whose rows are missing are left out. How long a disk takes is given, so
+/// there is no goal for it.
 pub fn judge(rows: &[Row]) -> Vec<Goal> {
     let mut goals = Vec::new();
     for way in Way::ALL.into_iter().filter(|&way| way != Way::Disk) {

@@ -34,7 +34,7 @@ fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every
             assert!(of(way.name(), row, metric::ELAPSED).unwrap().min > 0.0);
             let computed = of(way.name(), row, metric::CPU_SECONDS);
             assert_eq!(computed.is_none(), row == IDEAL, "{row}");
-            // The computing is a fixed amount: nobody can do with much less than the ideal.
+            // The computing is a fixed amount: no pool can take much less than the ideal.
             let ideal = of(way.name(), IDEAL, metric::ELAPSED).unwrap().min;
             let cpus = report.parameters["workers"].as_f64().unwrap();
             assert!(computed.is_none_or(|cpu| cpu.min > 0.5 * ideal * cpus), "{row}");
@@ -128,7 +128,8 @@ fn two_simulated_cpus_are_kept_busy_although_items_sleep() {
 
 #[test]
 fn helpers_that_sleep_in_items_of_another_pod_are_replaced_too() {
-    // All items come from one CPU, so they are those of one pod. Ratios near 4 are those of that pod's two CPUs alone.
+    // All items come from one CPU, so they are those of one pod. A ratio near 4 means that only that pod's two CPUs
+    // worked.
     let [plain, hinted] = simulated_ratios("l3:4 core:2", 8, bound(20_000, 40_000));
     assert!(plain < 1.5, "without hints {plain}");
     assert!(hinted < 1.5, "with hints {hinted}");
@@ -136,7 +137,7 @@ fn helpers_that_sleep_in_items_of_another_pod_are_replaced_too() {
 
 #[test]
 fn who_was_awake_is_asked_about_before_who_slept() {
-    // Some 130 workers of eight CPUs, most of them asleep: whoever asks them in turn comes to 1.35.
+    // Some 130 workers of eight CPUs, most of them asleep: a monitor that asks them in turn reaches 1.35.
     let [plain, hinted] = simulated_ratios("l3:1 core:8", 8, bound(30_000, 80_000));
     assert!(plain < 1.25, "without hints {plain}");
     assert!(hinted < 1.2, "with hints {hinted}");

@@ -25,7 +25,7 @@ pub enum Way {
     Futex,
     /// It reads from a pipe into which another thread writes.
     Pipe,
-    /// It reads a page of a file past the page cache; that takes as long as it takes.
+    /// It reads a page of a file, bypassing the page cache; how long that takes depends on the disk.
     Disk,
 }
 
@@ -63,7 +63,7 @@ pub trait Block: Send + Sync {
 pub struct Sleeps<P>(Duration, PhantomData<fn() -> P>);
 
 impl<P> Sleeps<P> {
-    /// For so long.
+    /// For that long.
     pub fn new(time: Duration) -> Self {
         Self(time, PhantomData)
     }
@@ -94,7 +94,7 @@ impl Block for Pipe {
     fn block(&self) -> io::Result<()> {
         let (mut reader, mut writer) = io::pipe()?;
         self.0.ask(move || {
-            // Nobody reads only if the reader is gone, and it waits for this byte.
+            // Nothing reads only if the reader is gone, and the reader waits for this byte.
             let _ = writer.write_all(&[1]);
         });
         reader.read_exact(&mut [0])
@@ -107,10 +107,10 @@ impl Block for Disk {
     }
 }
 
-/// How items are blocked, and what a read of the disk takes.
+/// How items are blocked, and how long a read of the disk takes.
 pub(super) type Prepared = (Arc<dyn Block>, Option<f64>);
 
-/// Makes ready what a way needs; `Ok(Err(_))` says why it cannot be gone here.
+/// Prepares what a way needs; `Ok(Err(_))` says why it is not available here.
 pub(super) fn prepare(
     way: Way,
     time: Duration,
@@ -132,15 +132,15 @@ pub(super) fn prepare(
     Ok(Ok((block, read_us)))
 }
 
-// A thread that does something for others after a while: the "somebody else" who wakes an item that is blocked.
+// A thread that does something for other threads after a while: the other thread that wakes a blocked item.
 
 type Action = Box<dyn FnOnce() + Send>;
 
-/// The thread. Everybody asks it for the same delay, so the first to ask is the first to be served.
+/// The thread. All callers ask it for the same delay, so the first to ask is the first to be served.
 #[derive(Debug)]
 pub(super) struct Alarm {
     delay: Duration,
-    /// Taken when it is dropped: the thread ends when nobody can ask any more.
+    /// Taken when it is dropped: the thread ends when no thread can ask any more.
     sender: Option<Sender<(Instant, Action)>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -179,7 +179,7 @@ impl Drop for Alarm {
     }
 }
 
-// A file that is read past the page cache: each read is one of the disk.
+// A file that is read bypassing the page cache: each read goes to the disk.
 
 /// Bytes of one read: a page.
 const READ: usize = 4096;
@@ -190,7 +190,7 @@ const STRIDE: u64 = 7_919;
 /// Reads that say how long one takes.
 const TRIALS: usize = 101;
 
-/// The file; unlinked at once, so that nothing stays behind however the run ends.
+/// The file; unlinked at once, so that nothing is left behind, however the run ends.
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,
@@ -211,7 +211,7 @@ impl Disk {
             .and_then(|()| OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path));
         let _ = fs::remove_file(&path);
         let disk = Self { file: made.map_err(explain)?, next: AtomicU64::new(0) };
-        // Some file systems take the flag and refuse the read.
+        // Some file systems accept the flag but refuse the read.
         disk.read().map_err(explain)?;
         Ok(disk)
     }
@@ -239,7 +239,7 @@ impl Disk {
         }
     }
 
-    /// What a read takes, in microseconds: the median of some.
+    /// How long a read takes, in microseconds: the median of some.
     pub(super) fn read_us(&self) -> Result<f64, Error> {
         let mut trials = Vec::with_capacity(TRIALS);
         for _ in 0..TRIALS {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 // The computing of an item: a fixed amount of work, measured once in CPU time.
 //
-// An item that span until the clock has moved on by 50 us would count waiting for a CPU as work: two items on one CPU would
-// be done in the time of one. So what is fixed is the number of rounds of a loop whose every step needs the one before.
+// If an item span until the clock had advanced by 50 us, waiting for a CPU would count as work: two items on one CPU would be
+// done in the time of one. So the number of rounds is fixed, of a loop whose every step needs the one before.
 
 /// How long one measured stretch takes.
 const STRETCH: Duration = Duration::from_millis(2);
@@ -24,7 +24,7 @@ const STRETCHES: usize = 25;
 /// Rounds of the first guess.
 const FIRST: u64 = 10_000;
 
-/// Does so many rounds.
+/// Does that many rounds.
 #[inline(never)]
 pub(crate) fn compute(rounds: u64) {
     let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
@@ -36,7 +36,7 @@ pub(crate) fn compute(rounds: u64) {
     black_box(state);
 }
 
-/// CPU time of so many rounds on the calling thread.
+/// CPU time of that many rounds on the calling thread.
 fn cpu_time_of(rounds: u64) -> Result<Duration, Error> {
     let clock = || {
         Linux::cpu_time(Linux::current_thread())
@@ -47,9 +47,10 @@ fn cpu_time_of(rounds: u64) -> Result<Duration, Error> {
     Ok(clock()?.saturating_sub(start))
 }
 
-/// Nanoseconds of CPU time that a round takes while all of `cpus` are at it, as the median of many stretches, and their spread.
+/// Nanoseconds of CPU time that a round takes while all of `cpus` are measured, as the median of many stretches, and their
+/// spread.
 ///
-/// All at once, because CPUs that share a core, or a clock, are slower together than alone.
+/// All at once, because CPUs that share a core or a clock are slower together than alone.
 pub(crate) fn nanoseconds_per_round(cpus: &CpuSet) -> Result<Summary, Error> {
     let measure = || -> Result<Vec<f64>, Error> {
         let mut rounds = FIRST;
@@ -80,21 +81,21 @@ pub(crate) fn rounds_for(time: Duration, nanoseconds_per_round: f64) -> u64 {
     ((time.as_nanos() as f64 / nanoseconds_per_round).round() as u64).max(2)
 }
 
-// How many threads the process has at most while something runs: a look every few milliseconds.
+// How many threads the process has at most while something runs, counted every few milliseconds.
 //
 // The folder of a process's threads has a link for each of them (and two of its own), so one `stat` counts them: a few
 // microseconds with the wake-up, a thousandth of one CPU.
 
-/// Between two looks.
+/// The pause between two counts.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// Threads of this process now.
 pub(super) fn now() -> u64 {
-    // Without /proc nobody counts.
+    // Without /proc nothing is counted.
     fs::metadata("/proc/self/task").map_or(0, |data| data.nlink().saturating_sub(2))
 }
 
-/// The thread that looks.
+/// The thread that counts.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
@@ -108,7 +109,7 @@ struct Shared {
 }
 
 impl Sampler {
-    /// Begins to look.
+    /// Begins to count.
     pub fn start() -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
@@ -125,7 +126,7 @@ impl Sampler {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Threads at most so far, this one included.
+    /// The most threads so far, this one included.
     pub fn most(&self) -> u64 {
         self.shared.most.fetch_max(now(), Ordering::Relaxed);
         self.shared.most.load(Ordering::Relaxed)

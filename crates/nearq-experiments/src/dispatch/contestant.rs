@@ -1,4 +1,4 @@
-//! Those who take part: the other pools, ours, and what each is asked.
+//! The contestants: the other pools and ours, and what is asked of each.
 
 use super::gauge::{Gauge, PROBES};
 use super::load::{self, Detached, Feed, IN_FLIGHT, Sample, flood, idle, issuers};
@@ -14,12 +14,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-// Those who take part in the `dispatch` experiment, and what they take part in.
+// The contestants of the `dispatch` experiment, and the loads that they take part in.
 
 /// A load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Load {
-    /// Items from one thread outside of the pool, whose end nobody waits for.
+    /// Items from one thread outside of the pool, without waiting for their end.
     Outside,
     /// The same, and the issuer waits for every result.
     Joined,
@@ -75,7 +75,7 @@ pub trait Contestant<P: Host> {
     /// The row's name under a load; `None` if it does not take part.
     fn row(&self, load: Load) -> Option<&'static str>;
 
-    /// Whether it is ours, or somebody to compare with.
+    /// Whether it is ours, or one to compare with.
     fn ours(&self) -> bool;
 
     /// One round, with a pool that is started for it and is gone afterwards.
@@ -142,7 +142,7 @@ pub fn peers() -> Vec<Rc<dyn Contestant<Linux>>> {
     ]
 }
 
-// nearq as a contestant of `dispatch`: the only file here that knows how its library is called.
+// nearq as a contestant of `dispatch`: the only file here that knows nearq's API.
 
 /// Ours, in the order of the tables.
 pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P>>> {
@@ -155,7 +155,7 @@ pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P
     contestants
 }
 
-/// A workqueue that is default in all but its scope, on a runtime of its own.
+/// A workqueue with default attributes except its scope, on a runtime of its own.
 fn default_queue<P: Platform>(scope: Option<Scope>) -> Result<Workqueue<P>, Error> {
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     runtime.workqueue("dispatch").scope(scope).build_in().map_err(failed)
@@ -239,7 +239,7 @@ impl<P: Host> Contestant<P> for Requeue {
     }
 }
 
-/// An issuer's items, of which each call queues the next one.
+/// An issuer's items; each call queues the next one.
 fn in_turn<P: Host>(
     queue: &Arc<Workqueue<P>>,
     gauge: &'static Gauge<P>,
@@ -282,7 +282,7 @@ impl<P: Platform> Feed for Rotation<P> {
     }
 }
 
-/// Queues an item. One that is queued still, since others overtook it, is waited for.
+/// Queues an item. If it is still queued, because others overtook it, waits for it.
 #[inline]
 fn requeue<P: Platform>(queue: &Workqueue<P>, work: &Work<P>) {
     while !queue.queue(work) {

@@ -1,9 +1,9 @@
 //! What every item of the `dispatch` experiment touches: it must cost the same in every pool, and little.
 //!
 //! An item adds one to a counter of the CPU that runs it, on a cache line that no other CPU writes: about 5 ns, and
-//! no line moves between CPUs. The issuer adds the counters up only when it has used up the room that the last sum
-//! left it. Every 64th item is a probe: it also notes the time at which it started. Clocks are read for probes
-//! alone, so that measuring latency does not cost throughput.
+//! no line moves between CPUs. The issuer adds the counters up only when it has used up the items that the last sum
+//! allowed. Every 64th item is a probe: it also notes the time at which it started. Clocks are read only for
+//! probes, so that measuring latency does not cost throughput.
 
 use hdrhistogram::Histogram;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
@@ -37,7 +37,7 @@ impl<P: Platform> Gauge<P> {
     #[inline]
     pub fn done(&self) {
         let counter = P::current_cpu() % self.counters.len();
-        // Release: whoever sees the sum also sees what the items did.
+        // Release: a thread that sees the sum also sees what the items did.
         self.counters[counter].0.fetch_add(1, Ordering::Release);
     }
 
@@ -136,8 +136,8 @@ impl<P: Platform> Probes<P> {
         true
     }
 
-    /// Notes the starts of all probes, of which none is on its way any more, and gives the latencies of the calls
-    /// that queue and from queueing to start.
+    /// Notes the starts of all probes, none of which is on its way any more. Returns the latencies of the calls
+    /// that queue, and those from queueing to start.
     pub(super) fn finish(mut self) -> (Latency, Latency) {
         for probe in 0..PROBES {
             let done = self.collect(probe);
@@ -158,7 +158,7 @@ impl Latency {
         Self { p50: at(0.5), p90: at(0.9), p95: at(0.95), p99: at(0.99), max: us(histogram.max()) }
     }
 
-    /// Of these durations in nanoseconds; none if there are none.
+    /// The latencies of these durations in nanoseconds; none if there are none.
     pub(super) fn of_all(mut ns: Vec<u64>) -> Option<Self> {
         ns.sort_unstable();
         let max = us(*ns.last()?);

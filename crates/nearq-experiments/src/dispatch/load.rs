@@ -13,11 +13,11 @@ use std::time::Duration;
 
 // The loads of the `dispatch` experiment, the same code for every contestant.
 
-/// Items in flight, the same for everyone.
+/// Items in flight, the same for every contestant.
 pub const IN_FLIGHT: usize = 1024;
-/// The issuer queues again when this many are done: it must not look at the counters for every item.
+/// The issuer queues again when this many are done: it must not read the counters for every item.
 const QUARTER: u64 = IN_FLIGHT as u64 / 4;
-/// Every so many items, one is a probe.
+/// One item in this many is a probe.
 const PROBE_EVERY: u64 = 64;
 /// Single items that are not counted: some pools start a thread for the first one.
 const IDLE_WARM_UP: usize = 5;
@@ -29,13 +29,13 @@ pub struct Sample {
     pub ns_per_item: Option<f64>,
     /// CPUs that the process kept busy, on average.
     pub cpus_busy: Option<f64>,
-    /// Of the call that queues.
+    /// The latency of the call that queues.
     pub queue: Option<Latency>,
     /// From queueing to start.
     pub start: Option<Latency>,
 }
 
-/// So many items since then.
+/// The sample of `items` items since then.
 fn sample<P: Host>(since: &Since, items: u64) -> Sample {
     let elapsed = since.elapsed::<P>();
     Sample {
@@ -59,7 +59,7 @@ pub trait Feed {
     fn probe(&mut self, probe: usize);
 }
 
-/// Closures that nobody waits for.
+/// Closures that are not waited for.
 pub(super) struct Detached<'p, Q, P: Host> {
     /// The pool.
     pub pool: &'p Q,
@@ -93,10 +93,10 @@ pub fn flood<P: Host>(
     let (base, start) = (gauge.completed(), Since::now::<P>());
     let (mut issued, mut room, mut probes) = (0_u64, IN_FLIGHT as u64, Probes::new(gauge));
     let mut probe = 0;
-    // At least once, however late it is by then.
+    // At least once, however late it already is.
     loop {
         for _ in 0..room {
-            // A probe that is still on its way is passed over for a plain item.
+            // A plain item takes the place of a probe that is still on its way.
             if issued.is_multiple_of(PROBE_EVERY) && probes.send(probe, || feed.probe(probe)) {
                 probe = (probe + 1) % PROBES;
             } else {
@@ -116,7 +116,7 @@ pub fn flood<P: Host>(
     Ok(Sample { queue: Some(queue), start: Some(started), ..sample })
 }
 
-/// Gives way to the workers until at most `most` items are in flight, and says how many are.
+/// Yields to the workers until at most `most` items are in flight, and returns how many are.
 fn wait_until<P: Host>(gauge: &Gauge<P>, base: u64, issued: u64, most: u64) -> Result<u64, Error> {
     let mut since = None;
     loop {
@@ -139,7 +139,7 @@ pub(super) fn joined<Q: Peer, P: Host>(
 ) -> Sample {
     let (start, mut issued) = (Since::now::<P>(), 0_u64);
     let mut handles = VecDeque::with_capacity(IN_FLIGHT);
-    // At least once, however late it is by then.
+    // At least once, however late it already is.
     loop {
         while handles.len() < IN_FLIGHT {
             handles.push_back(pool.spawn(move || gauge.done()));
@@ -157,7 +157,7 @@ pub(super) fn joined<Q: Peer, P: Host>(
     sample::<P>(&start, issued)
 }
 
-/// Has a worker queue [`IN_FLIGHT`] closures, of which the last to end does it again, for `duration`.
+/// Makes a worker queue [`IN_FLIGHT`] closures, the last of which to end does so again, for `duration`.
 pub(super) fn inside<Q: Peer, P: Host>(
     pool: Q,
     gauge: &'static Gauge<P>,
@@ -217,7 +217,7 @@ impl<Q: Peer, P: Host> Batches<Q, P> {
     }
 }
 
-/// Queues `samples` single items with a gap of `gap` between them, in which everybody has gone to sleep.
+/// Queues `samples` single items with a gap of `gap` between them, in which all threads have gone to sleep.
 pub fn idle<P: Host>(
     feed: &mut impl Feed,
     gauge: &'static Gauge<P>,
@@ -248,8 +248,8 @@ pub fn idle<P: Host>(
 //
 // As there, the rate is over all issuers, from the first that begins to the last that ends, and the latency is that
 // of the call alone. What differs: items that are not counted go before, since these runs are shorter than the
-// kernel's and starting the workers would show; and each issuer has two items in turn, where the kernel's initialises
-// its item anew each time, so that none meets its own last execution.
+// kernel's and starting the workers would show; and each issuer has two items in turn, whereas the kernel's initialises
+// its item again each time, so that none meets its own last execution.
 
 /// Items of each issuer that are not counted, for one that is.
 const WARM_UP_SHARE: usize = 10;
@@ -264,11 +264,11 @@ pub(super) const ITEMS: usize = 2;
 
 /// What all issuers share.
 struct Start<P: Host> {
-    /// Issuers that are not yet, or no more, at work.
+    /// Issuers that are not yet, or no longer, at work.
     out: P::AtomicU32,
     /// Set when all have warmed up.
     go: P::AtomicU32,
-    /// The one who waits for all of them.
+    /// The thread that waits for all of them.
     all_out: Parker<P>,
 }
 

@@ -1,9 +1,9 @@
-//! `nearq bench dispatch`: how much it costs to have an item run, and how soon it starts, beside other pools in the
-//! same run, and by scope with an issuer on each CPU.
+//! `nearq bench dispatch`: how much it costs to run an item, and how soon it starts, beside other pools in the same
+//! run, and by scope with an issuer on each CPU.
 //!
 //! Every contestant has as many threads as CPUs may be used, is started for each of its rounds and is gone before
 //! the next one begins. Rounds go through the list forwards and backwards in turn, so that a machine that slows
-//! down or speeds up favours nobody. Figures are medians over the rounds.
+//! down or speeds up favours no contestant. Figures are medians over the rounds.
 //!
 //! On a simulated machine the same code runs in virtual time, a round is a seed, and each of its rows has a fresh
 //! machine. The other pools are Linux programs and take no part there.
@@ -71,7 +71,7 @@ pub struct Found {
     peers: Vec<(Load, &'static str)>,
     /// What reading the clock costs.
     clock_ns: f64,
-    /// What a simulated machine is asked besides.
+    /// Further questions to a simulated machine.
     checks: Option<Checks>,
 }
 
@@ -177,7 +177,7 @@ impl Experiment for DispatchOptions {
     }
 }
 
-/// Measures every row in every round, before so many other steps. The rows of the other pools.
+/// Measures every row in every round, followed by that many other steps. Returns the rows of the other pools.
 fn rounds<P: Host>(
     run: &mut Run<'_>,
     contestants: &[Rc<dyn Contestant<P>>],
@@ -229,7 +229,7 @@ fn simulated(
     Ok((ended.result?, ended.trace_hash))
 }
 
-/// The load `issuers` with one scope on a simulated machine, for who asks other questions of it.
+/// The load `issuers` with one scope on a simulated machine, for code that asks other questions of it.
 pub(crate) fn simulated_issuers(
     machine: &Machine,
     scope: Scope,
@@ -252,12 +252,12 @@ struct LineCost {
     cache: f64,
 }
 
-/// What a simulated machine can be asked besides: does the result hang on the number of items, and on what?
+/// Further questions to a simulated machine: does the result depend on the number of items, and on what else?
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checks {
     /// By how much the rate of a scope changes at most with half as many items, in percent.
     half_the_items_percent: f64,
-    /// The rates at other costs of a line, where shards are something of their own.
+    /// The rates at other costs of a line, if shards differ from whole caches.
     line_costs: Vec<LineCost>,
 }
 
@@ -265,7 +265,7 @@ pub struct Checks {
 const LINE_COSTS: [u64; 3] = [50, 100, 200];
 
 impl Checks {
-    /// How many simulations they take.
+    /// How many simulations they need.
     fn steps(machine: &Machine) -> usize {
         let shards = if targets::has_shards(machine) { 2 * LINE_COSTS.len() } else { 0 };
         machine.model().map_or(0, |_| distinct_scopes(machine).len() + shards)
@@ -433,7 +433,7 @@ mod tests {
         // Rows of a machine on which no two scopes coincide.
         let (floods, idles, scopes) = (2 + 6 + 7 + 3 + 6, 8, 6);
         let flood = (plan.duration + 2 * plan.warm_up).as_secs_f64();
-        // Sleeping takes longer than it is told to.
+        // Sleeping takes longer than requested.
         let idle = plan.idle_samples as f64 * plan.gap.as_secs_f64() * 1.2;
         // An item of each issuer and back, with two switches: some 20 us where it is slow.
         let issuers = plan.items as f64 * 20e-6;

@@ -11,7 +11,7 @@ use nearq_report::metric::{self, Metric};
 use nearq_report::{HERE, Report, Row, Table, rounded};
 use nearq_topology::Scope;
 
-/// Said of a load that has no goal, where goals are shown.
+/// Added to a load that has no goal, if goals are shown.
 const NO_TARGET: &str = " (no target)";
 
 /// The rows of a scenario, in order.
@@ -69,7 +69,7 @@ pub(super) fn text(facts: &Facts<'_>) -> String {
     text
 }
 
-/// What the rates on a simulated machine hang on.
+/// What the rates on a simulated machine depend on.
 fn about_issuers(facts: &Facts<'_>) -> String {
     let Some(checks) = &facts.found.checks else { return String::new() };
     let items = facts.plan.0.items;
@@ -162,7 +162,7 @@ fn table(facts: &Facts<'_>, load: Load) -> Option<Table> {
     if names.is_empty() {
         return None;
     }
-    // CPU time is not counted everywhere.
+    // CPU time is not counted on every platform.
     let is_there =
         |column: &Column| names.iter().any(|name| facts.of(scenario, name, column.1).is_some());
     let columns: Vec<Column> = columns(load).iter().copied().filter(is_there).collect();

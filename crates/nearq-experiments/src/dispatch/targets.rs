@@ -29,7 +29,7 @@ pub struct Goal {
     pub other: f64,
     /// Ours as a multiple of theirs.
     pub ratio: f64,
-    /// What the ratio shall not exceed.
+    /// What the ratio must not exceed.
     pub goal: f64,
     /// Whether it does not.
     pub met: bool,
@@ -69,7 +69,7 @@ pub fn judge(rows: &[Row], peers: &[(Load, &'static str)]) -> Vec<Goal> {
     GOALS.iter().filter_map(judge).collect()
 }
 
-/// Least factor by which shards of a cache shall beat one pool for the whole of it.
+/// Least factor by which shards of a cache must beat one pool for the whole of it.
 pub(crate) const SHARDS: f64 = 1.5;
 
 /// What shards of a last-level cache gain, with an issuer on each CPU.
@@ -81,20 +81,20 @@ pub struct Shards {
     pub cache: f64,
     /// The first as a multiple of the second.
     pub factor: f64,
-    /// What the factor shall be at least.
+    /// What the factor must be at least.
     pub goal: f64,
     /// The published factor for this machine.
     pub published: Option<f64>,
-    /// Whether the goal is met; none where nothing is judged.
+    /// Whether the goal is met; none if nothing is judged.
     pub met: Option<bool>,
 }
 
-/// Whether shards are something of their own on a machine: no last-level cache is a shard as a whole.
+/// Whether shards differ from whole caches on a machine: no last-level cache is a single shard.
 pub(crate) fn has_shards(machine: &Machine) -> bool {
     machine.pods(Scope::CacheShard) != machine.pods(Scope::Cache)
 }
 
-/// Compares the medians of shards and whole caches; none where they are the same.
+/// Compares the medians of shards and whole caches; none if they are the same.
 pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
     let rate = |scope: Scope| {
         let row = find(rows, Load::Issuers.name(), scope.name(), metric::ITEMS_PER_SECOND)?;

@@ -1,5 +1,6 @@
-//! What loads ask of a platform beyond [`Platform`]: bells and clocks, CPU time, work to do, and favoured threads. What is left as it is
-//! here is what a simulated machine has: nothing of a run is left for the next one, no other programs, no host that takes time, no bill.
+//! What loads need from a platform beyond [`Platform`]: bells and clocks, CPU time, work to do, and favoured threads. The default
+//! methods describe a simulated machine: no run leaves anything for the next one, there are no other programs, no host takes time, and
+//! process times are not counted.
 
 use crate::blocking::{Sampler, work};
 use crate::highpri::{CROWD_WORK, StealClock, privilege};
@@ -22,19 +23,19 @@ pub trait Host: Platform {
     /// What wakes an issuer here.
     type Bell: Bell;
 
-    /// Tells how much time the host took from a CPU.
+    /// Reads how much time the host took from a CPU.
     type Steal;
 
     /// An item that has not run for this long never will.
     const LOST_AFTER: Duration;
 
-    /// One wait for a lock in so many goes into the distribution, with that weight, unless it is long.
+    /// One wait for a lock in this many goes into the distribution, with that weight, unless it is long.
     const EVERY: u64 = 1;
 
-    /// CPU time of the whole program so far, of which `threads` are the ones that work.
+    /// CPU time of the whole program so far; `threads` are its working threads.
     fn used_by(threads: &[Self::Thread]) -> Duration;
 
-    /// Uses the CPU for so many rounds.
+    /// Uses the CPU for that many rounds.
     fn compute(rounds: u64);
 
     /// For that CPU.
@@ -46,20 +47,20 @@ pub trait Host: Platform {
     /// What a thread of the crowd does between two sleeps.
     fn crowd_work();
 
-    /// Favours the caller, the thread that queues, but not the threads that it starts. Whether that was allowed.
+    /// Favours the caller, the thread that queues, but not the threads that it starts. Returns whether that was allowed.
     fn favour_issuer() -> bool;
 
-    /// CPU time of the process so far, where it is counted.
+    /// CPU time of the process so far, if it is counted.
     fn process_time() -> Option<Duration> {
         None
     }
 
-    /// Context switches of the process so far, where they are counted.
+    /// Context switches of the process so far, if they are counted.
     fn switches() -> Option<u64> {
         None
     }
 
-    /// Counts threads from now on, where that is possible from outside.
+    /// Counts threads from now on, if that is possible from outside.
     fn sampler() -> Result<Option<Sampler>, Error> {
         Ok(None)
     }
@@ -69,7 +70,7 @@ pub trait Host: Platform {
         body()
     }
 
-    /// Runs `body` on a thread that, with all that it starts, may use `cpus` alone.
+    /// Runs `body` on a thread that, with all that it starts, may use only `cpus`.
     fn confined<T: Send>(
         _cpus: &CpuSet,
         body: impl FnOnce() -> Result<T, Error> + Send,
@@ -91,13 +92,13 @@ pub trait Host: Platform {
 
 /// What wakes a thread that waits: rung before the wait, it ends the wait at once.
 pub trait Bell: Clone + Send + Sync + Sized + 'static {
-    /// A bell that nobody has rung.
+    /// A bell that has not been rung.
     fn new() -> Result<Self, Error>;
 
     /// Rings it.
     fn ring(&self);
 
-    /// Waits until somebody rings, or did since the last wait; false when nobody did within `longest`.
+    /// Waits until the bell is rung, or returns at once if it was rung since the last wait; false if it was not rung within `longest`.
     fn wait(&self, longest: Duration) -> bool;
 }
 
@@ -118,7 +119,7 @@ impl Bell for EventBell {
     }
 
     fn ring(&self) {
-        // An eventfd that refuses to count means that the counter is full: the one who waits will wake.
+        // An eventfd that refuses to count means that the counter is full: the waiting thread will wake.
         let _ = (&*self.0).write(&1_u64.to_ne_bytes());
     }
 
@@ -128,7 +129,7 @@ impl Bell for EventBell {
         // SAFETY: one live pollfd, and the count says one.
         let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
         if ready <= 0 {
-            return ready < 0; // Interrupted by a signal: look again.
+            return ready < 0; // Interrupted by a signal: check again.
         }
         let _ = (&*self.0).read(&mut [0; 8]);
         true
@@ -141,7 +142,7 @@ impl AsRawFd for EventBell {
     }
 }
 
-/// For how long the counter is compared with the clock.
+/// How long the counter is compared with the clock.
 #[cfg(target_arch = "x86_64")]
 const CALIBRATION: Duration = Duration::from_millis(20);
 
@@ -247,7 +248,7 @@ impl Host for Sim {
     const LOST_AFTER: Duration = Duration::from_secs(1);
 
     fn used_by(threads: &[Self::Thread]) -> Duration {
-        // A thread that is gone has no time that could be asked for; workers and issuers outlive the run.
+        // A thread that is gone has no time that could be read; workers and issuers outlive the run.
         threads.iter().filter_map(|thread| Sim::cpu_time(*thread).ok()).sum()
     }
 
@@ -290,12 +291,12 @@ impl Since {
         P::now() - self.wall
     }
 
-    /// CPU time of the process since then, where it is counted.
+    /// CPU time of the process since then, if it is counted.
     pub(crate) fn cpu<P: Host>(&self) -> Option<Duration> {
         P::process_time().zip(self.cpu).map(|(end, start)| end.saturating_sub(start))
     }
 
-    /// Context switches since then, where they are counted.
+    /// Context switches since then, if they are counted.
     pub(crate) fn switches<P: Host>(&self) -> Option<u64> {
         P::switches().zip(self.switches).map(|(end, start)| end - start)
     }
@@ -306,7 +307,7 @@ pub(crate) fn on_cpus(name: String, cpus: CpuSet) -> ThreadSpec {
     ThreadSpec { name, affinity: Some(cpus), ..ThreadSpec::default() }
 }
 
-/// What a thread of a run is there for.
+/// The purpose of a thread of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It makes blocks and verifies them.
@@ -315,7 +316,7 @@ pub enum Role {
     Worker,
 }
 
-/// A thread, and what it is there for.
+/// A thread, and its purpose.
 type Member<H> = (Role, <H as Threads>::Thread);
 
 /// The threads of a run that work.
@@ -342,7 +343,7 @@ impl<H: Host> Census<H> {
         issuers.filter_map(|(_, thread)| <H as Threads>::cpu_time(thread).ok()).sum()
     }
 
-    /// The list; nobody calls the platform while holding it, so that on the simulated machine nobody waits for it.
+    /// The list; no thread calls the platform while holding it, so that on the simulated machine no thread waits for it.
     fn list(&self) -> std::sync::MutexGuard<'_, Vec<Member<H>>> {
         self.0.lock().expect("nobody panics while holding the list")
     }

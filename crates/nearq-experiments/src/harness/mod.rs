@@ -1,22 +1,22 @@
-//! What all experiments are made of. An experiment says what is its own: its options, its load, its contestants and its table; all
-//! else is here, once.
+//! What all experiments are made of. An experiment defines only what is specific to it: its options, its load, its contestants and
+//! its table. Everything else is here, once.
 //!
 //! | file | has |
 //! |---|---|
 //! | `options` | the options that all have, as clap's `Args`, and the checks of numbers and names |
-//! | `host` | what loads ask of a machine beyond `Platform`: [`Host`], for Linux and for the simulator |
+//! | `host` | what loads need from a machine beyond `Platform`: [`Host`], for Linux and for the simulator |
 //! | `simulated` | one simulated run, and many side by side |
-//! | `table` | rows of figures as cells of a table, and what tables and pictures say alike |
+//! | `table` | rows of figures as cells of a table, and what tables and pictures have in common |
 //! | `mod` | [`Experiment`], [`Run`] and [`Facts`] |
 //!
 //! # How an experiment runs
 //! [`run`] takes the options, which are an [`Experiment`], and does this for each:
 //! 1. The machine is what `--on` names. The options that all have are checked.
-//! 2. [`plan`](Experiment::plan) checks the others, and says what is going to be done: sizes, runs, loads.
-//! 3. [`measure`](Experiment::measure) does it. It puts figures into the [`Run`], by scenario, row and metric, and returns what else it
-//!    found. [`Run::round`] has all contestants take their turn once, forwards and backwards in alternate rounds; [`Run::step`] does one
-//!    thing and moves the bar. On the real machine a row is measured where the program runs; on a simulated one each has a fresh machine
-//!    ([`simulate`]), and its seed is the number of the run.
+//! 2. [`plan`](Experiment::plan) checks the others, and says what will be done: sizes, runs, loads.
+//! 3. [`measure`](Experiment::measure) does it. It puts figures into the [`Run`], by scenario, row and metric, and returns whatever else
+//!    it found. [`Run::round`] has all contestants take their turn once, forwards and backwards in alternate rounds; [`Run::step`] does
+//!    one thing and moves the bar. On the real machine a row is measured where the program runs; on a simulated one each has a fresh
+//!    machine ([`simulate`]), and its seed is the number of the run.
 //! 4. The figures of all runs are summarised in rows, and [`too_small`](Experiment::too_small) says why they say too little, if they do.
 //! 5. [`judge`](Experiment::judge) compares them with the goals of the project.
 //! 6. [`parameters`](Experiment::parameters), [`text`](Experiment::text) and [`picture`](Experiment::picture) make the report of these
@@ -41,14 +41,14 @@ use serde_json::Value;
 pub trait Experiment: Sized {
     /// Its name, as the command has it.
     const NAME: &'static str;
-    /// What is going to be done.
+    /// What will be done.
     type Plan;
     /// What is found beside the figures.
     type Found;
-    /// What comes of the goals.
+    /// The result of comparing with the goals.
     type Verdict: Default;
 
-    /// The options that all have.
+    /// The options that all experiments have.
     fn common(&self) -> &Common;
 
     /// Checks the options, and makes a plan for a machine.
@@ -69,7 +69,7 @@ pub trait Experiment: Sized {
     /// The tables.
     fn text(facts: &Facts<'_, Self>) -> String;
 
-    /// The picture. Most are drawn of the report alone.
+    /// The picture. Most are drawn from the report alone.
     fn picture(facts: &Facts<'_, Self>, report: &Report) -> String {
         redraw(report, facts.show_goals()).expect("all is in the report")
     }
@@ -92,7 +92,7 @@ pub struct Facts<'f, E: Experiment> {
     pub environment: Environment,
     /// Why nothing is judged, if that is so.
     pub too_small: Option<String>,
-    /// What comes of the goals.
+    /// The result of comparing with the goals.
     pub verdict: E::Verdict,
 }
 
@@ -111,12 +111,12 @@ impl<'r> Run<'r> {
         Self { machine, figures: Collector::default(), progress }
     }
 
-    /// Says what goes on before the first step.
+    /// Shows what happens before the first step.
     pub fn says(&self, what: String) {
         self.progress.step(what);
     }
 
-    /// Begins, with so many steps to go.
+    /// Begins, with that many steps to go.
     pub fn begin(&self, steps: usize) {
         self.progress.begin(steps);
     }
@@ -143,7 +143,8 @@ impl<'r> Run<'r> {
         simulated::all(tasks, self.progress, what, work)
     }
 
-    /// One round: each contestant takes its turn, the first one first in even rounds and last in odd ones. What each gave, in their order.
+    /// One round: each contestant takes its turn, the first one first in even rounds and last in odd ones. Returns what each gave, in
+    /// their order.
     pub fn round<C, R>(
         &self,
         round: usize,

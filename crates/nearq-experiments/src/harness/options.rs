@@ -44,7 +44,7 @@ impl Default for Common {
 const MOST_RUNS: usize = 1000;
 /// Shortest and longest run.
 const DURATIONS: [Duration; 2] = [Duration::from_millis(10), Duration::from_hours(1)];
-/// Runs without which nothing is judged on the real machine: in each of them something else goes on too.
+/// The number of runs below which nothing is judged on the real machine, because other things go on during each of them.
 const LEAST_RUNS: usize = 3;
 
 impl Common {
@@ -53,7 +53,7 @@ impl Common {
         Machine::named(&self.machine)
     }
 
-    /// Refuses what cannot be done.
+    /// Refuses options that are not possible.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if let Some(runs) = self.runs {
             within("--runs", runs, 1, MOST_RUNS)?;
@@ -70,14 +70,14 @@ impl Common {
         Ok(())
     }
 
-    /// Those of a quick run, which is the smallest one that is judged.
+    /// The options of a quick run, which is the smallest one that is judged.
     pub(crate) fn of_a_quick_run(&self) -> Self {
         Self { quick: true, runs: None, duration: None, ..self.clone() }
     }
 }
 
 /// Why a run on `machine` says nothing about goals or differences, if it is too small: smaller than a quick run, or of fewer than three runs on
-/// the real machine. Given are what it has and what it must have: runs, and sizes by their options.
+/// the real machine. The arguments are what it has and what it must have: runs, and sizes by their options.
 pub(crate) fn too_small(
     machine: &Machine,
     runs: [usize; 2],
@@ -180,7 +180,7 @@ pub(crate) mod tests {
         static ANY_SIZE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// While there is one, this thread judges runs of any size: those of tests are small.
+    /// While a value exists, this thread judges runs of any size, because those of tests are small.
     pub(crate) struct AnySize;
 
     impl AnySize {

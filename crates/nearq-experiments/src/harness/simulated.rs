@@ -21,11 +21,11 @@ pub struct Simulated<R> {
     pub accesses: u64,
 }
 
-/// The capacity of the fastest CPU that there is.
+/// The capacity of the fastest CPU.
 const FULL_CAPACITY: u32 = 1024;
 
-/// Runs `program` on the simulated `machine` with a seed; it may take `limit` of virtual time, and longer by as much as the slowest CPU is
-/// slower than the fastest can be.
+/// Runs `program` on the simulated `machine` with a seed; it may take `limit` of virtual time, longer in the proportion in which the
+/// slowest CPU is slower than the fastest possible.
 ///
 /// # Panics
 /// If the machine is the real one.
@@ -78,7 +78,7 @@ pub(crate) fn all<T: Sync, R: Send>(
             progress.step(what(number, task));
             let result = catch_unwind(AssertUnwindSafe(|| work(task)));
             if !matches!(result, Ok(Ok(_))) {
-                // No thread begins another one.
+                // No thread begins another task.
                 next.store(tasks.len(), Ordering::Relaxed);
             }
             let result = result.unwrap_or_else(|panic| resume_unwind(panic));

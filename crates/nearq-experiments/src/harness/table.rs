@@ -1,4 +1,5 @@
-//! Figures as cells of tables and bars of pictures, and what the texts of several experiments say alike.
+//! Figures as cells of tables and bars of pictures, and what the texts of several experiments have in
+//! common.
 
 use super::{Experiment, Facts};
 use crate::plots::bars::Bar;
@@ -6,7 +7,7 @@ use nearq_report::metric::Metric;
 use nearq_report::{HERE, Report, Row, Summary, find, rounded};
 use std::fmt::Display;
 
-/// What is said of contestants that a simulated machine cannot run.
+/// The text about contestants that a simulated machine cannot run.
 pub(crate) const OTHERS_LEFT_OUT: &str = "The other pools are Linux programs: they do not run on simulated machines, and their rows are left out.\n";
 
 /// A column of figures: its heading, its metric, and how the runs are shown.
@@ -17,7 +18,7 @@ pub(crate) fn median(of: Summary) -> String {
     rounded(of.median)
 }
 
-/// The mean with so many digits after the point.
+/// The mean with `DIGITS` digits after the point.
 pub(crate) fn mean<const DIGITS: usize>(of: Summary) -> String {
     format!("{:.DIGITS$}", of.mean)
 }

@@ -22,9 +22,9 @@ pub struct Ratio {
     pub ratio: f64,
     /// The published ratio, if there is one.
     pub published: Option<f64>,
-    /// What the ratio shall be at least, where there is a goal.
+    /// What the ratio must be at least, if there is a goal.
     pub goal: Option<f64>,
-    /// Whether it is; none where nothing is judged.
+    /// Whether it is; none if nothing is judged.
     pub met: Option<bool>,
 }
 
@@ -33,7 +33,7 @@ pub struct Ratio {
 const PUBLISHED: [(&str, [f64; 3]); 2] =
     [(row::NORMAL, [1624.0, 1268.0, 927.0]), (row::HIGH, [16.0, 3.8, 5.6])];
 
-/// Whose figures these are, for the table.
+/// The source of these figures, for the table.
 pub(super) const SOURCE: &str = "T. Heo, \"[PATCHSET] workqueue: reimplement high priority using a separate worker pool\", \
      linux-kernel, 9 July 2012: 300 s, one CPU; \"before\" beside `normal`, \"after\" beside `high`";
 

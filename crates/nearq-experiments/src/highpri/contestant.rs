@@ -1,4 +1,4 @@
-//! Those who take part: a queue of ours by its priority, other pools, and a thread that only sleeps.
+//! The contestants: a queue of ours by its priority, other pools, and a thread that only sleeps.
 
 use super::issuer::{Plan, Samples, Start, Target, as_issuer, measure, on_thread};
 use super::privilege::{self, MOST_FAVOURED};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-// The rows: who runs the item, and how favoured it is.
+// The rows: what runs the item, and how favoured it is.
 
 /// One run of a row.
 type Measure = Rc<dyn Fn(&Plan) -> Result<Samples, Error>>;
@@ -24,7 +24,7 @@ pub(crate) struct Contestant {
     pub(crate) row: &'static str,
     /// What the row is, in a few words.
     pub(crate) about: &'static str,
-    /// What the caller must be allowed for that; without it the row is left out.
+    /// The privilege that the caller needs for that; without it the row is left out.
     pub(crate) needs: Privilege,
     pub(crate) measure: Measure,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Contestant {
 /// What a row cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Privilege {
-    /// Anybody may.
+    /// None is needed.
     None,
     /// A nice value of -20.
     Favoured,
@@ -109,7 +109,7 @@ pub(crate) fn ours<P: Host>() -> Vec<Contestant> {
     [NORMAL, HIGH, HIGH_SLICE, HIGH_DELAYED].map(|asked| queue(asked, as_it_is::<P>)).into()
 }
 
-/// The row that has a privilege to lose.
+/// The row that gives up a privilege.
 pub(crate) fn refused() -> Contestant {
     queue(REFUSED, without_privilege)
 }
@@ -132,7 +132,8 @@ fn without_privilege(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
     })
 }
 
-/// Builds the queue on a runtime of its own, measures, and ends both. By the issuer, from whom the workers inherit what they may.
+/// Builds the queue on a runtime of its own, measures, and ends both. Called by the issuer, from which the workers inherit their
+/// privileges.
 fn issue<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     let builder = runtime
@@ -167,7 +168,7 @@ impl<P: Host> Target<P> for Queued<P> {
         let queue = &self.queue;
         loop {
             let now = P::now();
-            // It has told that it started, and may not be off the queue yet: then it is queued when it ends.
+            // It has reported its start, and may not be off the queue yet: then it is queued when it ends.
             let (expected, queued) = if self.delayed {
                 (now + interval, queue.queue_delayed(&self.work, interval))
             } else {
@@ -182,8 +183,8 @@ impl<P: Host> Target<P> for Queued<P> {
     }
 }
 
-// Those to compare with: a plain thread, rayon and tokio, ordinary and favoured, and a real-time thread that only sleeps. All of
-// them are Linux programs.
+// The contestants to compare with: a plain thread, rayon and tokio, ordinary and favoured, and a real-time thread that only
+// sleeps. All of them are Linux programs.
 
 /// All of them.
 pub(crate) fn others() -> Vec<Contestant> {
@@ -210,7 +211,7 @@ pub(crate) fn others() -> Vec<Contestant> {
 /// A pool with one thread on the crowd's CPU.
 fn of_pool<Q: Peer>(nice: i32, plan: &Plan) -> Result<Samples, Error> {
     alone(|| {
-        // None of the pools has a way to say where its threads run and how favoured they are: they inherit it.
+        // None of the pools has a way to set where its threads run and how favoured they are: they inherit it.
         let cpu = CpuSet::single(plan.cpu);
         let spec = ThreadSpec { affinity: Some(cpu), ..ThreadSpec::default() };
         let pool = on_thread::<Linux, Q>(spec, move || {

@@ -1,4 +1,4 @@
-//! The threads that want the CPU, and the limits that they run into.
+//! The threads that compete for the CPU, and the limits that they hit.
 
 use crate::Error;
 use crate::harness::Host;
@@ -15,8 +15,8 @@ use std::time::Duration;
 // saturate the CPU.
 //
 // Threads begin and end while the CPU is idle: on a saturated one each start and each end would take as long as a turn of all
-// of them, and they take the lock of the process's memory, for which the others would line up. So they wait at a gate until all
-// are there, and after their last sleep until they are let go, some at a time.
+// of them, and they take the lock of the process's memory, for which the others would queue up. So they wait at a gate until all
+// are there, and after their last sleep until they are released, some at a time.
 
 /// What a simulated thread of the crowd does between two sleeps, beside what the simulated kernel takes for the timer, the
 /// wake-up and the switch: a stated round input, not a measurement. On Linux it does nothing, in some 10 ns.
@@ -24,20 +24,20 @@ pub(crate) const CROWD_WORK: Duration = Duration::from_micros(1);
 
 /// How long each of them sleeps.
 pub(crate) const SLEEP: Duration = Duration::from_millis(1);
-/// They need little: room for a call and for what the platform does at a thread's start.
+/// They need little: space for a call and for what the platform does at a thread's start.
 const STACK: usize = 64 << 10;
-/// How often it is looked whether all are at the gate.
+/// How often to check whether all are at the gate.
 const LOOK: Duration = Duration::from_millis(2);
-/// So many are let go at once.
+/// How many are released at once.
 const TOGETHER: usize = 16;
 
 /// Not all are there yet.
 const CLOSED: u32 = 0;
 /// They sleep in their loops.
 const OPEN: u32 = 1;
-/// They are to come back to the gate.
+/// They must come back to the gate.
 const BACK: u32 = 2;
-/// They are let go as they are woken.
+/// They are released as they are woken.
 const OVER: u32 = 3;
 
 struct Shared<P: Host> {
@@ -47,14 +47,15 @@ struct Shared<P: Host> {
     sleeps: P::AtomicU64,
 }
 
-/// The threads. Dropped, they end, and the drop waits for that.
+/// The threads. Dropping this ends them, and waits for that.
 pub(crate) struct Crowd<P: Host> {
     shared: Arc<Shared<P>>,
     threads: Vec<P::JoinHandle>,
 }
 
 impl<P: Host> Crowd<P> {
-    /// Starts so many on that CPU. An error says how many could be started, and which limit was reached; they have ended then.
+    /// Starts that many on that CPU. An error says how many could be started, and which limit was reached; those have ended by
+    /// then.
     pub(crate) fn start(threads: usize, cpu: usize) -> Result<Self, Error> {
         let shared = Shared::<P> {
             gate: P::AtomicU32::new(CLOSED),
@@ -73,7 +74,7 @@ impl<P: Host> Crowd<P> {
             match P::spawn(spec, move || shared.live()) {
                 Ok(thread) => crowd.threads.push(thread),
                 Err(refused) => {
-                    // Before they end: what is reached is what they are part of.
+                    // Before they end, because they count towards the limit that is reached.
                     let reached = reached();
                     drop(crowd);
                     let reached =
@@ -104,10 +105,10 @@ impl<P: Host> Shared<P> {
         self.wait(BACK);
     }
 
-    /// Waits at the gate as long as that is so.
+    /// Waits at the gate while it has that value.
     fn wait(&self, gate: u32) {
         self.there.fetch_add(1, Ordering::Relaxed);
-        // Relaxed here and below: nothing hangs on it but when they go on.
+        // Relaxed here and below: it only determines when they go on.
         while self.gate.load(Ordering::Relaxed) == gate {
             P::wait(&self.gate, gate, None);
         }
@@ -115,7 +116,7 @@ impl<P: Host> Shared<P> {
     }
 
     fn sleep_again_and_again(&self) {
-        /// Sleeps that are counted at once: the counter is not what the threads are there for.
+        /// Sleeps that are counted at once: the counter must not matter for the threads.
         const COUNTED: u64 = 16;
         let mut sleeps = 0;
         while self.gate.load(Ordering::Relaxed) == OPEN {
@@ -143,7 +144,7 @@ impl<P: Host> Shared<P> {
 
 impl<P: Host> Drop for Crowd<P> {
     fn drop(&mut self) {
-        // Those that never began, since not all could be started, are at the gate as well.
+        // If not all could be started, the gate was never opened, and those that exist are at it already.
         if self.shared.gate.load(Ordering::Relaxed) == OPEN {
             self.shared.gate.store(BACK, Ordering::Relaxed);
         }
@@ -179,16 +180,16 @@ const MAPPINGS: u64 = 4;
 const THREAD_KIB: u64 = 96;
 const ARENAS_KIB: u64 = 1 << 20;
 
-/// So close to a limit it is reached: a thread takes several mappings, and other programs start and end threads.
+/// This close to a limit, it counts as reached: a thread takes several mappings, and other programs start and end threads.
 const MARGIN: u64 = 16;
 
-/// The limits that are reached now, in words; none if nothing of what is known is.
+/// The limits that are reached now, in words; none if none of the known limits is.
 pub(crate) fn reached() -> Vec<String> {
     limits(Path::new("/")).iter().filter(|limit| limit.is_reached()).map(Limit::describe).collect()
 }
 
-/// How many threads there is memory for, by the limit that allows the fewest, and which that is. To be known beforehand: a thread
-/// that lacks memory at its start ends the process. None where neither limit can be read.
+/// How many threads there is memory for, by the limit that allows the fewest, and which limit that is. This must be known in
+/// advance: a thread that lacks memory at its start ends the process. None if neither limit can be read.
 pub(crate) fn room() -> Option<(usize, String)> {
     room_in(&limits(Path::new("/")))
 }
@@ -267,7 +268,7 @@ fn threads_of_all(loadavg: &str) -> Option<u64> {
     loadavg.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// The soft limit of a line of `/proc/self/limits`; none where it is unlimited.
+/// The soft limit of a line of `/proc/self/limits`; none if it is unlimited.
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

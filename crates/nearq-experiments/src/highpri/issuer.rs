@@ -7,14 +7,14 @@ use nearq_topology::CpuSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-// The one who queues: on a CPU of its own, every interval, the same item again.
+// The issuer queues the same item again every interval, on a CPU of its own.
 //
-// The item's only act is to note the time; nobody is told, so that a row's worker does nothing but what the row is about. The
-// issuer looks at its next turn. That is one measurement of one item at a time, as in the document: an item that has not started
-// when the interval is over is not queued again before the next one. So a long wait counts once, however many intervals it took;
-// where every interval were counted, the slow rows would look worse still.
+// The item only notes the time and notifies no thread, so that a row's worker does nothing but what the row is about. The issuer
+// reads the time at its next turn. As in the document, one item is measured at a time: an item that has not started when the
+// interval is over is not queued again before the next one. So a long wait counts once, however many intervals it took; if every
+// interval were counted, the slow rows would look worse still.
 
-/// An item that has not started for so long never will.
+/// An item that has not started after this long never will.
 const LOST_AFTER: Duration = Duration::from_mins(2);
 /// Items before those that are counted: threads start, memory is touched.
 const WARM_UP: usize = 5;
@@ -44,7 +44,7 @@ impl<P: Host> Start<P> {
     /// What an item does.
     #[inline]
     pub(crate) fn mark(&self) {
-        // Relaxed: the time is all there is.
+        // Relaxed: only the time is shared.
         self.0.store(P::now().as_nanos(), Ordering::Relaxed);
     }
 
@@ -63,13 +63,13 @@ impl<P: Host> Start<P> {
 /// No time.
 const NOT_STARTED: u64 = 0;
 
-/// Who runs the item.
+/// What runs the item.
 pub(crate) trait Target<P: Host> {
     /// Queues the item, and says when its latency begins: now, or when a timer expires.
     fn send(&mut self, interval: Duration) -> Instant;
 }
 
-/// Queues, again and again. By the issuer's thread.
+/// Queues, again and again. Called by the issuer's thread.
 pub(crate) fn measure<P: Host>(
     target: &mut dyn Target<P>,
     start: &Start<P>,
@@ -101,7 +101,7 @@ pub(crate) fn measure<P: Host>(
             continue;
         }
         samples.add(started.saturating_since(expected), stolen != before);
-        // The last one counts however long it took: to leave it out would be to leave out the worst.
+        // The last one counts, however long it took: leaving it out could leave out the worst.
         if P::now() >= end {
             return Ok(samples);
         }
@@ -114,7 +114,7 @@ fn following(last: Instant, interval: Duration, now: Instant) -> Instant {
     last + interval * u32::try_from(passed + 1).unwrap_or(u32::MAX)
 }
 
-/// Runs `body` on a thread of its own on the issuer's CPU, favoured where that is allowed, and gives back what it returns.
+/// Runs `body` on a thread of its own on the issuer's CPU, favoured if that is allowed, and returns its result.
 pub(crate) fn as_issuer<P: Host, R: Send + 'static>(
     cpu: usize,
     body: impl FnOnce() -> Result<R, Error> + Send + 'static,
@@ -126,7 +126,7 @@ pub(crate) fn as_issuer<P: Host, R: Send + 'static>(
     })
 }
 
-/// Runs `body` on a new thread, and gives back what it returns.
+/// Runs `body` on a new thread, and returns its result.
 pub(crate) fn on_thread<P: Host, R: Send + 'static>(
     spec: ThreadSpec,
     body: impl FnOnce() -> Result<R, Error> + Send + 'static,
@@ -161,7 +161,7 @@ pub struct Sample {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Samples(Vec<Sample>);
 
-/// What is said about latencies, in milliseconds.
+/// Figures about latencies, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// How many there are.
@@ -170,7 +170,7 @@ pub struct Figures {
     pub stolen: usize,
     /// The longest.
     pub max: f64,
-    /// The longest of those during which the host took nothing; zero where there is none.
+    /// The longest of those during which the host took nothing; zero if there is none.
     pub max_unstolen: f64,
     /// The mean of the worst [`TOP`].
     pub top: f64,

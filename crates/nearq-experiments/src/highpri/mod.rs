@@ -2,12 +2,12 @@
 //! document of 2012 that gave the kernel's high-priority workqueues workers of their own.
 //!
 //! One CPU has 3000 threads at nice 0, each of which sleeps 1 ms in a loop; an item that is queued every 4 ms, a jiffy at 250 Hz,
-//! notes how long it took until it started. The issuer is on another CPU, or its own waiting would set the pace. The document's "before"
-//! is a queue whose items go to the head of the common list: as nothing else is on the list, that is what our queue of ordinary
+//! notes how long it took until it started. The issuer is on another CPU; otherwise its own waiting would set the pace. The document's
+//! "before" is a queue whose items go to the head of the common list: as nothing else is on the list, that is what our queue of ordinary
 //! priority does.
 //!
 //! Beside our rows there are a plain thread, tokio and rayon on the same CPU, each ordinary and favoured, and a real-time thread
-//! that only sleeps: what is late there is late by the machine.
+//! that only sleeps: what is late there is late because of the machine.
 //!
 //! On a simulated machine the same crowd, issuer and queues run in virtual time; each run is a seed and each row has a fresh
 //! machine.
@@ -57,7 +57,7 @@ pub struct HighpriOptions {
 
 /// The document's threads.
 const THREADS: usize = 3000;
-/// The same when it shall be quick: to start and to end a thread takes a turn of all others.
+/// The same for a quick run: starting and ending a thread each take a turn of all the others.
 const QUICK_THREADS: usize = 1000;
 /// Most threads that can be asked for.
 const MOST_THREADS: usize = 1_000_000;
@@ -67,25 +67,25 @@ const JIFFY: Duration = Duration::from_millis(4);
 const INTERVALS: [Duration; 2] = [Duration::from_micros(100), Duration::from_secs(10)];
 /// How long a row lasts; the document's lasted 300 seconds.
 const DURATION: Duration = Duration::from_secs(10);
-/// The same when all rows shall end within 30 seconds.
+/// The same when all rows must end within 30 seconds.
 const QUICK_DURATION: Duration = Duration::from_secs(1);
 /// How long a row lasts in virtual time, which takes about as long in real time.
 const SIMULATED_DURATION: Duration = Duration::from_secs(1);
-/// The same when it shall be quick.
+/// The same for a quick run.
 const SIMULATED_QUICK: Duration = Duration::from_millis(400);
-/// So many items must be queued in a row for a percentile to mean something.
+/// This many items must be queued in a row for a percentile to be meaningful.
 const LEAST_SAMPLES: u32 = 100;
 /// Virtual time after which a simulated row has gone wrong, beside what it takes.
 const SIMULATED_LIMIT: Duration = Duration::from_mins(3);
 
-/// What is to be done.
+/// What must be done.
 pub struct Task {
     plan: Plan,
     threads: usize,
     runs: usize,
 }
 
-/// The CPU of the crowd and that of the issuer: another core where there is one.
+/// The CPU of the crowd and that of the issuer: on another core if there is one.
 fn places(machine: &Machine) -> (usize, usize) {
     let usable = machine.pods(Scope::System).remove(0);
     let crowd = usable.last().unwrap_or(0);
@@ -102,9 +102,9 @@ type Everybody = Vec<(Contestant, Samples)>;
 /// What is found beside the figures.
 pub struct Found {
     all: Everybody,
-    /// Who is left out, and what else is worth knowing.
+    /// Which contestants are left out, and what else is worth knowing.
     remarks: Vec<String>,
-    /// Of the crowd, in a second, where that is counted.
+    /// Wake-ups of the crowd per second, if they are counted.
     wake_ups: Option<f64>,
 }
 
@@ -195,7 +195,7 @@ fn scenario(threads: usize) -> String {
     format!("beside {threads} {}", if threads == 1 { "thread" } else { "threads" })
 }
 
-/// On this machine: the crowd is there once, for all rows.
+/// On this machine: there is one crowd, for all rows.
 fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     let mut contestants = contestant::ours::<Linux>();
     contestants.push(contestant::refused());
@@ -265,7 +265,7 @@ fn simulated(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     Ok(Found { all, remarks: Vec::new(), wake_ups: None })
 }
 
-/// Measures everybody in every run.
+/// Measures every contestant in every run.
 fn measure(
     run: &mut Run<'_>,
     contestants: Vec<Contestant>,

@@ -1,4 +1,4 @@
-//! What the kernel tells and allows: favoured threads, and the time that the host takes.
+//! What the kernel allows and reports: favoured threads, and the time that the host takes.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
@@ -23,18 +23,18 @@ pub(crate) struct NiceLimit(Rlimit);
 
 impl Drop for NiceLimit {
     fn drop(&mut self) {
-        // It was in effect before: it is not above the hard one.
+        // It was in effect before, so it is not above the hard limit.
         let _ = setrlimit(Resource::Nice, self.0);
     }
 }
 
-/// Takes the privilege to be favoured from the caller and from the threads that it starts from now on: `CAP_SYS_NICE` for good, and
-/// for as long as the returned value lives what `RLIMIT_NICE` allows everybody in the process.
+/// Takes the privilege to be favoured from the caller and from the threads that it starts from now on: `CAP_SYS_NICE` for good and,
+/// while the returned value lives, what `RLIMIT_NICE` allows all threads of the process.
 pub(crate) fn give_up() -> io::Result<NiceLimit> {
     let mut sets = capabilities(None)?;
     sets.effective.remove(CapabilitySet::SYS_NICE);
     sets.permitted.remove(CapabilitySet::SYS_NICE);
-    // About the calling thread alone.
+    // For the calling thread alone.
     set_capabilities(None, sets)?;
     let limit = getrlimit(Resource::Nice);
     // Lowering the soft limit needs no privilege.
@@ -74,7 +74,7 @@ pub(crate) fn real_time() -> io::Result<()> {
     schedule(libc::SCHED_FIFO, 0, 1, 0, true)
 }
 
-/// Whether a thread of this process may do that: tried on one that ends at once.
+/// Whether a thread of this process may do that; tries it on a thread that ends at once.
 pub(crate) fn may(attempt: fn() -> io::Result<()>) -> io::Result<()> {
     let tried = std::thread::Builder::new().spawn(attempt)?;
     tried.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tried it panicked")))
@@ -85,13 +85,13 @@ pub(crate) const MOST_FAVOURED: i32 = -20;
 
 // How much time the host took from one CPU: the eighth number of its line in `/proc/stat`.
 //
-// It counts in hundredths of a second. A sample is marked when the count grew between a look before it and one after it:
-// the host took time then, though a part of that hundredth may have been taken before.
+// It counts in hundredths of a second. A sample is marked if the count grew between a reading before it and one after it:
+// the host took time then, although part of that hundredth may have been taken before.
 
-/// Room for the lines of some CPUs; a longer file is read on.
+/// Space for the lines of some CPUs; the buffer grows for a longer file.
 const FIRST_BYTES: usize = 4096;
 
-/// Looks at one CPU's stolen time.
+/// Reads one CPU's stolen time.
 #[derive(Debug)]
 pub struct StealClock {
     file: Option<File>,
@@ -100,7 +100,7 @@ pub struct StealClock {
 }
 
 impl StealClock {
-    /// For that CPU. Where `/proc` is not there, nothing is ever stolen.
+    /// For that CPU. Without `/proc`, nothing is ever stolen.
     pub(crate) fn of(cpu: usize) -> Self {
         Self {
             file: File::open("/proc/stat").ok(),
@@ -129,7 +129,7 @@ impl StealClock {
     }
 }
 
-/// The stolen time of the CPU whose line begins so; none if there is no such line, or not all of it.
+/// The stolen time of the CPU whose line begins with `line`; none if there is no such line, or it is incomplete.
 fn steal_of(text: &str, line: &str, whole: bool) -> Option<u64> {
     // user nice system idle iowait irq softirq steal
     const STEAL: usize = 7;

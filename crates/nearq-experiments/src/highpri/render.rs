@@ -21,7 +21,7 @@ const COLUMNS: [Column; 9] = [
     ("max unstolen", metric::LATENCY_MAX_UNSTOLEN, median),
 ];
 
-/// Columns beside which the document has figures.
+/// Columns for which the document has figures.
 const PUBLISHED: [(&str, Metric); 3] = [
     ("published top 20", metric::LATENCY_TOP20),
     ("deviation", metric::LATENCY_TOP20_DEVIATION),
@@ -148,7 +148,7 @@ fn conclusions(facts: &Facts<'_>) -> Table {
     table
 }
 
-/// Which share of the samples waits how long, row by row.
+/// The share of samples that wait at least a given time, row by row.
 pub(super) fn picture(facts: &Facts<'_>) -> String {
     let curve = |(contestant, samples): &(Contestant, Samples)| Curve {
         name: contestant.row.into(),

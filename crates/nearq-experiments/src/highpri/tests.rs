@@ -52,7 +52,7 @@ fn a_short_run_here_has_every_row_and_column() {
 
 #[test]
 fn where_a_row_is_left_out_it_says_why() {
-    // By a thread that may favour nobody, as a user without the privilege.
+    // In a thread that may favour no thread, like a user without the privilege.
     let report = std::thread::spawn(|| {
         let _limit = privilege::give_up().unwrap();
         short("here", 10, 30)
@@ -100,7 +100,8 @@ fn a_quick_run_ends_within_half_a_minute() {
     let all =
         [contestant::ours::<Linux>(), vec![contestant::refused()], contestant::others()].concat();
     let rows = all.len() * task.runs;
-    // A thread begins and ends in a tenth of a millisecond. On the crowded CPU that of a row waits for a turn of all the others.
+    // A thread begins and ends in a tenth of a millisecond. On the crowded CPU, a row's thread waits for a turn of all the
+    // others.
     let total = rows as f64 * (task.plan.duration.as_secs_f64() + 0.5) + task.threads as f64 * 2e-4;
     assert!(total < 25.0, "{total} s");
 }

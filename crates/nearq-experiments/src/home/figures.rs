@@ -7,7 +7,7 @@ use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Row as Figure, find};
 use serde::Serialize;
 
-// From accounts to numbers: what a run says of a row, and of one row beside another.
+// From accounts to numbers: what a run says about a row, and about one row compared with another.
 
 /// Nanoseconds as seconds.
 pub(super) fn seconds(nanoseconds: u64) -> f64 {
@@ -90,8 +90,8 @@ fn home_after(plan: &Plan, ran: &Ran) -> Option<f64> {
     percent(sum(staying(plan, ran).map(|told| told.within(over + GRACE, end))))
 }
 
-/// What the means of all runs say of one row beside another: gains, and shares of the gap to the oracle. `publish` adds the document's
-/// figures.
+/// What the means of all runs say about one row compared with another: gains, and shares of the gap to the oracle. `publish` adds the
+/// document's figures.
 pub(super) fn compare(collector: &mut Collector, plans: &[Plan], publish: bool) {
     let rows = collector.rows();
     for plan in plans.iter().filter(|plan| plan.scenario == Scenario::NumaTest) {
@@ -102,7 +102,7 @@ pub(super) fn compare(collector: &mut Collector, plans: &[Plan], publish: bool) 
             let gain = (1.0 - with / without) * 100.0;
             collector.add(&scenario, row.name(), metric::ELAPSED_GAIN, gain);
             let gap = elapsed(Row::Oracle).map(|oracle| without - oracle);
-            // Where there is next to nothing between them, no share of it means anything.
+            // If there is next to no gap between them, no share of it is meaningful.
             if let Some(gap) = gap.filter(|gap| row != Row::Oracle && *gap > without / 100.0) {
                 let closed = (without - with) / gap * 100.0;
                 collector.add(&scenario, row.name(), metric::GAP_CLOSED, closed);
@@ -135,9 +135,9 @@ pub struct Goal {
     pub what: &'static str,
     /// The figure, a mean over the runs.
     pub reached: f64,
-    /// What it shall be at least, or at most.
+    /// What it must be at least, or at most.
     pub goal: f64,
-    /// Whether it shall be at most that.
+    /// Whether it must be at most that.
     pub at_most: bool,
     /// The unit, for people: nothing for a ratio.
     pub unit: &'static str,
@@ -149,7 +149,7 @@ pub struct Goal {
 const GAP: f64 = 70.0;
 /// The least share of the CPU time at home after a disturbance, in percent.
 const AT_HOME: f64 = 95.0;
-/// The most crossings of a task for each time that it left its home: there and back, and as much again.
+/// The most times a task may change nodes for each time that it left its home: there and back, and as much again.
 const CROSSINGS: f64 = 4.0;
 /// The least ratio of CPU time while a home is overloaded to that without homes.
 const WORK_CONSERVED: f64 = 0.99;

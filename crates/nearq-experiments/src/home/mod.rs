@@ -1,17 +1,17 @@
-//! `nearq bench home`: what it brings that tasks have a home node, by three scenarios.
+//! `nearq bench home`: what home nodes gain for tasks, in three scenarios.
 //!
-//! - **numa-test**: the test of the document of 2003, written anew. Tasks walk over memory at random; after three seconds a storm
-//!   of 800 small processes pushes them about. How long does it take them?
+//! - **numa-test**: the test of the document of 2003, rewritten. Tasks walk over memory at random; after three seconds a storm of
+//!   800 small processes pushes them about. How long does it take them?
 //! - **displace**: hogs pinned to one node come, displace tasks from it, and go. Are the tasks at home a second later?
-//! - **overload**: a node is home of twice as many tasks as it has CPUs, while others idle; then half of the tasks end. Was every
-//!   CPU used, and do those come home that had to leave?
+//! - **overload**: a node is the home of twice as many tasks as it has CPUs, while others idle; then half of the tasks end. Was
+//!   every CPU used, and do the tasks that had to leave come home?
 //!
 //! Each is run without homes (the kernel alone), with homes (picked when a task starts, kept by the keeper of `nearq_home`), and with
 //! dynamic homes, which follow the memory. On the real machine (`real`) tasks are processes of this command; on a simulated
 //! one (`simulated`) they are simulated processes whose accesses are declared, and there is one more row: tasks pinned in turn to
-//! the CPUs of all nodes with their memory beside them (`oracle`), which no system that has to find that out can beat by much.
+//! the CPUs of all nodes with their memory beside them (`oracle`), which no system that must discover this placement can beat by much.
 //!
-//! A task keeps its own account (`account`): it looks at its node and its clocks every 20,000 updates.
+//! A task keeps its own account (`account`): it reads its node and its clocks every 20,000 updates.
 
 mod figures;
 mod plan;
@@ -79,12 +79,12 @@ const ELEMENTS: [usize; 2] = [1_000, 1_000_000_000];
 const MOST_PASSES: usize = 1_000_000;
 /// Most CPUs of a simulated machine: for each there are several tasks, and each has a stack.
 const MOST_CPUS: usize = 512;
-/// Up to so many CPUs a simulated machine is small, and more is run on it in the same time.
+/// A simulated machine with up to this many CPUs is small, and more is run on it in the same time.
 const SMALL: usize = 32;
 /// Runs: the document's, those on a large simulated machine, and quick ones on small simulated machines.
 const RUNS: [usize; 3] = [10, 3, 3];
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
     /// From the start of the first task to the end of the last.
@@ -92,7 +92,7 @@ pub struct Ran {
     tasks: Vec<Told>,
 }
 
-/// What is to be done, and how often.
+/// What must be done, and how often.
 #[derive(Debug)]
 pub struct Job {
     program: PathBuf,
@@ -110,8 +110,8 @@ impl Job {
         self.scheduler.rows(plan.scenario, self.simulated)
     }
 
-    /// What is run one after the other: plans by their index, and rows, forwards in one run and backwards in the next. To load a scheduler
-    /// takes seconds: what needs it is run in one go.
+    /// What is run one after the other: plans by their index, and rows, forwards in one run and backwards in the next. Loading a scheduler
+    /// takes seconds, so the rows that need it run one after the other.
     fn steps(&self, run: usize) -> Vec<(usize, Row)> {
         let backwards = run % 2 == 1;
         let mut steps = Vec::new();
@@ -267,7 +267,7 @@ impl Experiment for HomeOptions {
     fn parameters(facts: &Facts<'_>) -> Value {
         let job = &facts.plan;
         let rows = job.plans.iter().flat_map(|plan| job.rows(plan));
-        // Otherwise it is the kernel's, whatever that is.
+        // Otherwise it is the kernel's, whichever that is.
         let known = job.simulated || job.scheduler != Scheduler::Stock;
         let scheduler = |row: &Row| (row.name().to_owned(), row.scheduler().into());
         let schedulers = rows.filter(|_| known).map(scheduler).collect();
@@ -294,7 +294,7 @@ impl Experiment for HomeOptions {
     }
 }
 
-/// What the kernel said where it refused to place memory.
+/// What the kernel said if it refused to place memory.
 fn refused<'f>(facts: &'f Facts<'_>) -> Option<&'f str> {
     let mut told = facts.found.iter().flatten().flat_map(|(_, ran)| &ran.tasks);
     told.find_map(|told| told.refused.as_deref())

@@ -77,7 +77,7 @@ impl Row {
     }
 }
 
-/// The storm: groups of as many senders as receivers, each sender of which sends so many messages to each receiver of its group.
+/// The storm: groups of as many senders as receivers, where each sender sends `messages` messages to each receiver of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Storm {
     /// When it begins.
@@ -114,7 +114,7 @@ pub(super) struct Plan {
     pub(super) elements: usize,
     /// How long each task works, by its number.
     pub(super) until: Vec<Until>,
-    /// They start on this node, and are let go where they may when their memory is touched.
+    /// They start on this node, and may run anywhere allowed once their memory is touched.
     pub(super) start_on: Option<usize>,
     pub(super) storm: Option<Storm>,
     pub(super) hogs: Option<Hogs>,
@@ -123,7 +123,7 @@ pub(super) struct Plan {
     pub(super) end: Option<Duration>,
 }
 
-/// The document's passes, and a quick run's: on the real machine, where each takes its time, and on a simulated one.
+/// The document's passes, and a quick run's: on the real machine, where each takes real time, and on a simulated one.
 const PASSES: usize = 100;
 const QUICK_PASSES: [usize; 2] = [3, 20];
 /// The document's `PROBLEMSIZE`.
@@ -139,9 +139,9 @@ const QUICK_STORM: Storm =
 const SMALL: usize = 8 << 20;
 /// When hogs come and go, and the end; in full and for a quick run, in milliseconds.
 const DISPLACE: [[u64; 3]; 2] = [[4_000, 10_000, 22_000], [500, 1_000, 2_700]];
-/// From when on the home is overloaded, when half of the tasks leave, and the end.
+/// When the home becomes overloaded, when half of the tasks leave, and the end.
 const OVERLOAD: [[u64; 3]; 2] = [[1_000, 12_000, 22_000], [400, 1_000, 2_700]];
-/// How long after the end of a disturbance everybody shall be home again.
+/// How long after the end of a disturbance all tasks must be home again.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 /// What all plans for a machine have in common.
@@ -156,7 +156,7 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// For a machine, whose free memory is so many bytes if that is known, with at most so many tasks.
+    /// For a machine, with its free memory in bytes if that is known, and with at most that many tasks.
     pub(super) fn of(
         machine: &Machine,
         nodes: Nodes,
@@ -192,7 +192,7 @@ impl Size {
         !self.quick && self.elements == PROBLEM_SIZE && self.passes == PASSES
     }
 
-    /// So many tasks that end then, with nothing that disturbs them.
+    /// Tasks with these ends, and nothing that disturbs them.
     fn plan(&self, scenario: Scenario, until: Vec<Until>) -> Plan {
         let walks = scenario == Scenario::NumaTest;
         let elements = if walks { self.elements } else { SMALL / ELEMENT };
@@ -257,7 +257,7 @@ fn share_of_cache(machine: &Machine) -> usize {
 }
 
 impl Plan {
-    /// The scenario as it is called in the report.
+    /// The scenario's name in the report.
     pub(super) fn title(&self) -> String {
         format!("{}, {} tasks", self.scenario.name(), self.tasks)
     }
@@ -285,11 +285,11 @@ impl Plan {
 pub(super) struct Start {
     /// The index of its home, if it has one.
     pub(super) home: Option<usize>,
-    /// Where it may run from the start; anywhere if not told.
+    /// Where it may run from the start; anywhere if not set.
     pub(super) cpus: Option<CpuSet>,
     /// Where it may run once its memory is touched, if that is not the same.
     pub(super) then: Option<CpuSet>,
-    /// The index of the node that its memory is to come from; where it runs if not told.
+    /// The index of the node that its memory must come from; the node where it runs if not set.
     pub(super) memory: Option<usize>,
 }
 

@@ -11,11 +11,12 @@ use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{HERE, Report, Summary, Table, rounded};
 
-/// Up to so many tasks the table of each task is shown, and for a number that was asked for alone.
+/// The table of each task is shown for up to this many tasks, and if only one number of tasks was
+/// asked for.
 const SHOWN: usize = 16;
 /// What the titles of the plans that are not disturbed begin with.
 const NUMA_TEST: &str = "numa-test";
-/// And of these rows.
+/// The rows for which it is shown.
 const SHOWN_ROWS: [Row; 3] = [Row::Without, Row::Homes, Row::Scheduler];
 
 /// Everything for people: what was done, the tables, the goals.

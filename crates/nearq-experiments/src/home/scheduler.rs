@@ -1,7 +1,7 @@
 //! Which scheduler the kernel has: its own, or the node affine one, which `nearq-scx` loads into a real one.
 //!
-//! Under the node affine scheduler tasks are just started: it gives them their homes itself, and nobody watches over them. That is one
-//! row, `home scheduler`, beside the kernel's own without homes.
+//! Under the node affine scheduler tasks are just started: it gives them their homes itself, and no keeper watches over them. That is
+//! one row, `home scheduler`, beside the kernel's own without homes.
 
 use super::plan::{Row, Scenario};
 use super::real;
@@ -28,7 +28,7 @@ impl Scheduler {
         }
     }
 
-    /// What is named, if it can be had on the machine and in this build; `program` is this command.
+    /// What is named, if it is available on the machine and in this build; `program` is this command.
     pub(super) fn named(
         name: Option<&str>,
         machine: &Machine,
@@ -70,7 +70,7 @@ impl Scheduler {
     }
 }
 
-/// The machine with the node affine scheduler, or why that cannot be.
+/// The machine with the node affine scheduler, or why that is not possible.
 #[cfg(feature = "home-scheduler")]
 pub(super) fn under_home(machine: &Machine) -> Result<Machine, String> {
     nearq_policy_harness::Home::new(machine.topology()).map_err(|error| error.to_string())?;
@@ -81,7 +81,7 @@ pub(super) fn under_home(machine: &Machine) -> Result<Machine, String> {
     }))
 }
 
-/// The machine with the node affine scheduler, or why that cannot be.
+/// The machine with the node affine scheduler, or why that is not possible.
 #[cfg(not(feature = "home-scheduler"))]
 pub(super) fn under_home(_: &Machine) -> Result<Machine, String> {
     Err("this nearq-bench was built without it; with a C compiler and libclang: \

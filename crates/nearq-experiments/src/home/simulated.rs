@@ -19,7 +19,7 @@ use std::time::Duration;
 // A run on the simulated machine: the tasks are simulated processes, and what they do to their memory is declared.
 //
 // The first thread starts everything and waits for it, as the script of numa_test does: the tasks, the thread that watches them
-// (`watch`), and what disturbs them. What the tasks tell goes into a list that nobody holds while calling the platform.
+// (`watch`), and what disturbs them. What the tasks report goes into a list that no thread holds while calling the platform.
 
 /// Runs a plan for a row with a seed.
 pub(super) fn run(
@@ -41,10 +41,10 @@ pub(super) fn run(
     simulate(machine, seed, limit, move || whole_run(&plan, row, &nodes, call))?.result
 }
 
-/// Hogs look at the time so often.
+/// How often hogs check the time.
 const HOG: Duration = Duration::from_millis(1);
 
-/// What the tasks have told so far, by number.
+/// What the tasks have reported so far, by number.
 type List = Arc<Mutex<Vec<Option<Told>>>>;
 
 fn whole_run(plan: &Arc<Plan>, row: Row, nodes: &Arc<Nodes>, call: Duration) -> Result<Ran, Error> {
@@ -138,7 +138,7 @@ fn task(plan: &Plan, number: usize, start: &Start, nodes: &Nodes, origin: Instan
     list.lock().expect("nobody panics while holding it")[number] = Some(told);
 }
 
-/// The memory of a simulated task: addresses that nobody looks into, and accesses that are declared.
+/// The memory of a simulated task: addresses that are never accessed, and declared accesses.
 struct Declared<'n> {
     reserved: Reserved,
     elements: usize,
@@ -195,13 +195,13 @@ impl Memory for Declared<'_> {
         self.nodes.of_cpu(Sim::current_cpu()).unwrap_or(0)
     }
 
-    /// The simulated kernel does not tell them apart.
+    /// The simulated kernel does not distinguish them.
     fn user_and_system(&self) -> (Duration, Option<Duration>) {
         (self.cpu_time(), None)
     }
 }
 
-/// Addresses: pages that read as zero, of which none is ever touched, so that gigabytes of simulated memory cost nothing.
+/// Addresses: pages that read as zero, none of which is ever touched, so that gigabytes of simulated memory cost nothing.
 struct Reserved {
     start: *mut u8,
     bytes: usize,
@@ -212,7 +212,7 @@ unsafe impl Send for Reserved {}
 
 impl Reserved {
     /// # Panics
-    /// If there is no room among the addresses.
+    /// If there is no space in the address space.
     fn new(bytes: usize) -> Self {
         let (protection, flags) = (
             libc::PROT_READ | libc::PROT_WRITE,
@@ -240,18 +240,18 @@ impl Drop for Reserved {
 
 // The storm on a simulated machine: hackbench, of simulated processes.
 //
-// In each group every sender sends so many messages of 100 bytes to every receiver, in turn, each by a system call; a
+// In each group every sender sends `messages` messages of 100 bytes to every receiver, in turn, each by a system call; a
 // receiver takes what there is for it and sleeps when there is nothing. What a message costs is a system call on each side and
 // the transfers of its socket's line between them; copying 100 bytes is in the system call.
 
 /// Messages that fit into a socket: `net.core.wmem_default`, 212,992 bytes, by the 768 that the kernel counts for a small one.
 const ROOM: u32 = 277;
 
-/// A socket: how many messages are in it. Who finds it full or empty waits on that number.
+/// A socket: how many messages are in it. A process that finds it full or empty waits on that number.
 struct Socket(AtomicU32);
 
 impl Socket {
-    /// Puts a message in; waits while there is no room.
+    /// Puts a message in; waits while it is full.
     fn send(&self) {
         loop {
             // Relaxed, here and below: the number is all that is shared.
@@ -266,7 +266,7 @@ impl Socket {
         }
     }
 
-    /// Takes all messages out, at least one: how many.
+    /// Takes all messages out, at least one. Returns how many.
     fn receive(&self) -> u32 {
         loop {
             let taken = self.0.swap(0, Ordering::Relaxed);
@@ -281,7 +281,7 @@ impl Socket {
     }
 }
 
-/// Runs all of it, as the process that the others are children of; a system call takes so long.
+/// Runs all of it, as the process that the others are children of; a system call takes `call`.
 fn hackbench(storm: Storm, call: Duration) {
     let mut children = Vec::with_capacity(storm.processes());
     for _ in 0..storm.groups {
@@ -313,7 +313,8 @@ fn hackbench(storm: Storm, call: Duration) {
     children.into_iter().flatten().for_each(Sim::wait_process);
 }
 
-// Who watches over the tasks of a simulated run: reads what the simulated kernel counts, asks the keeper, sets affinities.
+// The thread that watches over the tasks of a simulated run: reads what the simulated kernel counts, asks the keeper, sets
+// affinities.
 //
 // It is an ordinary process of the machine that sleeps from period to period, pays for its system calls, and comes late when
 // the CPUs are crowded, as on a real one.
@@ -327,7 +328,7 @@ struct Watched {
     cpu_time: Vec<Duration>,
 }
 
-/// Keeps tasks at home until all have ended; where homes move, to where the memory is.
+/// Keeps tasks at home until all have ended; if homes move, they move to where the memory is.
 pub(super) fn keep(nodes: Nodes, tasks: &[(Thread, usize)], moves: bool) {
     let weights = Weights::default();
     let mut keeper = Keeper::new(nodes.clone(), weights.clone());

@@ -5,27 +5,27 @@ use std::time::Duration;
 
 // The task of numa_test: `a[ix[i]] += b[i]` over random places, then `b[k] = a[k]`, again and again.
 //
-// Written anew after what is known of `randupdt` (E. Focht, 2001): one allocation of 20 bytes for each element, two arrays of
-// doubles and one of indices; in each pass every element of `b` is added to a random element of `a`, and then `b` becomes a
-// copy of `a`. The task looks at its clocks every 20,000 updates, and where its memory is each second.
+// Rewritten from what is known about `randupdt` (E. Focht, 2001): one allocation of 20 bytes for each element, two arrays of
+// doubles and one of indices; in each pass every element of `b` is added to a random element of `a`, and then `b` becomes a copy
+// of `a`. The task reads its clocks every 20,000 updates, and checks where its memory is each second.
 
 /// Bytes of an element: two doubles and an index.
 pub(super) const ELEMENT: usize = 20;
-/// Updates from look to look.
+/// Updates between two readings.
 const UPDATES: usize = 20_000;
-/// How often it looks where its memory is.
+/// How often it checks where its memory is.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// How long a task works.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Until {
-    /// So many passes.
+    /// That many passes.
     Passes(usize),
-    /// Until so many nanoseconds after the run began.
+    /// Until that many nanoseconds after the run began.
     Time(u64),
 }
 
-/// What a task does it to, and where.
+/// What a task works on, and where.
 pub(super) trait Memory {
     /// Touches all of it for the first time: `a` is zero, `b` counts, `ix` is random.
     fn touch(&mut self);
@@ -41,7 +41,7 @@ pub(super) trait Memory {
     fn cpu_time(&self) -> Duration;
     /// The node that it is on.
     fn node(&self) -> usize;
-    /// CPU time in user mode, and in the kernel if that is told apart.
+    /// CPU time in user mode, and in the kernel if the two are distinguished.
     fn user_and_system(&self) -> (Duration, Option<Duration>);
 }
 
@@ -88,27 +88,28 @@ pub(super) fn work(
     account.close(user, system, memory.pages())
 }
 
-// A task's own account of where it ran: it looks now and then at the clocks and at its node, and charges the CPU time since the
-// last look to that node.
+// A task's own account of where it ran: from time to time it reads the clocks and its node, and charges the CPU time since the
+// last reading to that node.
 //
-// A task is *at home* on the node that has most of its memory, which may be moved: that is looked at when it has been touched, and each second
-// from then on. It is *displaced* from the first look that finds it elsewhere to the first one that finds it back, or its memory where it is.
+// A task is *at home* on the node that has most of its memory, which may be moved: that is checked when it has been touched, and each
+// second from then on. It is *displaced* from the first reading that finds it elsewhere to the first one that finds it back, or its memory
+// where it is.
 
 /// Times are charged to slots of the run of this length.
 pub(super) const SLOT: Duration = Duration::from_millis(100);
 
-/// What a task has to say in the end. Nodes are indices; times are nanoseconds, those of the clock since the run began.
+/// What a task reports at the end. Nodes are indices; times are nanoseconds, those of the clock since the run began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Told {
     /// The node on which it started.
     pub(super) first: usize,
-    /// The node that had most of its memory when that was looked at last.
+    /// The node that had most of its memory when that was last checked.
     pub(super) home: usize,
     /// CPU time by node.
     pub(super) by_node: Vec<u64>,
     /// Pages by node, in the end.
     pub(super) memory: Vec<u64>,
-    /// How often it was on another node than at the look before.
+    /// How often it was on another node than at the reading before.
     pub(super) crossings: u64,
     /// How long it was displaced each time, until it was back.
     pub(super) returns: Vec<u64>,
@@ -116,7 +117,7 @@ pub(super) struct Told {
     pub(super) stray: bool,
     /// CPU time at home and away by slot of the run, since its memory was touched.
     pub(super) slots: Vec<[u64; 2]>,
-    /// CPU time in user mode, and in the kernel where that is told apart.
+    /// CPU time in user mode, and in the kernel if the two are distinguished.
     pub(super) user: u64,
     /// See `user`.
     pub(super) system: Option<u64>,
@@ -160,14 +161,15 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Of a task that has used so much CPU time and is on a node now, one of `nodes`.
+    /// The account of a task that has used that much CPU time and is now on node `node` of `nodes`.
     pub(super) fn open(nodes: usize, node: usize, cpu_time: Duration) -> Self {
         let by_node = vec![0; nodes];
         let told = Told { first: node, home: node, by_node, ..Told::default() };
         Account { told, node, cpu_time, settled: false, away_since: None }
     }
 
-    /// Its memory is touched, so many pages on each node: its home is where most are, and where it was if that has as many.
+    /// Its memory is touched, with that many pages on each node: its home is where most are, and stays where it was if that node has as
+    /// many.
     pub(super) fn settle(&mut self, pages: &[u64]) {
         let of_home = if self.settled { pages.get(self.told.home) } else { None };
         let most = pages.iter().copied().max().unwrap_or(0);
@@ -179,7 +181,7 @@ impl Account {
         self.settled = true;
     }
 
-    /// A look: at the time of the run, with so much CPU time used, on a node.
+    /// A reading: at that time of the run, with that much CPU time used, on that node.
     pub(super) fn look(&mut self, now: Duration, cpu_time: Duration, node: usize) {
         let used = cpu_time.saturating_sub(self.cpu_time).as_nanos() as u64;
         self.cpu_time = self.cpu_time.max(cpu_time);
@@ -207,7 +209,7 @@ impl Account {
         }
     }
 
-    /// The end: with what the system says of its times and its memory.
+    /// The end: with what the system says about its times and its memory.
     pub(super) fn close(
         mut self,
         user: Duration,

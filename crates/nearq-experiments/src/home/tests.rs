@@ -220,7 +220,8 @@ fn a_quick_run_ends_within_half_a_minute() {
     let cpus = machine.parallelism();
     let seconds = |plan: &Plan| match plan.end {
         Some(end) => end.as_secs_f64(),
-        // An element takes a hundred nanoseconds where memory is slow; tasks beyond the CPUs wait for these.
+        // An element takes a hundred nanoseconds where memory is slow; tasks in excess of the CPUs wait for
+        // them.
         None => (plan.tasks.div_ceil(cpus) * job.size.passes * elements) as f64 * 100e-9,
     };
     let of_plan = |plan: &Plan| job.rows(plan).len() as f64 * seconds(plan);

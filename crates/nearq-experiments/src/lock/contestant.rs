@@ -20,7 +20,7 @@ use nearq_sim::Sim;
 
 /// A lock for one thread at a time.
 pub trait Exclusive: Send + Sync + 'static {
-    /// One that nobody holds.
+    /// A lock that is not held.
     fn free() -> Self;
 
     /// Does something while holding it. The lock is given back however that ends, or never if it panics and the lock cannot
@@ -51,8 +51,8 @@ exclusive!(OsqLock<(), P>, Self::new_in, |lock| lock.lock(), P);
 exclusive!(std::sync::Mutex<()>, Self::new, |lock| lock.lock().expect("no section panics"));
 exclusive!(parking_lot::Mutex<()>, Self::new, |lock| lock.lock());
 
-/// The queue lock that spins, and lets others run between two looks: without that it stands still for a time slice at each
-/// hand-over to a thread that has no CPU.
+/// The queue lock that spins, and yields between two checks: without that it stands still for a time slice at each hand-over
+/// to a thread that has no CPU.
 type Mcs = mcslock::raw::yields::Mutex<()>;
 
 impl Exclusive for Mcs {
@@ -68,9 +68,9 @@ impl Exclusive for Mcs {
 
 /// Our mutex with one queue.
 pub const PLAIN: &str = "nearq plain";
-/// Our mutex with a queue for each cache all the time.
+/// Our mutex that always has a queue for each cache.
 pub const NUMA: &str = "nearq always-NUMA";
-/// Our mutex as it comes.
+/// Our mutex with its default settings.
 pub const AUTO: &str = "nearq auto";
 /// Our optimistic spin queue.
 pub const OSQ: &str = "OsqLock";
@@ -80,12 +80,12 @@ pub const STD: &str = "std";
 pub const PARKING_LOT: &str = "parking_lot";
 /// The C library's ordinary mutex.
 pub const PTHREAD: &str = "pthread normal";
-/// The C library's mutex that looks for a while before it sleeps.
+/// The C library's mutex that spins for a while before it sleeps.
 pub const PTHREAD_ADAPTIVE: &str = "pthread adaptive";
 /// The MCS lock of the crate `mcslock`.
 pub const MCS: &str = "mcslock";
 
-/// One who takes part.
+/// A contestant.
 #[derive(Clone, Copy, Debug)]
 pub struct Contestant {
     /// Its row in the tables.
@@ -96,7 +96,7 @@ pub struct Contestant {
 }
 
 impl Contestant {
-    /// One run, on the platform that the contestant is for.
+    /// Runs it once, on the platform that the contestant is for.
     pub(super) fn measure<P: Host>(&self, plan: &Plan) -> Result<Sample, Error> {
         if let Some(mode) = self.mode {
             let mut settings = Settings::of_process::<P>();
@@ -129,7 +129,7 @@ fn ours<P: Host>() -> Vec<Contestant> {
     ]
 }
 
-/// Everybody on the real machine.
+/// All contestants on the real machine.
 pub fn here() -> Vec<Contestant> {
     fn other<L: Exclusive>(row: &'static str) -> Contestant {
         Contestant { row, mode: None, run: shaped::<Linux, L> }
@@ -145,14 +145,14 @@ pub fn here() -> Vec<Contestant> {
     all
 }
 
-/// Everybody on a simulated machine.
+/// All contestants on a simulated machine.
 pub fn simulated() -> Vec<Contestant> {
     ours::<Sim>()
 }
 
-// The C library's mutex, of the kinds that do not look at who holds them.
+// The C library's mutex, of the kinds that do not check which thread holds them.
 
-/// A mutex of the C library: the ordinary kind, or the one that looks for a while before it sleeps.
+/// A mutex of the C library: the ordinary kind, or the one that spins for a while before it sleeps.
 ///
 /// It is what the static initialiser says until it is first locked, holds no address of its own, and is not moved from then on.
 pub(super) struct Pthread<const ADAPTIVE: bool>(UnsafeCell<pthread_mutex_t>);
@@ -160,12 +160,12 @@ pub(super) struct Pthread<const ADAPTIVE: bool>(UnsafeCell<pthread_mutex_t>);
 // SAFETY: a mutex is there to be used by several threads; it is locked from no thread before it is shared, so it may go to
 // another one.
 unsafe impl<const ADAPTIVE: bool> Send for Pthread<ADAPTIVE> {}
-// SAFETY: to be used by several threads at once is what a mutex is for.
+// SAFETY: a mutex is meant for use by several threads at once.
 unsafe impl<const ADAPTIVE: bool> Sync for Pthread<ADAPTIVE> {}
 
 #[cfg(target_env = "gnu")]
 const ADAPTIVE_INITIALIZER: pthread_mutex_t = libc::PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
-/// Other C libraries have the ordinary kind alone.
+/// Other C libraries have only the ordinary kind.
 #[cfg(not(target_env = "gnu"))]
 const ADAPTIVE_INITIALIZER: pthread_mutex_t = PTHREAD_MUTEX_INITIALIZER;
 

@@ -7,7 +7,7 @@ use nearq_report::{Collector, Row, Summary, find};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 
-// From samples to numbers: what a run of all contestants says of each, and of one beside the other.
+// From samples to numbers: what a run of all contestants says about each, and about one compared with another.
 
 /// A metric, and how it is read off a sample.
 type Reading<T> = (Metric, fn(&Sample) -> T);
@@ -39,7 +39,7 @@ pub(super) fn collect(
     }
     let sample = |row| samples.iter().find(|(of, _)| *of == row).map(|(_, sample)| sample);
     let mut add = |row: &str, metric, value: Option<f64>| {
-        // A run in which the other one had nothing has no ratio.
+        // A run in which the other lock was never taken has no ratio.
         if let Some(value) = value.filter(|value| value.is_finite()) {
             collector.add(&scenario, row, metric, value);
         }
@@ -62,7 +62,7 @@ pub(super) fn collect(
     }
 }
 
-/// The row of the ratios of ours, as it comes, to another one.
+/// The row of the ratios of ours, with its default settings, to another one.
 pub(super) fn beside(other: &str) -> String {
     format!("{AUTO} / {other}")
 }
@@ -101,11 +101,11 @@ pub struct Goal {
     pub load: &'static str,
     /// What is compared.
     pub what: String,
-    /// The figure; of several numbers of writers the worst.
+    /// The figure; for several numbers of writers, the worst.
     pub reached: f64,
-    /// The writers of that figure; none where it is a mean over all.
+    /// The writers of that figure; none if it is a mean over all.
     pub writers: Option<usize>,
-    /// What the figure shall be at least, or at most.
+    /// What the figure must be at least, or at most.
     pub goal: f64,
     /// Whether that is the most it may be.
     pub at_most: bool,
@@ -117,7 +117,7 @@ pub struct Goal {
 
 /// The one thread's share of the faster of std and parking_lot.
 const ONE_THREAD: f64 = 0.95;
-/// Where more than one want it: the numbers of them for which there are goals.
+/// For contended locks: the numbers of writers for which there are goals.
 const CONTENDED: RangeInclusive<usize> = 2..=64;
 /// The least ratio for each number of them, and the least geometric mean of the ratios.
 const EACH: f64 = 0.95;
@@ -130,7 +130,7 @@ const WAITS: f64 = 0.5;
 const OF_PTHREAD: f64 = 1.0;
 /// Simulated: the document's gains in percent, by writers.
 const GAINS: [(usize, f64); 4] = [(16, 72.0), (32, 73.0), (48, 80.0), (64, 91.0)];
-/// Simulated: what may be lost with so few writers, in percent.
+/// Simulated: what may be lost with few writers, in percent.
 const FEW: (usize, f64) = (8, -1.0);
 
 /// A load, and the figures of it.
@@ -150,9 +150,8 @@ impl Figures<'_> {
         self.writers.iter().filter_map(median)
     }
 
-    /// The median ratios of ours to the others, for each number of writers the worst: the ratio to the better of them. Which one that is
-    /// is decided by the medians; the better one of each run would be one that was lucky, and the more so the more figures
-    /// vary.
+    /// The median ratios of ours to the others, for each number of writers the worst: the ratio to the better of them. The medians
+    /// decide which one that is; the better one of each run would be the luckier one, the more so the more the figures vary.
     fn ratios(&self, others: &[&str], metric: Metric, at_most: bool) -> Vec<(usize, f64)> {
         let mut ratios: Vec<(usize, f64)> = Vec::new();
         for other in others {
@@ -237,14 +236,14 @@ impl Figures<'_> {
     }
 }
 
-/// None of no ratios.
+/// None if there are no ratios.
 fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
     (!ratios.is_empty()).then(|| (logarithms / ratios.len() as f64).exp())
 }
 
-/// Compares medians with the goals; goals whose rows are missing are left out. On a simulated machine there are goals for the short
-/// section and compact placement alone, on the real one for torture.
+/// Compares medians with the goals; goals whose rows are missing are left out. On a simulated machine there are goals only for the
+/// short section and compact placement, on the real one only for torture.
 pub(super) fn judge(
     rows: &[Row],
     scenarios: impl Iterator<Item = (Load, usize)>,
@@ -285,7 +284,7 @@ const TORTURE: [(usize, f64); 8] = [
 /// The machine that [`gain`] is about.
 pub(super) const MACHINE: &str = "epyc-7551-2s";
 
-/// The published gain for a load with so many writers, on the document's EPYC machine.
+/// The published gain for a load with that many writers, on the document's EPYC machine.
 pub fn gain(load: Load, writers: usize) -> Option<f64> {
     match load {
         Load::Short => TORTURE.into_iter().find(|(of, _)| *of == writers).map(|(_, gain)| gain),
@@ -305,7 +304,7 @@ fn fxmark(writers: usize, [of_32, of_64]: [f64; 2]) -> Option<f64> {
     }
 }
 
-/// All that the document says of a load, in a line.
+/// All that the document says about a load, in a line.
 pub(super) fn remark(load: Load) -> &'static str {
     match load {
         Load::Short | Load::Long => {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-// What is done with the locks, by whom and where: shapes, sections, writers, and the CPUs that they are pinned to.
+// What is done with the locks, by which threads and where: shapes, sections, writers, and the CPUs that they are pinned to.
 
 /// What a run does with its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Load {
     Long,
     /// Adding to and waiting on the ready list of an epoll instance.
     Epoll,
-    /// Fxmark's DWOM: everybody overwrites a block of one file.
+    /// Fxmark's DWOM: every writer overwrites a block of one file.
     Dwom,
     /// Fxmark's MWRM: renames into one directory.
     Mwrm,
@@ -30,7 +30,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// Its name, as it stands in the scenarios.
+    /// Its name, as it appears in the scenarios.
     pub fn name(self) -> &'static str {
         match self {
             Self::Short => "short",
@@ -141,7 +141,7 @@ impl Place {
 }
 
 fn order(topology: &Topology, usable: nearq_topology::CpuSet, place: Place) -> Vec<usize> {
-    // What is not known of a CPU is the same for all of them.
+    // What is not known about a CPU counts as the same for all of them.
     let place_of = |cpu| {
         let (node, cache) = (topology.node_of(cpu), topology.llc_of(cpu));
         (node.unwrap_or(0), cache.unwrap_or(0), topology.core_of(cpu).unwrap_or(cpu), cpu)
@@ -207,11 +207,11 @@ impl Plan {
 //
 // # Protocol
 // Each thread says that it is there (`there`), and waits until the run begins (`phase` from `WAITING` to `RUNNING`). The main
-// thread sleeps for the run's duration, ends it (`OVER`), and waits for the threads' ends. A thread looks at the phase after
-// each turn: what was over then is counted, one turn of each thread is not. The time is that between the two changes of the
-// phase, as the main thread made them, however late it woke up.
+// thread sleeps for the run's duration, ends it (`OVER`), and waits for the threads' ends. A thread checks the phase after each
+// turn: turns that were over by then are counted; one turn of each thread is not. The time is that between the two changes of
+// the phase, as the main thread made them, however late it woke up.
 //
-// The tallies are of the threads, each its own, until they have ended.
+// Each thread has its own tally until it has ended.
 
 /// What threads do with locks.
 pub(super) trait Shape<P: Host>: Send + Sync + 'static {
@@ -221,8 +221,8 @@ pub(super) trait Shape<P: Host>: Send + Sync + 'static {
     /// One turn of a writer, its `turn`-th from 0 on; calls `acquired` once it has all the locks of it.
     fn step(&self, writer: usize, turn: u64, acquired: impl FnOnce());
 
-    /// Whether all that was done is there, after so many turns of each writer. An error says what is not: two threads were
-    /// inside at once.
+    /// Checks that everything that was done is there, after that many turns of each writer. An error says what is missing:
+    /// two threads were inside at once.
     fn verify(&self, entered: &[u64]) -> Result<(), String>;
 }
 
@@ -263,7 +263,7 @@ impl<P: Host, S: Shape<P>> Shared<P, S> {
         *self.tallies[writer].lock().expect("nobody panics while holding it") = Some(tally);
     }
 
-    /// Waits until so many threads are there.
+    /// Waits until that many threads are there.
     fn await_all(&self, threads: u32) {
         loop {
             let there = self.there.0.load(Ordering::Relaxed);
@@ -327,9 +327,9 @@ pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error
     Ok(Sample::of::<P>(&tallies, elapsed))
 }
 
-// What one run of one lock gave: who took it how often, and how long they waited.
+// The result of one run of one lock: how often each thread took it, and how long the threads waited.
 
-/// Waits from here on are all kept, whatever is sampled.
+/// Waits of at least this length are all kept, whatever the sampling.
 pub const LONG: Duration = Duration::from_micros(20);
 /// The longest wait that has a place of its own in the distribution.
 const LONGEST: Duration = Duration::from_hours(1);
@@ -361,7 +361,7 @@ impl Waits {
         }
     }
 
-    /// Notes a wait: each that is long, and of the others one in [`Host::EVERY`], with that weight.
+    /// Notes a wait: each long one, and one in [`Host::EVERY`] of the others, with that weight.
     #[inline]
     pub(super) fn note<P: Host>(&mut self, ticks: u64) {
         self.seen += 1;
@@ -400,7 +400,7 @@ impl Waits {
 pub(super) struct Tally {
     /// How often it had the lock.
     pub(super) entered: u64,
-    /// Of them, those that were over before the run was.
+    /// How many of those turns were over before the run was.
     pub(super) counted: u64,
     pub(super) waits: Waits,
 }
@@ -436,8 +436,8 @@ impl Sample {
     }
 }
 
-/// How many nanoseconds one reading takes, for the report: the least of several means, as other programs on the machine make it
-/// longer and never shorter.
+/// How many nanoseconds one reading takes, for the report: the least of several means, because other programs on the machine make
+/// it longer and never shorter.
 pub(super) fn cost_of_reading<P: Host>() -> f64 {
     const READINGS: u32 = 10_000;
     let mean = |_| {
@@ -450,8 +450,8 @@ pub(super) fn cost_of_reading<P: Host>() -> f64 {
     (0..20).map(mean).fold(f64::INFINITY, f64::min)
 }
 
-/// The share of the acquisitions that the busier half of the threads made: 0.5 where all made as many, 1 where half of them
-/// made none. Of an odd number the one in the middle counts half. None for one thread, and where there was no acquisition.
+/// The share of the acquisitions that the busier half of the threads made: 0.5 if all made equally many, 1 if half of them
+/// made none. With an odd number, the middle one counts half. None for one thread, and if there was no acquisition.
 pub fn fairness(acquisitions: &[u64]) -> Option<f64> {
     let all: u64 = acquisitions.iter().sum();
     if acquisitions.len() < 2 || all == 0 {

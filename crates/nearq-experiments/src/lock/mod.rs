@@ -1,12 +1,12 @@
-//! `nearq bench lock`: one lock that many want. How often is it taken, how evenly, and how long does who wants it wait?
+//! `nearq bench lock`: one lock that many threads want. How often is it taken, how evenly, and how long do threads wait for it?
 //!
 //! Threads that are pinned to CPUs take a lock, do a little under it, give it back and do a little without it, for a fixed time:
 //! what the kernel's locktorture does, and, as other shapes, the lock patterns of `perf bench epoll` and of three of fxmark's
 //! loads over structures in memory that really are changed under the locks and checked at the end.
 //!
-//! All locks take turns within each run, forwards and backwards, so that what else goes on meets them alike; ratios are taken within
-//! a run, and then their median over the runs. On a simulated machine our locks run in virtual time, a fresh machine and
-//! a seed for each run; the other locks are Linux programs.
+//! All locks take turns within each run, forwards and backwards, so that other activity affects them equally; ratios are taken
+//! within a run, and then their median over the runs. On a simulated machine our locks run in virtual time, a fresh machine and a
+//! seed for each run; the other locks are Linux programs.
 
 mod contestant;
 mod goals;
@@ -76,26 +76,26 @@ const OUTSIDE_NS: [usize; 2] = [100, 1_000_000];
 const RUNS: [usize; 2] = [9, 3];
 /// How long a run lasts.
 const DURATION: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(100)];
-/// How long one lasts in virtual time: many patiences of the mutex, beside which it does not count that waking up all writers
-/// takes the first part of a millisecond.
+/// How long a run lasts in virtual time: many times the mutex's patience, so it does not matter that waking up all writers takes
+/// the first part of a millisecond.
 const SIMULATED_DURATION: [Duration; 2] = [Duration::from_millis(30), Duration::from_millis(10)];
 /// Virtual time beyond a run's duration after which it has gone wrong.
 const SIMULATED_LIMIT: Duration = Duration::from_secs(10);
-/// Who takes so much longer than a run lasts until the last thread has had its turn does not take part any more.
+/// A lock that takes this much longer than a run lasts until the last thread has had its turn does not take part any more.
 const OVERTIME: Duration = Duration::from_secs(2);
 
-/// On cache lines of its own, two of them, as some CPUs fetch the neighbour too.
+/// On two cache lines of its own, because some CPUs fetch the neighbour too.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// Counts in two steps, so that one of two counts at the same time is lost, and the processor need not see to it that none is.
+/// Counts in two steps, so that one of two simultaneous counts is lost, and the processor does not have to prevent that.
 #[inline]
 fn bump<P: Host>(count: &P::AtomicU64) {
     // Relaxed, both: under the lock that is measured.
     count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
-/// What is to be done, and how often.
+/// What must be done, and how often.
 #[derive(Clone, Debug)]
 pub struct Job {
     loads: Vec<Load>,
@@ -127,7 +127,7 @@ pub struct Found {
     rows: Vec<&'static str>,
     /// On the real machine: nanoseconds of a reading of the clock.
     reading_ns: Option<f64>,
-    /// Who did not take part any more, and from where on.
+    /// Which locks did not take part any more, and from where on.
     left_out: Vec<String>,
 }
 
@@ -234,7 +234,7 @@ impl Experiment for LockOptions {
     }
 }
 
-/// Measures everybody in every scenario of every run.
+/// Measures every lock in every scenario of every run.
 fn measure(
     run: &mut Run<'_>,
     job: &Job,
@@ -272,7 +272,7 @@ fn measure(
     Ok(Found { rows, reading_ns, left_out: left_out.told() })
 }
 
-/// Who takes too long with too many threads: a lock that only spins can take seconds until each of them has had its turn.
+/// The locks that take too long with too many threads: a lock that only spins can take seconds until each of them has had its turn.
 #[derive(Default)]
 struct LeftOut(Vec<(&'static str, Load, usize, Duration)>);
 

@@ -200,7 +200,7 @@ pub(crate) fn picture(report: &Report) -> String {
             let rates = report.rows.iter().filter(|row| {
                 row.row == *name && row.metric == metric::ACQUISITIONS_PER_SECOND.name
             });
-            // A scenario is called by the load and the number of writers.
+            // A scenario is named by the load and the number of writers.
             let point = |row: &Row| {
                 let writers = row.scenario.strip_prefix(load)?.trim().parse().ok()?;
                 Some((writers, row.summary.median / 1000.0))

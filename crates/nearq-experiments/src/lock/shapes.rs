@@ -8,7 +8,7 @@ use super::{Line, bump};
 use crate::harness::Host;
 use nearq_platform::{Atomic as _, Ordering};
 
-// The load of the kernel's locktorture: everybody wants one lock and changes two shared cache lines under it.
+// The load of the kernel's locktorture: all threads want one lock and change two shared cache lines under it.
 
 /// How often a long section changes both lines.
 pub(super) const LONG_SECTION: u64 = 100;
@@ -41,7 +41,7 @@ impl<P: Host, L: Exclusive> Shape<P> for Torture<P, L> {
 
     fn verify(&self, entered: &[u64]) -> Result<(), String> {
         let expected = entered.iter().sum::<u64>() * self.changes;
-        // Relaxed: everybody has ended.
+        // Relaxed: all threads have ended.
         let found = [0, 1].map(|line| self.lines[line].0.load(Ordering::Relaxed));
         if found == [expected; 2] {
             return Ok(());
@@ -51,10 +51,10 @@ impl<P: Host, L: Exclusive> Shape<P> for Torture<P, L> {
 }
 
 // The lock of an epoll instance, as `perf bench epoll` uses it: some threads put their own items on one ready list, others
-// take what is there, all under one lock.
+// take what is on it, all under one lock.
 //
-// Even writers add, odd ones wait; a single one does either in turn. An item that is on the list already is only noted, as an
-// event that comes again before anybody fetched the first is.
+// Even writers add, odd ones wait; a single one does either in turn. An item that is already on the list is only noted, like an
+// event that comes again before the first was fetched.
 //
 // Everything but the lock is under the lock. Items and list are made of the platform's atomics, so that a simulated machine
 // charges for their lines, and are read and written in separate steps, so that two threads inside would break them.
@@ -164,7 +164,7 @@ impl<P: Host, L: Exclusive> Shape<P> for Epoll<P, L> {
 
     fn verify(&self, entered: &[u64]) -> Result<(), String> {
         let list = &self.list.0;
-        // Relaxed, all: everybody has ended.
+        // Relaxed, all: all threads have ended.
         let [added, taken, calls] =
             [&list.added, &list.taken, &list.calls].map(|count| count.load(Ordering::Relaxed));
         let expected: u64 = entered.iter().sum();
@@ -191,16 +191,16 @@ impl<P: Host, L: Exclusive> Shape<P> for Epoll<P, L> {
     }
 }
 
-// A file that everybody writes to, as fxmark's DWOM: each overwrites a block of its own, all under the lock of the one inode.
+// A file that all threads write to, as in fxmark's DWOM: each overwrites a block of its own, all under the lock of the one inode.
 
 /// Cache lines of a block of 4 KiB.
 const LINES: usize = 64;
 
-/// A cache line of a block, of which one word is written: the whole line moves with it.
+/// A cache line of a block; one word of it is written: the whole line moves with it.
 #[repr(align(64))]
 struct Part<A>(A);
 
-/// What an inode knows of its file, on one line.
+/// What an inode knows about its file, on one line.
 struct Inode<P: Host> {
     version: P::AtomicU64,
     last_writer: P::AtomicU64,
@@ -237,7 +237,7 @@ impl<P: Host, L: Exclusive> Shape<P> for File<P, L> {
     }
 
     fn verify(&self, entered: &[u64]) -> Result<(), String> {
-        // Relaxed, both: everybody has ended.
+        // Relaxed, both: all threads have ended.
         let version = self.head.0.version.load(Ordering::Relaxed);
         let expected: u64 = entered.iter().sum();
         if version != expected {
@@ -258,24 +258,24 @@ impl<P: Host, L: Exclusive> Shape<P> for File<P, L> {
 // # Locks
 // Each directory has a lock. A rename takes the lock of all renames first, and then those of the two directories in the order
 // of their numbers; an unlink, and the link before it, takes the lock of its directory. A file is touched under the lock of the
-// directory that it is in; one that is in none is its writer's.
+// directory that it is in; one that is in none belongs to its writer.
 //
 // Fxmark makes its files before the clock runs and ends when all are gone. Here the run has a fixed time: files are renamed
 // there and back, and an unlinked one is linked again by another turn, under the same lock.
 //
-// Everything but the locks is made of the platform's atomics, read and written in separate steps, as in `epoll`. A chain that a
-// lock which does not exclude has closed to a circle is walked once: `verify` tells.
+// Everything but the locks is made of the platform's atomics, read and written in separate steps, as in `epoll`. A lock that does
+// not exclude may close a chain to a circle; such a chain is walked once, and `verify` reports it.
 
 /// Files of each writer.
 const FILES: usize = 4;
 /// Chains of a directory; names are spread over them.
 const CHAINS: usize = 64;
-/// The directory of everybody; each writer's own comes after.
+/// The shared directory; each writer's own comes after it.
 const SHARED: usize = 0;
 /// A file that is in no directory.
 const NOWHERE: u32 = u32::MAX;
 
-/// A file is named by its index plus one where it is in a chain; 0 is the end.
+/// In a chain, a file is named by its index plus one; 0 is the end.
 struct Entry<P: Host> {
     next: P::AtomicU32,
     home: P::AtomicU32,
@@ -306,12 +306,12 @@ fn chain_of(name: u64) -> usize {
     (name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - CHAINS.ilog2())) as usize
 }
 
-/// The name of a file from some turn on: no other file has it, and this one never had it.
+/// The name of a file from that turn on: no other file has it, and this one never had it.
 fn name_of(file: usize, turn: u64) -> u64 {
     (file as u64) << 40 | (turn + 1)
 }
 
-/// How often a writer that made so many turns touched its file `file`: they go in circles.
+/// How often a writer that made that many turns touched its file `file`; it uses its files in rotation.
 fn touches(turns: u64, file: usize) -> u64 {
     (turns + (FILES - 1 - file) as u64) / FILES as u64
 }
@@ -337,8 +337,8 @@ impl<P: Host, L: Exclusive> Tree<P, L> {
         }
     }
 
-    /// Under the directory's lock: puts a file that is nowhere into it. What has that name there already is left alone; the
-    /// names of [`name_of`] are there once.
+    /// Under the directory's lock: puts a file that is in no directory into it. Any file that already has that name there is
+    /// left alone; the names of [`name_of`] are unique.
     fn link(&self, directory: usize, file: usize, name: u64) {
         let (to, entry) = (&self.directories[directory], &self.files[file].0);
         let chain = &to.chains[chain_of(name)];
@@ -387,14 +387,14 @@ impl<P: Host, L: Exclusive> Tree<P, L> {
         bump::<P>(&from.head.0.version);
     }
 
-    /// How often directories were changed, by their own account.
+    /// How often directories were changed, by their own count.
     fn changes(&self) -> u64 {
-        // Relaxed here and below: everybody has ended.
+        // Relaxed here and below: all threads have ended.
         self.directories.iter().map(|of| of.head.0.version.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether each file is where it should be, in the chain of its name and nowhere else, and the directories know how many
-    /// they have.
+    /// Checks that each file is where it should be, in the chain of its name and nowhere else, and that the directories know
+    /// how many they have.
     fn verify(&self, expected: impl Fn(usize) -> u32) -> Result<(), String> {
         let mut found = vec![NOWHERE; self.files.len()];
         for (number, directory) in self.directories.iter().enumerate() {
@@ -438,7 +438,7 @@ fn file_of(writer: usize, turn: u64) -> (usize, bool) {
     (writer * FILES + (turn % files) as usize, (turn / files).is_multiple_of(2))
 }
 
-/// Whether a file is in the shared directory after so many turns of each writer.
+/// Whether a file is in the shared directory after that many turns of each writer.
 fn is_shared(file: usize, entered: &[u64]) -> bool {
     touches(entered[file / FILES], file % FILES) % 2 == 1
 }
@@ -487,7 +487,7 @@ impl<P: Host, L: Exclusive> Shape<P> for Renames<P, L> {
     }
 }
 
-/// Fxmark's MWUM: everybody links and unlinks files of its own in the shared directory.
+/// Fxmark's MWUM: each writer links and unlinks files of its own in the shared directory.
 pub(super) struct Unlinks<P: Host, L>(Tree<P, L>);
 
 impl<P: Host, L: Exclusive> Shape<P> for Unlinks<P, L> {

@@ -22,7 +22,7 @@ fn scenarios(report: &Report, row: &str) -> Vec<String> {
     rates.map(|found| found.scenario.clone()).collect()
 }
 
-/// A lock that lets everybody in.
+/// A lock that excludes no thread.
 struct Open;
 
 impl Exclusive for Open {
@@ -50,7 +50,8 @@ fn a_lock_that_does_not_exclude_is_found_by_every_load() {
     }
 }
 
-// That exclusion held is a condition of every run here: `measure` counts what was done under the locks again, and fails.
+// Every run here requires exclusion: `measure` counts again what was done under the locks, and fails if it does not
+// match.
 
 #[test]
 fn every_lock_has_its_row_and_its_waits() {
@@ -63,12 +64,12 @@ fn every_lock_has_its_row_and_its_waits() {
         for scenario in expected {
             let of = |metric| report.find(scenario, row, metric).map(|row| row.summary);
             let rate = of(metric::ACQUISITIONS_PER_SECOND).unwrap();
-            // Where others use the CPUs, a few threads may not get one within so short a run.
+            // If other programs use the CPUs, a few threads may not get one within such a short run.
             assert!(rate.runs == 2 && rate.max.is_finite(), "{row}, {scenario}: {rate:?}");
             acquired |= rate.max > 0.0;
             let waits = [metric::WAIT_P50, metric::WAIT_P99, metric::WAIT_P9999, metric::WAIT_MAX];
             let waits = waits.map(|metric| of(metric).unwrap().min);
-            // In a run in which nobody had the lock, nobody came to the end of a wait.
+            // In a run in which no thread had the lock, no wait ended.
             let waited = waits[3] > 0.0 || rate.min == 0.0;
             assert!(waits[0] >= 0.0 && waited, "{row}, {scenario}: {waits:?}");
             let fairness = of(metric::FAIRNESS);
@@ -118,7 +119,7 @@ fn a_simulated_machine_has_ours_alone_and_gives_the_same_figures_again() {
         let section = shape.is_none().then(|| "both".to_owned());
         let options = LockOptions { section, shape, ..short("numa:2 l3:2 core:2", &[1, 8, 11]) };
         let machine = options.common.on().unwrap();
-        // Shorter than anybody may ask for: the simulator is slow without optimisation.
+        // Shorter than the options allow: the simulator is slow without optimisation.
         let job = Job { duration: Duration::from_micros(300), ..options.plan(&machine).unwrap() };
         let run =
             || harness::run_plan(&options, &machine, job.clone(), &Progress::hidden()).unwrap();

@@ -3,13 +3,13 @@
 //! # What is declared
 //! As many issuers as jobs, each a thread: it reads a source file (writes [`Declared::input`] bytes, on whichever CPU it is), queues the
 //! compilation for the pod of that CPU, waits for it, and reads the object that comes out ([`Declared::output`]), as the linker does. A
-//! compilation reads its input, touches a heap of its own for the first time, goes over that some times, computes meanwhile, and
-//! writes the object. So what a scope decides is how far the input and the output have to go; the heap, which is most of the
-//! memory, is made where the item runs. That is why a build is the load where it matters least, as the document says.
+//! compilation reads its input, touches a heap of its own for the first time, walks over it several times, computes meanwhile, and
+//! writes the object. So a scope decides how far the input and the output must travel; the heap, which is most of the memory, is made
+//! where the item runs. That is why a build is the load where it matters least, as the document says.
 //!
 //! The sizes are those of one file of the job of a real machine (`gcc -O2`, some 120 functions: text of 0.1 MB and headers,
 //! 40 MB at most, of which a small part is used again and again), rounded. The CPU time of an item is cut short from
-//! half a second to milliseconds, and so are the bytes; the ratio of the two is what counts.
+//! half a second to milliseconds, and the bytes are cut likewise; the ratio of the two is what counts.
 
 use super::job::scope_of;
 use super::{HOMES, Plan, Taken};
@@ -29,7 +29,7 @@ pub struct Declared {
     pub input: usize,
     /// Bytes of memory that it uses.
     pub heap: usize,
-    /// How often it goes over them.
+    /// How often it walks over them.
     pub passes: u32,
     /// Microseconds that it computes, beside what its memory costs.
     pub compute_us: u64,
@@ -62,7 +62,7 @@ impl Declared {
     }
 }
 
-/// Virtual time after which a run has gone wrong, for each file: many times what one takes.
+/// Virtual time after which a run has gone wrong, for each file: many times as long as one takes.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// Does the job once, on a fresh machine.

@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 // The job of a real machine: C files that are made up and compiled, or real files that are compressed.
 //
 // Compiling is what the document did. The files are made up, so that every machine has the same and none need be fetched: functions
-// of arithmetic, arrays and branches, some hundred to a file, different in each. Where there is no compiler, programs and
-// libraries of the machine itself are compressed. Each file is one command, and leaves one file behind, by which it is known
-// to be done.
+// of arithmetic, arrays and branches, some hundred to a file, different in each. If there is no compiler, programs and libraries of
+// the machine itself are compressed. Each file is one command, which leaves one file behind as a sign that it is done.
 
 /// What is done with each file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +27,14 @@ pub enum Kind {
     Compress,
 }
 
-/// Functions of a C file. One takes some milliseconds to compile with optimisation. The tests look at what is done with a file, not at how
-/// long that takes.
+/// Functions of a C file. One takes some milliseconds to compile with optimisation. The tests check what is done with a file, not how long
+/// that takes.
 const FUNCTIONS: usize = if cfg!(test) { 10 } else { 120 };
-/// Of a file that is compressed, at the least and at the most: bytes.
+/// The least and the most bytes of a file that is compressed.
 const SIZES: [u64; 2] = [1 << 20, 16 << 20];
 /// Folders that this process has made: each has a name of its own.
 static FOLDERS: AtomicUsize = AtomicUsize::new(0);
-/// Where files to be compressed are looked for.
+/// Where files to compress are searched for.
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/lib", "/lib", "/usr/local/bin"];
 
 impl Kind {
@@ -117,7 +116,7 @@ impl Job {
         format!("{} FILE", self.program.join(" "))
     }
 
-    /// Where its files are, and where what is made of them goes.
+    /// The folder of its files and of what is made from them.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -126,7 +125,7 @@ impl Job {
         self.folder.join(format!("part{file}.out"))
     }
 
-    /// The command for a file as words of a shell, which leaves its output behind.
+    /// The command for a file, as a line for a shell; it leaves its output behind.
     pub(super) fn shell(&self, file: usize) -> String {
         let quoted =
             |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
@@ -172,7 +171,7 @@ impl Job {
         Ok(())
     }
 
-    /// Whether the first so many files were done.
+    /// Checks that the first `files` files were done.
     pub(super) fn check(&self, files: usize) -> Result<(), Error> {
         let missing = (0..files).find(|&file| {
             !fs::metadata(self.output(file)).is_ok_and(|metadata| metadata.len() > 0)
@@ -267,14 +266,14 @@ fn c_file(number: usize) -> String {
 
 // The job as a tree of processes under `nearq run --tree`: `make`, or `xargs` and shells.
 
-/// Who starts the processes.
+/// What starts the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Maker {
     Make,
     Xargs,
 }
 
-/// Who there is to start them; else why there is nobody.
+/// What is available to start them; otherwise why nothing is.
 pub(super) fn maker() -> Result<Maker, String> {
     if works("make", "--version") {
         Ok(Maker::Make)
@@ -318,7 +317,7 @@ pub(super) fn do_as_tree(nearq: &Path, homes: bool, job: &Job, plan: &Plan) -> R
     Err(Error::run(format!("{} run --tree: {status}", nearq.display())))
 }
 
-/// One target for each file. What is between the quotes of a shell is doubled where `make` would read it.
+/// One target for each file. Inside a shell's quotes, characters that `make` would interpret are doubled.
 fn makefile(job: &Job, plan: &Plan) -> String {
     let mut text = String::from("all:");
     for file in 0..plan.files {

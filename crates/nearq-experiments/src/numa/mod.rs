@@ -1,9 +1,9 @@
 //! `nearq bench numa`: a job of many compilations, spread over nodes or kept on them: how long until all is done?
 //!
-//! The document of 2013 made unbound workqueues affine to NUMA nodes and asked whether that shows where it matters least: in a kernel
-//! build with `-j20` on two sockets. It compared five runs with five runs. Here each compilation is an item of an unbound queue,
-//! of scope `system` as before that change and of scope `numa` as after it, then with a home for each item; and the same
-//! job as a tree of processes, under `nearq run --tree` without and with homes.
+//! The document of 2013 made unbound workqueues affine to NUMA nodes and asked whether that is visible where it matters least: in a
+//! kernel build with `-j20` on two sockets. It compared five runs with five runs. Here each compilation is an item of an unbound queue,
+//! of scope `system` as before that change and of scope `numa` as after it, then with a home for each item; and the same job as a tree
+//! of processes, under `nearq run --tree` without and with homes.
 //!
 //! - `job`: what is done on a real machine: C files that are made up, or real files that are compressed
 //! - `ours`: the items; `tree`: the processes
@@ -66,12 +66,12 @@ pub const SYSTEM: &str = "system";
 pub const NUMA: &str = "numa";
 /// Scope `numa`, and each item has a home.
 pub const HOMES: &str = "numa, homes";
-/// A tree of processes that go wherever the kernel puts them.
+/// A tree of processes that run wherever the kernel puts them.
 pub const TREE: &str = "tree";
 /// A tree of processes that choose a home when they begin.
 pub const TREE_HOMES: &str = "tree, homes";
 
-/// Whose figures are compared: what was, and what is new.
+/// The rows that are compared: the old one and the new one.
 const COMPARED: [(&str, &str); 3] = [(SYSTEM, NUMA), (SYSTEM, HOMES), (TREE, TREE_HOMES)];
 
 /// Runs: the document's, and for a quick run.
@@ -81,7 +81,7 @@ const FILES_PER_CPU: [usize; 2] = [12, 3];
 /// The same on a simulated machine, where a file takes milliseconds, and how many a quick run has at most.
 const SIMULATED_PER_CPU: [usize; 2] = [60, 20];
 const MOST_QUICK: usize = 600;
-/// So many files for each place must be done for a difference to mean something.
+/// This many files for each place must be done for a difference to be meaningful.
 const LEAST_TURNS: usize = 2;
 const MOST_FILES: usize = 100_000;
 /// The document's 20 jobs were for some 12 CPUs.
@@ -93,9 +93,9 @@ const ROWS: usize = 5;
 /// The difference between two rows, and whether it is one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// What was.
+    /// The old row.
     pub before: &'static str,
-    /// What is new.
+    /// The new row.
     pub after: &'static str,
     /// Mean of the elapsed times, in seconds.
     pub means: [f64; 2],
@@ -103,11 +103,11 @@ pub struct Difference {
     pub deviations: [f64; 2],
     /// What is gained: seconds.
     pub gain_s: f64,
-    /// The same in percent of what was.
+    /// The same in percent of the old row.
     pub gain_percent: f64,
-    /// The same in deviations of what was: the document's measure, of which 1.2 was "not completely conclusive".
+    /// The same in deviations of the old row: the document's measure, in which 1.2 was "not completely conclusive".
     pub sigmas: f64,
-    /// Whether it exceeds both deviations.
+    /// Whether the gain exceeds both deviations.
     pub exceeds: bool,
 }
 
@@ -131,7 +131,7 @@ pub fn differences(rows: &[Row]) -> Vec<Difference> {
     COMPARED.iter().filter_map(compare).collect()
 }
 
-/// What is to be done, on any machine.
+/// What must be done, on any machine.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) files: usize,
@@ -140,8 +140,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// As many files as there is time for in a quick run, where one takes so long and each CPU does one at a time; and, if that is too long for
-    /// each run, a single run, where runs were not asked for.
+    /// Reduces the files to what fits in a quick run, if one takes `one` and each CPU does one at a time. If even that is too long, reduces
+    /// the runs to one, unless a number of runs was asked for.
     fn shorten(&mut self, one: Duration, cpus: usize, may_leave_out_runs: bool) {
         let turns = |runs: usize| {
             let turns = QUICK.as_nanos() / (ROWS * runs) as u128 / one.as_nanos().max(1);
@@ -175,7 +175,7 @@ impl Taken {
     }
 }
 
-/// Does something, and counts its time and that of the processes that ended in it.
+/// Does something, and measures its time and that of the processes that ended meanwhile.
 fn timed(run: impl FnOnce() -> Result<(), Error>) -> Result<Taken, Error> {
     let (before, begin) = (usage::of_children(), Instant::now());
     run()?;

@@ -74,7 +74,8 @@ fn us_per_block(mib_s: f64) -> f64 {
     BLOCK_BYTES as f64 / f64::from(1 << 20) / mib_s * 1e6
 }
 
-/// Runs `work` on blocks for about `budget`; the best of eight parts counts, as a neighbour can only slow it.
+/// Runs `work` on blocks for about `budget`; the best of eight parts counts, because a neighbour can only slow
+/// it down.
 fn mib_per_second(budget: Duration, mut work: impl FnMut()) -> f64 {
     let mut best: f64 = 0.0;
     for _ in 0..8 {

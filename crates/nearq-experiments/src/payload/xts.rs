@@ -130,7 +130,7 @@ mod tests {
         (both[..32].try_into().unwrap(), both[32..].try_into().unwrap())
     }
 
-    /// The same data under the crate that goes one block at a time.
+    /// The same data encrypted by the crate that works one block at a time.
     fn oracle(keys: &([u8; 32], [u8; 32]), data: &[u8], sector: usize, first: u128) -> Vec<u8> {
         let mut data = data.to_vec();
         let xts = Xts128::new(Aes256::new(&Array(keys.0)), Aes256::new(&Array(keys.1)));

@@ -44,7 +44,7 @@ impl Peer for Tokio {
 #[derive(Debug)]
 pub struct AsyncExecutor {
     executor: Arc<Executor<'static>>,
-    /// Has no permits; closing it ends the threads.
+    /// Never has permits; closing it ends the threads.
     stop: Arc<Semaphore>,
     threads: Threads,
 }

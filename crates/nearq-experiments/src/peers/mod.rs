@@ -25,16 +25,16 @@ pub trait Peer: Send + Sync + Sized + 'static {
     const NAME: &'static str;
 
     /// What tables call a closure whose result is waited for; the pool's own way, or a channel for one value
-    /// where it has none.
+    /// if it has none.
     const JOINED: &'static str;
 
     /// Starts a pool of `threads` threads.
     fn start(threads: usize) -> Result<Self, Error>;
 
-    /// Runs a closure whose end nobody waits for.
+    /// Runs a closure without waiting for its end.
     fn detach<F: FnOnce() + Send + 'static>(&self, function: F);
 
-    /// Runs a closure whose result somebody will wait for.
+    /// Runs a closure whose result will be waited for.
     fn spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
         function: F,
@@ -76,7 +76,7 @@ mod tests {
 
     fn works<P: Peer>() {
         let pool = P::start(2).unwrap();
-        // Joined results come back to the one who asked.
+        // Joined results come back to the caller.
         let handles: Vec<_> =
             (0..100_u64).map(|number| pool.spawn(move || number * number)).collect();
         let sum: u64 = handles.into_iter().map(P::join).sum();

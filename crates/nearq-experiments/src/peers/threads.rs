@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 pub trait Detaches: Send + Sync + Sized + 'static {
     /// The pool's name in tables.
     const NAME: &'static str;
-    /// The same of a closure whose result is waited for.
+    /// The name for closures whose result is waited for.
     const JOINED: &'static str;
 
     /// Starts a pool of `threads` threads.
@@ -91,12 +91,12 @@ impl Detaches for threadpool::ThreadPool {
     }
 }
 
-/// Threads that are waited for when this goes.
+/// Threads that are waited for when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Threads(Vec<JoinHandle<()>>);
 
 impl Threads {
-    /// Starts so many more.
+    /// Starts that many more.
     pub(super) fn start<P: Peer, F: FnOnce() + Send + 'static>(
         &mut self,
         threads: usize,
@@ -120,15 +120,15 @@ impl Drop for Threads {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A crossbeam channel of boxed closures and threads that take from it. The threads end when the channel has no sender any more: it goes
-/// first.
+/// A crossbeam channel of boxed closures and threads that take from it. The threads end when the channel has no sender any more, so it
+/// is dropped first.
 #[derive(Debug)]
 pub struct Channel<const BOUNDED: bool> {
     jobs: Sender<Job>,
     _threads: Threads,
 }
 
-/// With a channel that has room for what is in flight.
+/// With a channel that has space for the items in flight.
 pub type Bounded = Oneshot<Channel<true>>;
 /// With a channel that grows.
 pub type Unbounded = Oneshot<Channel<false>>;
@@ -150,7 +150,7 @@ impl<const BOUNDED: bool> Detaches for Channel<BOUNDED> {
             let receiver = receiver.clone();
             move || receiver.into_iter().for_each(|job| job())
         });
-        // Where one could not be started, the others end with `jobs`, which goes before `threads`.
+        // If one could not be started, the others end with `jobs`, which is dropped before `threads`.
         let pool = Self { jobs, _threads: threads };
         started.map(|()| pool)
     }

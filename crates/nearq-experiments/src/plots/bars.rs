@@ -12,7 +12,7 @@ const COLOURS: [&str; 8] =
     ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999", "#F0E442"];
 /// Width of a picture, in pixels.
 const WIDTH: f64 = 960.0;
-/// Names up to this many letters leave room beside the bars.
+/// Names up to this many letters leave space beside the bars.
 const SHORT_NAME: usize = 12;
 /// Names up to this many letters fit into the usual columns of a legend below the bars; longer ones need wider columns.
 const COLUMN_LETTERS: usize = 38;
@@ -50,7 +50,7 @@ impl Bar {
         Self { value, low: value, high: value }
     }
 
-    /// The same in a unit that is so many times as large.
+    /// The same in a unit that is `unit` times as large.
     #[must_use]
     pub fn over(self, unit: f64) -> Self {
         Self { value: self.value / unit, low: self.low / unit, high: self.high / unit }
@@ -68,7 +68,7 @@ pub struct Bars {
     pub series: Vec<String>,
     /// The groups: a name, and for every series a bar or nothing.
     pub groups: Vec<(String, Vec<Option<Bar>>)>,
-    /// Whether the bars lie, so that long names can be read.
+    /// Whether the bars are horizontal, so that long names can be read.
     pub lying: bool,
     /// Whether the axis grows by factors of ten. Then a length means nothing, and there are dots in place of bars, one below the other.
     /// The values must be above zero.
@@ -86,7 +86,7 @@ pub fn draw(title: &str, diagrams: &[Bars]) -> String {
 }
 
 impl Bars {
-    /// Bars of one series that nobody has drawn yet, of that report.
+    /// An empty diagram of one series, for that report.
     pub fn of(report: &Report) -> Self {
         let warning = report.environment.warning();
         Self { series: vec![String::new()], warning, ..Self::default() }

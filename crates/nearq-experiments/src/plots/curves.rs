@@ -8,8 +8,8 @@ use kuva::render::layout::Layout;
 use kuva::render::plots::Plot;
 use kuva::render::render::render_multiple;
 
-/// Colours that people with any colour vision can tell apart (Okabe and Ito), on white; where they are used up they come
-/// again, dashed.
+/// Colours that people with any colour vision can tell apart (Okabe and Ito), on white; when they are used up they are
+/// repeated, dashed.
 const COLOURS: [&str; 7] =
     ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999"];
 /// Size of a picture, in pixels.
@@ -78,7 +78,7 @@ impl Curves {
 }
 
 fn plot((index, curve): (usize, &Curve)) -> Plot {
-    /// What a logarithm can be taken of: a tenth of the shortest time that is ever measured.
+    /// The least value that is plotted, so that it has a logarithm: a tenth of the shortest time that is ever measured.
     const LEAST: f64 = 1e-5;
     let points = curve.points.iter().map(|&(x, y)| (x.max(LEAST), y));
     let line = LinePlot::new()

@@ -1,4 +1,4 @@
-//! The queue configurations and the loads that are compared, and what the document published of them.
+//! The queue configurations and the loads that are compared, and what the document published about them.
 
 use crate::Machine;
 use crate::scopes::Placement;
@@ -6,7 +6,7 @@ use nearq_topology::{CpuSet, Scope};
 
 // The queue configurations that are compared, and which of them are the same thing on a given machine.
 
-/// Whose pools run the items.
+/// Which pools run the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Those of the queue that is measured.
@@ -21,11 +21,11 @@ const KERNEL: &str = "kernel: ";
 /// A named way to place items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// The document's name for it, in lower case; with `kernel: ` before it if that is whose pools they are.
+    /// The document's name for it, in lower case; prefixed with `kernel: ` if the pools are the kernel's.
     pub name: &'static str,
     /// The placement.
     pub placement: Placement,
-    /// Whose pools.
+    /// Which pools.
     pub policy: Policy,
 }
 
@@ -39,7 +39,7 @@ impl Configuration {
     }
 }
 
-/// The document's name for a row, whoever's pools it is about.
+/// The document's name for a row, whichever pools it is about.
 pub(super) fn of_document(name: &str) -> &str {
     name.strip_prefix(KERNEL).unwrap_or(name)
 }
@@ -61,7 +61,7 @@ const fn configuration(
 }
 
 /// What is measured on this machine: the five configurations of the document in its order, and two beyond it, with
-/// idle workers helping other pods, as they do unless told otherwise.
+/// idle workers helping other pods, as they do by default.
 pub const CONFIGURATIONS: [Configuration; 7] = [
     configuration("system", Scope::System, false, false, true),
     configuration("cache", Scope::Cache, false, false, true),
@@ -72,9 +72,9 @@ pub const CONFIGURATIONS: [Configuration; 7] = [
     configuration("cpu+strict", Scope::Cpu, true, false, true),
 ];
 
-/// What is measured on a simulated machine: the same with nobody helping, as in the kernel, where an idle worker of
-/// one pool never takes the items of another; again with helping where that makes a difference; and the five of the
-/// document on the kernel's own pools.
+/// What is measured on a simulated machine: the same without helping, as in the kernel, where an idle worker of one
+/// pool never takes the items of another; again with helping if that makes a difference; and the five of the document
+/// on the kernel's own pools.
 pub const SIMULATED: [Configuration; 15] = [
     configuration("system", Scope::System, false, false, false),
     configuration("cache", Scope::Cache, false, false, false),
@@ -107,7 +107,7 @@ pub struct Planned {
     pub same_as: Option<(&'static str, String)>,
 }
 
-/// What a configuration comes down to: equal keys place items equally.
+/// What a configuration amounts to: equal keys place items equally.
 type Key = (Policy, Vec<CpuSet>, [bool; 3]);
 
 fn key(configuration: Configuration, machine: &Machine) -> Key {
@@ -168,11 +168,11 @@ const DOCUMENT_IN_FLIGHT: f64 = 64.0;
 pub struct Scenario {
     /// The document's name for it.
     pub name: String,
-    /// What the document says of it.
+    /// What the document says about it.
     pub meaning: &'static str,
     /// Threads that generate and verify.
     pub issuers: usize,
-    /// Blocks of each issuer that are on their way at any time.
+    /// Blocks of each issuer that are in flight at any time.
     pub in_flight: usize,
 }
 
@@ -218,7 +218,8 @@ const PUBLISHED: [[(f64, f64, f64, f64); 5]; 3] = [
 ];
 
 /// The document's three loads for a machine with `cpus`: the same number of blocks in flight for each CPU, from as
-/// many issuers as that takes, at least one. Where issuers are rounded, the number in flight makes up for it.
+/// many issuers as that takes, at least one. If the number of issuers is rounded, the number in flight makes up for
+/// it.
 pub fn scaled(cpus: usize) -> Vec<Scenario> {
     let scale = cpus as f64 / DOCUMENT_CPUS;
     let scenario = |(name, meaning, issuers): (&str, &'static str, f64)| {

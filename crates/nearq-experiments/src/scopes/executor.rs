@@ -1,4 +1,5 @@
-//! What the experiment asks of a work queue, items that are made once and queued many times, and nearq's as one of them.
+//! What the experiment needs from a work queue with items that are made once and queued many times, and nearq's as one
+//! such queue.
 
 use crate::Error;
 use crate::harness::{Census, Host, Role, failed};
@@ -6,8 +7,8 @@ use nearq::{LinkStatistics, Runtime, Work, Workqueue};
 use nearq_topology::Scope;
 use std::sync::Arc;
 
-/// Items that a queue may have on its pools at once: the most that one can be told. What is beyond waits, and the order in
-/// which it goes on is another question than where items run.
+/// Items that a queue may have on its pools at once: the most that can be set. Further items wait; the order in which they
+/// go on is a different question from where items run.
 pub const MOST_ACTIVE: usize = 2048;
 
 /// How a queue places its items: one line of the document's tables.
@@ -19,7 +20,7 @@ pub struct Placement {
     pub strict: bool,
     /// Whether an item runs on the CPU that queued it when a worker can.
     pub localize: bool,
-    /// Whether idle workers of other pods take items; of no effect where workers are strict or there is one pod.
+    /// Whether idle workers of other pods take items; of no effect if workers are strict or there is one pod.
     pub helping: bool,
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 /// An item or transfer that has not come back for this long never will.
 pub(super) const LOST_AFTER: Duration = Duration::from_secs(30);
 
-/// What the issuers of a run share with the one who watches it.
+/// What the issuers of a run share with the thread that watches it.
 pub(super) struct Shared<H: Host> {
     /// Blocks that went the whole way and verified.
     verified: H::AtomicU64,
@@ -46,7 +46,7 @@ impl<H: Host> Shared<H> {
         self.verified.load(Ordering::Relaxed)
     }
 
-    /// Has the issuers begin no new blocks.
+    /// Makes the issuers begin no new blocks.
     pub(super) fn stop(&self) {
         self.stop.store(1, Ordering::Relaxed);
     }
@@ -77,7 +77,7 @@ struct Slot<L: Payload> {
     decrypt: Box<dyn Item>,
 }
 
-/// What items do.
+/// The items' part.
 type CipherOf<L> = <<L as Payload>::Blocks as Blocks>::Cipher;
 /// What a block is verified by.
 type Proof<L> = <<L as Payload>::Blocks as Blocks>::Proof;
@@ -89,7 +89,7 @@ struct Cargo {
     first_sector: u64,
 }
 
-/// The cargo of a block, taken by the one who has it.
+/// The cargo of a block, locked by the thread that has the block.
 fn open(cargo: &Mutex<Cargo>) -> MutexGuard<'_, Cargo> {
     cargo.try_lock().expect("a block is in one place at a time, and items do not panic")
 }
@@ -136,8 +136,8 @@ impl<L: Payload> Issuer<L> {
         })
     }
 
-    /// Runs until told to stop and everything in flight is back, or until something fails; then the others are
-    /// told to stop.
+    /// Runs until asked to stop and everything in flight is back, or until something fails; then the others are
+    /// asked to stop.
     pub(super) fn run(mut self) -> Result<(), Error> {
         let result = self.circulate();
         if result.is_err() {
@@ -192,7 +192,7 @@ impl<L: Payload> Issuer<L> {
         ))
     }
 
-    /// Generates the next block of a slot and has it encrypted, unless the run is over.
+    /// Generates the next block of a slot and queues its encryption, unless the run is over.
     fn begin(&mut self, index: usize) -> Result<(), Error> {
         let slot = &mut self.slots[index];
         slot.stage = Stage::Idle;
@@ -293,7 +293,7 @@ impl<L: Payload> Slot<L> {
 
 // One run: issuers on a queue for some seconds, and what went through in that time.
 
-/// How long the one who watches sleeps between looks, at most.
+/// How long the watching thread sleeps between checks, at most.
 const TICK: Duration = Duration::from_millis(20);
 
 /// What a run measured.
@@ -305,24 +305,24 @@ pub struct Measured {
     pub cpu_percent: f64,
     /// CPU time of an issuer in percent of wall time.
     pub issuer_cpu_percent: f64,
-    /// How many of a hundred items workers of other pods ran, and how often for a hundred items a worker was brought
-    /// back into its pod; none if the queue does not count.
+    /// How many of a hundred items were run by workers of other pods, and how often per hundred items a worker was
+    /// brought back into its pod; none if the queue does not count.
     pub moved_percent: Option<(f64, f64)>,
 }
 
-/// A run that is to be made.
+/// A run to make.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) scenario: Scenario,
     /// Uncounted, before what counts.
     pub(super) warm_up: Duration,
     pub(super) duration: Duration,
-    /// The CPUs of which [`Measured::cpu_percent`] is a share.
+    /// The CPUs to which [`Measured::cpu_percent`] refers.
     pub(super) cpus: usize,
     pub(super) seed: u64,
 }
 
-/// What the issuers' threads share with the one who watches them.
+/// What the issuers' threads share with the thread that watches them.
 struct Crew<L: Payload> {
     shared: Arc<Shared<L::Host>>,
     executor: Arc<dyn Executor>,
@@ -385,7 +385,7 @@ impl<L: Payload> Crew<L> {
         let places = self.store.places() / issuers;
         let own = number * places..(number + 1) * places;
         let blocks = self.payload.blocks(plan.seed ^ (number << 32));
-        // Made by its own thread, so that its memory is near it.
+        // Made by its own thread, so that its memory is close to it.
         let (shared, executor) = (Arc::clone(&self.shared), &*self.executor);
         let issuer = Issuer::<L>::new(shared, executor, &*self.store, own, in_flight, blocks);
         arrival.begun();
@@ -416,7 +416,7 @@ impl<L: Payload> Crew<L> {
 
     /// Keeps the error, and ends the run.
     fn fail(&self, error: Error) {
-        // Nobody calls the platform while holding the lock.
+        // No thread calls the platform while holding the lock.
         self.errors.lock().expect("nobody panics while holding it").push(error);
         self.shared.stop();
     }

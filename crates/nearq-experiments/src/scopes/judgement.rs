@@ -10,18 +10,18 @@ use nearq_report::{Collector, Row, find, metric};
 use serde::Serialize;
 use std::time::Duration;
 
-// What a simulated run shall show, and whether it did.
+// What a simulated run must show, and whether it did.
 //
 // Each gap to `system` above 1 % that the document published has the published sign: with the kernel's policy, which was
-// written from what it does and not from what it measured, so that this says whether the machine is simulated well;
-// and with our queues, nobody helping. With helping, as our queues have it: the scopes of the cache keep all but 0.2 % of what `system` does,
-// however few issuers there are; that is the point of helping.
+// written from what the kernel does and not from what was measured, so that this says whether the machine is simulated well; and with our
+// queues without helping. With helping, as our queues have it, the cache scopes keep all but 0.2 % of the throughput of `system`, however
+// few issuers there are; that is the point of helping.
 
 /// Published gaps below this say little, in percent.
 const CLEAR: f64 = 1.0;
 /// What helping may lose to `system`, in percent.
 pub(crate) const ALLOWED_LOSS: f64 = 0.2;
-/// The rows that shall keep up.
+/// The rows that must keep up.
 const HELPED: [&str; 2] = ["cache+helping", "cache_shard+helping"];
 
 /// A statement about the result, and whether it holds.
@@ -31,7 +31,7 @@ pub struct Judgement {
     pub scenario: String,
     /// The configuration that is compared with `system`.
     pub row: &'static str,
-    /// What it shall do, in words.
+    /// What it must do, in words.
     pub shall: String,
     /// Our gap to `system`, in percent.
     pub gap: f64,
@@ -103,13 +103,13 @@ fn published_gap(scenario: &str, configuration: &str) -> Option<f64> {
     Some((bandwidth(configuration)? / bandwidth("system")? - 1.0) * 100.0)
 }
 
-// One short run of what the judgements need, with one seed: for who varies the machine or the work and asks what becomes
-// of them.
+// One short run of what the judgements need, with one seed: for code that varies the machine or the work and asks what
+// becomes of the judgements.
 
-/// What of the declared work can be varied.
+/// The parts of the declared work that can be varied.
 pub(crate) const PARAMETERS: [&str; 3] = ["item_work", "sha512", "generate"];
 
-/// Declared work of which one part, by name, is at so many percent.
+/// Declared work with one part, by name, at a given percentage.
 fn varied(mut declared: Declared, parameter: Option<(&str, u64)>) -> Declared {
     if let Some((name, percent)) = parameter {
         let part = match name {
@@ -122,8 +122,8 @@ fn varied(mut declared: Declared, parameter: Option<(&str, u64)>) -> Declared {
     declared
 }
 
-/// Makes the runs with which `system` and the judged configurations are compared, for `duration` each: the judgements,
-/// and the hashes of all that happened.
+/// Makes the runs with which `system` and the judged configurations are compared, for `duration` each. Returns the
+/// judgements, and the hashes of everything that happened.
 pub(crate) fn conclusions(
     machine: &Machine,
     parameter: Option<(&str, u64)>,
@@ -142,7 +142,7 @@ pub(crate) fn conclusions(
         machine.model().ok_or_else(|| Error::input("a real machine's work is not declared"))?;
     let declared = varied(Declared::at(model.clock_mhz()), parameter);
     let judged = |collector: &Collector| job.judge(&collector.rows(), machine);
-    // What is asked of a result in which nothing differs is what is asked of any.
+    // A result in which nothing differs is asked the same questions as any other.
     let mut nothing = Collector::default();
     for scenario in &job.scenarios {
         for configuration in job.run() {

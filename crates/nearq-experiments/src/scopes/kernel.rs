@@ -1,31 +1,31 @@
-//! The kernel's own unbound pools, in outline, on the simulated machine alone: written from descriptions of what they do,
-//! to be compared with what was measured on a real kernel.
+//! The kernel's own unbound pools, in outline, only on the simulated machine: written from descriptions of what they do, for
+//! comparison with what was measured on a real kernel.
 //!
 //! # What they do
 //! - **A pool for each pod** of the scope: a list of items, and its idle workers, last in, first out. An item goes to the
 //!   pool of the CPU that queues it.
-//! - **A worker for each item.** Workers of unbound pools do not count as running: whoever puts an item on the list, and
-//!   whoever takes one off it while others are left, wakes the worker that became idle last, however many run already. A
-//!   worker that was woken stays on the idle list until it runs; others that are to be woken before wake the same one. So
-//!   wake-ups come as a chain. Before it takes items, a worker sees to it that one more is idle, and makes it if there is
-//!   none; one worker of a pool does that at a time. Then it takes items until the list is empty.
-//! - **Strict** workers may run in their pod alone. **Others** may run anywhere; one that is woken while its last CPU is
+//! - **A worker for each item.** Workers of unbound pools do not count as running: a thread that puts an item on the list,
+//!   or takes one off it while others are left, wakes the worker that became idle last, however many run already. A worker
+//!   that was woken stays on the idle list until it runs; wake-ups before that wake the same one. So wake-ups come as a
+//!   chain. Before it takes items, a worker ensures that one more is idle, and makes one if there is none; one worker of a
+//!   pool does that at a time. Then it takes items until the list is empty.
+//! - **Strict** workers may run only in their pod. **Others** may run anywhere; one that is woken while its last CPU is
 //!   outside the pod is brought back, to the pod's CPUs in turn. **Localised**, it is brought to the CPU that queued the
 //!   item at the head of the list. Both are no more than the hint [`Sim::set_wake_cpu`] at the wake-up: a worker that goes
-//!   on with the next item without sleeping stays where it is, and the scheduler may move anyone afterwards.
-//! - **Never twice at once.** An item that is queued while it runs goes to the pool in which it runs, and whoever takes
-//!   it there hands it to the worker that runs it.
+//!   on with the next item without sleeping stays where it is, and the scheduler may move any worker afterwards.
+//! - **Never twice at once.** An item that is queued while it runs goes to the pool in which it runs, and the worker that
+//!   takes it there hands it to the worker that runs it.
 //! - **No more than `max_active` items** of the queue are on the pools' lists or run; others wait for one that ends.
 //!
 //! # What is left out
 //! Idle workers in excess end after five minutes: no run is as long. Rescuers, flushing, freezing and CPUs that come and
 //! go: the experiment has none. `max_active` is counted for the queue, not for each node. A thread is made by its maker,
-//! not by `kthreadd`; where it cannot be made, the maker goes on without, and the next one tries again.
+//! not by `kthreadd`; if it cannot be made, the maker goes on without it, and the next one tries again.
 //!
 //! # Locks
 //! The pool's lock is one that the kernel holds with preemption off. What is done under it here happens in one moment
-//! of virtual time, so nobody is preempted while holding it, and nobody waits for it; getting its line from the CPU that had
-//! it last costs what a lock's line costs. Nobody calls the platform while holding it.
+//! of virtual time, so no thread is preempted while holding it, and no thread waits for it; getting its line from the CPU
+//! that had it last costs what a lock's line costs. No thread calls the platform while holding it.
 
 use super::executor::{Counts, Executor, Item, MOST_ACTIVE, Placement};
 use crate::Error;
@@ -39,10 +39,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// At the end of a queue: how often it is looked whether everything has run.
+/// At the end of a queue: how often to check whether everything has run.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 
-/// A queue as the kernel makes it, whose workers are counted.
+/// A queue like the kernel's, whose workers are counted.
 pub(super) fn queue(
     placement: Placement,
     census: &Census<Sim>,
@@ -63,7 +63,7 @@ impl<T> Guarded<T> {
 
     /// Does something under the lock. `what` must not call the platform.
     fn with<R>(&self, what: impl FnOnce(&mut T) -> R) -> R {
-        // The line is the caller's now. Others get it when they ask, and nobody acts before `what` is over.
+        // The line is the caller's now. Others get it when they ask, and no thread acts before `what` is over.
         self.word.swap(1, Ordering::Acquire);
         let result = what(&mut host(&self.value));
         self.word.store(0, Ordering::Release);
@@ -71,7 +71,8 @@ impl<T> Guarded<T> {
     }
 }
 
-/// A lock of the host, never contended: a simulated machine is one thread, and nobody calls the platform while holding it.
+/// A lock of the host, never contended: a simulated machine is one thread, and no thread calls the platform while holding
+/// it.
 fn host<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
     value.try_lock().expect("nobody calls the platform while holding it")
 }
@@ -110,15 +111,15 @@ struct PoolState {
     items: VecDeque<Arc<Work>>,
     /// The one that became idle last is the last.
     idle: Vec<Arc<Worker>>,
-    /// Somebody is making a worker.
+    /// A thread is making a worker.
     managed: bool,
     /// Workers made so far.
     workers: usize,
-    /// Of all workers, for the end.
+    /// The handles of all workers, for the end.
     handles: Vec<JoinHandle>,
     /// The queue is gone: workers end.
     over: bool,
-    /// Where the next worker is brought back to: a place in the pod.
+    /// The place in the pod to which the next worker is brought back.
     turn: usize,
     counts: Counts,
 }
@@ -131,19 +132,19 @@ struct Pool {
     affinity: CpuSet,
     placement: Placement,
     state: Guarded<PoolState>,
-    /// The queue's.
+    /// Shared by the pools of the queue.
     admission: Arc<Guarded<Admission>>,
     census: Census<Sim>,
 }
 
-/// How many items may be active, and those that may not.
+/// How many items may be active, and those that must wait.
 struct Admission {
     most: usize,
     active: usize,
     inactive: VecDeque<Arc<Work>>,
 }
 
-/// Who is to be woken, by somebody who has the lock no more.
+/// The worker to wake, by a thread that no longer has the lock.
 struct Kick {
     worker: Arc<Worker>,
     /// The CPU that queued the item at the head of the list.
@@ -152,21 +153,21 @@ struct Kick {
 
 /// What a worker does next.
 enum Next {
-    /// It runs this, and wakes somebody for the rest.
+    /// It runs this, and wakes a worker for the rest.
     Run(Arc<Work>, Option<Kick>),
     Sleep,
     End,
 }
 
 impl PoolState {
-    /// The worker to be woken, if there are items and somebody is idle.
+    /// The worker to wake, if there are items and a worker is idle.
     fn kick(&self) -> Option<Kick> {
         let (first, worker) = (self.items.front()?, self.idle.last()?);
         let issued_on = host(&first.state).issued_on;
         Some(Kick { worker: Arc::clone(worker), issued_on })
     }
 
-    /// A worker runs. Whether it shall make another one.
+    /// A worker runs. Returns whether it must make another one.
     fn leave_idle(&mut self, worker: &Arc<Worker>) -> bool {
         self.idle.retain(|other| !Arc::ptr_eq(other, worker));
         let makes = !self.items.is_empty() && self.idle.is_empty() && !self.managed;
@@ -174,7 +175,7 @@ impl PoolState {
         makes
     }
 
-    /// What a worker does that runs nothing.
+    /// What a worker that runs nothing does next.
     fn next(&mut self, worker: &Arc<Worker>) -> Next {
         while let Some(work) = self.items.pop_front() {
             let running = host(&work.state).running.clone();
@@ -192,7 +193,7 @@ impl PoolState {
         Next::Sleep
     }
 
-    /// A worker has run an item. The one that it goes on with because it was queued meanwhile.
+    /// A worker has run an item. Returns the item that it goes on with because it was queued meanwhile.
     fn ran(&mut self, work: &Work, worker: &Arc<Worker>) -> Option<Arc<Work>> {
         host(&work.state).running = None;
         self.counts.completed += 1;
@@ -211,7 +212,7 @@ struct Pools {
 }
 
 impl Pools {
-    /// Those of a queue of which `most` items may be active.
+    /// The pools of a queue that may have `most` active items.
     fn new(placement: Placement, most: usize, census: &Census<Sim>) -> Result<Self, Error> {
         let machine = Sim::machine().map_err(Error::run)?;
         let usable = &machine.limits.effective() & machine.topology.online();
@@ -285,7 +286,7 @@ impl Drop for Pools {
 }
 
 impl Admission {
-    /// Whether an item may go to its pool now; else it waits here.
+    /// Whether an item may go to its pool now; otherwise it waits here.
     fn admits(&mut self, work: &Arc<Work>) -> bool {
         let admitted = self.active < self.most;
         if admitted {
@@ -296,7 +297,7 @@ impl Admission {
         admitted
     }
 
-    /// An item has ended. The one that may go to its pool for it.
+    /// An item has ended. Returns the one that may go to its pool in its place.
     fn ended(&mut self) -> Option<Arc<Work>> {
         let next = self.inactive.pop_front();
         self.active -= usize::from(next.is_none());
@@ -352,7 +353,7 @@ impl Pool {
         self.wake(kick);
     }
 
-    /// Wakes a worker, near where it shall be.
+    /// Wakes a worker, near where it must run.
     fn wake(&self, kick: Option<Kick>) {
         let Some(Kick { worker, issued_on }) = kick else { return };
         let thread = *host(&worker.thread);
@@ -363,7 +364,7 @@ impl Pool {
         worker.parker.unpark();
     }
 
-    /// Tells the scheduler where a worker shall be that is about to be woken for an item.
+    /// Tells the scheduler where a worker that is about to be woken for an item must run.
     fn steer(&self, thread: Thread, issued_on: usize) {
         // A worker that has ended is not steered.
         let Ok(last) = Sim::wake_cpu(thread) else { return };
@@ -436,10 +437,10 @@ impl Pool {
         }
     }
 
-    /// What a worker does first that was woken; it has made another one where none was idle.
+    /// What a woken worker does first; it has made another one if none was idle.
     fn begin(self: &Arc<Self>, pools: &Arc<[Arc<Self>]>, worker: &Arc<Worker>) -> Next {
         loop {
-            // One hold of the lock: what comes in between would find nobody idle.
+            // Under one hold of the lock: anything in between would find no worker idle.
             let next =
                 self.state.with(|state| (!state.leave_idle(worker)).then(|| state.next(worker)));
             if let Some(next) = next {
@@ -448,10 +449,10 @@ impl Pool {
             let made = self.make_worker(pools);
             self.state.with(|state| state.managed = false);
             if made.is_err() {
-                // Refused: whoever is woken next tries again.
+                // Refused: the worker that is woken next tries again.
                 return self.state.with(|state| state.next(worker));
             }
-            // Look again, as the one that was made may have begun to run items by now.
+            // Check again, because the worker that was made may have begun to run items by now.
         }
     }
 

@@ -1,5 +1,5 @@
-//! `nearq bench scopes`: the 2023 document's experiment. Issuers generate blocks of 32 KiB, have them encrypted by
-//! items of an unbound queue, store them, read them back, have them decrypted, and verify their SHA-512.
+//! `nearq bench scopes`: the 2023 document's experiment. Issuers generate blocks of 32 KiB, queue items of an unbound
+//! queue to encrypt them, store them, read them back, queue items to decrypt them, and verify their SHA-512.
 //!
 //! As under fio, an issuer's own thread generates and verifies; only encryption and decryption are items. So a
 //! block's memory goes back and forth between the issuer's CPU and a worker's, and it matters where the worker is.
@@ -75,7 +75,7 @@ const MOST_IN_FLIGHT: usize = 4096;
 const PLACES_IN_FILE: u64 = 16;
 /// Most that items may cost, in percent of an issuer's work.
 const MOST_ITEM_PERCENT: usize = 100_000;
-/// A run of the default length on a simulated machine of so many CPUs, and a quick one: virtual time.
+/// A run of the default length on a simulated machine, and a quick one: virtual time.
 const SIMULATED_FULL: Duration = Duration::from_secs(1);
 const SIMULATED_QUICK: Duration = Duration::from_millis(250);
 const SIMULATED_CPUS: u32 = 24;
@@ -132,8 +132,8 @@ impl ScopesOptions {
         Ok(scenarios)
     }
 
-    /// How long and how often on a simulated machine with `cpus`: virtual time, so nothing else decides; a large machine
-    /// has more to do in it and gets less.
+    /// How long and how often on a simulated machine with `cpus`: virtual time, so only the machine decides; a large
+    /// machine has more to do in that time and gets less of it.
     fn simulated_times(&self, cpus: usize) -> Times {
         let (runs, full) =
             if self.common.quick { (2, SIMULATED_QUICK) } else { (5, SIMULATED_FULL) };
@@ -170,7 +170,7 @@ fn open_store(
     })
 }
 
-/// What is going to be done.
+/// What will be done.
 #[derive(Clone, Debug)]
 pub struct Job {
     cpus: usize,

@@ -8,8 +8,8 @@ use nearq_sim::Sim;
 use serde::Serialize;
 use std::time::Duration;
 
-// What goes through the items: how an issuer makes and verifies blocks, and what an item does to one. Real here;
-// declared, for simulated machines, in `declared`.
+// The work that goes through the items: how an issuer makes and verifies blocks, and what an item does to one. Real
+// here; declared, for simulated machines, in `declared`.
 
 /// The work of a run, on a platform.
 pub(super) trait Payload: Clone + Send + Sync + 'static {
@@ -24,7 +24,7 @@ pub(super) trait Payload: Clone + Send + Sync + 'static {
 
 /// An issuer's part of the work.
 pub(super) trait Blocks {
-    /// What a block is verified by.
+    /// What a block is verified with.
     type Proof: Default;
     /// The items' part.
     type Cipher: Cipher;
@@ -123,15 +123,15 @@ impl Cipher for Xts {
 // (github.com/imartayan/prng-bench). An error here is small beside the two SHA-512.
 // - A cycle: the machine's clock.
 // - The items: [`ITEM_PERCENT`], encryption and decryption of a block together take four times what its issuer spends on
-// it. The document fixes this by what it says of its loads, on 24 CPUs: with 8 issuers, and with 6 just as well,
-// there is "enough work for saturation", with 4 there is "not enough work to saturate". An issuer that is always
-// busy keeps w other CPUs busy with its items, if w is the items' work by its own; n issuers fill 24 CPUs from
-// n (1 + w) = 24 on. So w lies between 24 / 6 - 1 = 3 and 24 / 4 - 1 = 5: the middle. (That the document's items do
-// more than AES is plausible: each is a way through the kernel's block layer as well.) Its tables of results are not used.
+// it. The document determines this by what it says about its loads, on 24 CPUs: with 8 issuers, and with 6 just as well,
+// there is "enough work for saturation", with 4 there is "not enough work to saturate". An issuer that is always busy keeps
+// w other CPUs busy with its items, if w is the items' work by its own; n issuers fill 24 CPUs from n (1 + w) = 24 on. So w
+// lies between 24 / 6 - 1 = 3 and 24 / 4 - 1 = 5: the middle. (That the document's items do more than AES is plausible:
+// each passes through the kernel's block layer as well.) Its tables of results are not used.
 //
 // # Bytes
 // The issuer writes the block when it makes it and reads it for each SHA-512; an item reads and writes it. The simulator
-// says what that costs, by where the bytes are and who used them last. That cost comes on top of the cycles.
+// says what that costs, by where the bytes are and which CPU used them last. That cost comes on top of the cycles.
 //
 // # Verification
 // Work is declared, order is not: a block carries a word, which its issuer makes from a sequence number, each encryption

@@ -119,7 +119,7 @@ fn table(facts: &Facts<'_>, scenario: &Scenario) -> Table {
     table
 }
 
-/// What a simulated machine tells besides.
+/// What else a simulated machine reports.
 fn behind(facts: &Facts<'_>) -> Table {
     const COLUMNS: [Column; 4] = [
         // Of all CPUs: counted in CPUs below.
@@ -190,7 +190,7 @@ fn inputs(declared: &Declared) -> String {
     )
 }
 
-/// What was to be shown, and whether it was.
+/// What had to be shown, and whether it was.
 fn judged(judgements: &[Judgement]) -> Table {
     let count = judgements.iter().filter(|one| one.met).count();
     let title = format!("Targets: {count} of {} met", judgements.len());
@@ -209,7 +209,7 @@ fn judged(judgements: &[Judgement]) -> Table {
     table
 }
 
-/// How many published signs were found by each policy, and what that says.
+/// How many published signs were found by each policy, and what that means.
 fn signs(judgements: &[Judgement]) -> String {
     let found = |kernel: bool| {
         let of_policy = |one: &&Judgement| {
@@ -249,7 +249,7 @@ fn percent(own: f64, base: f64) -> String {
 
 // The picture of `scopes`, beside the document's figures.
 
-/// Bandwidth and CPU use at a glance, the kernel's policy apart.
+/// Bandwidth and CPU use at a glance, with the kernel's policy shown separately.
 pub(crate) fn picture(report: &Report) -> String {
     let (bandwidth, cpu) = (
         ("MiB/s: mean, least, most", metric::THROUGHPUT),
@@ -314,7 +314,7 @@ fn with_those_that_coincide(report: &Report, name: &str) -> String {
     if same.is_empty() { name.into() } else { format!("{name} (= {})", same.join(", ")) }
 }
 
-/// Bandwidth of a policy's rows as a share of its `system`'s, beside the published share; none where nothing was published.
+/// Bandwidth of a policy's rows as a share of its `system`'s, beside the published share; none if nothing was published.
 fn shares(report: &Report, kernel: bool) -> Option<Bars> {
     let names = names(report, kernel);
     let base = names.iter().find(|name| of_document(name) == "system")?;

@@ -5,9 +5,9 @@ use crate::{Error, Machine};
 use nearq_report::Summary;
 use nearq_sim::Costs;
 
-// What came out of varying the costs: for every cost and conclusion, the value, and whether it holds.
+// The results of varying the costs: for every cost and conclusion, the value, and whether it holds.
 
-/// What came out for one experiment.
+/// The results for one experiment.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// The experiment.
@@ -27,15 +27,15 @@ pub struct Findings {
 pub struct Line {
     /// What was varied.
     pub factor: Factor,
-    /// Less and more; none where there is no less.
+    /// Less and more; none if there is no less.
     pub cells: [Option<Cell>; 2],
-    /// By how much it moves the value that it moves most, relative to that value.
+    /// The largest relative change of a value that it causes.
     pub moves: f64,
-    /// Whether the experiment uses it at all: a run that does not is the same to the last event.
+    /// Whether the experiment uses it at all: if it does not, the run is the same to the last event.
     pub used: bool,
 }
 
-/// All conclusions with one thing varied by so much.
+/// All conclusions with one thing varied by a given amount.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// The percentage of its value that was used; 100 for the unchanged machine.
@@ -53,7 +53,7 @@ pub struct Cell {
 pub enum Verdict {
     /// It holds whatever is varied.
     Survives,
-    /// It holds on the unchanged machine and fails on some other.
+    /// It holds on the unchanged machine and fails on some varied one.
     Falls,
     /// It fails on the unchanged machine.
     Fails,
@@ -89,7 +89,7 @@ impl Cell {
         median(&self.margins[conclusion])
     }
 
-    /// By how much the value that differs most from that of `base` does, relative to it.
+    /// The largest relative difference of a value from that of `base`.
     fn moves(&self, base: &Self) -> f64 {
         let moved =
             self.values.iter().zip(&base.values).map(|(own, base)| (own / base - 1.0).abs());
@@ -127,7 +127,7 @@ impl Findings {
         Self { experiment, machine: machine.name().into(), conclusions, base, lines }
     }
 
-    /// By how much seeds alone move the value that they move most, relative to it: what moves less says nothing.
+    /// The largest relative change of a value that seeds alone cause: a smaller change is not significant.
     pub fn spread(&self) -> f64 {
         let spread = self.base.margins.iter().zip(&self.base.values).map(|(margins, value)| {
             let summary = Summary::of(margins);
@@ -136,7 +136,7 @@ impl Findings {
         spread.fold(0.0, f64::max)
     }
 
-    /// The variations with which a conclusion fails that holds as it is.
+    /// The variations with which a conclusion fails that holds on the unchanged machine.
     pub fn falls_with(&self, conclusion: usize) -> Vec<String> {
         if !self.base.holds(conclusion) {
             return Vec::new();
@@ -237,12 +237,12 @@ pub struct Factor {
     pub name: &'static str,
     /// What a cost is on the machine; none for a parameter.
     pub cost: Option<u64>,
-    /// Less and more, in percent of what it is; none where there is no less.
+    /// Less and more, in percent of what it is; none if there is no less.
     pub percents: [Option<u64>; 2],
 }
 
 impl Factor {
-    /// A cost of the machine. Small numbers cannot be halved exactly: the percentages are what comes of it.
+    /// A cost of the machine. Small numbers cannot be halved exactly: the percentages are the actual ones.
     fn cost(name: &'static str, costs: &Costs) -> Option<Self> {
         let cost = costs.get(name)?;
         let [less, more] = PERCENTS.map(|percent| costs.scaled(name, percent)?.get(name));

@@ -1,9 +1,9 @@
 //! `nearq sim sensitivity`: which conclusions of the experiments survive when the simulated machine costs something
 //! else.
 //!
-//! The costs of a simulated machine are measurements of others, with errors of their own, and no number of them is
+//! The costs of a simulated machine are other people's measurements, with errors of their own, and none of them is
 //! fitted to a result. So each is halved and raised by half, one at a time, and the experiment is run again. A
-//! conclusion that holds throughout does not hang on that number; one that falls says which number to measure better.
+//! conclusion that holds throughout does not depend on that number; one that falls says which number to measure better.
 
 mod findings;
 mod question;
@@ -87,8 +87,8 @@ struct Case {
     factors: Vec<Factor>,
 }
 
-/// A run to be done: of which case, with what varied by how much, with which seed. Nothing varied: the machine as it
-/// is.
+/// A run to do: of which case, what is varied and by how much, and with which seed. With nothing varied, the machine is
+/// unchanged.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     case: usize,
@@ -170,7 +170,7 @@ fn examine(options: &SensitivityOptions, progress: &Progress) -> Result<Report, 
     Ok(Report { experiment: "sensitivity", machine, environment, parameters, rows, text, svg })
 }
 
-/// Every run that is needed: of each case, as it is and with each factor less and more, each with every seed.
+/// Every run that is needed: of each case, unchanged and with each factor less and more, each with every seed.
 fn tasks(cases: &[Case], runs: usize) -> Vec<Task> {
     let mut tasks = Vec::new();
     for (number, case) in cases.iter().enumerate() {
@@ -266,7 +266,7 @@ mod tests {
         let factors = factors(&machine, &[], &["wake_up".into(), "own_line".into()]).unwrap();
         let case = Case { question: QUESTIONS[1], machine, factors };
         let tasks = tasks(&[case], 2);
-        // As it is; own_line has no less on this machine; wake_up has both.
+        // Unchanged; own_line has no less on this machine; wake_up has both.
         assert_eq!(tasks.len(), 2 * (1 + 1 + 2));
         assert!(tasks[..2].iter().all(|task| task.varied.is_none()));
     }

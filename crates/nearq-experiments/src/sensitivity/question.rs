@@ -1,4 +1,4 @@
-//! What is asked of an experiment: its conclusions, and what they are on a machine whose costs are varied.
+//! The question to an experiment: its conclusions, and what they are on a machine whose costs are varied.
 
 use crate::dispatch::{Sample, simulated_issuers, targets};
 use crate::scopes::{ALLOWED_LOSS, Judgement, PARAMETERS, conclusions};
@@ -6,7 +6,7 @@ use crate::{Error, Machine};
 use nearq_topology::Scope;
 use std::time::Duration;
 
-// What an experiment offers to have its conclusions examined.
+// What an experiment provides so that its conclusions can be examined.
 
 /// An experiment whose conclusions are examined.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Question {
     pub name: &'static str,
     /// The machine of its document.
     pub machine: &'static str,
-    /// What of its load can be varied, by name.
+    /// The parts of its load that can be varied, by name.
     pub parameters: &'static [&'static str],
     /// Runs what the conclusions need, once.
     pub ask: fn(&Setting<'_>) -> Result<Answer, Error>,
@@ -26,7 +26,7 @@ pub struct Question {
 pub struct Setting<'s> {
     /// The simulated machine, with its costs as varied.
     pub machine: &'s Machine,
-    /// One of the experiment's own parameters, and what percentage of its value it shall have.
+    /// One of the experiment's own parameters, and the percentage of its value that it must have.
     pub parameter: Option<(&'static str, u64)>,
     /// The seed of the run.
     pub seed: u64,
@@ -34,7 +34,7 @@ pub struct Setting<'s> {
     pub quick: bool,
 }
 
-/// What came out of one run. The conclusions and their order hang on the machine's shape alone.
+/// The result of one run. The conclusions and their order depend only on the machine's shape.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The conclusions.
@@ -95,7 +95,7 @@ pub(super) fn joined(hashes: impl IntoIterator<Item = u64>) -> u64 {
 /// Virtual time of one run, and of a quick one.
 pub(super) const DURATIONS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(250)];
 
-/// Which configuration moves how much data.
+/// How much data each configuration moves.
 pub(super) static SCOPES: Question = Question {
     name: "scopes",
     machine: "ryzen-3900x",
@@ -109,7 +109,7 @@ pub(super) static SCOPES: Question = Question {
     },
 };
 
-/// A judgement as a bound on what a configuration does of what `system` does.
+/// A judgement as a bound on a configuration's result relative to that of `system`.
 fn conclusion(judgement: &Judgement) -> Conclusion {
     let bound = match judgement.published {
         None => Bound::AtLeast(1.0 - ALLOWED_LOSS / 100.0),
@@ -130,7 +130,7 @@ pub(super) const ITEMS: [usize; 2] = [15_000, 4_000];
 /// Fewest items of an issuer.
 const FEWEST: usize = 20;
 
-/// What scope gives the most items per second.
+/// Which scope gives the most items per second.
 pub(super) static DISPATCH: Question =
     Question { name: "dispatch", machine: "grace-72", parameters: &[], ask: of_dispatch };
 

@@ -9,15 +9,16 @@ use std::ops::Range;
 
 /// What the columns of a table stand for: less, and more.
 const COLUMNS: [u64; 2] = [50, 150];
-/// Costs are whole numbers: percentages that differ by so little need not be told.
+/// Costs are whole numbers: percentages that differ this little are not worth reporting.
 const ROUNDING: u64 = 5;
 /// Changes that are named for one conclusion; the table has all.
 const MOST_NAMED: usize = 4;
 /// Conclusions side by side in one table.
 const MOST_COLUMNS: usize = 7;
-/// Conclusions of which a picture shows less and more side by side; of more, the one that is worse.
+/// For up to this many conclusions a picture shows less and more side by side; for more, the worse
+/// of the two.
 const MOST_PAIRS: usize = 5;
-/// Lines of a picture at most: what moves less than all these cannot be seen either.
+/// Lines of a picture at most: what has less effect than all these would not be visible either.
 const MOST_LINES: usize = 16;
 
 /// Everything for people.
@@ -175,7 +176,7 @@ fn heat(findings: &Findings) -> Heat {
         (0..count).flat_map(of).collect()
     };
     let row = |line: &&Line| {
-        // Where there is no less, nothing changes.
+        // If there is no less, nothing changes.
         let cells = line.cells.each_ref().map(|cell| cell.as_ref().unwrap_or(&findings.base));
         (line.factor.describe(), margins(cells))
     };

@@ -1,15 +1,15 @@
 //! The store of a simulated machine: a drive that takes its time and keeps nothing.
 //!
 //! A block's memory stays where it is (a drive reads and writes it by itself, the CPU copies nothing); its transfer
-//! ends after the drive's latency, and transfers queue up for the drive's bandwidth, which all lanes share. What a
-//! CPU pays is the system call that starts a transfer and one for each look for those that ended. An issuer that
+//! ends after the drive's latency, and transfers queue up for the drive's bandwidth, which all lanes share. A CPU's
+//! cost is the system call that starts a transfer, and one for each check for transfers that ended. An issuer that
 //! waits is woken at the end of its first transfer.
 //!
 //! The figures are those of the document's drive, a Samsung SSD 980 PRO of 1 TB, from the manufacturer's data sheet:
 //! 7,000 MB/s reading and 5,000 MB/s writing in sequence, and, at a queue depth of one, 22,000 random reads and 60,000
 //! random writes a second, so a latency of 45 us and 17 us. At the document's 1,160 MiB/s in each direction the drive is
-//! busy for 42 % of the time: it is not the limit, as it was not there. A machine with more CPUs than the document's gets
-//! as many drives as that takes, side by side.
+//! busy for 42 % of the time: it is not the limit, as it was not in the document. A machine with more CPUs than the
+//! document's gets proportionally more drives, side by side.
 //!
 //! Not simulated: the interrupt, and that what the drive has written to memory is in no cache any more.
 
@@ -40,12 +40,13 @@ pub struct Drive {
     places: u64,
     drives: u64,
     system_call: Duration,
-    /// Until when its bandwidth is given away, in virtual nanoseconds. Nobody calls the platform while holding it.
+    /// The time until which its bandwidth is taken, in virtual nanoseconds. No thread calls the platform while holding
+    /// it.
     busy: Arc<Mutex<u64>>,
 }
 
 impl Drive {
-    /// Drives for `places` blocks, on a machine with so many CPUs on which a system call takes so long.
+    /// Drives for `places` blocks, on a machine with that many CPUs and that cost of a system call.
     pub fn new(places: u64, cpus: usize, system_call: Duration) -> Self {
         let drives = cpus.div_ceil(CPUS_OF_A_DRIVE).max(1) as u64;
         Self { places, drives, system_call, busy: Arc::default() }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 
-// A file or a block device as the store: direct, asynchronous input and output where the system grants it.
+// A file or a block device as the store: direct, asynchronous input and output if the system grants it.
 
 /// A regular file made for the run, or a block device (a disk, a partition, a dm-crypt mapping).
 #[derive(Debug)]
@@ -103,7 +103,7 @@ fn open_direct(path: &Path, kind: Kind) -> io::Result<(File, Option<String>)> {
         Ok(file) => Ok((file, None)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             if kind == Kind::Made {
-                // The file is there by now on systems that make it before they look at the flag.
+                // Systems that make the file before they check the flag have made it by now.
                 let _ = fs::remove_file(path);
             }
             Ok((open(0)?, Some("the file system refuses O_DIRECT".into())))
@@ -112,7 +112,7 @@ fn open_direct(path: &Path, kind: Kind) -> io::Result<(File, Option<String>)> {
     }
 }
 
-/// Gives the file its size, and its space where the file system can promise it.
+/// Gives the file its size, and reserves its space if the file system can.
 fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     // SAFETY: the descriptor is open for the whole call, and no memory is passed.
     let result = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) };
@@ -194,7 +194,7 @@ pub(super) fn failed(transfer: &Transfer, reason: &str) -> Error {
 // Linux AIO, the interface under fio's libaio: an issuer submits a transfer and goes on; the end of the transfer
 // rings its bell.
 
-/// From the kernel's `linux/aio_abi.h`, of which libc has a part, and that not for every C library.
+/// From the kernel's `linux/aio_abi.h`, of which libc has only a part, and not for every C library.
 const IOCB_CMD_PREAD: u16 = 0;
 const IOCB_CMD_PWRITE: u16 = 1;
 const IOCB_FLAG_RESFD: u32 = 1;
@@ -336,7 +336,7 @@ impl Context {
         check(result).map(drop)
     }
 
-    /// Takes the ends of transfers that are there, without waiting.
+    /// Takes the completions that have arrived, without waiting.
     fn events(&self, events: &mut [IoEvent]) -> io::Result<usize> {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes at most `events.len()` events into that slice, and reads a live timespec.

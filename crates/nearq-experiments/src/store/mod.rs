@@ -5,8 +5,8 @@
 //! until then. Items never wait for the store: they only encrypt and decrypt.
 //!
 //! The kernel's dm-crypt differs in one thing: there the worker that encrypted a block passes it on to the disk
-//! itself (or its writer thread does), and the read that finished queues the decryption from an interrupt. Here
-//! both ways lead through the issuer.
+//! itself (or its writer thread does), and a finished read queues the decryption from an interrupt. Here both go
+//! through the issuer.
 
 mod drive;
 mod file;
@@ -22,7 +22,7 @@ use crate::harness::Host;
 use nearq_platform::Instant;
 use std::ops::Range;
 
-/// Which way a block goes.
+/// The direction in which a block goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the store.
@@ -62,7 +62,7 @@ pub trait Store<H: Host>: Send + Sync {
     ) -> Result<Box<dyn Lane>, Error>;
 }
 
-/// One issuer's way to the store.
+/// One issuer's access to the store.
 pub trait Lane: Send {
     /// Starts a transfer. One that is finished at once is returned; the others come out of [`Lane::reap`].
     fn start(&mut self, transfer: Transfer) -> Result<Option<Transfer>, Error>;
@@ -72,7 +72,7 @@ pub trait Lane: Send {
         Ok(())
     }
 
-    /// When the next transfer ends that does not ring the bell, if there is one.
+    /// When the next transfer that does not ring the bell ends, if there is one.
     fn next_end(&self) -> Option<Instant> {
         None
     }

@@ -33,7 +33,7 @@ fn the_same_machine_gives_the_same_rows() {
     assert!(first.rows.iter().all(|row| row.row != "rayon" && row.row != "tokio"));
     let shard = first.find("issuers", "cache_shard", metric::ITEMS_PER_SECOND).unwrap().summary;
     assert!(shard.runs == 2 && shard.min < shard.max, "{shard:?}");
-    // So few items give figures and no verdict.
+    // So few items give figures but no verdict.
     let shards = &first.parameters["shards"];
     assert!(shards["factor"].is_number() && shards["met"].is_null(), "{shards}");
     assert!(first.text.contains("Too small to judge") && !first.text.contains("goal"));

@@ -1,7 +1,7 @@
-//! Whatever machine can be shown can be simulated: every experiment runs on it, or refuses with a reason. No panic, no endless run.
+//! Any machine that can be shown can be simulated: every experiment runs on it, or refuses with a reason. No panic, no endless run.
 //!
 //! The machines are drawn: trees of `/sys` in which files are missing, empty, wrong or contradict each other, and CPUs are offline. The number of
-//! the draw is printed where it fails.
+//! the draw is printed if it fails.
 
 use fastrand::Rng;
 use nearq_experiments as experiments;
@@ -39,7 +39,7 @@ impl Draw {
         draw.nodes();
     }
 
-    /// Writes a file that should hold `text`: or not, or something else.
+    /// Writes a file that should hold `text`: or does not write it, or writes something else.
     fn file(&mut self, name: &str, text: &str) {
         let text = if self.random.u32(0..100) >= self.wrong {
             text.to_owned()
@@ -187,7 +187,7 @@ const EXPERIMENTS: [(&str, Experiment); 8] = [
     }),
 ];
 
-/// Prints what failed, however it does.
+/// Prints what failed, whatever the failure.
 struct Tried(Cell<String>);
 
 impl Drop for Tried {

@@ -4,6 +4,6 @@ mod dispatch;
 mod machines;
 mod sensitivity;
 
-/// As in the command: a simulated run is repeatable with it.
+/// As in the command: it makes a simulated run repeatable.
 #[global_allocator]
 static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;

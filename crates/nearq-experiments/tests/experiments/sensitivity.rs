@@ -35,7 +35,7 @@ fn two_costs_give_a_table_and_one_of_them_is_not_used() {
     assert!(report.text.lines().any(|line| line.starts_with("other_llc = ")), "{}", report.text);
     assert!(report.svg.contains("other_llc"));
 
-    // Which thread of the process ran what does not show.
+    // It does not matter which thread of the process ran what.
     let again = run();
     assert_eq!((report.rows, report.text), (again.rows, again.text));
 }

@@ -80,7 +80,8 @@ impl Draft {
         }
     }
 
-    /// CPUs about which nothing is known: if only one node can have a CPU, it is put there; other online CPUs are put on the first.
+    /// CPUs about which nothing is known: if only one node can have a CPU, it is put there; other online CPUs are put on the first node
+    /// that does not list its CPUs, or else on the first that can have them.
     fn settle_rest(&mut self) {
         let unknown = self.without_node();
         let unlisted = std::mem::take(&mut self.unlisted);

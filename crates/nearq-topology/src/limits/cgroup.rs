@@ -7,7 +7,7 @@
 //! | R is | so the group is | and we read |
 //! |---|---|---|
 //! | a prefix of P | at the rest of P below the mount | that group and each parent up to the mount |
-//! | above the namespace (`/../..`) | somewhere below the mount, under a name that we do not see | the mount's root, which is one of its parents |
+//! | above the namespace (`/../..`) | below the mount, under a name that we do not see | the mount's root, which is one of its parents |
 //! | anything else | outside the mount | nothing |
 //!
 //! A quota of a parent limits all below it, so the smallest of all counts. The cpuset is that of the nearest

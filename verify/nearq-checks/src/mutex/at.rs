@@ -2,7 +2,7 @@
 
 use super::state::{Line, Message, Word};
 
-/// The queue that a thread waits in; of the domains' it is the thread's own.
+/// The queue that a thread waits in; if it is a domain's, it is that of the thread's own domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Queue {
@@ -10,7 +10,7 @@ pub enum Queue {
     Domain { slot: u8, generation: u8 },
 }
 
-/// The tail of the queue in which somebody is told something (`Tail` in `queue.rs`).
+/// The tail of the queue in which a thread is told something (`Tail` in `queue.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Tail {
@@ -18,12 +18,12 @@ pub enum Tail {
     Line { slot: u8, domain: u8, generation: u8 },
 }
 
-/// Who sleeps on a word.
+/// What kind of thread sleeps on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sleeper {
-    /// One without a place in a queue.
+    /// A thread without a place in a queue.
     WithoutQueue,
-    /// One whose turn it is; whether it has roused the one behind it.
+    /// A thread whose turn it is; whether it has woken the one behind it.
     Contender(Queue, bool),
 }
 
@@ -47,7 +47,7 @@ pub enum After {
     PlainLocked,
     /// In `in_plain_queue`, without it.
     PlainGaveUp,
-    /// In `in_domain`: the slot is not the mutex's any more.
+    /// In `in_domain`: the slot no longer belongs to the mutex.
     Anew,
     /// In `hand_on`, within the domain.
     Within(u8, Then),
@@ -67,19 +67,19 @@ pub enum At {
     Between,
 
     // ---- raw.rs and waiting.rs
-    /// `try_lock` has found the mutex reserved, by this word, and with a slot: does somebody have the turn there?
+    /// `try_lock` has found the mutex reserved, by this word, and with a slot: does a thread have the turn there?
     TryQuiet(Word),
-    /// Nobody has, in this generation: is the word still that one?
+    /// No thread has, in this generation: is the word still that one?
     TryLookAgain {
         seen: Word,
         generation: u8,
     },
-    /// It is: take the turn, if all is as it was.
+    /// It is: take the turn, if everything is as it was.
     TryTurn {
         slot: u8,
         generation: u8,
     },
-    /// The turn is the thread's: take the mutex, if nobody has it.
+    /// The thread has the turn: take the mutex, if no thread has it.
     TryTake {
         slot: u8,
     },
@@ -87,7 +87,7 @@ pub enum At {
     StoreLocked,
     PassedBy(u8),
     Holding,
-    /// `unlock_fair`: does somebody have the turn of the slot?
+    /// `unlock_fair`: does a thread have the turn of the slot?
     FairQuiet(u8),
     /// `unlock_slow`, with what it keeps.
     Unlock {
@@ -146,7 +146,7 @@ pub enum At {
     },
 
     // ---- with the turn
-    /// Whether it has roused the one behind it.
+    /// Whether it has woken the one behind it.
     Contend {
         queue: Queue,
         roused: bool,
@@ -169,7 +169,7 @@ pub enum At {
         slot: u8,
         then: Then,
     },
-    /// `unreserve`, and then the turn is handed on.
+    /// `unreserve`, and then hands the turn on.
     Unreserve {
         slot: u8,
         generation: u8,
@@ -180,21 +180,21 @@ pub enum At {
     },
 
     // ---- leaving a queue
-    /// `step_out`: who is behind?
+    /// `step_out`: which thread is behind?
     StepOut {
         number: u8,
         message: Message,
         tail: Tail,
         after: After,
     },
-    /// Nobody has linked.
+    /// No thread has linked.
     ClearTail {
         number: u8,
         message: Message,
         tail: Tail,
         after: After,
     },
-    /// Somebody has joined.
+    /// A thread has joined.
     SwapGone {
         number: u8,
         message: Message,
@@ -207,7 +207,7 @@ pub enum At {
         tail: Tail,
         after: After,
     },
-    /// `Slot::tell`: the domain's bit has been cleared; who is in front?
+    /// `Slot::tell`: the domain's bit has been cleared; which thread is in front?
     ReadFront {
         slot: u8,
         domain: u8,

@@ -6,7 +6,8 @@ use super::scenario::{Mode, Mutant};
 use super::state::{Wake, Word};
 
 impl Acting<'_> {
-    /// A step of the word that takes the mutex, for one that has not the turn: the word as it was.
+    /// A step of the word that takes the mutex, for a thread that does not have the turn. Returns the word as
+    /// it was.
     fn take_in_passing(&mut self, asleep: bool) -> Word {
         let mutex = self.mutex();
         let found = *self.word();
@@ -27,13 +28,13 @@ impl Acting<'_> {
         (thread.holds, thread.asked) = (true, false);
     }
 
-    /// `lock`, `try_lock` and `queue_up`, where the mutex is free.
+    /// `lock`, `try_lock` and `queue_up`, if the mutex is free.
     pub(super) fn take(&mut self) {
         if self.is(Mutant::TakeInTwoSteps) && self.state.threads[self.me].at == At::Between {
             return self.go(At::StoreLocked);
         }
         let found = self.take_in_passing(false);
-        // Reserved for nobody: `try_lock` takes it all the same.
+        // Reserved for no thread: `try_lock` takes it all the same.
         self.word().reserved &= self.is(Mutant::ReservedIgnored);
         self.find_who_passed(found);
     }
@@ -43,13 +44,13 @@ impl Acting<'_> {
         self.find_who_passed(found);
     }
 
-    /// What `Waiting::passed_by` asks.
+    /// The check in `Waiting::passed_by`.
     fn find_who_passed(&mut self, found: Word) {
         let in_slot = found.numa && found.tail == 0;
         self.go(if in_slot { At::PassedBy(found.slot) } else { At::Holding });
     }
 
-    /// `Turns::passed_by`: takes the turn of a slot that nobody has.
+    /// `Turns::passed_by`: takes the turn of a slot if no thread has it.
     pub(super) fn passed_by(&mut self, slot: u8) {
         if self.take_if_quiet(slot) {
             self.go(At::HandToDomains { slot, then: Then::Hold });
@@ -102,7 +103,7 @@ impl Acting<'_> {
         }
     }
 
-    /// The mutex is held, or kept for somebody. In the mode `Off` there is another look at it.
+    /// The mutex is held, or kept for a thread. In the mode `Off` it is checked once more.
     pub(super) fn find_held(&mut self, number: u8) {
         if self.is_off() {
             self.go(At::TakeRecord);
@@ -115,7 +116,7 @@ impl Acting<'_> {
         self.scenario.script(&self.state.threads[self.me]).mode == Mode::Off
     }
 
-    /// A record, if there is one and the mode wants it.
+    /// Takes a record, if there is one and the mode wants it.
     pub(super) fn take_record(&mut self, number: u8) {
         let word = *self.word();
         if self.is_off() && !word.numa && word.tail == 0 || !self.has_record(number) {
@@ -126,7 +127,7 @@ impl Acting<'_> {
         self.go(At::QueueUp);
     }
 
-    /// `Table::take`: the thread's own, or this one, which nobody has; whether there is one.
+    /// `Table::take`: the thread's own, or this one, which no thread has. Returns whether there is one.
     pub(super) fn has_record(&mut self, number: u8) -> bool {
         if self.own() == 0 && number != 0 {
             self.state.record(number).had = true;
@@ -155,7 +156,7 @@ impl Acting<'_> {
         }
     }
 
-    /// Who has slept on the word looks at it again.
+    /// A thread that has slept on the word reads it again.
     fn rise(&mut self, who: usize, sleeper: Sleeper) {
         self.state.threads[who].at = match sleeper {
             Sleeper::WithoutQueue => At::WithoutQueue { slept: true },
@@ -195,7 +196,7 @@ impl Acting<'_> {
         self.go(At::Unlock { keep });
     }
 
-    /// `wake_whom_we_told`, after what there is to wake already.
+    /// `wake_whom_we_told`, after the threads that must be woken already.
     fn wake_whom_it_told(&mut self) {
         let thread = self.thread();
         let number = core::mem::take(&mut thread.wakes_later);
@@ -206,14 +207,14 @@ impl Acting<'_> {
         }
     }
 
-    /// What was to be woken is; what comes then.
+    /// The threads to wake have been woken; what comes next.
     fn wake_next(&mut self) {
         let thread = self.thread();
         let number = core::mem::take(&mut thread.wakes_then);
         thread.wake = (number != 0).then_some(Wake::Record(number));
     }
 
-    /// `P::wake`, but for the one that is chosen.
+    /// `P::wake`, apart from which thread is chosen.
     pub(super) fn wake(&mut self) {
         match self.thread().wake.take() {
             Some(Wake::All(mutex)) => {
@@ -247,7 +248,7 @@ impl Acting<'_> {
         }
     }
 
-    /// Sleeping may end without anybody having called for it.
+    /// Sleeping may end without a wake-up.
     pub(super) fn wake_for_no_reason(&mut self, at: At) {
         self.thread().spurious -= 1;
         match at {
@@ -257,7 +258,7 @@ impl Acting<'_> {
         }
     }
 
-    /// `RawMutex::drop`, by the only one that still has the mutex.
+    /// `RawMutex::drop`, by the only thread that still has the mutex.
     pub(super) fn drop_mutex(&mut self) {
         let mutex = self.mutex();
         self.state.dropped[mutex] = true;

@@ -3,44 +3,44 @@
 //! # How it follows the code
 //! Each thread is at a place of the code ([`At`]), and each [`Step`] leads it to the next one. Steps have the names of the functions
 //! of `raw.rs`, `waiting.rs`, `turn.rs`, `queue.rs` and `slot.rs` that do them. A step is one atomic operation, and what the thread
-//! does by itself before or after it. More than one operation is one step only where the others could not tell:
+//! does by itself before or after it. Several operations form one step only if the other threads could not tell the difference:
 //! - a load, and a compare-exchange that succeeds only on what was loaded, where failing leads back to the load and leaves
 //!   nothing behind: such a pair is a step of its own at the moment of the compare-exchange;
 //! - what touches things that only the thread can reach: preparing its record, giving it back, the `front` of a domain in which it
 //!   is the only one in front;
 //! - taking a record or giving one back, and the step before it. The code takes the first that is free; here it may be any, which
-//!   matters to threads that have read its number long ago.
+//!   matters for threads that read its number long ago.
 //!
-//! A pair is kept apart where something else happens in between, or where the compare-exchange is not repeated: the look at a
-//! domain's tail, at the word again, and the join; a fair unlock's look and its step; `try_lock` of a reserved mutex with a slot; the look that
-//! leads to `RESERVED`, and setting it; sleeping, which compares once more; waking, which comes after the step that calls for it.
+//! A pair is kept as two steps if something else happens in between, or if the compare-exchange is not repeated: the read of a domain's
+//! tail, the second read of the word, and the join; a fair unlock's read and its step; `try_lock` of a reserved mutex with a slot; the read
+//! that leads to `RESERVED`, and setting it; sleeping, which compares once more; waking, which comes after the step that calls for it.
 //!
 //! # What is left open
 //! Counts, clocks and the number of spinners decide when something is done, never whether it is right to do it. Here they decide
-//! nothing: wherever the code asks one of them, both answers are tried. So looking and yielding are nothing but standing still,
-//! and a change to queues by domain, the way back, a hand-over across, rousing, reserving and a time-out may come whenever the
+//! nothing: wherever the code asks one of them, both answers are tried. So spinning and yielding are the same as standing still,
+//! and a change to queues by domain, the change back, a hand-over across, rousing, reserving and a time-out may come whenever the
 //! code could do them at all. Forks and the contents of `passed` and `since` are left out.
 //!
 //! # What is checked
 //! | property | meaning |
 //! |---|---|
-//! | exclusion | as many hold a mutex as its word says: one or none |
-//! | no lost wake-up | somebody can take a step, or nobody sleeps; a time-out is not a step, so no deadline hides one |
-//! | no stuck slot | when all is quiet, a slot is in the word of exactly one mutex that is still there, with empty queues and a turn that nobody has; or it is free |
-//! | no lost record | when all is quiet, each record is its thread's, or free |
-//! | nobody takes another's reservation away | `RESERVED` is there for as long as one who has the turn keeps the mutex for itself |
-//! | RESERVED is heeded | nobody without the turn takes such a mutex, but for those below |
-//! | nobody passes by | nor does anybody because `RESERVED` has vanished |
-//! | no fault | what needs no look at the whole state ([`Fault`]): a record told or freed twice, a slot unbound that is not bound, ... |
-//! | everybody is served or gives up | where a way through the states ends, all operations are over |
+//! | exclusion | as many threads hold a mutex as its word says: one or none |
+//! | no lost wake-up | some thread can take a step, or none sleeps; a time-out is not a step, so no deadline hides a lost wake-up |
+//! | no stuck slot | when all is quiet, a slot is in the word of exactly one existing mutex, with empty queues and a free turn; or free |
+//! | no lost record | when all is quiet, each record belongs to its thread, or is free |
+//! | nobody takes another's reservation away | `RESERVED` is set while the thread that has the turn keeps the mutex for itself |
+//! | RESERVED is heeded | no thread without the turn takes such a mutex, except those below |
+//! | nobody passes by | nor does any thread because `RESERVED` has vanished |
+//! | no fault | errors that show without the whole state ([`Fault`]): a record told or freed twice, an unbound slot unbound, ... |
+//! | everybody is served or gives up | when a way through the states ends, all operations are over |
 //!
-//! The last is enough for progress where no way goes in a circle, which [`cycles`](crate::cycles) looks for: then every way ends,
-//! whatever the scheduler does, and everybody who does not give up gets the mutex. A compare-exchange that fails is no circle
-//! here: it fails because another thread has got on.
+//! The last property is enough for progress if no way goes in a circle, which [`cycles`](crate::cycles) checks: then every way ends,
+//! whatever the scheduler does, and every thread that does not give up gets the mutex. A compare-exchange that fails is no circle
+//! here: it fails because another thread has made progress.
 //!
-//! # Who is not stopped by `RESERVED`
-//! One that waits without a queue: it has no turn that could come, and the mutex may be kept for nobody. Scenarios with such a one
-//! say so, and must show it.
+//! # Which threads are not stopped by `RESERVED`
+//! A thread that waits without a queue: its turn could never come, and the mutex may be kept for no thread. Scenarios with such a
+//! thread say so, and must show it.
 
 mod at;
 mod lock;

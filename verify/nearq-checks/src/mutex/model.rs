@@ -1,4 +1,4 @@
-//! Which steps a thread can take where it is, and which function does them.
+//! Which steps a thread can take at its place, and which function does them.
 
 use stateright::{Model, Property};
 
@@ -22,13 +22,13 @@ pub struct Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Step {
-    /// `wake`, when nobody sleeps there or all are woken.
+    /// `wake`, when no thread sleeps there or all are woken.
     Wake,
     /// `wake` of one, which is this thread.
     WakeOne(u8),
 
     // ---- raw.rs and waiting.rs
-    /// The mutex is free: takes it, in no queue.
+    /// The mutex is free: takes it, without a queue.
     Take,
     /// It is not: takes this record, if it needs one and there is one.
     FindHeld(u8),
@@ -78,7 +78,7 @@ pub enum Step {
     WantReserve,
     Reserve,
     SayAsleep,
-    /// Likewise, and takes `RESERVED` away, as CPUs are few.
+    /// Likewise, and takes `RESERVED` away, because CPUs are few.
     SayAsleepCrowded,
     HandWithin,
     HandAcross,
@@ -117,10 +117,10 @@ impl Scenario {
         self.scripts.get(usize::from(thread.script))?.ops.get(usize::from(thread.done)).copied()
     }
 
-    /// The records of which a thread that has none may take one; 0 if it has one, or there is none.
+    /// The records that a thread without one may take; 0 if it has one, or there is none.
     ///
-    /// Some that nobody has may still be in the mind of a thread that is late. Of those that are in nobody's, which are all alike, it
-    /// is the first.
+    /// The number of a free record may still be known to a late thread. Of the free records that no thread knows, which are all
+    /// alike, only the first is tried.
     fn each_record(&self, state: &State, thread: &Thread, mut each: impl FnMut(u8)) {
         let free = |number: &u8| !state.records[usize::from(*number) - 1].had;
         let all = 1..=self.records;
@@ -339,7 +339,7 @@ fn only_step(at: At) -> Step {
     }
 }
 
-/// A thread that takes a step.
+/// A thread that is taking a step.
 pub(super) struct Acting<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) state: &'a mut State,

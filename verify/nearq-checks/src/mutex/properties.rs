@@ -1,4 +1,4 @@
-//! What must hold in every state, what must be so in the end, and what a scenario must have reached to be worth anything.
+//! What must hold in every state, what must hold at the end, and what a scenario must have reached to be meaningful.
 
 use stateright::{Expectation, Property};
 
@@ -20,7 +20,7 @@ const ALWAYS: [(&str, Condition); 8] = [
     ("no fault", |_, state| state.fault.is_none()),
 ];
 
-/// What a scenario may reach; which of it it must reach, its check says.
+/// What a scenario may reach; its check says which of these it must reach.
 const SOMETIMES: [(&str, Condition); 13] = [
     ("a slot is bound", |_, state| any(state, |at| matches!(at, At::BindWord { .. }))),
     ("a slot is unbound", |_, state| any(state, |at| matches!(at, At::UnbindWord { .. }))),
@@ -77,7 +77,7 @@ pub(super) fn all() -> Vec<Property<Scenario>> {
     all.push(Property::eventually(
         "everybody is served or gives up",
         |scenario: &Scenario, state: &State| {
-            // A fault ends it, and is found as one.
+            // A fault ends the way, and is reported as a fault.
             state.fault.is_some()
                 || state.threads.iter().all(|thread| scenario.op(thread).is_none())
         },
@@ -90,7 +90,7 @@ fn any(state: &State, is: impl Fn(At) -> bool) -> bool {
     state.threads.iter().any(|thread| is(thread.at))
 }
 
-/// Nobody holds a mutex that somebody else holds, and the word knows it.
+/// No two threads hold the same mutex, and the word agrees.
 fn exclusion(scenario: &Scenario, state: &State) -> bool {
     let mut holders = [0; MUTEXES];
     for thread in state.threads.iter().filter(|thread| thread.holds) {
@@ -100,26 +100,27 @@ fn exclusion(scenario: &Scenario, state: &State) -> bool {
     holders.iter().zip(&state.words).all(|(&holders, word)| holders == i32::from(word.locked))
 }
 
-/// Some thread can take a step that is not a time-out, or nobody waits: who has a deadline is not saved by it.
+/// Some thread can take a step that is not a time-out, or no thread waits: a deadline does not excuse a lost wake-up.
 fn no_lost_wake_up(scenario: &Scenario, state: &State) -> bool {
     let sleeps = |thread: &Thread| {
         thread.wake.is_none() && matches!(thread.at, At::AsleepOnWord { .. } | At::AsleepBy(_))
     };
     let may_act = |thread: &Thread| match scenario.op(thread) {
         None => thread.wake.is_some(),
-        // That may have to wait for the others, who are asleep.
+        // That may have to wait for the others, which are asleep.
         Some(Op::Drop(_)) => thread.at != At::Between || thread.wake.is_some(),
         Some(Op::With { .. }) => !sleeps(thread),
     };
     state.threads.iter().any(may_act) || !state.threads.iter().any(sleeps)
 }
 
-/// Nobody is in an operation.
+/// No thread is in an operation.
 fn is_quiet(state: &State) -> bool {
     state.threads.iter().all(|thread| thread.at == At::Between && thread.wake.is_none())
 }
 
-/// When all is quiet, a slot is the mutex's whose word names it, and nobody's otherwise; nobody has its turn, or is in its queues.
+/// When all is quiet, a slot belongs to the mutex whose word names it, and is free otherwise; no thread has its turn, or is in its
+/// queues.
 fn no_stuck_slot(_: &Scenario, state: &State) -> bool {
     if !is_quiet(state) {
         return true;
@@ -135,7 +136,7 @@ fn no_stuck_slot(_: &Scenario, state: &State) -> bool {
     slots && words && dropped.into_iter().all(|(word, &dropped)| !dropped || word.slot == 0)
 }
 
-/// When all is quiet, records are had by threads that keep them, each by one.
+/// When all is quiet, only threads that keep records have them, each record by one thread.
 fn no_lost_record(_: &Scenario, state: &State) -> bool {
     if !is_quiet(state) {
         return true;

@@ -8,7 +8,7 @@ use super::state::{Fault, Line, Message, Next, Record, RecordState, Wake};
 impl Acting<'_> {
     // ---- records ---------------------------------------------------------------------------------------
 
-    /// `prepare`, and that nothing leads to the record any more.
+    /// `prepare`, and a check that nothing leads to the record any more.
     fn prepare(&mut self, number: u8) {
         let named = |line: &Line| line.last == number;
         let reached = self.state.words.iter().any(|word| word.tail == number)
@@ -20,7 +20,7 @@ impl Acting<'_> {
         *self.state.record(number) = Record { had: true, ..Record::default() };
     }
 
-    /// `give_back`, and `free` where it is another's: nobody can reach the record any more.
+    /// `give_back`, and `free` if the record is another thread's: no thread can reach it any more.
     pub(super) fn give_back(&mut self, number: u8) {
         if !self.state.record(number).had {
             self.state.faulty(Fault::RecordFreedTwice);
@@ -44,7 +44,7 @@ impl Acting<'_> {
 
     pub(super) fn look(&mut self, slot: u8) {
         let here = self.here();
-        // What is in `front` is no part of the tail.
+        // `front` is not part of the tail.
         let seen = Line { front: 0, ..self.state.slot(slot).lines[here] };
         self.go(if self.is(Mutant::NoLookAgain) {
             At::Join { slot, seen }
@@ -87,7 +87,7 @@ impl Acting<'_> {
 
     // ---- waiting ---------------------------------------------------------------------------------------
 
-    /// What one does that has been told something.
+    /// What a thread does that has been told something.
     fn hear(&mut self, queue: Queue, message: Message) {
         let at = match (queue, message) {
             (Queue::Domain { slot, generation }, Message::Front) => {
@@ -127,7 +127,7 @@ impl Acting<'_> {
         self.go(if asleep { At::AsleepBy(queue) } else { At::Awake { queue, late: false } });
     }
 
-    /// The look at the record after sleeping; and from asleep to having left, if the deadline has come.
+    /// The check of the record after sleeping; and from asleep to having left, if the deadline has come.
     pub(super) fn awake(&mut self, queue: Queue, late: bool) {
         let number = self.own();
         let by_store = self.is(Mutant::LeftByStore);
@@ -140,14 +140,15 @@ impl Acting<'_> {
             _ => return self.go(At::WaitBy(queue)),
         }
         record.state = RecordState::Left;
-        // `leave_behind`: it is whoever's that takes it out of the queue.
+        // `leave_behind`: it belongs to the thread that takes it out of the queue.
         self.thread().own = 0;
         self.finish();
     }
 
     // ---- leaving ---------------------------------------------------------------------------------------
 
-    /// Takes a record that is in front out of its queue: who is behind, or nobody, or one that has not linked yet.
+    /// Takes a record that is in front out of its queue. Behind it may be a thread, none, or one that has not linked
+    /// yet.
     pub(super) fn step_out(&mut self, number: u8, message: Message, tail: Tail, after: After) {
         if let Next::Record(next) = self.state.record(number).next {
             self.give_back(number);
@@ -156,7 +157,7 @@ impl Acting<'_> {
         self.go(At::ClearTail { number, message, tail, after });
     }
 
-    /// Nobody has linked: `Tail::clear`.
+    /// No thread has linked: `Tail::clear`.
     pub(super) fn clear_tail(&mut self, number: u8, message: Message, tail: Tail, after: After) {
         let clears = self.is(Mutant::StepOutSeesNoJoiner);
         let (nobody, cleared) = match tail {
@@ -191,7 +192,7 @@ impl Acting<'_> {
         }
     }
 
-    /// Somebody has joined: leaves the message for it, unless it has linked by now.
+    /// A thread has joined: leaves the message for it, unless it has linked by now.
     pub(super) fn swap_gone(&mut self, number: u8, message: Message, tail: Tail, after: After) {
         if let Next::Record(next) = self.state.record(number).next {
             self.give_back(number);
@@ -205,7 +206,7 @@ impl Acting<'_> {
         self.told(after);
     }
 
-    /// Somebody is behind: it is told, or, by `leave_front_quietly`, sits behind.
+    /// A thread is behind: it is told, or, with `leave_front_quietly`, stays behind.
     fn find_behind(&mut self, next: u8, message: Message, tail: Tail, after: After) {
         self.go(match after {
             After::Across(slot, then) => At::SitBehind { slot, behind: next, then },
@@ -220,7 +221,7 @@ impl Acting<'_> {
             self.state.faulty(Fault::RecordToldTwice);
         }
         if before == RecordState::Left {
-            // Nobody waits there: as if it were ours.
+            // No thread waits there: treat it as ours.
             return self.go(At::StepOut { number, message, tail, after });
         }
         if before == RecordState::Asleep {

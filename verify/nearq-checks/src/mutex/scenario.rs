@@ -1,6 +1,7 @@
-//! Who does what: the threads, mutexes and slots of one check, and the mutants by which the checks are checked.
+//! What each thread does: the threads, mutexes and slots of one check, and the mutants by which the checks are checked.
 
-/// How the waiters of a thread behave (`Mode` of `nearq-lock`), by thread: settings may change while others wait by old ones.
+/// How the waiters of a thread behave (`Mode` of `nearq-lock`), per thread: settings may change while other threads wait by
+/// old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Mode {
@@ -17,7 +18,7 @@ pub enum How {
     Lock,
     /// `try_lock`.
     Try,
-    /// `try_lock_until`: a deadline, which may come at any place where the code looks for it.
+    /// `try_lock_until`: a deadline, which may come at any place where the code checks it.
     Until,
 }
 
@@ -32,10 +33,10 @@ pub enum Op {
         how: How,
         /// Gives it back by `unlock_fair`.
         fair: bool,
-        /// Binds a slot while it holds the mutex (`bind_in_front`): what one does that had the turn, without the queue.
+        /// Binds a slot while it holds the mutex (`bind_in_front`): what a thread does that had the turn, without the queue.
         bind: bool,
     },
-    /// Drops a mutex, when the others are done with it.
+    /// Drops a mutex when the others are done with it.
     Drop(u8),
 }
 
@@ -91,56 +92,56 @@ pub struct Script {
 pub enum Mutant {
     /// `lock` takes the mutex by a load and a store.
     TakeInTwoSteps,
-    /// `queue_up` does not look at the word again after the look at the tail.
+    /// `queue_up` does not read the word again after reading the tail.
     NoLookAgain,
-    /// `unlock` wakes nobody.
+    /// `unlock` wakes no thread.
     UnlockForgetsWake,
-    /// `unlock` does not wake the one that the thread has told while it slept.
+    /// `unlock` does not wake the thread that this one has told while it slept.
     UnlockForgetsWhomItTold,
     /// `unlock` takes `RESERVED` away.
     UnlockForgetsReserved,
-    /// `unlock` wakes one where somebody has the turn, which may not be the one that is woken.
+    /// `unlock` wakes one thread although a thread has the turn, which may not be the one that is woken.
     UnlockWakesOne,
     /// `unbind` leaves the generation as it was.
     SameGeneration,
-    /// `unbind` tells nobody who stands up.
+    /// `unbind` tells no thread that stands up.
     UnbindTellsNobody,
     /// `bind` does not give the tails the generation.
     BindLeavesTails,
-    /// `bind` does not see that somebody is still in a queue.
+    /// `bind` does not see that a thread is still in a queue.
     BindOverSomebody,
-    /// Who passes by takes no notice of `RESERVED`.
+    /// A thread that passes by ignores `RESERVED`.
     ReservedIgnored,
-    /// `rest` does not see that somebody has stood up.
+    /// `rest` does not see that a thread has stood up.
     RestBlindly,
-    /// `link` does not see that the one before has left.
+    /// `link` does not see that the thread before has left.
     LinkSeesNoGone,
-    /// `step_out` does not see that somebody has joined.
+    /// `step_out` does not see that a thread has joined.
     StepOutSeesNoJoiner,
-    /// Who gives up writes `LEFT`, whatever it was told.
+    /// A thread that gives up writes `LEFT`, whatever it was told.
     LeftByStore,
-    /// Who gives up its turn in the plain queue hands it to nobody.
+    /// A thread that gives up its turn in the plain queue does not hand it on.
     TurnNotHandedOn,
-    /// Who gives up its turn hands it on, and takes `RESERVED` away afterwards.
+    /// A thread that gives up its turn hands it on, and takes `RESERVED` away afterwards.
     UnreservesLate,
-    /// `try_lock` takes a mutex that is kept for nobody without taking the turn of its slot.
+    /// `try_lock` takes a mutex that is kept for no thread without taking the turn of its slot.
     TryWithoutTurn,
-    /// `try_lock` does not look at the word again after the look at the slot's turn.
+    /// `try_lock` does not read the word again after reading the slot's turn.
     TryTrustsOldLook,
 }
 
-/// One check: what there is at the start, and who does what.
+/// One check: the state at the start, and what each thread does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// The threads.
     pub scripts: Vec<Script>,
     /// How many slots there are: 1 or 2.
     pub slots: u8,
-    /// How many records there are: up to 5. With fewer than threads, some wait without a queue.
+    /// How many records there are: up to 5. With fewer records than threads, some threads wait without a queue.
     pub records: u8,
     /// The first mutex is in slot 1 at the start.
     pub bound: bool,
-    /// Somebody waits without a queue: `RESERVED` does not stop it.
+    /// A thread waits without a queue: `RESERVED` does not stop it.
     pub ignores: bool,
     /// How often each thread may wake for no reason.
     pub spurious: u8,
@@ -155,7 +156,7 @@ impl Scenario {
         Scenario {
             scripts,
             slots: 1,
-            // One that leaves its record behind takes another one.
+            // A thread that leaves its record behind takes another one.
             records: threads + 2,
             bound: false,
             ignores: false,

@@ -8,7 +8,7 @@ use super::state::{DOMAINS, Fault, Message};
 impl Acting<'_> {
     // ---- the turn --------------------------------------------------------------------------------------
 
-    /// The one in front of its domain's queue wants the turn.
+    /// The thread in front of its domain's queue wants the turn.
     pub(super) fn stand_up(&mut self, slot: u8, generation: u8) {
         let (here, number) = (self.here(), self.own());
         let there = self.state.slot(slot);
@@ -34,7 +34,7 @@ impl Acting<'_> {
         if there.generation != generation {
             let line = &mut there.lines[here];
             if line.front == number {
-                // Without the bit, nobody reads it.
+                // Without the bit, no thread reads it.
                 line.front = 0;
             }
             return self.begin_anew(slot, generation);
@@ -85,7 +85,7 @@ impl Acting<'_> {
         self.go(At::HandToDomains { slot, then });
     }
 
-    /// Clears a domain's bit, and tells the one that stands up there.
+    /// Clears a domain's bit, and tells the thread that stands up there.
     fn tell_front(&mut self, slot: u8, domain: u8, message: Message, after: After) {
         self.state.slot(slot).standing[usize::from(domain)] = false;
         self.go(At::ReadFront { slot, domain, message, after });
@@ -105,7 +105,7 @@ impl Acting<'_> {
         self.tell_front(slot, domain, Message::Turn, After::Away(slot, then));
     }
 
-    /// Nobody stands up: the turn is nobody's.
+    /// No thread stands up: the turn is free.
     pub(super) fn rest(&mut self, slot: u8, then: Then) {
         self.state.slot(slot).taken = false;
         self.end(then);
@@ -120,12 +120,12 @@ impl Acting<'_> {
         if word.numa || word.tail != 0 || !self.has_record(number) {
             return self.go(At::Holding);
         }
-        // Into the tail, in front of whoever comes.
+        // Into the tail, in front of any thread that comes.
         self.join_plain();
         self.go(At::TakeSlot);
     }
 
-    /// A slot to bind: the first one that nobody has.
+    /// A slot to bind: the first free one.
     pub(super) fn take_slot(&mut self) {
         let mut all = 1..=self.scenario.slots;
         match all.find(|&number| !self.state.slot(number).had) {
@@ -188,7 +188,7 @@ impl Acting<'_> {
         self.go(At::UnbindTop { slot, then });
     }
 
-    /// `unbind` of the slot: one that stands up begins anew; if none does, there is a new generation.
+    /// `unbind` of the slot: a thread that stands up starts over; if none does, there is a new generation.
     pub(super) fn unbind_top(&mut self, slot: u8, then: Then) {
         let (deaf, same) = (self.is(Mutant::UnbindTellsNobody), self.is(Mutant::SameGeneration));
         let there = self.state.slot(slot);

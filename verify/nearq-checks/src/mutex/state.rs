@@ -1,7 +1,7 @@
 //! What the threads share, and each thread: one state of the model.
 //!
-//! Numbers of records and slots begin with 1; 0 is nobody's, as in the word. A record that nobody has, and one whose owner is in no
-//! queue, are as new: what was written there before is written again before anybody reads it.
+//! Numbers of records and slots begin with 1; 0 means none, as in the word. A record that no thread has, and one whose owner is in
+//! no queue, count as new: what was written there before is overwritten before any thread reads it.
 
 use super::at::At;
 
@@ -24,7 +24,7 @@ pub struct Word {
     pub tail: u8,
 }
 
-/// What one that waits is told (`queue.rs`).
+/// What a waiting thread is told (`queue.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Message {
@@ -57,11 +57,11 @@ pub enum Next {
 /// A record of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record {
-    /// Somebody has it.
+    /// A thread has it.
     pub had: bool,
     /// What its owner waits for.
     pub state: RecordState,
-    /// Who came after it.
+    /// The record that came after it.
     pub next: Next,
 }
 
@@ -70,9 +70,9 @@ pub struct Record {
 pub struct Line {
     /// In `tail`: the generation.
     pub generation: u8,
-    /// In `tail`: who came last.
+    /// In `tail`: the record that came last.
     pub last: u8,
-    /// Who stands up; 0 where nobody will read it.
+    /// The record that stands up; 0 if no thread will read it.
     pub front: u8,
 }
 
@@ -83,7 +83,7 @@ pub struct Slot {
     pub had: bool,
     /// The generation.
     pub generation: u8,
-    /// Somebody has the turn.
+    /// A thread has the turn.
     pub taken: bool,
     /// The domains' bits.
     pub standing: [bool; DOMAINS],
@@ -91,14 +91,14 @@ pub struct Slot {
     pub lines: [Line; DOMAINS],
 }
 
-/// Whom a thread is about to wake.
+/// What a thread is about to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Wake {
     /// One of those that sleep on a mutex's word.
     One(u8),
     /// All of them.
     All(u8),
-    /// Who sleeps by a record.
+    /// The thread that sleeps by a record.
     Record(u8),
 }
 
@@ -107,7 +107,7 @@ pub enum Wake {
 pub struct Thread {
     /// Which of the scenario's scripts it follows.
     pub script: u8,
-    /// How many operations of that are behind it.
+    /// How many of its operations are done.
     pub done: u8,
     /// Where in the code it is.
     pub at: At,
@@ -115,7 +115,7 @@ pub struct Thread {
     pub own: u8,
     /// It holds the mutex of the operation that it is in.
     pub holds: bool,
-    /// It has asked, while queueing up, that nobody pass by.
+    /// It has asked, while queueing up, that no thread pass by.
     pub asked: bool,
     /// How often it may still wake for no reason.
     pub spurious: u8,
@@ -127,22 +127,22 @@ pub struct Thread {
     pub wakes_later: u8,
 }
 
-/// What must not happen and needs no look at the whole state to be found.
+/// What must not happen, and can be detected without the whole state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// A record is given back that nobody has.
+    /// A record is given back that no thread has.
     RecordFreedTwice,
-    /// A record is told something that was told already, or is in no queue.
+    /// A record that was told already, or is in no queue, is told something.
     RecordToldTwice,
     /// A record is put into a queue while another one leads to it.
     RecordStillReached,
-    /// A mutex is taken out of a slot that it is not in, or a slot is given back that nobody has.
+    /// A mutex is taken out of a slot that it is not in, or a slot is given back that no mutex has.
     SlotNotHad,
-    /// A slot is made ready while somebody has its turn, or wants it.
+    /// A slot is made ready while a thread has its turn, or wants it.
     SlotNotReady,
-    /// Two stand up in one domain.
+    /// Two threads stand up in one domain.
     TwoStandUp,
-    /// Nobody is in front where somebody stands up.
+    /// A thread stands up, but none is in front.
     NobodyStandsUp,
 }
 
@@ -157,17 +157,17 @@ pub struct State {
     pub slots: [Slot; SLOTS],
     /// By number, less one.
     pub records: [Record; MOST_RECORDS],
-    /// Those that there are; the rest have nothing to do.
+    /// The existing threads; the rest have nothing to do.
     pub threads: [Thread; MOST_THREADS],
     /// The thread, plus one, that has the turn of the mutex and found it reserved or reserved it; 0 if none has.
     pub reserved_by: [u8; MUTEXES],
-    /// Somebody else has taken `RESERVED` away since.
+    /// Another thread has since taken `RESERVED` away.
     pub robbed: bool,
-    /// Somebody without the turn has taken the mutex since, although it was reserved.
+    /// A thread without the turn has since taken the mutex, although it was reserved.
     pub ignored: bool,
     /// Likewise, when it was not.
     pub passed: bool,
-    /// The first one.
+    /// The first fault.
     pub fault: Option<Fault>,
 }
 
@@ -184,7 +184,7 @@ impl State {
         self.fault.get_or_insert(fault);
     }
 
-    /// Who of those that sleep on a mutex's word.
+    /// The threads that sleep on a mutex's word.
     pub(super) fn sleepers(&self, mutex: u8) -> impl Iterator<Item = usize> + '_ {
         let sleeps = move |thread: &Thread| matches!(thread.at, At::AsleepOnWord { mutex: on, .. } if on == mutex);
         (0..MOST_THREADS).filter(move |&index| sleeps(&self.threads[index]))

@@ -1,13 +1,14 @@
-//! One state for all those that differ in names only.
+//! One state for all those that differ only in names.
 //!
-//! Threads that follow one script can change places, and so can records: who needs one may take any that nobody has. A representative is the least of the states that come of the threads' changing places, with
-//! the records numbered in the order in which the threads, the words and the slots lead to them.
+//! Threads that follow one script can change places, and so can records: a thread that needs one may take any free one. A representative is
+//! the least of the states that result when threads change places, with the records numbered in the order in which the threads, the words
+//! and the slots lead to them.
 
 use super::at::At;
 use super::state::{Next, Record, State, Thread, Wake};
 
 impl State {
-    /// The state that stands for this one and those that differ from it in names only.
+    /// The state that stands for this one and those that differ from it only in names.
     #[must_use]
     pub fn representative(&self) -> State {
         let mut least = self.renumbered();
@@ -26,7 +27,7 @@ impl State {
             return;
         }
         for other in from..order.len() {
-            // Those that are not there do nothing, and need not change places.
+            // Threads that do not exist do nothing, and need not change places.
             let (one, two) = (&self.threads[from], &self.threads[other]);
             if other == from || one.script == two.script && one.script != u8::MAX {
                 order.swap(from, other);

@@ -1,4 +1,4 @@
-//! `contend` of `turn.rs`, and what else the one does to the word whose turn it is.
+//! `contend` of `turn.rs`, and what else the thread whose turn it is does to the word.
 
 use super::at::{After, At, Queue, Sleeper, Tail, Then};
 use super::model::Acting;
@@ -6,7 +6,7 @@ use super::scenario::Mutant;
 use super::state::{Message, RecordState, State, Wake};
 
 impl State {
-    /// Whether the one behind a record, if it is linked, sleeps.
+    /// Whether the thread behind a record, if it is linked, sleeps.
     pub(super) fn behind_asleep(&self, number: u8) -> bool {
         match self.records[usize::from(number) - 1].next {
             super::state::Next::Record(next) => {
@@ -18,7 +18,7 @@ impl State {
 }
 
 impl Acting<'_> {
-    /// Nobody passes by the thread any more: it has the mutex, or does not want it.
+    /// No thread passes by this one any more: it has the mutex, or does not want it.
     fn is_not_kept_waiting(&mut self) {
         let (mutex, me) = (self.mutex(), self.me as u8 + 1);
         if self.state.reserved_by[mutex] == me {
@@ -26,13 +26,13 @@ impl Acting<'_> {
         }
     }
 
-    /// From now on nobody should pass by the thread.
+    /// From now on no thread should pass by this one.
     fn is_kept_waiting(&mut self) {
         let (mutex, me) = (self.mutex(), self.me as u8 + 1);
         self.state.reserved_by[mutex] = me;
     }
 
-    /// Takes `RESERVED` away, which is not there for another one.
+    /// Takes `RESERVED` away, which is not set for another thread.
     pub(super) fn take_reservation_away(&mut self) {
         let mutex = self.mutex();
         let reserved = core::mem::take(&mut self.word().reserved);
@@ -49,7 +49,7 @@ impl Acting<'_> {
         self.holds();
         match queue {
             Queue::Plain if found.tail == number => {
-                // The same step takes the only one out of the queue.
+                // The same step takes the only thread out of the queue.
                 self.word().tail = 0;
                 self.give_back(number);
                 let slot = if found.numa { found.slot } else { 0 };
@@ -68,7 +68,7 @@ impl Acting<'_> {
         self.go(At::StepOut { number, message: Message::Turn, tail: Tail::Plain, after });
     }
 
-    /// The deadline has come for one whose turn it is.
+    /// The deadline has come for a thread whose turn it is.
     pub(super) fn give_up_turn(&mut self, queue: Queue) {
         self.is_not_kept_waiting();
         match queue {
@@ -93,7 +93,7 @@ impl Acting<'_> {
         }
     }
 
-    /// Wakes the one behind, which sleeps.
+    /// Wakes the thread behind, which sleeps.
     pub(super) fn rouse(&mut self, queue: Queue) {
         let number = self.own();
         if let super::state::Next::Record(next) = self.state.record(number).next {
@@ -130,7 +130,7 @@ impl Acting<'_> {
         self.go(At::SleepOnWord { expected, sleeper: Sleeper::Contender(queue, roused) });
     }
 
-    /// Who gives up its turn does not keep the mutex reserved.
+    /// A thread that gives up its turn does not keep the mutex reserved.
     pub(super) fn unreserve(&mut self, slot: u8, generation: u8) {
         self.take_reservation_away();
         self.go(At::HandOn { slot, generation, then: Then::GiveUp });

@@ -1,8 +1,8 @@
 //! The protocol of the mutex: everything that two to four threads can do to it, one step at a time.
 //!
-//! `cargo test -p nearq-checks -- --nocapture` says how many states were looked at. Each part of the protocol has a scenario as small
+//! `cargo test -p nearq-checks -- --nocapture` says how many states were visited. Each part of the protocol has a scenario as small
 //! as one that still reaches all of that part. Larger scenarios are ignored: `cargo test --release -p nearq-checks -- --ignored
-//! --nocapture` looks at those.
+//! --nocapture` checks those.
 
 use nearq_checks::cycles;
 use nearq_checks::mutex::Mode::{Auto, Numa, Off, Plain};
@@ -33,7 +33,7 @@ fn bound(scripts: Vec<Script>) -> Scenario {
     Scenario { bound: true, ..Scenario::new(scripts) }
 }
 
-/// Looks at all states: each property holds, and what `reaches` names does happen, lest nothing be looked at.
+/// Visits all states: each property holds, and what `reaches` names does happen, so that the check is not empty.
 fn check(scenario: &Scenario, reaches: &[&str]) -> usize {
     let checker = scenario
         .clone()
@@ -59,10 +59,10 @@ fn check(scenario: &Scenario, reaches: &[&str]) -> usize {
     states
 }
 
-/// Likewise, and there is no circle, so that every way ends with everybody served.
+/// Likewise, and there is no circle, so that every way ends with every thread served.
 fn check_all(scenario: &Scenario, reaches: &[&str]) {
     let states = check(scenario, reaches);
-    // Of as many states: neither way left one out.
+    // Both have visited equally many states: neither left one out.
     assert_eq!(cycles::find(scenario, State::representative), Ok(states));
 }
 
@@ -93,8 +93,8 @@ fn fair_unlocks_and_attempts() {
     check_all(&Scenario::new(vec![fair, until(2)]), &reaches);
 }
 
-/// Who has no record, or does not want one, is not stopped by `RESERVED`: as it has no turn that could come, it would wait for
-/// ever for a mutex that is kept for nobody.
+/// A thread that has no record, or does not want one, is not stopped by `RESERVED`: because its turn could never come, it would
+/// wait without end for a mutex that is kept for no thread.
 #[test]
 fn waiting_without_a_queue() {
     let off = Scenario::new(vec![script(4, 0, Off, &[Op::until(0)])]);
@@ -150,7 +150,7 @@ fn giving_up_in_queues_by_domain() {
     check_all(&startled, &[UNBOUND, ASLEEP, ANEW, STANDS_UP, LEFT, LATE, RESERVED]);
 }
 
-/// A `try_lock` that finds the mutex reserved for nobody takes the slot's turn before: the word does not say who has it.
+/// A `try_lock` that finds the mutex reserved for no thread takes the slot's turn first: the word does not say which thread has it.
 #[test]
 fn fair_unlocks_and_attempts_with_a_slot() {
     let scripts = vec![
@@ -162,7 +162,7 @@ fn fair_unlocks_and_attempts_with_a_slot() {
     check(&bound(scripts), &reaches);
 }
 
-/// While some still wait by the settings that were there before.
+/// While some threads still wait by the earlier settings.
 #[test]
 fn other_settings_while_others_wait() {
     let scripts =
@@ -171,7 +171,7 @@ fn other_settings_while_others_wait() {
     check_all(&bound(scripts.to_vec()), &reaches);
 }
 
-/// A slot goes from one mutex to another, while one waits for the first and one for the second; the second is dropped.
+/// A slot goes from one mutex to another, while one thread waits for the first and one for the second; the second is dropped.
 #[test]
 fn a_slot_that_is_used_again() {
     let scripts = vec![

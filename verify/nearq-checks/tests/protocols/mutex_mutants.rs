@@ -1,5 +1,5 @@
 //! The checks of the mutex's protocol find what is wrong with it: each mistake is made on purpose, and found by the property that is
-//! there for it. Without the mistake the same scenario passes.
+//! meant for it. Without the mistake the same scenario passes.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ fn failures(scenario: &Scenario) -> Vec<&'static str> {
     not_held(scenario, &checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join())
 }
 
-/// What does not hold, by looking at one state for all that differ in names only (`symmetry_loses_nothing`).
+/// What does not hold, when one state is visited for all that differ only in names (`symmetry_loses_nothing`).
 fn failures_by_symmetry(scenario: &Scenario) -> Vec<&'static str> {
     let checker = scenario.clone().checker().symmetry_fn(State::representative);
     not_held(scenario, &checker.finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join())
@@ -48,7 +48,7 @@ fn in_slot(first: &[Op], second: &[Op]) -> Scenario {
     Scenario { bound: true, ..Scenario::new(scripts) }
 }
 
-/// A slot goes from one mutex to another, while somebody waits for the first one.
+/// A slot goes from one mutex to another, while a thread waits for the first one.
 fn slot_used_again() -> Scenario {
     in_slot(&[Op::lock(0), Op::bind(1), Op::Drop(1)], &[Op::lock(0), Op::Drop(0)])
 }
@@ -102,7 +102,7 @@ fn one_that_stands_up_and_is_forgotten_is_found() {
 #[test]
 fn a_slot_that_is_bound_with_old_tails_is_found() {
     is_found(Mutant::BindOverSomebody, "no lost record", slot_used_again());
-    // Whoever queues up there begins anew for ever, as long as the mutex is held.
+    // A thread that queues up there starts over again and again while the mutex is held.
     let scenario = in_slot(&[Op::lock(0), Op::bind(1)], &[Op::lock(1)]);
     assert!(cycles::find(&scenario, State::representative).is_ok());
     let mutant = Scenario { mutant: Some(Mutant::BindLeavesTails), ..scenario };
@@ -150,7 +150,7 @@ fn taking_the_next_ones_reservation_away_is_found() {
     is_found(Mutant::TryWithoutTurn, robbed, tried);
 }
 
-/// The slot's turn may be one of another mutex by then.
+/// By then the slot's turn may belong to another mutex.
 #[test]
 fn one_that_tries_and_trusts_an_old_look_at_the_word_is_found() {
     let scripts = vec![
@@ -161,7 +161,7 @@ fn one_that_tries_and_trusts_an_old_look_at_the_word_is_found() {
     is_found(Mutant::TryTrustsOldLook, "no fault", scenario);
 }
 
-/// Looking at one state for all that differ in names only leaves out none of them.
+/// Visiting one state for all that differ only in names leaves out none of them.
 #[test]
 fn symmetry_loses_nothing() {
     let three = Scenario::new(vec![script(3, 0, Plain, &[Op::until(0)])]);

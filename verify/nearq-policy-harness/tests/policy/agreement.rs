@@ -1,4 +1,4 @@
-//! What the policy and `nearq-home` both decide, they decide alike, on any machine and under any load:
+//! The policy and `nearq-home` make the same decisions, on any machine and under any load, where both decide:
 //!
 //! | decision | policy | `nearq-home` |
 //! |---|---|---|
@@ -7,17 +7,19 @@
 //! | how long a stray stays away, and how much longer if it has to leave again soon | `nq_running`, `nq_tick` | `Keeper` |
 //! | whether a stray goes home | `nq_leaves` | `Keeper` |
 //!
-//! They differ by design, as the kernel knows at once what a process sees once a period:
+//! They differ by design, because the kernel knows at once what a process sees once per period:
 //!
 //! - **What is on a node.** The policy counts tasks that want a CPU now, and a node where the task could not begin at once counts as if it
-//!   had half as much more: it sees each wake-up and each idle CPU. `nearq-home` counts homes, also of tasks that sleep: those come back.
-//! - **What a node can do.** The policy counts all online CPUs, as it sees all tasks; `nearq-home` counts those that may be used.
-//! - **Distances** count as the next multiple of ten for the policy: its delay for any other node must not be nothing. Of nodes at
-//!   distance 10 from each other `nearq-home` takes the first, and the policy stays where it is.
-//! - **Room at home.** The policy sends a stray home where that is no more crowded without it than here with it: this is a step from queue
-//!   to queue, and an idle CPU of any node ends the wait. The keeper counts it at home too, as a mask keeps it there for a period.
-//! - **Times.** To leave again within a second is soon for the policy. For the keeper it is within 400 ms, as all tasks shall be at home
-//!   within a second of a disturbance's end, and they stay away longer: 40 ms and not 20 ms, the period in which it looks.
+//!   had half as much more, because the policy sees each wake-up and each idle CPU. `nearq-home` counts homes, including those of sleeping
+//!   tasks, because these come back.
+//! - **What a node can do.** The policy counts all online CPUs, because it sees all tasks; `nearq-home` counts those that may be used.
+//! - **Distances** count as the next multiple of ten for the policy: its delay for any other node must not be zero. Of nodes at
+//!   distance 10 from each other, `nearq-home` takes the first, while the policy stays where it is.
+//! - **Room at home.** The policy sends a stray home if its home without it is no more crowded than its current node with it: this is a
+//!   step from queue to queue, and an idle CPU of any node ends the wait. The keeper counts the stray at home too, because a mask keeps it
+//!   there for a period.
+//! - **Times.** For the policy, a task leaves again soon if it does so within a second. For the keeper the limit is 400 ms, because all
+//!   tasks must be at home within a second of a disturbance's end, and they stay away longer: 40 ms, not 20 ms, the keeper's period.
 //!
 //! Only one side decides the rest. That a home follows the memory is left to `nearq_home::Mover`, which `nearq-scx` uses too. Which task
 //! leaves a crowded node is chosen by the CPU that takes it, or by the keeper, which lets it out. `nearq-home` knows neither the threads of
@@ -58,7 +60,7 @@ fn machine(distances: [[u32; NODES]; NODES]) -> Topology {
         .expect("a machine")
 }
 
-/// How long a stray stays away each time, where it was at home for so long before it had to leave, all in milliseconds: by the policy.
+/// How long a stray stays away each time by the policy, if it was at home for these times before it had to leave, all in milliseconds.
 fn policys_stays(stay: u32, at_home: &[u64]) -> Vec<u64> {
     let machine = Topology::from_synthetic("numa:2 core:1").unwrap();
     let mut policy = Policy::new(&machine, machine.online()).unwrap();
@@ -104,8 +106,8 @@ impl Kept {
         Kept { keeper, now: Duration::ZERO }
     }
 
-    /// So many milliseconds pass, in which the nodes have these tasks. Ours wants a CPU all the time, and waits for so many
-    /// thousandths of it.
+    /// Lets that many milliseconds pass, in which the nodes have these tasks. Ours wants a CPU all the time, and waits for
+    /// that many thousandths of it.
     fn passes(&mut self, millis: u64, tasks: [usize; 2], waits: u32) -> Vec<Action> {
         let period = Duration::from_millis(millis);
         self.now += period;
@@ -143,8 +145,8 @@ fn keepers_stays(stay: u32, at_home: &[u64]) -> Vec<u64> {
     stays.collect()
 }
 
-/// Whether a task on the second of two nodes of so many CPUs goes home to the first one. That has so many tasks, all of them at home
-/// there; the second one has so many with the stray. By the policy, when the stray waits next.
+/// Whether a task on the second of two nodes, with these numbers of CPUs, goes home to the first one. The first node has `at_home`
+/// tasks, all at home there; the second one has `here`, with the stray. The policy decides when the stray next waits.
 fn policy_lets_go(cpus: [usize; 2], at_home: usize, here: usize) -> bool {
     let machine = Topology::from_synthetic(&format!("numa:2 core:{CPUS}")).unwrap();
     let online = CpuSet::from_range(0..cpus[0]).union(&CpuSet::from_range(CPUS..CPUS + cpus[1]));
@@ -162,12 +164,12 @@ fn policy_lets_go(cpus: [usize; 2], at_home: usize, here: usize) -> bool {
     policy.running(&mut stray, CPUS, now);
     (0..at_home).for_each(|number| add(&mut policy, 0, number, cpus[0]));
     (1..here).for_each(|number| add(&mut policy, 1, number, cpus[1]));
-    // Until loads are what they are smoothed to.
+    // Until the smoothed loads have settled.
     for _ in 0..100 {
         now += policy.state().weights.period;
         policy.tick(&mut stray, CPUS, now);
     }
-    // Ticks may have woken CPUs for those that wait.
+    // Ticks may have woken CPUs for waiting tasks.
     (at_home..cpus[0]).for_each(|cpu| policy.idle(cpu));
     policy.leaves(&mut stray, CPUS)
 }
@@ -227,7 +229,7 @@ proptest! {
         let nodes = Nodes::of(&machine.clone().with_online(&online), &allowed);
         let id = |index: usize| nodes.get(index).id;
         let begins = |node: usize| stray.is_some_and(|(_, cpu)| cpu / CPUS == node) || !idle.intersection(&node_cpus(node)).is_empty();
-        // What it would be with one more, and that half more.
+        // What the load would be with one more, and half as much more.
         let load = |index| (homes[id(index)] as u64 + 1) * if begins(id(index)) { 2000 } else { 3000 } - 1000;
         let expected = least_loaded(nodes.len(), load, |index| nodes.get(index).capacity, |index| machine.distance(from, id(index)));
         prop_assert_eq!(picked, id(expected));
@@ -276,7 +278,7 @@ proptest! {
     ) {
         let (policy, keeper) = (policy_lets_go(cpus, at_home, here), keeper_brings_home(cpus, at_home, here));
         let (crowd_at_home, crowd_here) = (at_home * cpus[1], here * cpus[0]);
-        // Loads are smoothed: two that are equal may differ a little.
+        // Loads are smoothed: equal loads may differ a little.
         prop_assume!(at_home < cpus[0] || crowd_at_home != crowd_here);
         let is_between = at_home >= cpus[0] && crowd_at_home < crowd_here;
         prop_assert_eq!(policy, keeper || is_between);

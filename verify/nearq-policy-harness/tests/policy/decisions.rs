@@ -1,4 +1,4 @@
-//! One decision after the other: homes, wake-ups, what a CPU takes and in which order, who goes home and when.
+//! One decision after the other: homes, wake-ups, what a CPU takes and in which order, which tasks go home and when.
 
 use crate::common::{MS, Model, STEP, State, TICK, task};
 use nearq_policy_harness::{Policy, Take};
@@ -75,11 +75,11 @@ fn a_home_is_where_each_cpu_has_the_least_to_do() {
     }
     let on = |node| homes.iter().filter(|home| **home == node).count();
     assert_eq!((on(0), on(1)), (6, 2), "{homes:?}");
-    // One that sleeps does not count, nor does one for itself.
+    // A sleeping task does not count, nor does a task count for itself.
     policy.quiescent(&mut tasks[0], 0);
     let first = homes[0];
     assert_eq!(policy.state().on_node[first].wanting as usize, on(first) - 1);
-    // Who may run on one node only is at home there.
+    // A task that may run on only one node is at home there.
     Policy::allow(&mut tasks[1], &cpus("3"));
     assert_eq!(policy.pick(&mut tasks[1], Some(0)), 1);
     assert!(!policy.is_open(&mut tasks[1], 0) && policy.is_open(&mut tasks[1], 1));
@@ -95,7 +95,7 @@ fn the_nearest_of_equal_nodes_is_picked_and_rather_one_where_the_task_can_begin(
     assert_eq!(policy.pick(&mut task, Some(1)), 1);
     let _one = runs(&mut policy, &all, 1, 2, 0);
     assert_eq!(policy.pick(&mut task, Some(1)), 2, "nearer than node 0");
-    // A node with an idle CPU comes first where all have as many, but not where it has far more.
+    // A node with an idle CPU comes first if all have equally many tasks, but not if it has far more.
     let mut others: Vec<Task> = [(1, 3), (2, 4), (2, 5), (0, 0), (0, 1)]
         .map(|(home, cpu)| runs(&mut policy, &all, home, cpu, 0))
         .into();
@@ -113,7 +113,7 @@ fn who_begins_makes_strays_go_home_rather_than_crowd_their_home() {
     let _first = runs(&mut policy, &all, 0, 0, 0);
     let _stray = runs(&mut policy, &all, 0, 2, 0);
     let _other = runs(&mut policy, &all, 1, 3, 0);
-    // It was forked by one of node 0 and runs there: that CPU is the stray's once it has left.
+    // It was forked by a task of node 0 and runs there: that CPU is for the stray once it has left.
     let mut begins = runs(&mut policy, &all, 0, 1, 0);
     assert_eq!(policy.pick(&mut begins, Some(0)), 1);
     policy.set_home(&mut begins, 1, HomeReason::Exec);
@@ -142,7 +142,8 @@ fn who_has_just_begun_in_a_crowd_gets_another_home_once_and_one_of_them_only() {
     }
     let mut fresh = |task: &Task| Task { home_ns: 950 * MS, away_ns: 0, ..*task };
     let mut young: Vec<Task> = tasks.iter().map(&mut fresh).collect();
-    // Those of node 1 have no reason; one that is told, that may not go there or is old has none either, nor one whose memory is there.
+    // Those of node 1 have no reason; nor does one with a reported home, one that may not go there, an old one, or one whose memory is
+    // there.
     assert_eq!(policy.reconsiders(&mut young[3], 0), None);
     assert_eq!(policy.reconsiders(&mut young[0], 16 << 20), None);
     for other in [
@@ -207,7 +208,7 @@ fn nodes_are_known_by_the_systems_numbers() {
     assert_eq!((policy.node_by_id(1), policy.node_by_id(7)), (Some(1), None));
 }
 
-/// A task of which somebody has told that its home is there.
+/// A task whose home was reported to be there.
 fn told(policy: &mut Policy, home: usize) -> Task {
     let mut task = task(policy, &cpus("0-3"), 0);
     policy.set_home(&mut task, home, HomeReason::Told);
@@ -235,13 +236,13 @@ fn a_told_home_is_handed_down_to_children_and_theirs_and_over_programs() {
     let (mut child, home) = forked(&mut policy, &mut parent, Some(1));
     assert_eq!(home, Some(1));
     assert!(Policy::keeps_home(&mut child), "over a program");
-    // Nothing is told of the child itself: that ends nothing, as nothing ever was.
+    // Nothing is reported for the child itself: that changes nothing, because nothing ever was.
     Policy::untold(&mut child);
     let (mut grandchild, home) = forked(&mut policy, &mut child, None);
     assert_eq!((home, grandchild.why), (Some(1), HomeReason::Told as u8));
-    // What is told of itself counts more, for its own children too.
+    // What is reported for the task itself takes precedence, for its own children too.
     assert_eq!(forked(&mut policy, &mut grandchild, Some(0)).1, Some(0));
-    // Not where it may not run: it has been given another home for that.
+    // Not if it may not run there: it has been given another home for that reason.
     policy.set_home(&mut grandchild, 0, HomeReason::Affinity);
     assert!(!Policy::keeps_home(&mut grandchild));
     Policy::allow(&mut child, &cpus("0-1"));
@@ -251,17 +252,17 @@ fn a_told_home_is_handed_down_to_children_and_theirs_and_over_programs() {
 #[test]
 fn a_home_that_was_taken_back_is_not_handed_down_and_is_not_called_told() {
     let mut policy = policy("numa:2 core:2", "");
-    // It has not heard of it yet.
+    // Its state does not show yet that the report was taken back.
     let mut parent = told(&mut policy, 1);
     assert_eq!(forked(&mut policy, &mut parent, None).1, None);
     Policy::untold(&mut parent);
     assert_eq!((parent.why, parent.home), (HomeReason::TakenBack as u8, 1), "it stays where it is");
     assert_eq!(forked(&mut policy, &mut parent, None).1, None);
-    // Nor has it heard yet that it was told, or told once more.
+    // Nor does it show yet that a home was reported, or reported once more.
     assert_eq!(forked(&mut policy, &mut parent, Some(1)).1, Some(1));
     assert!(Policy::told_to_stay(&mut parent) && !Policy::told_to_stay(&mut parent));
     assert_eq!(parent.why, HomeReason::Told as u8);
-    // A home that it has for another reason is its own business.
+    // A home that it has for another reason is not inherited.
     let mut other = task(&mut policy, &cpus("0-3"), 1);
     let why = other.why;
     Policy::untold(&mut other);
@@ -279,7 +280,7 @@ fn what_is_inherited_can_be_told_and_then_taken_back() {
     assert_eq!(child.why, HomeReason::TakenBack as u8);
     assert!(!Policy::keeps_home(&mut child));
     assert_eq!(forked(&mut policy, &mut child, None).1, None);
-    // One that goes elsewhere for another reason has inherited nothing any more.
+    // A task that moves elsewhere for another reason no longer has an inherited home.
     let (mut child, _) = forked(&mut policy, &mut parent, Some(1));
     policy.set_home(&mut child, 0, HomeReason::Affinity);
     assert_eq!(forked(&mut policy, &mut child, None).1, None);
@@ -339,7 +340,7 @@ fn a_stray_waits_at_home_once_there_is_room_and_stays_otherwise() {
     let _here = runs(&mut policy, &all, 1, 3, 0);
     let mut at_home: Vec<Task> = (0..2).map(|cpu| runs(&mut policy, &all, 0, cpu, 0)).collect();
     let waiting: Vec<Task> = (0..4).map(|_| waits(&mut policy, &all, 0, 0, 0)).collect();
-    // Loads are smoothed: ticks see it in time.
+    // Loads are smoothed: ticks notice the change in time.
     for time in 1..40 {
         policy.tick(&mut at_home[0], 0, time * 10 * MS);
         policy.tick(&mut stray, 2, time * 10 * MS);
@@ -374,7 +375,7 @@ fn a_cpu_takes_from_its_cache_its_node_its_own_and_after_a_delay_from_others() {
     let (first, own) = (TakeWhich::First, TakeWhich::Own);
     let waited = TakeWhich::Waited;
     let [cache, node, mine, idle] = ["took_cache", "took_node", "took_own", "took_idle"].map(event);
-    // The first look is for those who have waited long: there is none.
+    // The first search is for tasks that have waited long: there is none.
     let mut look = |now| {
         let mut all = tries(&mut policy, 0, false, now);
         all.retain(|(_, which, _)| *which != TakeWhich::Old);
@@ -389,7 +390,7 @@ fn a_cpu_takes_from_its_cache_its_node_its_own_and_after_a_delay_from_others() {
     assert_eq!(look(start + 3 * MS - 1), next_node);
     let everybody = [&next_node[..], &[(4, waited, idle)]].concat();
     assert_eq!(look(start + 3 * MS), everybody, "three for 40");
-    // Who has a task that can go on takes one that is further behind, and nothing from elsewhere.
+    // A CPU with a task that can go on takes one that is further behind, and nothing from elsewhere.
     let stays = tries(&mut policy, 0, true, start + 10 * MS);
     let stays: Vec<_> =
         stays.into_iter().filter(|(_, which, _)| *which != TakeWhich::Old).collect();
@@ -529,7 +530,7 @@ fn what_a_node_is_wanted_for_is_smoothed_whoever_ticks_and_wherever_its_tasks_ar
         policy.tick(&mut away, 0, 1_000 * MS + tick * 10 * MS);
     }
     assert!(demands(&policy).iter().all(|one| (990..=1000).contains(one)));
-    // It sleeps: nobody ticks on its node, and it is seen all the same.
+    // It sleeps: no CPU ticks on its node, and that is noticed all the same.
     let mut last = runs(&mut policy, &all, 0, 1, 0);
     policy.quiescent(&mut away, 0);
     for tick in 61..=120 {
@@ -562,7 +563,7 @@ fn strays_in_each_others_places_go_home_though_no_cpu_is_idle() {
     let mut model = Model::new("numa:2 core:2");
     let all = model.all();
     let sides = [cpus("0-1"), cpus("2-3")];
-    // Two of each side, all begun on the other one.
+    // Two tasks of each side, all begun on the other side.
     let tasks: Vec<(usize, usize)> = (0..4)
         .map(|number| {
             let home = number % 2;
@@ -671,7 +672,7 @@ fn a_node_that_goes_leaves_nobody_behind() {
     assert!(model.cpus.iter().all(|cpu| cpu.current.is_some()));
 }
 
-/// Numbers that nobody would set: the harness ends the test where a sum overflows.
+/// Extreme numbers: the harness ends the test if a sum overflows.
 #[test]
 fn no_weight_makes_a_sum_overflow() {
     let all = cpus("0-3");

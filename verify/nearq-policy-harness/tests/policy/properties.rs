@@ -1,4 +1,4 @@
-//! What holds whatever happens: tasks that are forked, sleep, wake up, are pinned, weighted and told homes, on CPUs that come and go.
+//! What holds whatever happens: tasks are forked, sleep, wake up, are pinned, weighted and given homes, on CPUs that come and go.
 
 use crate::common::{MS, Model, STEP, State, TICK};
 use nearq_topology::CpuSet;
@@ -51,7 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// CPUs of a mask that the machine has; all of them if that is none that is online.
+/// CPUs of a mask that the machine has; all of them if none of these is online.
 fn cpus(model: &Model, mask: u16) -> CpuSet {
     let of_mask = |cpu: &usize| mask >> (cpu % 16) & 1 != 0;
     let set: CpuSet = model.all().iter().filter(of_mask).collect();
@@ -124,16 +124,17 @@ fn play(machine: &str, ops: &[Op], mut each: impl FnMut(&Model)) -> Model {
     model
 }
 
-/// How long a task may wait: it has its turn when all others are as far as it is, or after two seconds, whatever their weights are; and
-/// then each CPU takes one of those that have waited so long every 20 ms, at the end of a slice; the slice that runs then comes on top.
+/// How long a task may wait: it has its turn when all others have got as far as it has, or after two seconds, whatever their weights
+/// are. Then, every 20 ms, each CPU takes one of those that have waited that long, at the end of a slice; the slice that runs then
+/// comes on top.
 fn longest_wait(model: &Model) -> u64 {
     let wanting = model.threads.iter().filter(|thread| thread.state != State::Ended).count() as u64;
-    // It goes on for up to four slices where an idle CPU was woken for those that wait, which none of them may run on.
+    // It goes on for up to four slices if an idle CPU was woken for the waiting tasks on which none of them may run.
     let slice = 4 * model.policy.state().weights.busy_slice + TICK + STEP;
     2_000 * MS + (wanting + 1) * (20 * MS + slice)
 }
 
-/// In debug builds a case takes some 10 ms. There are more where the environment has the variable `NEARQ_LONG`.
+/// In debug builds a case takes some 10 ms. There are more if the environment has the variable `NEARQ_LONG`.
 pub(crate) fn config() -> ProptestConfig {
     let cases = if std::env::var_os("NEARQ_LONG").is_some() { 960 } else { 32 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -143,7 +144,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// No CPU is idle beyond the delay for its distance while a task that it may run waits: each tick wakes one idle CPU, in turn,
-    /// so that it may be a tick for each CPU and each task until the right ones have met.
+    /// so it may take a tick for each CPU and each task until the right pair meets.
     #[test]
     fn work_is_conserved(
         machine in prop::sample::select(&MACHINES[..]),
@@ -156,7 +157,7 @@ proptest! {
         });
     }
 
-    /// Nobody waits longer than the bound; whoever still waits at the end gets a CPU within it.
+    /// No task waits longer than the bound; a task that still waits at the end gets a CPU within it.
     #[test]
     fn nobody_starves(
         machine in prop::sample::select(&MACHINES[..]),
@@ -177,7 +178,7 @@ proptest! {
         }
     }
 
-    /// The clock of a cache and a task's own time on one clock never go back, but for what sleeping gives.
+    /// The clock of a cache and a task's own time on one clock never go back, except for what sleeping gives.
     #[test]
     fn virtual_time_goes_on(
         machine in prop::sample::select(&MACHINES[..]),
@@ -225,7 +226,7 @@ fn who_is_on_its_way_to_a_queue_is_not_missed_by_a_cpu_that_becomes_idle() {
     model.run(20 * MS);
     model.sleep(second);
     assert!(model.runs_on(first).is_some());
-    // It looked for an idle CPU, found none, and was not in the queue when the CPU looked there.
+    // It searched for an idle CPU, found none, and was not in the queue when the CPU searched there.
     model.wake_while(second, Some(first));
     assert_eq!(model.runs_on(second), Some(0));
 }

@@ -108,7 +108,7 @@ fn nice_is_honoured_by_two_that_share_a_cpu() {
     // 335 against 1024.
     let less = share(5);
     assert!((0.21..0.29).contains(&less), "{less}");
-    // 15 against 1024, but nobody is behind by more than so much.
+    // 15 against 1024, but no thread is behind by more than the limit.
     let least = share(19);
     assert!((0.005..0.08).contains(&least), "{least}");
 }

@@ -1,8 +1,8 @@
-//! Queueings and executions: which belongs to which, and what is promised of each as it happens.
+//! Queueings and executions: which belongs to which, and what is promised for each as it happens.
 //!
 //! # Which call an execution belongs to
-//! is known where one call is open or accepted and not run yet. Where several threads queue an item at the same time it may
-//! not be; then only the counts are checked until the item is idle.
+//! is known if only one call is open, or accepted and not run yet. If several threads queue an item at the same time it may
+//! not be known; then only the counts are checked until the item is idle.
 
 use nearq_platform::Instant;
 
@@ -18,7 +18,7 @@ impl Ledger {
         self.begin_delayed(unit, queue, cpu, None)
     }
 
-    /// As [`begin_call`](Self::begin_call), for a unit that is not to run before a time.
+    /// As [`begin_call`](Self::begin_call), for a unit that must not run before a time.
     pub(crate) fn begin_delayed(
         &self,
         unit: Unit,
@@ -65,7 +65,7 @@ impl Ledger {
         Call { unit, queue, number, sequence, drains, disables, enables, may_be_disabled, depth }
     }
 
-    /// The call has returned: whether the unit was queued by it.
+    /// The call has returned; `accepted` says whether it queued the unit.
     pub(crate) fn end_call(&self, call: Call, accepted: bool) {
         let mut book = self.book();
         let Book { units, queues, defaults, .. } = &mut *book;
@@ -92,7 +92,7 @@ impl Ledger {
                     at.line.insert(waiting.sequence, (call.unit, at.sequence));
                 }
                 if waiting.not_before.is_none() && !unit.changes.was_timed {
-                    // What waits for a time goes by what is in effect then.
+                    // A unit that waits for a time goes by what is in effect at that time.
                     waiting.attributes.1 = Some(queues[waiting.queue].attributes.last());
                     waiting.defaults.1 = Some(defaults.last());
                 }
@@ -117,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// The call was refused as not possible: as if it had not been made.
+    /// The call was refused as not possible: it counts as if it had not been made.
     pub(crate) fn call_failed(&self, call: Call) {
         let mut book = self.book();
         let Book { units, queues, .. } = &mut *book;
@@ -132,7 +132,7 @@ impl Ledger {
         unit.settle(queues);
     }
 
-    /// The call was refused because the queue drains; whether it may have been: a drain was going on, or one began.
+    /// The call was refused because the queue drains. Returns whether that is possible: a drain was going on, or one began.
     pub(crate) fn call_refused(&self, call: Call) -> bool {
         self.call_failed(call);
         let (begun, ended) = call.drains;
@@ -195,7 +195,7 @@ impl Ledger {
             on = Some((waiting.queue, waiting.sequence));
             at.running += 1;
             let (running, limit) = if at.kind == Kind::PerCpu {
-                // A rescuer serves one CPU after the other, and its pod does not tell which. It counts for all CPUs together.
+                // A rescuer serves one CPU after the other, and its pod does not say which. It counts for all CPUs together.
                 let share = at.highest();
                 let on_pod = pod.map_or(0, |pod| {
                     let running = at.running_on.entry(pod).or_default();
@@ -277,7 +277,7 @@ impl Ledger {
 }
 
 impl UnitBook {
-    /// Forgets which call is which once the unit is idle: from here on it is clear again.
+    /// Forgets which call is which once the unit is idle: from then on it is clear again.
     pub(super) fn settle(&mut self, queues: &mut [QueueBook]) {
         let over = self.ended + self.changes.cancelled;
         if self.open == 0

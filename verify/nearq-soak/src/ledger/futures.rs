@@ -1,5 +1,5 @@
-//! What is promised of futures: polled one at a time, by workers, once for each wake at most and once more after each; dropped once,
-//! never while they are polled, and before they are joined.
+//! What is promised for futures: they are polled one at a time, by workers, at most once for each wake and once more after each;
+//! dropped once, never while they are polled, and before they are joined.
 
 use super::{Book, Ledger};
 
@@ -10,12 +10,12 @@ pub(super) struct FutureBook {
     queue: usize,
     polls: u64,
     wakes: u64,
-    /// A poll that starts after so many is due.
+    /// A poll that starts after this many is due.
     due: u64,
     polling: bool,
     done: bool,
     dropped: bool,
-    /// Somebody has begun to cancel it; it was said that it is cancelled.
+    /// A thread has begun to cancel it; it was reported as cancelled.
     asked: bool,
     cancelled: bool,
     /// Drains of its queue when it was spawned.
@@ -81,7 +81,7 @@ impl Ledger {
         }
     }
 
-    /// The poll returns, or panics: whether that is its end.
+    /// The poll returns, or panics; `done` says whether that is its end.
     pub(crate) fn end_poll(&self, future: usize, done: bool, panicked: bool) {
         let mut book = self.book();
         let Book { futures, queues, .. } = &mut *book;
@@ -108,7 +108,7 @@ impl Ledger {
         self.book().futures[future].asked = true;
     }
 
-    /// Whether it is said to be cancelled.
+    /// The call has returned: whether the future is reported as cancelled.
     pub(crate) fn end_cancel_future(&self, future: usize, cancelled: bool) {
         let mut book = self.book();
         let future = &mut book.futures[future];
@@ -126,7 +126,7 @@ impl Ledger {
         self.book().queues[queue].is_dropped = true;
     }
 
-    /// It has been joined: what is wrong with that.
+    /// It has been joined. Returns what is wrong with that.
     pub(crate) fn future_joined(&self, future: usize, cancelled: bool) {
         let mut book = self.book();
         let at = &book.futures[future];

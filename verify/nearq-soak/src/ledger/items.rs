@@ -1,9 +1,9 @@
-//! What is promised of items that are cancelled, disabled, delayed and waited for.
+//! What is promised for items that are cancelled, disabled, delayed and waited for.
 //!
-//! A cancel that says true has taken back exactly one queueing, and each queueing was executed once or cancelled once: so
-//! `started` is `accepted - cancelled` at the end, and never more with what is on its way. Where calls overlap, their order is not
-//! known, and two numbers say how far it may be off: `perhaps_cancelled` and `perhaps_queued`. A `cancel_sync` that nobody overlaps
-//! makes everything certain again.
+//! A cancel that returns true has taken back exactly one queueing, and each queueing was executed once or cancelled once: so
+//! `started` is `accepted - cancelled` at the end, and never more, counting what is on its way. If calls overlap, their order is not
+//! known, and two numbers say how far the sum may be off: `perhaps_cancelled` and `perhaps_queued`. A `cancel_sync` that no other
+//! call overlaps makes everything certain again.
 
 use nearq_platform::Instant;
 
@@ -12,7 +12,7 @@ use super::{Book, Call, Ledger, QueueBook, Unit, UnitBook};
 /// How an item was changed.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Queueings that were taken back, for certain; and how many more may have been.
+    /// Queueings that were certainly taken back; and how many more may have been.
     pub(super) cancelled: u64,
     pub(super) perhaps_cancelled: u64,
     /// Calls of which it is not known whether they queued it.
@@ -34,12 +34,12 @@ impl Changes {
         self.disables.0 > self.enables.1
     }
 
-    /// How often it is disabled at least.
+    /// The least number of times that it is disabled.
     pub(super) fn depth_for_certain(&self) -> i64 {
         self.disables.1 as i64 - self.enables.0 as i64
     }
 
-    /// Whether it was disabled all through a call that returns now; nothing where that is not known.
+    /// Whether it was disabled throughout a call that returns now; nothing if that is not known.
     pub(super) fn was_disabled(&self, call: &Call) -> Option<bool> {
         // What was certain at the beginning, less what may have been undone since.
         if call.depth > (self.enables.0 - call.enables) as i64 {
@@ -48,7 +48,7 @@ impl Changes {
         if call.may_be_disabled || self.disables.0 != call.disables { None } else { Some(false) }
     }
 
-    /// Whether it will never be known how many executions are to come, unless somebody makes sure.
+    /// Whether the number of executions to come stays unknown unless a `cancel_sync` makes it certain.
     pub(super) fn are_vague(&self) -> bool {
         self.perhaps_cancelled != 0 || self.perhaps_queued != 0
     }
@@ -68,11 +68,11 @@ pub(crate) struct Cancel {
     open: u64,
 }
 
-/// Somebody waits for an item.
+/// A thread waits for an item.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     unit: Unit,
-    /// What must have ended, also if it is cancelled meanwhile; and what else must, if nobody cancels.
+    /// What must have ended, even if it is cancelled meanwhile; and what else must, if no thread cancels.
     ended: u64,
     over: Option<u64>,
     cancels: u64,
@@ -87,7 +87,7 @@ pub(crate) struct Enable {
 }
 
 impl UnitBook {
-    /// Nothing is due because of a call that led to nothing.
+    /// A call without effect makes nothing due.
     pub(super) fn forget_due(&mut self) {
         let Changes { cancelled, perhaps_cancelled, .. } = self.changes;
         let stands = self.accepted.saturating_sub(cancelled + perhaps_cancelled);
@@ -115,17 +115,17 @@ impl UnitBook {
         })
     }
 
-    /// Nothing in the order of ordered queues follows from what may be cancelled.
+    /// What may be cancelled implies nothing about the order on ordered queues.
     fn leave_lines(&mut self, queues: &mut [QueueBook]) {
         for waiting in &self.waiting {
             queues[waiting.queue].line.remove(&waiting.sequence);
         }
     }
 
-    /// One queueing was cancelled; `but` is not the one. False if it is not known which.
+    /// One queueing was cancelled, which is not `but`. False if it is not known which.
     fn take_cancelled(&mut self, queues: &mut [QueueBook], but: Option<u64>) -> bool {
         self.changes.cancelled += 1;
-        // What was asked for before is answered by that.
+        // That settles what was asked for before.
         self.due = self.due.min(self.started);
         let others =
             || self.waiting.iter().enumerate().filter(|(_, waiting)| Some(waiting.number) != but);
@@ -181,8 +181,8 @@ impl Ledger {
         }
     }
 
-    /// The call has returned, and it waits for the execution that runs: whether it has taken a queueing back, and how the item looked
-    /// then.
+    /// The call has returned, and it waits for the execution that runs: whether it has taken a queueing back, and the item's state at
+    /// that time.
     pub(crate) fn end_cancel_sync(&self, cancel: Cancel, cancelled: bool, busy: bool) {
         self.end_cancel(cancel, cancelled);
         let mut book = self.book();
@@ -236,7 +236,7 @@ impl Ledger {
         Enable { unit, disabled_by_others: changes.depth_for_certain(), enabled: changes.enables.0 }
     }
 
-    /// It is undone; whether that was the last.
+    /// It is undone; `last` says whether that was the last one.
     pub(crate) fn end_enable(&self, enable: Enable, last: Option<bool>) {
         let mut book = self.book();
         let item = &mut book.units[enable.unit];
@@ -264,7 +264,7 @@ impl Ledger {
         item.leave_lines(queues);
     }
 
-    /// When all of them have run that will; nothing if it is known how many executions are to come.
+    /// When all that will run have run; nothing if it is known how many executions are to come.
     pub(crate) fn loose_until(&self) -> Option<Instant> {
         let book = self.book();
         book.units.iter().any(|unit| unit.changes.are_vague()).then_some(book.loose_until)
@@ -281,7 +281,8 @@ impl Ledger {
         self.book().units.iter().any(|unit| unit.running)
     }
 
-    /// An item's queueing has been replaced: whether there was one before. `loose` as in [`end_loosely`](Self::end_loosely).
+    /// An item's queueing has been replaced; `was_pending` says whether there was one before. `loose` as in
+    /// [`end_loosely`](Self::end_loosely).
     pub(crate) fn end_modify(
         &self,
         call: Call,
@@ -298,7 +299,7 @@ impl Ledger {
             if !item.take_cancelled(queues, Some(call.number)) {
                 *unclear_cancels += 1;
             }
-            // Whoever came in between was taken back as well.
+            // Calls that came in between were taken back as well.
             let between = item.calls - cancel.calls - 1 + cancel.open;
             item.changes.perhaps_cancelled += between;
             item.unclear |= between != 0;
@@ -312,7 +313,7 @@ impl Ledger {
         }
     }
 
-    /// Whatever waits for a time may run at once from now on.
+    /// From now on, whatever waits for a time may run at once.
     pub(crate) fn begin_expedite(&self, unit: Unit) {
         let item = &mut self.book().units[unit];
         item.changes.expedites += 1;
@@ -354,7 +355,7 @@ impl Ledger {
         }
     }
 
-    /// Whether something that a drop of the queue must wait for has not ended; which units, in words.
+    /// Whether something that a drop of the queue must wait for has not ended. Returns which units, in words.
     pub(crate) fn left_by_drop(&self, queue: usize, mark: u64) -> Option<String> {
         let book = self.book();
         let at = &book.queues[queue];

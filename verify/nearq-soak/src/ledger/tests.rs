@@ -1,4 +1,4 @@
-//! Each promise, broken by hand: the ledger names it. And what is allowed is not complained of.
+//! Each promise, broken by hand: the ledger names it. What is allowed causes no complaint.
 
 use nearq::Scope;
 use nearq_topology::Topology;
@@ -46,7 +46,7 @@ fn start(ledger: &Ledger, unit: Unit) -> Execution {
     ledger.begin_execution(unit, WORKER, 0, Instant::from_nanos(50))
 }
 
-/// Checks that the ledger, closed, complains of exactly what has `text` in it; of nothing if that is empty.
+/// Checks that the closed ledger complains of exactly what contains `text`; of nothing if that is empty.
 #[track_caller]
 fn complains(ledger: &Ledger, text: &str) {
     ledger.worker_ends(WORKER);
@@ -138,7 +138,7 @@ fn no_more_at_once_than_allowed_since_the_oldest_was_queued() {
     for closure in closures {
         queue(&ledger, closure);
     }
-    // Lowered: the two that were let in before may still run together.
+    // Lowered: the two that were admitted before may still run together.
     ledger.begin_limit(0, |bounds| bounds.with_max_active(1));
     ledger.end_limit(0);
     let [first, second] = [closures[0], closures[1]].map(|closure| start(&ledger, closure));

@@ -1,9 +1,9 @@
 //! `nearq bench blocking --detection`: how soon it is noticed that workers are blocked, and what the watching costs.
 //!
-//! In every case all CPUs are taken by items that compute, and at a known moment all of these are blocked while another item
-//! waits; measured is the time until that one starts. Beside them the pool has workers that are blocked already, or that sleep and
-//! compute in turn: the more of them, the more there is to watch. Then all CPUs compute for a while with work waiting, and
-//! nothing to be noticed: what does the monitor's thread use?
+//! In every case all CPUs are taken by items that compute. At a known moment all of these block while another item waits; the time
+//! until that one starts is measured. Besides these the pool has workers that are already blocked, or that sleep and compute in
+//! turn: the more of them, the more there is to watch. Then all CPUs compute for a while with work waiting and nothing to notice:
+//! how much CPU time does the monitor's thread use?
 
 mod monitor;
 pub(crate) mod render;
@@ -46,7 +46,7 @@ const CASES: [Case; 5] = [
     Case { row: "64 workers, restless", busy: 64, fillers: Fillers::Restless, goal_percent: None },
 ];
 
-/// What the median and the 99th percentile shall stay below, in milliseconds.
+/// What the median and the 99th percentile must stay below, in milliseconds.
 const GOALS_MS: [f64; 2] = [2.0, 5.0];
 
 /// How often, and for how long.
@@ -57,7 +57,7 @@ pub struct Plan {
     blocks: usize,
     /// Longest pause between two of them: shorter and longer than the time after which the monitor sleeps.
     pause: Duration,
-    /// For how long its cost is measured.
+    /// How long its cost is measured.
     window: Duration,
 }
 
@@ -83,7 +83,7 @@ pub struct Goal {
     pub metric: &'static str,
     /// Its median over the rounds.
     pub value: f64,
-    /// What it shall stay below.
+    /// What it must stay below.
     pub goal: f64,
     /// Whether it does.
     pub met: bool,
@@ -91,7 +91,7 @@ pub struct Goal {
 
 /// What one round of a case measured.
 struct Measured {
-    /// Sorted, in milliseconds; without the blocks that nobody had to notice.
+    /// Sorted, in milliseconds; without the blocks that did not have to be noticed.
     latencies: Vec<f64>,
     blocks: usize,
     monitor: Option<Cost>,
@@ -131,7 +131,7 @@ impl Experiment for Detection<'_> {
         for round in 0..plan.rounds {
             for case in &CASES {
                 let what = format!("round {} of {}: {}", round + 1, plan.rounds, case.row);
-                // Where one worker is busy there is one CPU, or another one would be free for the item that waits.
+                // If one worker is busy there is one CPU, or another one would be free for the item that waits.
                 let few = if case.busy == 1 { 1 } else { cpus.len() };
                 let cpus = cpus.iter().take(few).collect();
                 let measured = run.step(what, || measure(&cpus, case, plan, round as u64))?;
@@ -253,7 +253,7 @@ mod tests {
                 (Some(p50), Some(max)) => assert!(p50 > 0.0 && p50 <= max && early < 100.0),
                 none => assert!(none == (None, None) && early == 100.0, "{}", case.row),
             }
-            // There is no monitor where nobody ever had to wait.
+            // There is no monitor if no item ever had to wait.
             let wakes = value(metric::MONITOR_WAKES);
             assert!(wakes.map_or(early == 100.0, |wakes| wakes > 0.0), "{}", case.row);
             assert!(report.text.contains(case.row) && report.svg.contains(case.row));

@@ -6,7 +6,7 @@ use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Report, Summary, Table, rounded};
 
-/// The median, and the least and the most where there are several rounds.
+/// The median, and the least and the most if there are several rounds.
 fn range(of: Summary) -> String {
     if of.runs > 1 {
         format!("{} ({}-{})", rounded(of.median), rounded(of.min), rounded(of.max))

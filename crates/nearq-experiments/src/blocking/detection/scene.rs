@@ -1,8 +1,8 @@
 //! A queue whose workers are all busy, in which they are blocked at a known moment while an item waits.
 //!
 //! As many items as CPUs, the *runners*, compute until they are told to block; the others, the *fillers*, are blocked all the
-//! time, or sleep and compute in turn. So no worker more may run, whoever sleeps or not, until somebody notices that a runner is
-//! blocked. The *probe* is queued while the runners still compute; it notes when it starts.
+//! time, or sleep and compute in turn. So no further worker may run, whichever workers sleep, until the monitor notices that a
+//! runner is blocked. The *probe* is queued while the runners still compute; it notes when it starts.
 //!
 //! A round: the runners have arrived; the probe is queued; the runners are told to block, and each notes when it does;
 //! the probe starts; the runners are woken up and end; nothing is left for a while.
@@ -18,15 +18,15 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Rounds of computing between two looks: some microseconds.
+/// Rounds of computing between two checks: some microseconds.
 const LOOK_EVERY: u64 = 2_000;
-/// What a filler that comes back computes, and how long it sleeps then.
+/// How much a filler that comes back computes, and how long it then sleeps.
 const BURST: u64 = 20_000;
 /// See [`BURST`].
 const NAP: Duration = Duration::from_millis(20);
-/// Whatever has not happened for so long never will.
+/// What has not happened after this long never will.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The issuer's own sleep between two looks.
+/// The issuer's own sleep between two checks.
 const LOOK: Duration = Duration::from_micros(200);
 /// Items that wait while the monitor's cost is measured; it may start some of them.
 const WAITING: usize = 32;
@@ -63,7 +63,7 @@ impl Gate {
 struct Round {
     begin: Instant,
     arrived: AtomicUsize,
-    /// The runners shall block.
+    /// The runners must block.
     go: AtomicBool,
     /// When the last of them did, in nanoseconds since `begin`.
     blocked: AtomicU64,
@@ -144,8 +144,8 @@ impl Scene {
         Ok(scene)
     }
 
-    /// One round: from the moment at which the last runner was blocked to the start of the probe. None if that started before:
-    /// one more worker than there are CPUs was awake still.
+    /// One round: from the moment at which the last runner was blocked to the start of the probe. None if the probe started
+    /// earlier: one more worker than there are CPUs was still awake.
     pub fn round(&self) -> Result<Option<Duration>, Error> {
         let round = Arc::new(Round::new());
         for _ in 0..self.runners {
@@ -184,7 +184,7 @@ impl Scene {
                 ended.fetch_add(1, Ordering::AcqRel);
             }));
         }
-        // Its thread is started by the first item that nobody could be woken for.
+        // Its thread is started by the first item for which no worker could be woken.
         thread::sleep(window / 10);
         let monitor = Monitor::of(self.queue.runtime());
         let cost = || monitor.as_ref().and_then(Monitor::cost);
@@ -210,7 +210,7 @@ impl Drop for Scene {
     }
 }
 
-/// Looks until `done`, or until it has been too long.
+/// Checks until `done`, or until it has taken too long.
 fn wait_for(what: &str, done: impl Fn() -> bool) -> Result<(), Error> {
     let begin = Instant::now();
     while !done() {

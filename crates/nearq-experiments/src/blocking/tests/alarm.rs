@@ -1,4 +1,4 @@
-//! Tests of `ways`: a thread that does something for others after a while.
+//! Tests of `ways`: a thread that does something for other threads after a while.
 
 use super::*;
 

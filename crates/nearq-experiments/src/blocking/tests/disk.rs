@@ -1,4 +1,4 @@
-//! Tests of `ways`: a file that is read past the page cache.
+//! Tests of `ways`: a file that is read bypassing the page cache.
 
 use super::*;
 

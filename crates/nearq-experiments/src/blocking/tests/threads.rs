@@ -7,7 +7,7 @@ use std::sync::Barrier;
 fn threads_that_were_there_are_counted_although_they_are_gone() {
     let sampler = Sampler::start().unwrap();
     let barrier = Barrier::new(6);
-    // Ours, the sampler's, and five more. It looks by itself when it is asked, however busy the machine is.
+    // Ours, the sampler's, and five more. It also counts when it is asked, however busy the machine is.
     thread::scope(|scope| {
         for _ in 0..5 {
             scope.spawn(|| barrier.wait());

@@ -1,4 +1,4 @@
-//! Tests of `issuer`: the one who queues.
+//! Tests of `issuer`: the thread that queues.
 
 use super::*;
 use nearq_platform::{Linux, LockPlatform as _};

@@ -24,7 +24,7 @@ fn what_is_given_up_is_given_up_for_the_thread_and_its_children_alone() {
     })
     .join()
     .unwrap();
-    // Another thread still may, where the process could before.
+    // Another thread still may, if the process could before.
     let may = |nice: i32| thread::spawn(move || favour(nice).is_ok()).join().unwrap();
     assert_eq!(may(-3), may(-4));
 }

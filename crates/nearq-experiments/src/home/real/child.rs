@@ -1,4 +1,4 @@
-//! The processes of a run: what each is told, and its body.
+//! The processes of a run: the argument of each, and its body.
 
 use super::super::plan::Storm;
 use super::super::task::Told;
@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use std::hint::black_box;
 use std::time::Duration;
 
-/// Pages of which the node is asked for.
+/// Pages whose node is asked for.
 const SAMPLES: usize = 2048;
 
-/// A process of an experiment with homes: what it is told as its argument.
+/// A process of an experiment with homes, as its argument describes it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Child(Part);
 
-/// What there is to do.
+/// What to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum Part {
     Task(Task),
@@ -33,15 +33,15 @@ enum Part {
 pub(super) struct Task {
     pub(super) elements: usize,
     pub(super) until: Until,
-    /// CPUs from the start on, and from when its memory is touched.
+    /// CPUs from the start, and those from the time when its memory is touched.
     pub(super) cpus: Option<String>,
     pub(super) then: Option<String>,
-    /// The system's number of the node that memory is to come from.
+    /// The system's number of the node that memory must come from.
     pub(super) memory: Option<usize>,
     /// The nodes: the system's number, and the CPUs.
     pub(super) nodes: Vec<(usize, String)>,
     pub(super) origin: u64,
-    /// Of the random indices.
+    /// The seed of the random indices.
     pub(super) seed: u64,
 }
 
@@ -62,7 +62,7 @@ impl Child {
         Child(Part::Hog(hog))
     }
 
-    /// A storm whose times are of a run that began then.
+    /// A storm whose times refer to a run that began at `origin`.
     pub(super) fn storm(storm: Storm, origin: u64) -> Self {
         let at = origin + storm.after.as_nanos() as u64;
         let Storm { groups, pairs, messages, .. } = storm;
@@ -82,7 +82,7 @@ impl Child {
         serde_json::to_string(self).expect("numbers and texts")
     }
 
-    /// Does what an argument says, as a process of its own; what came of it, for standard output.
+    /// Does what an argument says, as a process of its own. Returns the result, for standard output.
     pub fn run(argument: &str) -> Result<String, Error> {
         let Child(part) = serde_json::from_str(argument).map_err(|error| {
             Error::input(format!("home-child is for `nearq bench home` alone: {error}"))
@@ -112,7 +112,7 @@ impl Child {
     }
 }
 
-/// Has the kernel kill this process when the thread that started it is gone.
+/// Makes the kernel kill this process when the thread that started it is gone.
 pub(super) fn end_with_parent() {
     // SAFETY: sets an attribute of the calling process, by integers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -196,7 +196,7 @@ fn random(state: &mut u64, bound: usize) -> u32 {
 impl Memory for Walked {
     fn touch(&mut self) {
         self.a = vec![0.0; self.elements];
-        // A page that is read first is one of zeros that all share.
+        // A page that is read before it is written is a shared page of zeros.
         self.a.fill(black_box(0.0));
         self.b = (0..self.elements).map(|index| index as f64).collect();
         let mut state = self.seed;

@@ -1,8 +1,8 @@
 //! A run on the real machine: tasks are processes of this very command, kept by the warden that `nearq run` uses.
 //!
-//! All processes are started at the beginning, by the caller's thread; who is to do something later sleeps until then. Each is killed
-//! by the kernel when that thread is gone, so nothing is left behind. Parent and children talk in JSON: what to do as an argument,
-//! what came of it on standard output.
+//! All processes are started at the beginning, by the caller's thread; a process that must do something later sleeps until then. Each
+//! is killed by the kernel when that thread is gone, so nothing is left behind. Parent and children talk in JSON: what to do as an
+//! argument, the result on standard output.
 
 mod child;
 pub(super) mod scheduler;
@@ -28,17 +28,17 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A storm that has not ended so long after the tasks is ended by force.
+/// A storm that has not ended this long after the tasks is ended by force.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How often that is looked at.
+/// How often that is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A process that is killed and awaited when this goes.
+/// A process that is killed and awaited when this is dropped.
 struct Process(std::process::Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended cannot be killed, and has been or is awaited: neither result says anything.
+        // A process that has ended cannot be killed, and has already been awaited or is awaited here: neither result matters.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -101,7 +101,7 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
     let told = std::thread::scope(|scope| {
         scope.spawn(|| keep(&mut warden, &over));
         let told = tasks.iter_mut().map(await_task).collect::<Result<Vec<Told>, Error>>();
-        // Pairs with nothing: the warden sees it some time, and is joined at the end of the scope.
+        // Pairs with nothing: the warden sees it eventually, and is joined at the end of the scope.
         over.store(true, Ordering::Relaxed);
         told
     });
@@ -131,7 +131,7 @@ fn spawn_on(
 
 /// Keeps tasks at home until the run is over.
 fn keep(warden: &mut Warden, over: &AtomicBool) {
-    // Relaxed: pairs with nothing: it is seen some time after it was set.
+    // Relaxed: pairs with nothing; it is seen some time after it was set.
     while !over.load(Ordering::Relaxed) {
         let Some(period) = warden.period() else { return };
         std::thread::sleep(period);
@@ -188,7 +188,7 @@ fn await_task(process: &mut Process) -> Result<Told, Error> {
         .map_err(|error| Error::run(format!("a task told nothing of use: {error}")))
 }
 
-/// A storm or a hog may take a while yet; one that never ends is killed.
+/// A storm or a hog may take a while longer; one that never ends is killed.
 fn await_other(mut process: Process) -> Result<(), Error> {
     let until = Linux::now() + PATIENCE;
     while matches!(process.0.try_wait(), Ok(None)) {

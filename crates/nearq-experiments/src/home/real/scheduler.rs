@@ -1,6 +1,6 @@
-//! The node affine scheduler on the real machine: loaded by `nearq-scx`, for as long as runs need it.
+//! The node affine scheduler on the real machine: loaded by `nearq-scx`, while runs need it.
 //!
-//! It stays as long as a command runs that reads from us until the end: so it goes with us, however we end.
+//! It stays while a command runs that reads from us until the end of the input. So it goes with us, however we end.
 
 use crate::Error;
 use nearq_processes::jobs::find;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 /// The command that loads it.
 const COMMAND: &str = "nearq-scx";
-/// What the kernel says of schedulers that are loaded.
+/// What the kernel says about loaded schedulers.
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const LOADED: &str = "enabled";
-/// The kernel checks the program before it loads it: seconds, on an emulated machine minutes.
+/// The kernel checks the program before it loads it: that takes seconds, on an emulated machine minutes.
 const PATIENCE: Duration = Duration::from_mins(5);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -55,7 +55,7 @@ fn is_loaded() -> bool {
     fs::read_to_string(STATE).is_ok_and(|state| state.trim() == LOADED)
 }
 
-/// It is loaded, until this goes.
+/// The loaded scheduler; dropping this unloads it.
 pub(in super::super) struct Loaded(Child);
 
 impl Loaded {
@@ -76,7 +76,7 @@ impl Loaded {
             if let Some(status) = loaded.0.try_wait().map_err(|error| failed(&error))? {
                 let mut text = String::new();
                 if let Some(errors) = &mut loaded.0.stderr {
-                    // What it has said counts, all of it or not.
+                    // What it has said counts, complete or not.
                     let _ = errors.read_to_string(&mut text);
                 }
                 return Err(failed(&format!("{status}: {}", text.trim())));
@@ -89,7 +89,7 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Whether it was there all the time: the kernel lets go of one that stalls, and then `nearq-scx` waits for the command all the same.
+    /// Whether it was loaded all the time: the kernel unloads a scheduler that stalls, and then `nearq-scx` still waits for the command.
     pub(in super::super) fn is_there(&mut self) -> Result<(), Error> {
         match self.0.try_wait() {
             Ok(None) if is_loaded() => Ok(()),
@@ -101,7 +101,7 @@ impl Loaded {
 }
 
 impl Drop for Loaded {
-    /// Waits until it is unloaded: what comes next is measured without it. To wait closes what the command reads from.
+    /// Waits until it is unloaded: what comes next is measured without it. Waiting closes what the command reads from.
     fn drop(&mut self) {
         // It cannot be awaited twice, and nothing can be done about a failure here.
         let _ = self.0.wait();

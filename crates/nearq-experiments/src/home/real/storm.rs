@@ -1,5 +1,5 @@
-//! The storm on the real machine: hackbench, written anew. Groups of processes that send each other small messages through socket
-//! pairs: in each group every sender sends so many messages to every receiver, in turn.
+//! The storm on the real machine: hackbench, rewritten. Groups of processes that send each other small messages through socket
+//! pairs: in each group every sender sends `messages` messages to every receiver, in turn.
 //!
 //! The process that runs this has one thread, so its children may do anything after `fork`; they do nothing but read, write
 //! and exit. Each ends by itself when all its messages are through, and is killed with its parent.
@@ -20,7 +20,7 @@ pub(super) fn run(groups: usize, pairs: usize, messages: usize) -> Result<(), Er
             ))
         }
     };
-    // Who reads from it goes on when the last one who could write has closed it.
+    // A process that reads from it goes on when the last one that could write has closed it.
     let (gate, opener) = io::pipe().map_err(failed("pipe"))?;
     let mut children = Vec::with_capacity(groups * pairs * 2);
     for _ in 0..groups {
@@ -43,7 +43,7 @@ pub(super) fn run(groups: usize, pairs: usize, messages: usize) -> Result<(), Er
                     Some((_, receiver)) => receive(receiver, all),
                     None => send(&sockets, messages),
                 };
-                // SAFETY: ends the child at once: nothing of the parent's is to be run or written in it.
+                // SAFETY: ends the child at once: nothing of the parent's must be run or written in it.
                 unsafe { libc::_exit(i32::from(done.is_err())) };
             }
             children.push(child);

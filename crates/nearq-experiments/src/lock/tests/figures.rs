@@ -15,7 +15,8 @@ fn sample(acquisitions: u64, wait: u64) -> Sample {
 #[test]
 fn ratios_are_those_within_a_run() {
     let mut collector = Collector::default();
-    // What the machine does to all in a run cancels out: it was half as fast in the second one.
+    // What the machine does to all contestants in a run cancels out: it was half as fast in the
+    // second one.
     for slow in [1, 2] {
         let of = |rate: u64, wait: u64| sample(rate / slow, wait * slow);
         let samples = [
@@ -29,7 +30,7 @@ fn ratios_are_those_within_a_run() {
     }
     let rows = collector.rows();
     let found = |row: &str, metric| of(&rows, Load::Short, 2, row, metric);
-    // The same in both runs, but for how the quotients are rounded.
+    // The same in both runs, except for how the quotients are rounded.
     let same = |summary: Option<Summary>, wanted: f64| {
         let near = |found: f64| (found - wanted).abs() < 1e-9;
         summary.is_some_and(|of| of.runs == 2 && near(of.min) && near(of.max))

@@ -1,4 +1,4 @@
-//! Tests of `load`: what is done with the locks, by whom and where.
+//! Tests of `load`: what is done with the locks, by which threads and where.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The kernel's policy does what it is described to do, however its threads interleave.
+//! The kernel's policy does what its description says, however its threads interleave.
 
 use super::*;
 use crate::harness::simulate;
@@ -28,8 +28,8 @@ fn go_to(cpus: &str) {
     Sim::set_affinity(Sim::current_thread(), &cpus.parse().unwrap()).unwrap();
 }
 
-/// Where each of so many items of 20 ms, queued on a CPU, was every millisecond; the most that had begun and not ended, in
-/// the last round; the workers made; and how many were brought back.
+/// Where each of that many items of 20 ms, queued on a CPU, was every millisecond; the most that had begun and not ended,
+/// in the last round; the workers made; and how many were brought back.
 fn places(
     placement: Placement,
     cpu: &'static str,
@@ -81,7 +81,7 @@ fn as_many_workers_run_as_there_are_items_and_one_is_idle() {
         for rounds in 1..=2 {
             let (_, most, workers, _) = places(placement(scope, false, false), "0", 16, rounds);
             let pools = if scope == Scope::System { 1 } else { 2 };
-            // In the second round they wake one another, each when it gets a CPU: the first items end meanwhile.
+            // In the second round they wake one another, each when it gets a CPU, and the first items end meanwhile.
             let least = if rounds == 1 { 16 } else { 7 };
             assert!(most >= least, "{scope:?}, round {rounds}: {most} at once, on 6 CPUs");
             // The idle one of each pool, and one for each item.
@@ -114,8 +114,8 @@ fn a_single_item_starts_in_its_pod_and_a_localised_one_near_its_issuer() {
     }
 }
 
-/// Issuers that queue their items again and again, also while those run: how often an item was queued and how often it
-/// ran; and the hash of the run.
+/// Issuers that queue their items again and again, even while those run. Returns how often an item was queued, how often
+/// it ran, and the hash of the run.
 fn storm(placement: Placement, seed: u64) -> (usize, usize, u64) {
     let simulation = Machine::named("l3:2 core:2").unwrap().simulation(seed).unwrap();
     let entered = switched::enter();

@@ -1,4 +1,4 @@
-//! Tests of `judgement`: what a simulated run shall show, and whether it did.
+//! Tests of `judgement`: what a simulated run must show, and whether it did.
 
 use super::*;
 use crate::Machine;

@@ -19,7 +19,7 @@ fn short(store: impl Store<Linux> + 'static, duration: Duration) -> Result<Measu
     run(executor, Arc::new(store), Real, census, &plan)
 }
 
-/// The first run that is long enough for something to come round: on a busy machine a short one may not be.
+/// The first run that is long enough for a block to complete: on a busy machine a short one may not be.
 fn long_enough<S: Store<Linux> + 'static>(store: impl Fn() -> S) -> Measured {
     let durations = [60, 600, 6_000, 60_000].map(Duration::from_millis);
     let mut each = durations.into_iter().map(|duration| short(store(), duration).unwrap());

@@ -1,4 +1,4 @@
-//! Tests of `question`: what an experiment offers to have its conclusions examined.
+//! Tests of `question`: what an experiment provides so that its conclusions can be examined.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 //! A small kernel for the policy: tasks, CPUs and queues in steps of half a millisecond, with the calls in the order in which Linux
-//! makes them. A CPU whose task's slice is over looks for another one first; then its own task is enqueued.
+//! makes them. A CPU whose task's slice is over first searches for another one; then its own task is enqueued.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,7 +34,7 @@ pub(crate) struct Thread {
     pub(crate) affinity: CpuSet,
     /// Since when it is in its state.
     pub(crate) since: u64,
-    /// It works for so long, then sleeps for so long; for ever if it does not sleep.
+    /// How long it works, and below, how long it then sleeps; it works without end if it does not sleep.
     pub(crate) works: u64,
     pub(crate) sleeps: u64,
     left: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Cpu {
     pub(crate) online: bool,
     pub(crate) current: Option<usize>,
     next: VecDeque<usize>,
-    /// It has nothing to run, since then.
+    /// It has nothing to run; below, since when.
     pub(crate) idle: bool,
     pub(crate) idle_since: u64,
     slice_end: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Model {
     pub(crate) now: u64,
     came: u64,
     kicks: VecDeque<(usize, bool)>,
-    /// CPUs that look again, for a task that is on its way to a queue.
+    /// CPUs that search again, for a task that is on its way to a queue.
     again: Vec<usize>,
 }
 
@@ -89,7 +89,7 @@ impl Model {
             threads: Vec::new(),
             cpus,
             queues,
-            // Not zero, as no clock of a kernel is.
+            // Not zero, because no kernel clock is.
             now: 1000 * MS,
             came: 0,
             kicks: VecDeque::new(),
@@ -121,7 +121,7 @@ impl Model {
         number
     }
 
-    /// The same, with a home if that is told, and asleep.
+    /// The same, with a home if one is given, and asleep.
     pub(crate) fn fork_at(
         &mut self,
         weight: u32,
@@ -162,7 +162,8 @@ impl Model {
         self.wake_while(number, None);
     }
 
-    /// The same; if it has to wait, another one falls asleep just then: after idle CPUs were looked for, before it is in its queue.
+    /// The same; if it has to wait, another task falls asleep just then: after the search for idle CPUs, and before this one is in
+    /// its queue.
     pub(crate) fn wake_while(&mut self, number: usize, other: Option<usize>) {
         let thread = &mut self.threads[number];
         if thread.state != State::Sleeps {
@@ -332,12 +333,12 @@ impl Model {
                 continue;
             }
             if !thread.affinity.iter().any(|cpu| self.cpus[cpu].online) {
-                // As the kernel does where a task may run nowhere any more.
+                // As the kernel does if a task may no longer run anywhere.
                 self.set_affinity(number, &self.all());
             }
             match self.threads[number].state {
                 State::Runs(on) if on == cpu => self.move_away(number, cpu),
-                // Who waits where none of its CPUs is left must be enqueued anew: nobody who is idle there may take it.
+                // A task that waits where none of its CPUs is left must be enqueued again: no idle CPU there may take it.
                 State::Waits { llc, .. } if !self.can_run_under(number, llc) => {
                     self.dequeue(number);
                     let to = self.usable(&self.threads[number].affinity.clone());
@@ -391,7 +392,7 @@ impl Model {
         false
     }
 
-    /// A CPU looks for its next task.
+    /// A CPU searches for its next task.
     fn schedule(&mut self, cpu: usize) {
         let previous = self.cpus[cpu].current.take();
         if let Some(number) = previous {
@@ -502,7 +503,7 @@ impl Model {
 
     // ---- what must hold -----------------------------------------------------------------------------------
 
-    /// What the policy counts is what there is.
+    /// The policy's counts match the model.
     pub(crate) fn check(&self) {
         let state = self.policy.state();
         let count = |holds: &dyn Fn(&Thread) -> bool| {
@@ -544,7 +545,7 @@ impl Model {
         }
     }
 
-    /// How long the longest-standing pair of an idle CPU and a task that waits and may run there exists, less what the CPU must
+    /// How long the oldest pair of an idle CPU and a waiting task that may run there has existed, less the time that the CPU must
     /// wait before it takes tasks of that node.
     pub(crate) fn wasted(&self) -> u64 {
         let state = self.policy.state();
