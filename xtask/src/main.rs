@@ -17,6 +17,7 @@ mod metadata;
 mod mistakes;
 mod orderings;
 mod sources;
+mod words;
 
 use std::process::ExitCode;
 
@@ -33,7 +34,8 @@ usage: cargo xtask CHECK
              toolchain, and `cargo run -p xtask --features listing -- listing`)
   mistakes   the quick tests find each mistake of .ci/mistakes, or only those that are named, when it is planted
   orderings  the models find it where a file's SeqCst orderings are weakened, or .ci/orderings says why not; FILE...: only these
-  variants   the fault soak fails with each variant of the runtime in .ci/variants";
+  variants   the fault soak fails with each variant of the runtime in .ci/variants
+  words      no word of .ci/retired-words is used";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "listing")]
         ["listing", "--write"] => listing::check(true),
         ["mistakes", names @ ..] => mistakes::check(names),
+        ["words"] => words::check(),
         ["variants"] => mistakes::check_variants(),
         ["orderings", files @ ..] => orderings::check(files),
         ["help" | "--help" | "-h"] => {

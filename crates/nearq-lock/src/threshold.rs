@@ -98,8 +98,8 @@ impl Threshold {
 
     /// Sets it.
     ///
+    /// # Errors
     /// The value is out of bounds; the text says what is allowed. Nothing has changed then.
-    /// The value is out of bounds, which the text says. Nothing has changed then.
     pub fn set(self, settings: &mut Settings, value: u64) -> Result<(), OutOfBounds> {
         if !self.bounds().contains(&value) {
             return Err(OutOfBounds::of(self));

@@ -1,0 +1,118 @@
+//! Words that have been replaced do not come back: `.ci/retired-words` lists them, each with its replacement and, where it is only retired
+//! there, with the folder.
+#![allow(clippy::disallowed_types, reason = "a Linux program")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const LIST: &str = ".ci/retired-words";
+/// What the history and the list itself may say.
+const FREE: [&str; 3] = [LIST, "CHANGELOG.md", "docs/results/"];
+const EXTENSIONS: [&str; 7] = ["rs", "md", "c", "h", "sh", "toml", "varlink"];
+
+/// A word that is not to be used any more.
+#[derive(Debug, PartialEq, Eq)]
+struct Retired<'a> {
+    word: &'a str,
+    folder: &'a str,
+    replacement: &'a str,
+}
+
+/// Names each place where a retired word stands.
+pub(crate) fn check() -> Result<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let list = fs::read_to_string(root.join(LIST)).map_err(|error| format!("{LIST}: {error}"))?;
+    let retired = parse(&list)?;
+    let mut found = Vec::new();
+    for file in files(&root)? {
+        // What is no text has no words.
+        let Ok(text) = fs::read_to_string(root.join(&file)) else { continue };
+        found.extend(offences(&file, &text, &retired));
+    }
+    if found.is_empty() {
+        Ok(format!("none of the {} retired words is used", retired.len()))
+    } else {
+        Err(format!("{}\nthe list is {LIST}", found.join("\n")))
+    }
+}
+
+fn parse(list: &str) -> Result<Vec<Retired<'_>>, String> {
+    let lines = list.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines
+        .map(|line| {
+            let (left, replacement) =
+                line.split_once(" -> ").ok_or_else(|| format!("{LIST}: no replacement: {line}"))?;
+            let (word, folder) = left.split_once(" in ").unwrap_or((left, ""));
+            Ok(Retired { word, folder, replacement })
+        })
+        .collect()
+}
+
+/// The files of the checkout in which people write words.
+fn files(root: &Path) -> Result<Vec<String>, String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    let names = String::from_utf8_lossy(&output.stdout);
+    let is_read = |name: &str| {
+        let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
+        !FREE.iter().any(|free| name.starts_with(free))
+            && (name.starts_with(".ci/") || extension.is_some_and(|it| EXTENSIONS.contains(&it)))
+    };
+    Ok(names.lines().filter(|name| is_read(name)).map(String::from).collect())
+}
+
+fn offences(file: &str, text: &str, retired: &[Retired<'_>]) -> Vec<String> {
+    let here: Vec<&Retired<'_>> =
+        retired.iter().filter(|one| file.starts_with(one.folder)).collect();
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        for one in here.iter().filter(|one| has_word(line, one.word)) {
+            found.push(format!(
+                "{file}:{number}: \"{}\" is retired; say {}",
+                one.word, one.replacement
+            ));
+        }
+    }
+    found
+}
+
+/// Whether the word stands in the line as a whole.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    line.match_indices(word).any(|(place, _)| {
+        !line[..place].ends_with(is_part) && !line[place + word.len()..].starts_with(is_part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_found_as_a_whole_and_where_it_is_retired() {
+        let list = "# words\n\nGadget -> Gizmo\nTable in a/pool -> WorkerSlab\n";
+        let retired = parse(list).expect("well formed");
+        assert_eq!(
+            retired[1],
+            Retired { word: "Table", folder: "a/pool", replacement: "WorkerSlab" }
+        );
+        let text = "the Gadget\nGadgets, a_Gadget\nTimerTable and Table\n";
+        let said = offences("a/pool/x.rs", text, &retired);
+        assert_eq!(
+            said,
+            [
+                "a/pool/x.rs:1: \"Gadget\" is retired; say Gizmo",
+                "a/pool/x.rs:3: \"Table\" is retired; say WorkerSlab"
+            ]
+        );
+        assert_eq!(offences("b/x.rs", text, &retired).len(), 1);
+        assert!(parse("Gadget\n").is_err());
+    }
+
+    #[test]
+    fn no_retired_word_is_used() {
+        check().expect("all words are current");
+    }
+}
