@@ -14,7 +14,7 @@ use std::time::Duration;
 use nearq::{Home, Scope, Workqueue};
 use nearq_platform::{Linux, Threads as _};
 
-/// The scheduler looks now and then at one that wakes up: whoever is to hear something must not sleep for long.
+/// The scheduler checks a task now and then when it wakes up: a task that must be told something must not sleep for long.
 const NAP: Duration = Duration::from_millis(2);
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -376,7 +376,7 @@ impl<P: LockPlatform> RawMutex<P> {
             let step = unsafe { &*word }.compare_exchange(
                 found,
                 free,
-                Ordering::Release, // pairs with the acquire of whoever takes the lock next
+                Ordering::Release, // pairs with the acquire of the thread that takes the lock next
                 Ordering::Relaxed,
             );
             match step {

@@ -46,7 +46,7 @@ enum nq_size {
 #define NQ_LOCAL 10
 
 /*
- * The kernel ejects a scheduler that lets a task wait too long. So whoever waits is not further from those before it than all of them
+ * The kernel ejects a scheduler that lets a task wait too long. So a task that waits is not further from those before it than all of them
  * use up in NQ_FAR nanoseconds of CPU time, and who has waited for NQ_OLD nanoseconds gets a CPU whatever its virtual time: one of those
  * each NQ_AGE milliseconds on each CPU.
  */
@@ -1573,7 +1573,7 @@ NQ_FN bool nq_may_return(struct nq *q, struct nq_task *t, u32 here)
 }
 
 /*
- * The idle CPU that takes from this queue from now on, claimed, whoever waits there: of its node, or of another one that may. It may be
+ * The idle CPU that takes from this queue from now on, claimed, whichever task waits there: of its node, or of another one that may. It may be
  * that nobody who waits may run there, and then that CPU is idle again at once: so each is woken in its turn.
  */
 NQ_LARGE_FN u32 nq_tick_wakes(struct nq *q, u32 llc, u64 now)

@@ -40,7 +40,7 @@ impl Pages {
         self.moves
     }
 
-    /// Has pages moved. Nothing happens while others are, or where there can be no thread: whoever looks again sees that they are
+    /// Has pages moved. Nothing happens while others are, or where there can be no thread: the next check sees that they are
     /// where they were.
     pub(crate) fn bring(&mut self, order: Order) {
         if self.moves.is_some() {

@@ -3,7 +3,7 @@
 //! Keys, signals and answers come from a thread each into one channel: the command sleeps until one of them has something. The
 //! terminal is given back where the command ends by itself (`Screen` is dropped), where it panics (a hook, before the message is
 //! printed; a panic of another thread ends the command), where it is stopped, and where a signal ends it: that is heard like a
-//! key, and then done as if nobody had heard it, so that whoever waits for the command sees which one it was.
+//! key, and then handled as if it had not been caught, so that the parent sees which signal it was.
 
 use std::io::{self, BufWriter, IsTerminal as _};
 use std::sync::Mutex;

@@ -1,7 +1,7 @@
 //! Trying a configuration on the live queue: set it until the connection closes, let it settle, and measure.
 //!
 //! **What brings everything back.** All changes are made with `until_closed`: the process itself takes them back when the connection
-//! is closed, whoever or whatever closes it, this command's death by SIGKILL included. So nothing here has to run for that; what is
+//! is closed for any reason, also by a SIGKILL of this command. So nothing here has to run for that; what is
 //! here waits until it has happened, and says so.
 
 use std::collections::BTreeMap;

@@ -101,7 +101,7 @@ pub fn within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) -
             return begin.elapsed();
         }
         assert!(begin.elapsed() < patience, "not within {patience:?}: {what}");
-        // So that whoever shall make it true gets a CPU.
+        // So that the thread that makes it true gets a CPU.
         std::thread::sleep(Duration::from_micros(200));
     }
 }

@@ -114,7 +114,7 @@ fn mixed(runtime: &Runtime<Sim>, queue: &Workqueue<Sim>, cpus: u32, hint: bool) 
         item.join().unwrap();
     }
     let ideal = us(50) * ITEMS / cpus;
-    // The last sleeper alone takes 20 ms, whoever runs the rest.
+    // The last sleeper alone takes 20 ms, whichever worker runs the rest.
     let took = (Sim::now() - begin).saturating_sub(us(20_000));
     took.as_secs_f64() / ideal.as_secs_f64()
 }
