@@ -149,6 +149,22 @@ impl<P: Platform> Pending<P> {
         self.start_slow()
     }
 
+    /// As [`start`](Self::start), for an item that is on no list and that nothing cancels here: a task that the calling thread ends itself. It
+    /// waits while another thread holds the item's lock, as one does that asks whether it must wait for the task. That holder cannot
+    /// be left the node: it would send it to the queue, which has refused it.
+    pub(crate) fn start_here(self) -> Running<P> {
+        let mut attempt = 0;
+        loop {
+            let word = self.state.load(Ordering::Relaxed);
+            debug_assert_eq!(word & (STALE | PROXIED), 0, "its node is its own");
+            if word & LOCKED == 0 && self.try_start(word) {
+                // SAFETY: RUNNING was set.
+                return unsafe { Running::from_raw(self.into_raw()) };
+            }
+            crate::base::pause::for_holder::<P>(&mut attempt);
+        }
+    }
+
     #[cold]
     fn start_slow(self) -> Started<P> {
         loop {

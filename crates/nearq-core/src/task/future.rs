@@ -50,7 +50,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, PlatformCell};
 use crate::base::outcome::{JoinError, Panic, contain};
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
-    CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemVtable, PENDING, Started,
+    CANCELLED, DEFERRED, DONE, Epoch, Executed, Finished, Item, ItemVtable, PENDING,
     is_of_this_process,
 };
 use crate::pool::context::polling;
@@ -317,8 +317,7 @@ where
         // Release: the thread that ends it does so because of this.
         node.state.fetch_or(CANCELLED, Ordering::AcqRel);
         let Some(node) = node.publish() else { return };
-        let Started::Yes(running) = node.start() else { unreachable!("nobody locks it") };
-        let item = running.into_raw();
+        let item = node.start_here().into_raw();
         // SAFETY: the caller says that it is of this type; RUNNING is ours since `start`.
         unsafe { Self::of(item).run(item) };
         // SAFETY: it is of this type, and RUNNING is still ours: `run` does not give it back.

@@ -325,6 +325,29 @@ mod modelled {
         });
     }
 
+    /// A thread that asks whether it must wait for the future holds its lock for a moment.
+    #[test]
+    fn woken_where_the_queue_is_closed_while_another_thread_has_the_lock() {
+        model(3, || {
+            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&place, waits(&shared));
+            place.run();
+            let waker = shared.waker().expect("it has been polled");
+            // SAFETY: the waker is of `spawn_on`, so its data is the item.
+            let item =
+                unsafe { NonNull::new_unchecked(waker.data().cast_mut().cast::<Item<Loom>>()) };
+            place.close();
+            let outside = spawn(move || waker.wake());
+            // SAFETY: the handle keeps the item alive.
+            unsafe { item.as_ref() }.lock().unlock();
+            Loom::join(outside);
+            place.run_out();
+            assert!(handle.join().unwrap_err().is_cancelled());
+            assert_eq!(drops(&shared), 1, "the future is dropped once");
+            drop(shared.waker.lock().take());
+        });
+    }
+
     #[test]
     fn the_last_waker_goes_while_it_is_polled() {
         model(3, || {
