@@ -293,7 +293,8 @@ fn a_process_that_may_not_be_looked_at_is_not_taken_for_one_that_is_slow() {
             "use a container",
         );
     }
-    let whose = format!("process 1 belongs to user {of_first}; only that user and root may look");
+    let whose =
+        format!("process 1 belongs to user {of_first}; only that user and root may inspect");
     assert!(connected.starts_with(&whose), "{connected}");
 }
 
