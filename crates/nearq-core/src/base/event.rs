@@ -257,25 +257,23 @@ fn take_first<P: Platform>(list: &mut *mut Registration<P>) -> Option<Arc<Regist
 impl<P: Platform> Registration<P> {
     /// Ends it, and drops the waker unless another thread has taken it before.
     fn end(&self, how: u32) {
-        let waker = self.leave(how);
-        if self.epoch == P::fork_epoch() {
-            contain(|| drop(waker));
-        } else {
-            // In the child of a fork: the data behind a waker of the parent's may be half changed, and its locks may be held for good.
-            core::mem::forget(waker);
-        }
+        contain(|| drop(self.leave(how)));
     }
 
-    /// Ends it; returns the waker, unless another thread has taken it before.
+    /// Ends it; returns the waker, unless another thread has taken it before, or it is the parent's.
     fn leave(&self, how: u32) -> Option<Waker> {
         // AcqRel: the second of the two sides sees that the waker is gone, and what was done before.
-        let armed = self.state.swap(how, Ordering::AcqRel) == ARMED;
-        armed
-            .then(|| {
-                // SAFETY: the thread that changed the state from ARMED owns the cell.
-                self.waker.with_mut(|waker| unsafe { (*waker).take() })
-            })
-            .flatten()
+        if self.state.swap(how, Ordering::AcqRel) != ARMED {
+            return None;
+        }
+        // SAFETY: the thread that changed the state from ARMED owns the cell.
+        let waker = self.waker.with_mut(|waker| unsafe { (*waker).take() });
+        if self.epoch != P::fork_epoch() {
+            // In the child of a fork: the data behind a waker of the parent's may be half changed, and its locks may be held for good.
+            core::mem::forget(waker);
+            return None;
+        }
+        waker
     }
 }
 
@@ -298,10 +296,7 @@ impl<P: Platform> Notification<P> {
         }
         let mut armed = 0;
         while let Some(registration) = take_first(&mut first) {
-            let Some(waker) = registration.leave(TAKEN) else { continue };
-            if registration.epoch != P::fork_epoch() {
-                core::mem::forget(waker);
-            } else {
+            if let Some(waker) = registration.leave(TAKEN) {
                 armed += 1;
                 // Foreign code; its panic must not end a worker.
                 contain(|| waker.wake());
