@@ -93,49 +93,45 @@ impl<P: Platform> Alarm<P> {
         if armed.is_err() {
             return;
         }
-        if let Start::Refused(_) = self.thread.start(|| self.host().start_monitor()) {
-            // The next push that finds no worker tries again.
-            if self.is_disarmed_again() {
-                self.host().retry_later();
-            }
-            if self.thread.is_refused_anew() {
-                P::warn(
-                    "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no worker \
-                     waits until a thread can be started: each push and each thread that waits for the work tries again. Raise the limit, \
-                     or build queues that must make progress with rescuer(true), which reserves a thread",
-                );
-            }
+        let start = self.thread.start(|| self.host().start_monitor());
+        if self.settle(start).is_err() && self.thread.is_refused_anew() {
+            P::warn(
+                "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no worker \
+                 waits until a thread can be started: each push and each thread that waits for the work tries again. Raise the limit, \
+                 or build queues that must make progress with rescuer(true), which reserves a thread",
+            );
         }
         self.thread.wake();
     }
 
-    /// Takes the arming back; returns whether it was armed.
-    fn is_disarmed_again(&self) -> bool {
+    /// Does what remains to be done after a start. If it was refused, the monitor is disarmed, so that the next push that finds no worker
+    /// tries again.
+    fn settle(&self, start: Start) -> Result<(), Refused> {
+        let Start::Refused(refusal) = start else { return Ok(()) };
         P::model_fence();
+        if self.was_armed() {
+            self.host().retry_later();
+        }
+        Err(refusal)
+    }
+
+    /// Disarms the monitor; returns whether it was armed.
+    fn was_armed(&self) -> bool {
+        // SeqCst: see "Arming".
         self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Starts its thread now, for a caller that will need it at a time when no thread can be started.
     pub(crate) fn reserve(&self) -> Result<(), Refused> {
-        match self.thread.reserve(|| self.host().start_monitor()) {
-            Start::Done | Start::Ended => Ok(()),
-            Start::Refused(refusal) => {
-                if self.is_disarmed_again() {
-                    self.host().retry_later();
-                }
-                Err(refusal)
-            }
-        }
+        self.settle(self.thread.reserve(|| self.host().start_monitor()))
     }
 
     /// Nothing has waited for a while: disarms the monitor, so that it sleeps until it is armed again, unless something waits now. By its
     /// thread. `waits` reads the list of pools again: a thread that pushed onto a pool that was made since has found the monitor armed.
     pub(crate) fn disarm(&self, waits: impl FnOnce() -> bool) {
-        // SeqCst: see "Arming".
-        let disarmed =
-            self.armed.compare_exchange(ARMED, DISARMED, Ordering::SeqCst, Ordering::SeqCst);
+        let disarmed = self.was_armed();
         P::model_fence();
-        if disarmed.is_ok() && waits() {
+        if disarmed && waits() {
             self.arm();
         }
     }
