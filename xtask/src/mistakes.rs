@@ -10,12 +10,11 @@
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
 use crate::metadata::cargo;
+use crate::sources;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Instant;
@@ -92,8 +91,7 @@ pub(crate) fn check_variants() -> Result<String, String> {
     }
     let tests = variants.first().map(|variant| &variant.tests).ok_or("there are no variants")?;
     let place = target(&root).join("variants");
-    // Built in a folder of its own: cargo takes crates of two checkouts for the same.
-    let copy = Copy::made(&root, &place, place.join("target"), &planted)?;
+    let copy = Copy::made(&root, &place, &planted)?;
     let status = copy.cargo_test(tests, PATIENCE).status().map_err(no_timeout)?;
     if status.success() {
         Ok("each variant was found".into())
@@ -130,22 +128,21 @@ pub(crate) struct Copy {
 impl Copy {
     pub(crate) fn of(root: &Path) -> Result<Self, String> {
         let place = target(root).join("mistakes");
-        Self::made(root, &place, place.join("target"), &BTreeMap::new())
+        Self::made(root, &place, &BTreeMap::new())
     }
 
-    /// A copy in `place` that is built in `target`, with other texts for some files.
+    /// A copy in `place`, which is built there too, as cargo takes crates of two checkouts for the same. Some files have other texts.
     fn made(
         root: &Path,
         place: &Path,
-        target: PathBuf,
         planted: &BTreeMap<PathBuf, String>,
     ) -> Result<Self, String> {
         let copy = place.join("checkout");
         fs::create_dir_all(&copy).map_err(|error| format!("{}: {error}", copy.display()))?;
         let copy = fs::canonicalize(&copy).map_err(|error| error.to_string())?;
-        make_same(root, &files(root)?, &copy, planted)
+        make_same(root, &sources::files(root)?, &copy, planted)
             .map_err(|error| format!("the checkout cannot be copied: {error}"))?;
-        Ok(Copy { root: copy, target, sound: RefCell::default() })
+        Ok(Copy { root: copy, target: place.join("target"), sound: RefCell::default() })
     }
 
     /// How the mistake was found, or why it was not.
@@ -211,19 +208,6 @@ impl Copy {
             .env("CARGO_TARGET_DIR", &self.target);
         command
     }
-}
-
-/// The files of a checkout, from its root: those that git has or does not ignore, without those that have been deleted.
-fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr)));
-    }
-    let names =
-        output.stdout.split(|byte| *byte == 0).map(|name| Path::new(OsStr::from_bytes(name)));
-    Ok(names.filter(|name| root.join(name).is_file()).map(Path::to_owned).collect())
 }
 
 /// Makes `copy` hold these files of `root` and nothing else, some of them with another text. A file that is the same is not written, so that

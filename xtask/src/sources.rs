@@ -1,7 +1,11 @@
-//! The Rust files of a folder.
+//! The files of the checkout, and the Rust files of a folder.
 
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Calls `see` with the path and the text of a Rust file, or of each one below a folder, in order.
 pub(crate) fn each(place: &Path, see: &mut dyn FnMut(&Path, &str)) -> Result<(), String> {
@@ -16,4 +20,17 @@ pub(crate) fn each(place: &Path, see: &mut dyn FnMut(&Path, &str)) -> Result<(),
         see(place, &fs::read_to_string(place).map_err(told)?);
     }
     Ok(())
+}
+
+/// The files of a checkout, from its root: those that git has or does not ignore, without those that have been deleted.
+pub(crate) fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let names =
+        output.stdout.split(|byte| *byte == 0).map(|name| Path::new(OsStr::from_bytes(name)));
+    Ok(names.filter(|name| root.join(name).is_file()).map(Path::to_owned).collect())
 }

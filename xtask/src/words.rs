@@ -4,7 +4,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+
+use crate::sources;
 
 const LIST: &str = ".ci/retired-words";
 /// What the history and the list itself may say.
@@ -25,9 +26,13 @@ pub(crate) fn check() -> Result<String, String> {
     let list = fs::read_to_string(root.join(LIST)).map_err(|error| format!("{LIST}: {error}"))?;
     let retired = parse(&list)?;
     let mut found = Vec::new();
-    for file in files(&root)? {
+    for path in sources::files(&root)? {
+        let file = path.to_string_lossy();
+        if !is_read(&file) {
+            continue;
+        }
         // What is no text has no words.
-        let Ok(text) = fs::read_to_string(root.join(&file)) else { continue };
+        let Ok(text) = fs::read_to_string(root.join(&path)) else { continue };
         found.extend(offences(&file, &text, &retired));
     }
     if found.is_empty() {
@@ -49,18 +54,11 @@ fn parse(list: &str) -> Result<Vec<Retired<'_>>, String> {
         .collect()
 }
 
-/// The files of the checkout in which people write words.
-fn files(root: &Path) -> Result<Vec<String>, String> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
-    let names = String::from_utf8_lossy(&output.stdout);
-    let is_read = |name: &str| {
-        let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
-        !FREE.iter().any(|free| name.starts_with(free))
-            && (name.starts_with(".ci/") || extension.is_some_and(|it| EXTENSIONS.contains(&it)))
-    };
-    Ok(names.lines().filter(|name| is_read(name)).map(String::from).collect())
+/// Whether people write words in this file.
+fn is_read(file: &str) -> bool {
+    let extension = Path::new(file).extension().and_then(|extension| extension.to_str());
+    !FREE.iter().any(|free| file.starts_with(free))
+        && (file.starts_with(".ci/") || extension.is_some_and(|it| EXTENSIONS.contains(&it)))
 }
 
 fn offences(file: &str, text: &str, retired: &[Retired<'_>]) -> Vec<String> {
