@@ -147,7 +147,7 @@ impl Screen {
         match signal {
             SIGTSTP => self.stop(),
             SIGCONT => {
-                // Whoever stopped us may have changed the terminal.
+                // The process that stopped us may have changed the terminal.
                 leave();
                 self.enter().map_err(unusable)
             }

@@ -140,7 +140,7 @@ fn an_item_that_was_cancelled_while_it_was_held_back_is_an_item_like_others_agai
     narrow.queue(&behind);
     assert!(work.cancel());
     gate.open();
-    // Whoever lets it in has come by the cancelled one before.
+    // The worker that lets it in has come by the cancelled one before.
     behind.flush().unwrap();
     // Let in at once, and waiting for the only worker.
     let gate = Gate::entered(&wide);

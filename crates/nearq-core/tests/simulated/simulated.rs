@@ -172,7 +172,7 @@ fn eight_items(helping: bool) -> Duration {
         let builder = runtime.workqueue("cores").scope(Scope::Cache).helping(helping);
         let queue = builder.build_in().expect("can be done");
         let spawn = |_| {
-            // Whoever was called for the item before has found it by then.
+            // The worker that was called for the item before has found it by then.
             Sim::sleep(Duration::from_micros(100));
             queue.spawn(|| {
                 let begin = Sim::now();
