@@ -95,7 +95,7 @@ impl RuntimeSubject {
                 pod.cpu_ns += row.cpu_time.as_nanos() as u64;
             }
         }
-        let sum = |of: fn(&nearq_core::LinkStatistics) -> u64| rows.iter().map(of).sum();
+        let sum = |of: fn(&nearq_core::PoolStatistics) -> u64| rows.iter().map(of).sum();
         let hand = queue.in_hand();
         let times = queue.times().filter(|_| self.timing.is_some());
         QueueStatistics {

@@ -22,7 +22,7 @@
 //! | 28..40 | epoch | the number of the process's forks when the item was last queued |
 //! | 40..64 | references | handles that users hold |
 //!
-//! The word does not say whether an item has a home: its links say whether any item has one (`queue/homes`).
+//! The word does not say whether an item has a home: its pwqs say whether any item has one (`queue/homes`).
 //!
 //! | `PENDING` | `RUNNING` | `DEFERRED` | what holds the item |
 //! |---|---|---|---|

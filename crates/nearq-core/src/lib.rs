@@ -1,9 +1,9 @@
-//! Work items, workqueues, links, pools and workers: the runtime itself, generic over the platform.
+//! Work items, workqueues, pwqs, pools and workers: the runtime itself, generic over the platform.
 //!
 //! Users take it through the crate `nearq`. The path of an item, and the file that describes each step:
 //!
 //! ```text
-//! Workqueue::queue ─► item: PENDING ─► queue: pod of the CPU ─► admission: max_active? ─ no ─► link: inactive
+//! Workqueue::queue ─► item: PENDING ─► queue: pod of the CPU ─► admission: max_active? ─ no ─► pwq: inactive
 //!                                                                    │ yes                       │ when another ends
 //!                                                                    ▼                           ▼
 //!                                     inbox ─► idle: wake at most one worker ─► run: repatriate, start, call, finish, count
@@ -54,7 +54,7 @@ pub use base::outcome::{JoinError, Panic};
 pub use home::{Home, HomeChoice, QueueMemory, Registered};
 pub use layout::attributes::Attributes;
 pub use layout::domain::{Domain, DomainLimit};
-pub use limit::link::{InHand, LinkStatistics};
+pub use limit::pool_workqueue::{InHand, PoolStatistics};
 pub use nearq_home::{NoHome, Weights, WrongWeight};
 pub use nearq_platform::Residency;
 pub use nearq_topology::{CpuSet, Scope};

@@ -1,6 +1,6 @@
 //! Observing items while they are queued and run: how long they wait and run, and single events.
 //!
-//! When off, this costs an issuer a check of a word of the link that it reads anyway, and a worker a load of the item's line. When on, only
+//! When off, this costs an issuer a check of a word of the pwq that it reads anyway, and a worker a load of the item's line. When on, only
 //! some items of a queue are *samples*: a sample carries the time of its queueing (its *stamp*), and the worker that runs it reads the
 //! clock before and after. The sampler decides how many are left out, for each queue separately (`sampler`).
 //!
@@ -8,7 +8,7 @@
 //! Readers (`readers`): `Timing`, which wants the times of all queues, and `Tracer`, which wants the events of one queue or of all. They
 //! are counted under the lock of `readers`, a leaf. A thread that changes that goes through the queues afterwards (`Queue::follow_readers`,
 //! with the queue's configuration locked), and a new queue checks once more after it was put on the list; as with the freezer. The result
-//! for a queue is a bit of its links, [`OBSERVED`](crate::limit::link::OBSERVED), and [`Observed`].
+//! for a queue is a bit of its pwqs, [`OBSERVED`](crate::limit::pool_workqueue::OBSERVED), and [`Observed`].
 //!
 //! For what a stamp is, see `stamp`. All else is counts, and Relaxed. A sample is lost if a stamp coincides with a change; no item is.
 //!
@@ -203,7 +203,7 @@ impl<P: Platform> Observed<P> {
         self.rate.power()
     }
 
-    /// Follows the readers; returns whether the queue's links must be observed. By the thread that holds the queue's configuration.
+    /// Follows the readers; returns whether the queue's pwqs must be observed. By the thread that holds the queue's configuration.
     pub(crate) fn follow(
         &self,
         observation: &Observation<P>,
@@ -226,7 +226,7 @@ impl<P: Platform> Observed<P> {
         true
     }
 
-    /// Drops all readers: there are none in the child of a fork; its links follow when they are next laid out.
+    /// Drops all readers: there are none in the child of a fork; its pwqs follow when they are next laid out.
     pub(crate) fn after_fork_in_child(&self) {
         forked::set(&self.events, 0);
     }

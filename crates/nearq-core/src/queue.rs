@@ -1,5 +1,5 @@
-//! The inside of a workqueue: its links, and the path of an item from the issuer to a pool. For changes of its attributes, see `change`;
-//! for the links of former attributes, `retired`; for its end, `end`.
+//! The inside of a workqueue: its pwqs, and the path of an item from the issuer to a pool. For changes of its attributes, see `change`;
+//! for the pwqs of former attributes, `retired`; for its end, `end`.
 //!
 //! # The folder
 //! Imports all folders down to `runtime`.
@@ -7,9 +7,9 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `runtime` | the runtime with the type of its queues, and the handle that users have |
-//! | `change`, `retired` | how attributes are changed; the links of former ones |
-//! | `owner` | the queue as its items and links know it |
-//! | `sets`, `flush` | sets of links; waiting for what was queued before, and until nothing is left |
+//! | `change`, `retired` | how attributes are changed; the pwqs of former ones |
+//! | `owner` | the queue as its items and pwqs know it |
+//! | `sets`, `flush` | sets of pwqs; waiting for what was queued before, and until nothing is left |
 //! | `delayed`, `delay` | queueing later; what the timer needs of an item |
 //! | `homes` | where an item goes because of its home |
 //! | `rescuer` | the rescuer as the queue sees it |
@@ -17,7 +17,7 @@
 //! | `end` | owners, and the queue's end |
 //!
 //! `queue`, `homes`, `owner`, `runtime` and `sets` form a circle: parts of one record, and the impl of one trait. Its own: the lock
-//! `config`, which comes before those of the runtime; the pointer to the table in use; turns and rounds; owners.
+//! `config`, which comes before those of the runtime; the pointer to the CPU map in use; turns and rounds; owners.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use crate::layout::attributes::{Attributes, Kind, Layout, Places};
 use crate::layout::domain::{Bounds, DomainLimit};
 use crate::layout::priority::Priority;
 use crate::limit::admission::{Admission, Entry};
-use crate::limit::link::{HOMED, InHand, Link, LinkStatistics, OBSERVED};
+use crate::limit::pool_workqueue::{HOMED, InHand, OBSERVED, PoolStatistics, PoolWorkqueue};
 use crate::observe::Observed;
 use crate::queue::runtime::{Inner, Runtime};
 
@@ -60,17 +60,17 @@ pub(crate) use owner::serves;
 use rescuer::Rescuer;
 use sets::{Flushing, Sets};
 
-/// From a CPU to a link.
-struct LinkTable<P: Platform> {
+/// From a CPU to a pwq.
+struct CpuMap<P: Platform> {
     layout: Arc<Layout>,
-    /// The set that its links are in.
+    /// The set that its pwqs are in.
     set: usize,
-    /// All links of the table, each once.
-    links: Box<[*const Link<P>]>,
+    /// All pwqs of the CPU map, each once.
+    pwqs: Box<[*const PoolWorkqueue<P>]>,
     /// By CPU number.
-    by_cpu: Box<[*const Link<P>]>,
+    by_cpu: Box<[*const PoolWorkqueue<P>]>,
     /// Those whose pods lie in a node, by the node's number; and which of them is next (`homes`).
-    by_node: Box<[Vec<*const Link<P>>]>,
+    by_node: Box<[Vec<*const PoolWorkqueue<P>>]>,
     turn: Padded<P::AtomicU32>,
 }
 
@@ -83,8 +83,8 @@ pub(crate) struct Config<P: Platform> {
     /// There is no handle, nothing is queued, and no thread touches it. A thread that still has it from the runtime's list must leave it
     /// alone too; otherwise it could send an activation item that no thread waits for.
     closed: bool,
-    tables: Arena<LinkTable<P>>,
-    links: Arena<Link<P>>,
+    cpu_maps: Arena<CpuMap<P>>,
+    pwqs: Arena<PoolWorkqueue<P>>,
     domains: Arena<Admission<P>>,
     known: change::Known<P>,
     many: retired::Many,
@@ -109,14 +109,14 @@ pub(crate) struct Queue<P: Platform> {
     pub(crate) kind: Kind,
     pub(crate) flags: QueueFlags,
     runtime: Runtime<P>,
-    table: P::AtomicPtr<LinkTable<P>>,
+    cpu_map: P::AtomicPtr<CpuMap<P>>,
     /// Which process it is in. Written only in the child of a fork, while there is no other thread.
     epoch: P::Cell<Epoch>,
-    /// The links, newest first, for threads that read them without the lock; never shortened.
-    first_link: P::AtomicPtr<Link<P>>,
+    /// The pwqs, newest first, for threads that read them without the lock; never shortened.
+    first_pwq: P::AtomicPtr<PoolWorkqueue<P>>,
     /// Those from here on are retired (`retired`).
-    first_retired: P::AtomicPtr<Link<P>>,
-    /// The domains in which items are counted, linked like the links.
+    first_retired: P::AtomicPtr<PoolWorkqueue<P>>,
+    /// The domains in which items are counted, linked like the pwqs.
     first_domain: P::AtomicPtr<Admission<P>>,
     pub(crate) flushing: Flushing<P>,
     pub(crate) observed: Observed<P>,
@@ -131,13 +131,13 @@ pub(crate) struct Queue<P: Platform> {
     config: Mutex<Config<P>, P>,
 }
 
-// SAFETY: the raw pointers of the tables lead to links that the same queue owns.
+// SAFETY: the raw pointers of the CPU maps lead to pwqs that the same queue owns.
 unsafe impl<P: Platform> Send for Queue<P> {}
-// SAFETY: several threads may follow the tables at once: links are shared by design; all else is `Sync` by itself.
+// SAFETY: several threads may follow the CPU maps at once: pwqs are shared by design; all else is `Sync` by itself.
 unsafe impl<P: Platform> Sync for Queue<P> {}
 
 impl<P: Platform> Queue<P> {
-    /// A queue on `runtime`, with its links.
+    /// A queue on `runtime`, with its pwqs.
     pub(crate) fn new(
         runtime: &Runtime<P>,
         name: String,
@@ -152,9 +152,9 @@ impl<P: Platform> Queue<P> {
             kind,
             flags,
             runtime: runtime.tie(),
-            table: P::AtomicPtr::new(core::ptr::null_mut()),
+            cpu_map: P::AtomicPtr::new(core::ptr::null_mut()),
             epoch: P::Cell::new(Epoch::now::<P>()),
-            first_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            first_pwq: P::AtomicPtr::new(core::ptr::null_mut()),
             first_retired: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             owners: P::AtomicU32::new(1),
@@ -170,8 +170,8 @@ impl<P: Platform> Queue<P> {
                 sets: Sets::new(),
                 home: HomeConfig::new(),
                 closed: false,
-                tables: Arena::new(),
-                links: Arena::new(),
+                cpu_maps: Arena::new(),
+                pwqs: Arena::new(),
                 domains: Arena::new(),
                 known: change::Known::new(),
                 many: retired::Many::new(),
@@ -216,7 +216,7 @@ impl<P: Platform> Queue<P> {
         item: ItemRef<'_, P>,
         choose: impl FnOnce(&Places) -> Result<usize, Error>,
     ) -> Result<bool, Error> {
-        let cpu = choose(&self.current_table().layout.places)?;
+        let cpu = choose(&self.current_map().layout.places)?;
         self.queue_for(item, cpu, Way::Named)
     }
 
@@ -229,7 +229,7 @@ impl<P: Platform> Queue<P> {
 
     /// The priority of its workers.
     pub(crate) fn priority(&self) -> Option<&Priority> {
-        self.current_table().layout.pools.first().map(|pool| &pool.priority)
+        self.current_map().layout.pools.first().map(|pool| &pool.priority)
     }
 
     /// The nice value that its workers actually have.
@@ -273,12 +273,12 @@ impl<P: Platform> Queue<P> {
     /// Sends a queueing. If the queue drains, nothing has happened, and the caller gets it back.
     #[inline(always)]
     pub(crate) fn send_by(&self, item: Pending<P>, cpu: usize, way: Way) -> Result<(), Pending<P>> {
-        let link = self.link_for(cpu);
-        crate::queue::points::queued(link, &item, cpu);
-        if link.manner() & (OBSERVED | HOMED) != 0 {
-            return self.send_otherwise(link, item, cpu, way);
+        let pwq = self.pwq_for(cpu);
+        crate::queue::points::queued(pwq, &item, cpu);
+        if pwq.manner() & (OBSERVED | HOMED) != 0 {
+            return self.send_otherwise(pwq, item, cpu, way);
         }
-        Self::send_to::<false>(link, item, Origin::of_cpu(cpu))
+        Self::send_to::<false>(pwq, item, Origin::of_cpu(cpu))
     }
 
     /// For a queue that is observed, or whose items may have homes. A separate function with the whole path after it: a call in the middle
@@ -287,38 +287,38 @@ impl<P: Platform> Queue<P> {
     #[inline(never)]
     fn send_otherwise(
         &self,
-        link: &Link<P>,
+        pwq: &PoolWorkqueue<P>,
         item: Pending<P>,
         cpu: usize,
         way: Way,
     ) -> Result<(), Pending<P>> {
-        let manner = link.manner();
-        let (link, origin) = match manner & HOMED {
-            0 => (link, Origin::of_cpu(cpu)),
-            _ => self.find_home(link, &item, cpu, way),
+        let manner = pwq.manner();
+        let (pwq, origin) = match manner & HOMED {
+            0 => (pwq, Origin::of_cpu(cpu)),
+            _ => self.find_home(pwq, &item, cpu, way),
         };
         if cfg!(feature = "observe") && manner & OBSERVED != 0 {
-            link.stamp(&item, cpu as u32);
+            pwq.stamp(&item, cpu as u32);
         }
-        Self::send_to::<true>(link, item, origin)
+        Self::send_to::<true>(pwq, item, origin)
     }
 
     #[inline(always)]
     fn send_to<const ANY: bool>(
-        link: &Link<P>,
+        pwq: &PoolWorkqueue<P>,
         item: Pending<P>,
         origin: Origin,
     ) -> Result<(), Pending<P>> {
-        if !link.credits.take() {
-            return Self::send_without_credit(link, item, origin);
+        if !pwq.credits.take() {
+            return Self::send_without_credit(pwq, item, origin);
         }
         // Accounted from here on: it may be cancelled.
-        item.set_target(link.account(), origin);
+        item.set_target(pwq.account(), origin);
         if let Some(item) = item.publish() {
             if ANY {
-                link.push_any(item);
+                pwq.push_any(item);
             } else {
-                link.push(item);
+                pwq.push(item);
             }
         }
         Ok(())
@@ -326,21 +326,21 @@ impl<P: Platform> Queue<P> {
 
     #[inline(never)]
     fn send_without_credit(
-        mut link: &Link<P>,
+        mut pwq: &PoolWorkqueue<P>,
         mut item: Pending<P>,
         origin: Origin,
     ) -> Result<(), Pending<P>> {
         loop {
-            let admission = link.admission();
-            match admission.refill(link) {
+            let admission = pwq.admission();
+            match admission.refill(pwq) {
                 Entry::LetIn => {
-                    item.set_target(link.account(), origin);
+                    item.set_target(pwq.account(), origin);
                     if let Some(item) = item.publish() {
-                        link.push_any(item);
+                        pwq.push_any(item);
                     }
                     return Ok(());
                 }
-                Entry::HeldBack => match admission.hold_back(link, item, origin, false) {
+                Entry::HeldBack => match admission.hold_back(pwq, item, origin, false) {
                     Ok(()) => return Ok(()),
                     Err((back, Entry::Refused)) => return Err(back),
                     Err((back, _)) => item = back,
@@ -348,8 +348,8 @@ impl<P: Platform> Queue<P> {
                 Entry::Refused => return Err(item),
                 Entry::Elsewhere => {}
             }
-            // The table that the caller has read is outdated.
-            link = link.queue().link_for(origin.cpu());
+            // The CPU map that the caller has read is outdated.
+            pwq = pwq.queue().pwq_for(origin.cpu());
         }
     }
 
@@ -358,8 +358,8 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn send_own(&self, item: Pending<P>, cpu: usize) -> Result<(), Pending<P>> {
         let Err(mut item) = self.send_by(item, cpu, Way::Again) else { return Ok(()) };
         loop {
-            let link = self.link_for(cpu);
-            match link.admission().hold_back(link, item, Origin::of_cpu(cpu), true) {
+            let pwq = self.pwq_for(cpu);
+            match pwq.admission().hold_back(pwq, item, Origin::of_cpu(cpu), true) {
                 Ok(()) => return Ok(()),
                 Err((back, Entry::Elsewhere)) => item = back,
                 Err((back, _)) => return Err(back),
@@ -390,18 +390,18 @@ impl<P: Platform> Queue<P> {
     }
 
     #[inline]
-    fn current_table(&self) -> &LinkTable<P> {
-        // Acquire: pairs with the release in `use_table`.
-        let table = self.table.load(Ordering::Acquire);
-        // SAFETY: set before the queue is handed out; tables live as long as the queue.
-        unsafe { &*table }
+    fn current_map(&self) -> &CpuMap<P> {
+        // Acquire: pairs with the release in `use_map`.
+        let cpu_map = self.cpu_map.load(Ordering::Acquire);
+        // SAFETY: set before the queue is handed out; CPU maps live as long as the queue.
+        unsafe { &*cpu_map }
     }
 
     /// The pools of the layout in effect, by CPU number.
     pub(crate) fn pools_by_cpu(&self) -> Vec<u32> {
-        let table = self.current_table();
-        // SAFETY: links live as long as the queue.
-        table.by_cpu.iter().map(|link| unsafe { &**link }.pool.id).collect()
+        let cpu_map = self.current_map();
+        // SAFETY: pwqs live as long as the queue.
+        cpu_map.by_cpu.iter().map(|pwq| unsafe { &**pwq }.pool.id).collect()
     }
 
     /// The scope in words; see `QueueHandle::scope_in_words`.
@@ -421,32 +421,32 @@ impl<P: Platform> Queue<P> {
     }
 
     #[inline]
-    fn link_for(&self, cpu: usize) -> &Link<P> {
-        let table = self.current_table();
-        let link = table.by_cpu.get(cpu).or(table.by_cpu.first());
-        // SAFETY: links live as long as the queue; a table has an entry for each CPU, and there is at least one.
-        unsafe { &**link.expect("a machine has a CPU") }
+    fn pwq_for(&self, cpu: usize) -> &PoolWorkqueue<P> {
+        let cpu_map = self.current_map();
+        let pwq = cpu_map.by_cpu.get(cpu).or(cpu_map.by_cpu.first());
+        // SAFETY: pwqs live as long as the queue; a CPU map has an entry for each CPU, and there is at least one.
+        unsafe { &**pwq.expect("a machine has a CPU") }
     }
 
     // ---- counting ----------------------------------------------------------------------------------------
 
-    /// The queue's links, including those that are retired.
-    pub(crate) fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // Acquire: pairs with the release in `add_link`. A thread that checks whether anything is left sees every link on which something
+    /// The queue's pwqs, including those that are retired.
+    pub(crate) fn pwqs(&self) -> impl Iterator<Item = &PoolWorkqueue<P>> {
+        // Acquire: pairs with the release in `add_pwq`. A thread that checks whether anything is left sees every pwq on which something
         // was queued before, by the thread itself or by an item whose end it has seen.
-        let mut next = self.first_link.load(Ordering::Acquire);
+        let mut next = self.first_pwq.load(Ordering::Acquire);
         core::iter::from_fn(move || {
-            // SAFETY: null, or a link, which lives as long as the queue.
-            let link = unsafe { next.as_ref() }?;
-            next = link.next.load(Ordering::Relaxed);
-            Some(link)
+            // SAFETY: null, or a pwq, which lives as long as the queue.
+            let pwq = unsafe { next.as_ref() }?;
+            next = pwq.next.load(Ordering::Relaxed);
+            Some(pwq)
         })
     }
 
-    /// The newest link: while it stays the same, there are no others.
-    pub(crate) fn newest_link(&self) -> *const Link<P> {
-        // Acquire: pairs with the release in `add_link`. It is never older than what `links` has found before.
-        self.first_link.load(Ordering::Acquire)
+    /// The newest pwq: while it stays the same, there are no others.
+    pub(crate) fn newest_pwq(&self) -> *const PoolWorkqueue<P> {
+        // Acquire: pairs with the release in `add_pwq`. It is never older than what `pwqs` has found before.
+        self.first_pwq.load(Ordering::Acquire)
     }
 
     /// The queue's domains.
@@ -461,7 +461,7 @@ impl<P: Platform> Queue<P> {
         })
     }
 
-    /// Executions that have ended, over all links.
+    /// Executions that have ended, over all pwqs.
     #[cfg(test)]
     pub(crate) fn completed(&self) -> u64 {
         self.domains().map(Admission::completed).sum()
@@ -475,7 +475,7 @@ impl<P: Platform> Queue<P> {
     /// What is under way.
     pub(crate) fn in_hand(&self) -> InHand {
         let mut sum = InHand::default();
-        self.links_in_service().for_each(|link| sum += link.in_hand());
+        self.pwqs_in_service().for_each(|pwq| sum += pwq.in_hand());
         sum
     }
 
@@ -499,12 +499,12 @@ impl<P: Platform> Queue<P> {
         rows
     }
 
-    /// What has happened on each pool. All sets of links that lead there count together.
-    pub(crate) fn statistics(&self) -> Vec<LinkStatistics> {
-        let mut rows: Vec<LinkStatistics> = Vec::new();
+    /// What has happened on each pool. All sets of pwqs that lead there count together.
+    pub(crate) fn statistics(&self) -> Vec<PoolStatistics> {
+        let mut rows: Vec<PoolStatistics> = Vec::new();
         let mut row_of: HashMap<u32, usize> = HashMap::new();
-        for link in self.links() {
-            let one = link.statistics();
+        for pwq in self.pwqs() {
+            let one = pwq.statistics();
             match row_of.entry(one.pool) {
                 hash_map::Entry::Occupied(row) => rows[*row.get()].add(&one),
                 hash_map::Entry::Vacant(row) => {
@@ -519,7 +519,7 @@ impl<P: Platform> Queue<P> {
 
     // ---- forks -------------------------------------------------------------------------------------------
 
-    /// Before a fork: no thread changes the tables and links from here on.
+    /// Before a fork: no thread changes the CPU maps and pwqs from here on.
     pub(crate) fn hold_for_fork(&self) {
         forked::hold(&self.config);
     }
@@ -542,8 +542,8 @@ impl<P: Platform> Queue<P> {
         self.epoch.with_mut(|epoch| unsafe { *epoch = Epoch::now::<P>() });
         let mut config = self.config.lock();
         config.sets.after_fork_in_child(shut);
-        self.links().for_each(|link| link.after_fork_in_child(shut));
-        let layout = &self.current_table().layout;
+        self.pwqs().for_each(|pwq| pwq.after_fork_in_child(shut));
+        let layout = &self.current_map().layout;
         for domain in config.domains.iter() {
             domain.set_thawed_limit(layout.limit(domain.domain, config.bounds));
             domain.after_fork_in_child(self.limit_of(&config, layout, domain.domain), shut);

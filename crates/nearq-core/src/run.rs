@@ -34,7 +34,9 @@ use crate::item::proxy::{self, Arrived};
 use crate::item::stamp::Stamp;
 use crate::item::{ItemVtable, Started};
 use crate::limit::activation_item;
-use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED, push_deferred};
+use crate::limit::pool_workqueue::{
+    HOMED, INTENSIVE, LOCALIZE, OBSERVED, PoolWorkqueue, push_deferred,
+};
 use crate::pool::Pool;
 use crate::pool::context::{self, Context, Surplus};
 use crate::pool::place::Place;
@@ -123,10 +125,10 @@ pub(crate) fn run<P: Platform>(
     ended == Ran::Retired
 }
 
-/// Runs an item that is counted on that link.
+/// Runs an item that is counted on that pwq.
 #[inline(always)]
 fn execute<P: Platform>(
-    served: &Link<P>,
+    served: &PoolWorkqueue<P>,
     item: Running<P>,
     table: &'static ItemVtable<P>,
 ) -> Ended<P> {
@@ -343,8 +345,8 @@ impl<'a, P: Platform> Runner<'a, P> {
             },
         };
         let table = item.table();
-        // SAFETY: null for the activation item; else the item is counted as admitted by the link's queue, which waits for it.
-        let Some(served) = (unsafe { Link::of(account).as_ref() }) else {
+        // SAFETY: null for the activation item; else the item is counted as admitted by the pwq's queue, which waits for it.
+        let Some(served) = (unsafe { PoolWorkqueue::of(account).as_ref() }) else {
             activation_item::carry_out(self.pool, item);
             return Ran::Here;
         };
@@ -384,7 +386,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     #[inline(never)]
     fn run_in_manner(
         &mut self,
-        served: &Link<P>,
+        served: &PoolWorkqueue<P>,
         item: Running<P>,
         table: &'static ItemVtable<P>,
     ) -> Ended<P> {
@@ -411,7 +413,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         if manner & HOMED != 0 { self.run_at_home(served, item, execute) } else { execute(item) }
     }
 
-    /// The item has described itself, or it has forked and this is the child. In the child, nothing of the pool, the entry or the link may
+    /// The item has described itself, or it has forked and this is the child. In the child, nothing of the pool, the entry or the pwq may
     /// be touched: all of it may belong to another thread by now.
     #[cold]
     fn look_after(&self, deferred: &mut Option<Running<P>>) -> Ran {
@@ -429,10 +431,10 @@ impl<'a, P: Platform> Runner<'a, P> {
     /// Sets the account whose items it serves; null for none. The queue that it has served so far may be freed then.
     fn serve(&mut self, account: *const Account<P>) {
         if self.memory.is_changed() {
-            // SAFETY: null, or the link of an item that the caller is about to run.
-            let link = unsafe { Link::of(account).as_ref() };
-            // If the link's items may have homes, each item says what it wants.
-            if link.is_some_and(|link| link.manner() & HOMED == 0) {
+            // SAFETY: null, or the pwq of an item that the caller is about to run.
+            let pwq = unsafe { PoolWorkqueue::of(account).as_ref() };
+            // If the pwq's items may have homes, each item says what it wants.
+            if pwq.is_some_and(|pwq| pwq.manner() & HOMED == 0) {
                 self.memory.want::<P>(Wanted::Own, &self.inner.services.homes);
             }
         }
@@ -460,20 +462,20 @@ impl<'a, P: Platform> Runner<'a, P> {
         None
     }
 
-    /// Counts the CPU time since the last check for the link that is served now, as the kernel's tick does.
+    /// Counts the CPU time since the last check for the pwq that is served now, as the kernel's tick does.
     fn account(&mut self, now: Instant) {
         self.accounted = now;
         let Ok(cpu_time) = P::cpu_time(P::current_thread()) else { return };
         let used = cpu_time.saturating_sub(self.cpu_time);
         self.cpu_time = cpu_time;
-        // SAFETY: null, or the link of `Worker::set_account`, which keeps its queue alive.
-        if let Some(link) = unsafe { Link::of(self.context.account.get()).as_ref() } {
-            link.count_cpu_time(self.worker.index, used.as_nanos() as u64);
-            link.count_seen(self.worker);
+        // SAFETY: null, or the pwq of `Worker::set_account`, which keeps its queue alive.
+        if let Some(pwq) = unsafe { PoolWorkqueue::of(self.context.account.get()).as_ref() } {
+            pwq.count_cpu_time(self.worker.index, used.as_nanos() as u64);
+            pwq.count_seen(self.worker);
         }
     }
 
-    /// Stops serving a link, and forgets the item; returns the time.
+    /// Stops serving a pwq, and forgets the item; returns the time.
     pub(crate) fn let_go(&mut self) -> Instant {
         let now = P::now();
         if !self.context.account.get().is_null() {

@@ -63,7 +63,7 @@ pub(crate) trait KnownQueue: Send + Sync + 'static {
     fn relayout(&self);
 
     /// Follows whether items may have homes.
-    fn mark_links(&self);
+    fn mark_pwqs(&self);
 
     /// Whether it takes part in a freeze.
     fn is_freezable(&self) -> bool;

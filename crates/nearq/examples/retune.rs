@@ -9,7 +9,7 @@
     reason = "a program that uses nearq may use what it likes"
 )]
 
-use nearq::{Error, LinkStatistics, Scope, Work, Workqueue};
+use nearq::{Error, PoolStatistics, Scope, Work, Workqueue};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ fn work_a_little() {
 }
 
 /// Prints what has happened on each link since `before`.
-fn report(queue: &Workqueue, before: &[LinkStatistics]) {
+fn report(queue: &Workqueue, before: &[PoolStatistics]) {
     println!(
         "\n{}{}, at most {} items active",
         queue.scope_in_words(),
@@ -41,7 +41,7 @@ fn report(queue: &Workqueue, before: &[LinkStatistics]) {
     for link in queue.statistics() {
         // Links stay when the queue leaves their pool, and their figures continue from where they were.
         let old = before.iter().find(|old| old.pool == link.pool);
-        let since = |count: fn(&LinkStatistics) -> u64| count(&link) - old.map_or(0, count);
+        let since = |count: fn(&PoolStatistics) -> u64| count(&link) - old.map_or(0, count);
         let completed = since(|link| link.completed);
         let old_time = old.map_or(Duration::ZERO, |old| old.cpu_time);
         let cpu_time = link.cpu_time.saturating_sub(old_time);

@@ -63,7 +63,7 @@ pub mod metrics {
 pub use nearq_core::{
     Activity, AtHome, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit,
     DrainedQueue, Error, Flushed, FlushedQueue, Home, HomeChoice, InHand, JoinError, JoinHandle,
-    JoinNext, JoinSet, LinkStatistics, NoHome, NodeHomes, Panic, PoolInfo, PoolThreads,
+    JoinNext, JoinSet, NoHome, NodeHomes, Panic, PoolInfo, PoolStatistics, PoolThreads,
     QueueHandle, QueueMemory, Registered, Residency, RunningItem, RunningNow, Runtime,
     RuntimeBuilder, Scope, Stall, StillRunning, ThreadLimit, TimeClass, Times, Timing, TraceEvent,
     TraceKind, Tracer, WaitingItems, WaitingNow, Weights, Work, WorkerInfo, WorkerState, Workqueue,

@@ -432,19 +432,19 @@ impl Stage {
                 // A future, or a result that nothing will take, is dropped as part of the execution that ends it.
                 panicked = *panicked.start()..=*executed.end();
             }
-            let count = |of: fn(&nearq::LinkStatistics) -> u64| -> u64 {
+            let count = |of: fn(&nearq::PoolStatistics) -> u64| -> u64 {
                 queue.statistics().iter().map(of).sum()
             };
             // An execution is counted a moment after its function has returned.
             let deadline = Sim::now() + PATIENCE;
             let is_counted = || {
-                count(|link| link.completed) >= *executed.start()
-                    && count(|link| link.panicked) >= *panicked.start()
+                count(|pwq| pwq.completed) >= *executed.start()
+                    && count(|pwq| pwq.panicked) >= *panicked.start()
             };
             while !is_counted() && Sim::now() < deadline {
                 Sim::sleep(Duration::from_millis(1));
             }
-            let (completed, counted) = (count(|link| link.completed), count(|link| link.panicked));
+            let (completed, counted) = (count(|pwq| pwq.completed), count(|pwq| pwq.panicked));
             if !executed.contains(&completed) {
                 self.ledger.violation(format!(
                     "queue-{number}: {executed:?} queueings were accepted and not cancelled, the statistics say {completed} completed"

@@ -30,7 +30,7 @@
 //! the number that were armed then, and at least `LEAST`. So at most one of four registrations is woken for nothing.
 //!
 //! # When the event may be freed
-//! Not before [`Event::take`] has returned in every thread that calls it: the callers ensure that (a worker by the link that it serves, an
+//! Not before [`Event::take`] has returned in every thread that calls it: the callers ensure that (a worker by the pwq that it serves, an
 //! issuer by its handle). What remains to be done then, [`Notification::wake`], no longer touches the event's memory: it has an address to
 //! wake, and registrations of its own. Wakers are foreign code, and are called nowhere else. A panic of a waker that is called or dropped
 //! goes no further.

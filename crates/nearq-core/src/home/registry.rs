@@ -5,7 +5,7 @@
 //!
 //! # What is on an item's path
 //! Only `used`, and behind it the single words of `map`. Until the first home is made on a machine of several nodes, no item, issuer or
-//! worker reads more than `used`, and issuers not even that: their links tell them (`HOMED` in `link`).
+//! worker reads more than `used`, and issuers not even that: their pwqs tell them (`HOMED` in `pwq`).
 //!
 //! # Locks
 //! Each is taken for a few instructions by users' threads and the monitor, seldom by a worker, and none inside another, except `nodes` and
@@ -36,7 +36,7 @@ enum OwnPolicy {
 /// A runtime, as its homes know it.
 pub(crate) trait Host: Send + Sync {
     /// Makes the queues follow whether items may have homes.
-    fn mark_links(&self);
+    fn mark_pwqs(&self);
 
     /// Workers that run something which is not at home there, in thousandths, by the node's number. `nodes` is one more than the highest.
     fn strangers(&self, nodes: usize) -> Vec<u32>;
@@ -129,7 +129,7 @@ impl<P: Platform> Homes<P> {
         self.used.load(Ordering::SeqCst) != 0 && self.has_several()
     }
 
-    /// There is a home: from now on the queues' links make items look for theirs, if there are several nodes.
+    /// There is a home: from now on the queues' pwqs make items look for theirs, if there are several nodes.
     pub(crate) fn begin_use(&self) {
         if self.used.load(Ordering::Relaxed) == 0 && self.has_several() {
             self.own_policy();
@@ -138,7 +138,7 @@ impl<P: Platform> Homes<P> {
             && self.has_several()
             && let Some(host) = self.host()
         {
-            host.mark_links();
+            host.mark_pwqs();
         }
     }
 

@@ -1,9 +1,9 @@
 //! What an item knows of the layers above it: of its queue, and of the timer.
 //!
 //! # The queue: an address where items are counted, and an owner to notify
-//! An item stores its account, compares it, and hands it on, but does not read it. So nothing here knows of queues, links and limits, which
+//! An item stores its account, compares it, and hands it on, but does not read it. So nothing here knows of queues, pwqs and limits, which
 //! are above. The owner is called only in rare cases: a queueing was cancelled, the holder of an item's lock has a node to send, or an
-//! item's time has come. A link begins with its account, so the worker that executes an item finds the link without a call (`Link::of`).
+//! item's time has come. A pwq begins with its account, so the worker that executes an item finds the pwq without a call (`PoolWorkqueue::of`).
 //!
 //! An account is never freed before its owner. A thread that follows the pointer keeps the owner alive, because a queueing is counted
 //! there, or by a visit.
@@ -25,12 +25,12 @@ use crate::base::event::Notification;
 use crate::item::guard::ItemGuard;
 use crate::timer::TimerNode;
 
-/// Where queueings are counted: the first part of a link.
+/// Where queueings are counted: the first part of a pwq.
 pub(crate) struct Account<P: Platform> {
     owner: *const dyn Owner<P>,
 }
 
-/// An account whose owner is kept alive for `'a`, by the pointer to the whole link that it begins: a reference to the account would lose
+/// An account whose owner is kept alive for `'a`, by the pointer to the whole pwq that it begins: a reference to the account would lose
 /// access to the rest.
 #[derive(Clone, Copy)]
 pub(crate) struct AccountRef<'a, P: Platform>(NonNull<Account<P>>, PhantomData<&'a Account<P>>);
@@ -39,13 +39,13 @@ impl<P: Platform> AccountRef<'_, P> {
     /// A borrow of that account; none if it is null.
     ///
     /// # Safety
-    /// The pointer is null, or that of a whole link, and the owner is kept alive while the borrow is used.
+    /// The pointer is null, or that of a whole pwq, and the owner is kept alive while the borrow is used.
     #[inline(always)]
     pub(crate) unsafe fn new(account: *const Account<P>) -> Option<Self> {
         NonNull::new(account.cast_mut()).map(|account| AccountRef(account, PhantomData))
     }
 
-    /// The pointer to the whole link.
+    /// The pointer to the whole pwq.
     #[inline(always)]
     pub(crate) fn as_raw(self) -> *const Account<P> {
         self.0.as_ptr()

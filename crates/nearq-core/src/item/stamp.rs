@@ -1,7 +1,7 @@
 //! When a sampled item was queued, for measuring how long items wait (`observe`).
 //!
 //! A word of the item, in nanoseconds, with the sample's weight (a power of two) in its highest bits. Written by the owner of `PENDING`
-//! while the link is observed: 0 if the item is no sample. Read by the worker that has just started the item; a fast queuer may have
+//! while the pwq is observed: 0 if the item is no sample. Read by the worker that has just started the item; a fast queuer may have
 //! written the next one by then, so that a sample is taken for a shorter one, or for none. (To read it before the start would cost each
 //! item an instruction.) It is never cleared: a stamp from before the queue was last observed (`since`) counts as none. Relaxed: it travels
 //! with the item, which is handed on with release and acquire.

@@ -15,7 +15,7 @@ use super::{Epoch, Finished, Item, ItemVtable, Started};
 use crate::item::inbox::Inbox;
 use crate::item::list::List;
 use crate::item::proxy::{self, Arrived};
-use crate::limit::link::{Link, push_deferred};
+use crate::limit::pool_workqueue::{PoolWorkqueue, push_deferred};
 use crate::pool::Pool;
 use crate::pool::context::Context;
 use crate::pool::worker::Worker;
@@ -117,8 +117,8 @@ pub(crate) fn step<P: Platform>(pool: &Pool<P>, worker: &Worker<P>) -> bool {
     let entered = context.enter();
     let table = item.table();
     let deferred = item.execute(table).deferred;
-    // SAFETY: null for the activation item; otherwise a link of the queue, which is alive.
-    match unsafe { Link::of(account).as_ref() } {
+    // SAFETY: null for the activation item; otherwise a pwq of the queue, which is alive.
+    match unsafe { PoolWorkqueue::of(account).as_ref() } {
         Some(served) => {
             if let Some(item) = deferred {
                 push_deferred(item, Some(served));

@@ -1,6 +1,6 @@
 //! The item by which a domain asks a worker to check its limit: only workers activate what is held back.
 //!
-//! It belongs to no link and is not counted. A domain has one; while it is pending, further requests are merged with it. It goes to a pool
+//! It belongs to no pwq and is not counted. A domain has one; while it is pending, further requests are merged with it. It goes to a pool
 //! of the domain that has a worker to spare, and there it comes before all else: what it admits may be for CPUs that are idle.
 
 use core::ptr::NonNull;
@@ -80,7 +80,7 @@ impl<P: Platform> ActivationItem<P> {
     }
 }
 
-/// Executes the item by which a queue asks a worker to check its limit, which has started. It belongs to no link and is not counted.
+/// Executes the item by which a queue asks a worker to check its limit, which has started. It belongs to no pwq and is not counted.
 #[cold]
 pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: Running<P>) {
     let table = item.table();

@@ -1,16 +1,16 @@
 //! The limit of one domain of a queue: how many of its items may be on pools or running at once.
 //!
-//! A queue has one domain for each node or CPU, or a single one (`domain`); nothing here knows of the others. Each link belongs to one
+//! A queue has one domain for each node or CPU, or a single one (`domain`); nothing here knows of the others. Each pwq belongs to one
 //! domain for good, and neither is freed before the queue.
 //!
 //! # The counters
-//! * `admitted`: items ever admitted, and those that may be: the credits of the links (`credits`). Written by the activator, and by issuers
-//!   once for each handful of credits that a link gets.
-//! * completions: counted by workers, on the links' stripes. `admitted - completed` is what is active.
+//! * `admitted`: items ever admitted, and those that may be: the credits of the pwqs (`credits`). Written by the activator, and by issuers
+//!   once for each handful of credits that a pwq gets.
+//! * completions: counted by workers, on the pwqs' stripes. `admitted - completed` is what is active.
 //! * `ceiling`: `admitted` may rise up to here without reading the completions. It is `completed + limit` at the time it was computed, and
 //!   completions only grow, so it is always a safe bound. It saves the issuer from reading, and the workers from writing, one shared
 //!   counter per item. Unused credits make `admitted` too high, which is safe too. An issuer that finds the ceiling reached takes back what
-//!   other links have in advance before it gives up.
+//!   other pwqs have in advance before it gives up.
 //! * A ceiling of zero is `CLOSED`: items are held back, or a thread waits for the queue to drain. Every issuer takes the slow path, and
 //!   every completion checks what waits.
 //! * The low byte of the ceiling's word is an epoch, which each change of the limit increments. Otherwise, a thread that has computed a
@@ -24,7 +24,7 @@
 //!   the activation item if it is. With a thread that closes and reads `admitted`, that is Dekker's pattern again.
 //!
 //! # Holding back
-//! An item beyond the limit goes onto its link's `inactive` inbox, without a lock. Only workers activate, under `turn`. An item that comes
+//! An item beyond the limit goes onto its pwq's `inactive` inbox, without a lock. Only workers activate, under `turn`. An item that comes
 //! after inactive ones goes behind them, because `CLOSED` sends it the same way. Cancelled items stay there until a worker or, if none
 //! comes, the monitor throws them away under `turn` (`tidy`, `tidy_up`).
 //!
@@ -43,7 +43,7 @@
 //! One worker at a time activates; a worker that comes meanwhile asks it to check again (`attention`: NOBODY, LOOKING, AGAIN) and goes on
 //! with its own items. That worker counted its completion before it asked or saw that another worker had asked, and the activator takes the
 //! request (LOOKING) before it reads the completions: so it sees that completion. All are `SeqCst`.
-//! The items of an ordered queue stand in one line, whichever links they are for: all go onto the inbox of the domain's oldest link
+//! The items of an ordered queue stand in one line, whichever pwqs they are for: all go onto the inbox of the domain's oldest pwq
 //! (`line`). They are admitted from there one by one, so none is overtaken, whatever happens to the queue's attributes.
 //! If the limit is high and half of it is free, issuers go past what is held back (`admit_past`), so that the activator gets ahead of them
 //! and can open the ceiling.
@@ -65,7 +65,7 @@ use crate::item::owned::Pending;
 use crate::item::wait_snapshot::WaitSnapshot;
 use crate::layout::domain::Domain;
 use crate::limit::activation_item::ActivationItem;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::limit::turn::Turn;
 
 const CLOSED: u64 = 0;
@@ -95,7 +95,7 @@ fn with_ceiling(word: u64, ceiling: u64) -> u64 {
 pub(crate) const DEFAULT_MAX_ACTIVE: usize = 1024;
 /// With such a limit, the order in which a queue's items start does not matter.
 const HIGH_LIMIT: u64 = 64;
-/// The most credits that a link gets at once.
+/// The most credits that a pwq gets at once.
 const MOST_CREDITS: u64 = 32;
 /// How many cancelled items may be on the lists of held-back items.
 const MANY_STALE: u64 = 64;
@@ -111,13 +111,13 @@ pub(crate) enum Entry {
     HeldBack,
     /// The queue drains.
     Refused,
-    /// The link is retired: try again with the one that is in use now.
+    /// The pwq is retired: try again with the one that is in use now.
     Elsewhere,
 }
 
 /// Whether the runtime is shut down, and the caller is not one of its workers.
-fn is_shut<P: Platform>(link: &Link<P>) -> bool {
-    let services = link.pool.services();
+fn is_shut<P: Platform>(pwq: &PoolWorkqueue<P>) -> bool {
+    let services = pwq.pool.services();
     P::model_fence();
     services.host().is_shut() && !crate::pool::context::works_for(services)
 }
@@ -130,7 +130,7 @@ pub(crate) struct Admission<P: Platform> {
     limit: P::AtomicU64,
     /// The limit that applies while the queue is not frozen.
     thawed: P::AtomicU64,
-    /// Items on the links' inactive inboxes, and in `turn`.
+    /// Items on the pwqs' inactive inboxes, and in `turn`.
     inactive: P::AtomicU64,
     /// Cancelled items that are still on those lists.
     stale: P::AtomicU64,
@@ -146,27 +146,27 @@ pub(crate) struct Admission<P: Platform> {
     waiting: P::AtomicU32,
     /// The CPUs whose items come here: that many may ask at once.
     askers: P::AtomicU32,
-    /// The links, newest first; never shortened.
-    first_link: P::AtomicPtr<Link<P>>,
-    /// The links from here on are retired (`retired`).
-    first_retired: P::AtomicPtr<Link<P>>,
+    /// The pwqs, newest first; never shortened.
+    first_pwq: P::AtomicPtr<PoolWorkqueue<P>>,
+    /// The pwqs from here on are retired (`retired`).
+    first_retired: P::AtomicPtr<PoolWorkqueue<P>>,
     completed_before: P::AtomicU64,
-    /// The link of the layout in effect to whose pool the activation item goes; null until there is one.
-    main_link: P::AtomicPtr<Link<P>>,
-    /// For an ordered queue, the link on whose inbox everything is held back; null for others.
-    line: P::AtomicPtr<Link<P>>,
+    /// The pwq of the layout in effect to whose pool the activation item goes; null until there is one.
+    main_pwq: P::AtomicPtr<PoolWorkqueue<P>>,
+    /// For an ordered queue, the pwq on whose inbox everything is held back; null for others.
+    line: P::AtomicPtr<PoolWorkqueue<P>>,
     pub(crate) activation_item: ActivationItem<P>,
     /// The queue's next domain; see `Queue::domains`.
     pub(crate) next: P::AtomicPtr<Admission<P>>,
 }
 
-// SAFETY: the raw pointers point to links and domains of the same queue, which live as long as this.
+// SAFETY: the raw pointers point to pwqs and domains of the same queue, which live as long as this.
 unsafe impl<P: Platform> Send for Admission<P> {}
-// SAFETY: several threads may follow the pointers at once: links and domains are shared by design; all else is `Sync` by itself.
+// SAFETY: several threads may follow the pointers at once: pwqs and domains are shared by design; all else is `Sync` by itself.
 unsafe impl<P: Platform> Sync for Admission<P> {}
 
 impl<P: Platform> Admission<P> {
-    /// A domain without links. Once it is in its final place, its activation item must be given its address
+    /// A domain without pwqs. Once it is in its final place, its activation item must be given its address
     /// (`ActivationItem::set_admission`).
     pub(crate) fn new(domain: Domain, limit: usize) -> Self {
         Admission {
@@ -184,25 +184,25 @@ impl<P: Platform> Admission<P> {
             stilled: P::AtomicU32::new(0),
             waiting: P::AtomicU32::new(0),
             askers: P::AtomicU32::new(1),
-            first_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            first_pwq: P::AtomicPtr::new(core::ptr::null_mut()),
             first_retired: P::AtomicPtr::new(core::ptr::null_mut()),
             completed_before: P::AtomicU64::new(0),
-            main_link: P::AtomicPtr::new(core::ptr::null_mut()),
+            main_pwq: P::AtomicPtr::new(core::ptr::null_mut()),
             line: P::AtomicPtr::new(core::ptr::null_mut()),
             activation_item: ActivationItem::new(),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
-    // ---- links -----------------------------------------------------------------------------------------------
+    // ---- pwqs -----------------------------------------------------------------------------------------------
 
-    /// Sets how many CPUs' items come here by the layout in effect, and one of the links on which they come. By the thread that holds the
+    /// Sets how many CPUs' items come here by the layout in effect, and one of the pwqs on which they come. By the thread that holds the
     /// queue's configuration.
-    pub(crate) fn set_use(&self, cpus: usize, link: *const Link<P>) {
-        // Apart from that, this only determines how many credits a link gets: any value is safe.
+    pub(crate) fn set_use(&self, cpus: usize, pwq: *const PoolWorkqueue<P>) {
+        // Apart from that, this only determines how many credits a pwq gets: any value is safe.
         self.askers.store(cpus.max(1) as u32, Ordering::Relaxed);
         // Release: pairs with the acquire in `kick`.
-        self.main_link.store(link.cast_mut(), Ordering::Release);
+        self.main_pwq.store(pwq.cast_mut(), Ordering::Release);
     }
 
     /// Records what is held back; see `look`.
@@ -213,37 +213,36 @@ impl<P: Platform> Admission<P> {
         let turn = self.turn.lock();
         // SAFETY: the list keeps its items alive; a thread that takes some off has `turn`, which is ours.
         unsafe { snapshot.note(turn.nodes()) };
-        for link in self.links().chain(self.line().filter(|line| line.is_gone())) {
-            // SAFETY: the link's inbox keeps its items alive; a thread that takes some off has `turn`, which is ours.
-            unsafe { snapshot.note(link.inactive.nodes()) };
+        for pwq in self.pwqs().chain(self.line().filter(|line| line.is_gone())) {
+            // SAFETY: the pwq's inbox keeps its items alive; a thread that takes some off has `turn`, which is ours.
+            unsafe { snapshot.note(pwq.inactive.nodes()) };
         }
     }
 
     /// Asks a worker to check the limit.
     pub(crate) fn kick(&self) {
-        let link = self.main_link.load(Ordering::Acquire);
-        // SAFETY: null, or a link, which lives as long as the queue.
-        let Some(main) = (unsafe { link.as_ref() }) else { return };
+        let pwq = self.main_pwq.load(Ordering::Acquire);
+        // SAFETY: null, or a pwq, which lives as long as the queue.
+        let Some(main) = (unsafe { pwq.as_ref() }) else { return };
         // If as many are awake as may be, all may be in long items.
-        let free = || self.links().find(|link| !link.pool.is_full());
-        let link = if main.pool.is_full() { free().unwrap_or(main) } else { main };
-        self.activation_item.send(&link.pool);
+        let free = || self.pwqs().find(|pwq| !pwq.pool.is_full());
+        let pwq = if main.pool.is_full() { free().unwrap_or(main) } else { main };
+        self.activation_item.send(&pwq.pool);
     }
 
     // ---- admitting ------------------------------------------------------------------------------------------
 
-    /// Admits an item by the domain's own counter, and gets the link credits for the next ones. For a caller that finds the link without a
+    /// Admits an item by the domain's own counter, and gets the pwq credits for the next ones. For a caller that finds the pwq without a
     /// credit.
-    pub(crate) fn refill(&self, link: &Link<P>) -> Entry {
+    pub(crate) fn refill(&self, pwq: &PoolWorkqueue<P>) -> Entry {
         // Before the ceiling is read: see `credits`.
-        let epoch = link.credits.epoch();
-        // After the epoch: no credits come to a link that is retired.
-        if link.is_retired() {
+        let epoch = pwq.credits.epoch();
+        // After the epoch: no credits come to a pwq that is retired.
+        if pwq.is_retired() {
             return Entry::Elsewhere;
         }
         // As many as may ask at once: what they add before they see that it is too much must not exceed the limit.
-        let askers =
-            u64::from(self.askers.load(Ordering::Relaxed)).max(self.links().count() as u64);
+        let askers = u64::from(self.askers.load(Ordering::Relaxed)).max(self.pwqs().count() as u64);
         let mut withdrawn = false;
         loop {
             let admitted = self.admitted.load(Ordering::Relaxed);
@@ -253,7 +252,7 @@ impl<P: Platform> Admission<P> {
                 top = self.raise(word);
                 if admitted >= top {
                     if top == CLOSED {
-                        return self.enter_closed(link);
+                        return self.enter_closed(pwq);
                     }
                     if withdrawn || self.withdraw() == 0 {
                         return Entry::HeldBack;
@@ -262,7 +261,7 @@ impl<P: Platform> Admission<P> {
                     continue;
                 }
             }
-            // Never so many for one link that the others find nothing: with a low limit there are no credits.
+            // Never so many for one pwq that the others find nothing: with a low limit there are no credits.
             let more = ((top - admitted) / (2 * askers)).clamp(1, MOST_CREDITS);
             // Added, not compared: on a large machine nearly all issuers would lose the race. The excess goes back; until then it only
             // makes `admitted` too high. SeqCst: `is_empty` reads it after the completions.
@@ -273,50 +272,50 @@ impl<P: Platform> Admission<P> {
                 if let Some(frozen) = self.overruled(word) {
                     self.give_back(got);
                     if frozen {
-                        return self.enter_closed(link);
+                        return self.enter_closed(pwq);
                     }
                     continue;
                 }
                 if got == 1 {
-                    link.credits.enter();
-                } else if !link.credits.enter_with(got as u32 - 1, epoch) {
+                    pwq.credits.enter();
+                } else if !pwq.credits.enter_with(got as u32 - 1, epoch) {
                     self.give_back(got - 1);
                 }
-                return self.has_entered(link);
+                return self.has_entered(pwq);
             }
         }
     }
 
     /// When the ceiling is closed.
     #[cold]
-    fn enter_closed(&self, link: &Link<P>) -> Entry {
-        if self.refuses(link) {
+    fn enter_closed(&self, pwq: &PoolWorkqueue<P>) -> Entry {
+        if self.refuses(pwq) {
             return Entry::Refused;
         }
-        if self.admit_past(link) { self.has_entered(link) } else { Entry::HeldBack }
+        if self.admit_past(pwq) { self.has_entered(pwq) } else { Entry::HeldBack }
     }
 
-    /// The result for an item that has been counted as admitted on the link.
-    fn has_entered(&self, link: &Link<P>) -> Entry {
-        if !link.is_retired() {
+    /// The result for an item that has been counted as admitted on the pwq.
+    fn has_entered(&self, pwq: &PoolWorkqueue<P>) -> Entry {
+        if !pwq.is_retired() {
             return Entry::LetIn;
         }
-        link.leave();
+        pwq.leave();
         self.give_back(1);
         Entry::Elsewhere
     }
 
     /// Whether the caller may queue nothing here: the queue drains, and the caller is not one of its items; or the runtime is shut down,
     /// and the caller is not one of its workers.
-    fn refuses(&self, link: &Link<P>) -> bool {
+    fn refuses(&self, pwq: &PoolWorkqueue<P>) -> bool {
         P::model_fence();
         // SeqCst: a thread that drains writes this before it checks whether the queue is empty.
         let drainers = self.drainers.load(Ordering::SeqCst);
-        if drainers == 0 || crate::limit::serving::serves_owner::<P>(link.owner_address()) {
+        if drainers == 0 || crate::limit::serving::serves_owner::<P>(pwq.owner_address()) {
             return false;
         }
         // The only drainer may be the shutdown.
-        drainers > 1 || !link.pool.services().host().is_shut() || is_shut(link)
+        drainers > 1 || !pwq.pool.services().host().is_shut() || is_shut(pwq)
     }
 
     /// Whether the limit has been changed since the ceiling's word was read; true inside if nothing may be admitted now.
@@ -333,7 +332,7 @@ impl<P: Platform> Admission<P> {
     ///
     /// The activator can activate only one item after the other. While items come faster than that, some are always held back, and the
     /// ceiling would stay closed for ever although there is room for all.
-    fn admit_past(&self, link: &Link<P>) -> bool {
+    fn admit_past(&self, pwq: &PoolWorkqueue<P>) -> bool {
         let limit = self.limit();
         if limit < HIGH_LIMIT {
             return false;
@@ -344,8 +343,8 @@ impl<P: Platform> Admission<P> {
         }
         let past = self.admitted.fetch_add(1, Ordering::SeqCst) < completed + limit;
         // Checked once more now that the item is counted: see `shutdown`.
-        if past && !self.is_below(limit) && !self.refuses(link) {
-            link.credits.enter();
+        if past && !self.is_below(limit) && !self.refuses(pwq) {
+            pwq.credits.enter();
             return true;
         }
         self.give_back(1);
@@ -358,9 +357,9 @@ impl<P: Platform> Admission<P> {
         self.limit() < limit
     }
 
-    /// Takes back the credits of all links; returns how many there were.
+    /// Takes back the credits of all pwqs; returns how many there were.
     fn withdraw(&self) -> u64 {
-        let credits = self.links().map(|link| u64::from(link.credits.withdraw())).sum();
+        let credits = self.pwqs().map(|pwq| u64::from(pwq.credits.withdraw())).sum();
         self.give_back(credits);
         credits
     }
@@ -405,25 +404,25 @@ impl<P: Platform> Admission<P> {
     #[cold]
     pub(crate) fn hold_back(
         &self,
-        link: &Link<P>,
+        pwq: &PoolWorkqueue<P>,
         item: Pending<P>,
         origin: Origin,
         own: bool,
     ) -> Result<(), (Pending<P>, Entry)> {
         item.set_inactive();
-        link.hold();
+        pwq.hold();
         self.inactive.fetch_add(1, Ordering::SeqCst);
         // Checked once more now that the item is counted: see `shutdown`.
-        let refused = if own { is_shut(link) } else { self.refuses(link) };
-        if refused || link.is_retired() {
+        let refused = if own { is_shut(pwq) } else { self.refuses(pwq) };
+        if refused || pwq.is_retired() {
             self.inactive.fetch_sub(1, Ordering::SeqCst);
-            link.let_go();
+            pwq.let_go();
             item.unset_inactive();
             return Err((item, if refused { Entry::Refused } else { Entry::Elsewhere }));
         }
         // Accounted from here on: it may be cancelled.
-        item.set_target(link.account(), origin);
-        self.line().unwrap_or(link).inactive.push(item);
+        item.set_target(pwq.account(), origin);
+        self.line().unwrap_or(pwq).inactive.push(item);
         self.close();
         if self.admitted.load(Ordering::SeqCst) < self.allowed() {
             self.kick();
@@ -438,10 +437,10 @@ impl<P: Platform> Admission<P> {
         self.revoke();
     }
 
-    /// Takes back all credits, including those on their way to a link. The ceiling is closed, and the caller reads `admitted` afterwards or
+    /// Takes back all credits, including those on their way to a pwq. The ceiling is closed, and the caller reads `admitted` afterwards or
     /// makes another thread do so.
     fn revoke(&self) {
-        let credits = self.links().map(|link| u64::from(link.credits.revoke())).sum::<u64>();
+        let credits = self.pwqs().map(|pwq| u64::from(pwq.credits.revoke())).sum::<u64>();
         self.admitted.fetch_sub(credits, Ordering::SeqCst);
         P::model_fence();
     }
@@ -507,7 +506,7 @@ impl<P: Platform> Admission<P> {
     }
 
     /// Resets it so that nothing is held back, on a pool or running, and no thread drains, freezes or waits: all that is the parent's. By
-    /// the thread that has the queue's configuration, in the child of a fork, after the links.
+    /// the thread that has the queue's configuration, in the child of a fork, after the pwqs.
     pub(crate) fn after_fork_in_child(&self, limit: usize, shut: bool) {
         let limit = limit as u64;
         let completed = self.completed();
@@ -575,7 +574,7 @@ impl<P: Platform> Admission<P> {
     /// Items that are on pools or running, as far as that can be seen without stopping any thread, and items held back.
     pub(crate) fn in_use(&self) -> (usize, usize) {
         let completed = self.completed();
-        let credits: u64 = self.links().map(|link| u64::from(link.credits.count())).sum();
+        let credits: u64 = self.pwqs().map(|pwq| u64::from(pwq.credits.count())).sum();
         let (admitted, inactive) = self.counts();
         (admitted.saturating_sub(completed + credits) as usize, inactive as usize)
     }

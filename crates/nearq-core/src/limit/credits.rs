@@ -1,16 +1,16 @@
-//! Admissions that a link has in advance, so that the issuers of one pod write a line of their own.
+//! Admissions that a pwq has in advance, so that the issuers of one pod write a line of their own.
 //!
 //! Without them every item of a domain, on whichever CPU it is queued, would write the domain's one counter: on a node with a hundred CPUs
 //! the items of all pods would wait for that line, one after the other, however small the pods are.
 //!
 //! # Protocol
-//! One word: how many credits there are, an epoch, and how many items have *entered* (were admitted on this link, all in all). Each credit
+//! One word: how many credits there are, an epoch, and how many items have *entered* (were admitted on this pwq, all in all). Each credit
 //! is already counted in the domain's `admitted`; a thread that takes one has nothing more to count.
 //! * `take`: an issuer uses a credit, and its item has entered.
 //! * `enter`: an item enters that was admitted without a credit. `enter_with`: the same, by an issuer that got several credits from the
 //!   domain (`Admission::refill`); it leaves the rest here, if the epoch is the one that it saw *before* it checked whether the queue is
 //!   open.
-//! * `withdraw`: takes all back, for other links. `revoke`: the same, and increments the epoch. A thread that closes a queue revokes after
+//! * `withdraw`: takes all back, for other pwqs. `revoke`: the same, and increments the epoch. A thread that closes a queue revokes after
 //!   it has closed. Then no credit is left, and none comes: a thread that saw the new epoch saw the queue closed, and one that saw the old
 //!   epoch cannot add. A thread that has taken credits back or could not add them returns them to the domain.
 //!
@@ -18,7 +18,7 @@
 //! adds one number to the word, whatever is in it. The count has 32 bits, and so have the counts that it is compared with: far fewer items
 //! than that are on pools and running.
 //!
-//! All are `SeqCst`, because the order of the closed ceiling and the epoch matters, and (`link`) that of what has entered and ended.
+//! All are `SeqCst`, because the order of the closed ceiling and the epoch matters, and (`pwq`) that of what has entered and ended.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -31,7 +31,7 @@ const MOST: u32 = (1 << EPOCH) - 1;
 const EPOCHS: u32 = (1 << (ENTERED - EPOCH)) - 1;
 const ONE_ENTERED: u64 = 1 << ENTERED;
 
-/// Credits of one link.
+/// Credits of one pwq.
 pub(crate) struct Credits<P: Platform> {
     word: P::AtomicU64,
 }

@@ -4,24 +4,24 @@ use nearq_platform::Platform;
 
 use crate::item::Item;
 use crate::limit::admission::Admission;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::context::{is_in_item, with_current};
 
-/// Whether the caller is a worker that serves a link of that domain right now.
+/// Whether the caller is a worker that serves a pwq of that domain right now.
 pub(crate) fn serves_domain<P: Platform>(domain: *const Admission<P>) -> bool {
-    serves_link::<P>(|link| core::ptr::eq(link.admission(), domain))
+    serves_pwq::<P>(|pwq| core::ptr::eq(pwq.admission(), domain))
 }
 
 /// Whether the caller is a worker that serves the queue at that address right now.
 pub(crate) fn serves_owner<P: Platform>(queue: *const ()) -> bool {
-    serves_link::<P>(|link| core::ptr::addr_eq(link.owner_address(), queue))
+    serves_pwq::<P>(|pwq| core::ptr::addr_eq(pwq.owner_address(), queue))
 }
 
-/// Whether the caller is a worker that serves such a link right now.
-fn serves_link<P: Platform>(is_it: impl FnOnce(&Link<P>) -> bool) -> bool {
+/// Whether the caller is a worker that serves such a pwq right now.
+fn serves_pwq<P: Platform>(is_it: impl FnOnce(&PoolWorkqueue<P>) -> bool) -> bool {
     with_current::<P, _>(|context| {
-        // SAFETY: null, or the link that this worker serves.
-        unsafe { Link::of(context.account.get()).as_ref() }.is_some_and(is_it)
+        // SAFETY: null, or the pwq that this worker serves.
+        unsafe { PoolWorkqueue::of(context.account.get()).as_ref() }.is_some_and(is_it)
     })
     .unwrap_or(false)
 }
@@ -36,9 +36,9 @@ impl<P: Platform> Item<P> {
         loop {
             let guard = self.lock();
             let domain = guard.held_back_at().map(|account| {
-                // SAFETY: each account is the beginning of a link; the item is counted there while we have its lock.
-                let link = account.map(|account| unsafe { &*Link::of(account.as_raw()) });
-                link.map(|link| core::ptr::from_ref(link.admission()))
+                // SAFETY: each account is the beginning of a pwq; the item is counted there while we have its lock.
+                let pwq = account.map(|account| unsafe { &*PoolWorkqueue::of(account.as_raw()) });
+                pwq.map(|pwq| core::ptr::from_ref(pwq.admission()))
             });
             guard.unlock();
             if let Some(domain) = domain {

@@ -1,11 +1,11 @@
 //! Which pool has the next turn among what a domain holds back. Private to the activator (`admission`).
 //!
 //! Pools take turns. What is held back for one pool starts in the order in which it was queued, even if a flush has led its issuers from
-//! one link to another (`flush`): the older link's items come first.
+//! one pwq to another (`flush`): the older pwq's items come first.
 //!
 //! # Older first
-//! A thread queues A on the old link, then B on the new one. A worker that takes B must find A, so the newer link's inbox is taken first. A
-//! was there before B, hence before B was taken, and the older inbox is taken after that. If a link comes into use again meanwhile, what
+//! A thread queues A on the old pwq, then B on the new one. A worker that takes B must find A, so the newer pwq's inbox is taken first. A
+//! was there before B, hence before B was taken, and the older inbox is taken after that. If a pwq comes into use again meanwhile, what
 //! was newer is now older. Its age is written before any thread can queue there. So if the ages are unchanged after everything was taken,
 //! they were right; otherwise everything is taken once more, and A with it.
 
@@ -15,42 +15,42 @@ use crate::item::Item;
 use crate::item::list::List;
 use crate::item::owned::Pending;
 use crate::limit::admission::Admission;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 
 /// What was taken off the inactive inboxes, by pool, and which pool has the next turn.
 pub(crate) struct Turn<P: Platform> {
     pools: Vec<OfPool<P>>,
     next: usize,
-    /// The newest link that is in `pools`; older ones are as well, except those from the first retired one on.
-    known: *const Link<P>,
-    retired: *const Link<P>,
+    /// The newest pwq that is in `pools`; older ones are as well, except those from the first retired one on.
+    known: *const PoolWorkqueue<P>,
+    retired: *const PoolWorkqueue<P>,
     items: usize,
-    /// Links on which something was admitted while a thread watched them.
-    pub(crate) watched: Vec<*const Link<P>>,
+    /// Pwqs on which something was admitted while a thread watched them.
+    pub(crate) watched: Vec<*const PoolWorkqueue<P>>,
 }
 
 /// Where an item was taken from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pool: usize,
-    link: usize,
+    pwq: usize,
 }
 
-/// The links of one pool, newest first.
+/// The pwqs of one pool, newest first.
 struct OfPool<P: Platform> {
     pool: *const Pool<P>,
-    links: Vec<OfLink<P>>,
+    pwqs: Vec<OfPwq<P>>,
 }
 
-struct OfLink<P: Platform> {
+struct OfPwq<P: Platform> {
     /// As last read.
     age: u64,
-    link: *const Link<P>,
+    pwq: *const PoolWorkqueue<P>,
     list: List<P>,
 }
 
-// SAFETY: the links live as long as the queue that owns this; the lists own their items.
+// SAFETY: the pwqs live as long as the queue that owns this; the lists own their items.
 unsafe impl<P: Platform> Send for Turn<P> {}
 
 impl<P: Platform> Turn<P> {
@@ -70,13 +70,13 @@ impl<P: Platform> Turn<P> {
         self.items == 0
     }
 
-    /// Takes what is on the inactive inboxes of the domain's links.
+    /// Takes what is on the inactive inboxes of the domain's pwqs.
     pub(crate) fn collect(&mut self, admission: &Admission<P>) {
         self.learn(admission);
         self.items += self.pools.iter_mut().map(OfPool::collect).sum::<usize>();
     }
 
-    /// Adds the links that are new, and drops those that are retired.
+    /// Adds the pwqs that are new, and drops those that are retired.
     fn learn(&mut self, admission: &Admission<P>) {
         let line = admission.line();
         let retired = admission.first_retired();
@@ -85,50 +85,50 @@ impl<P: Platform> Turn<P> {
             self.forget_retired(line);
         }
         let known = self.known;
-        let mut links = admission.links().peekable();
+        let mut pwqs = admission.pwqs().peekable();
         if known.is_null()
             && let Some(line) = line.filter(|line| line.is_gone())
         {
             self.add(line);
         }
-        self.known = links.peek().map_or(core::ptr::null(), |link| core::ptr::from_ref(*link));
-        links.take_while(|link| !core::ptr::eq(*link, known)).for_each(|link| self.add(link));
+        self.known = pwqs.peek().map_or(core::ptr::null(), |pwq| core::ptr::from_ref(*pwq));
+        pwqs.take_while(|pwq| !core::ptr::eq(*pwq, known)).for_each(|pwq| self.add(pwq));
     }
 
-    fn add(&mut self, link: &Link<P>) {
-        let pool = std::sync::Arc::as_ptr(&link.pool);
-        let new = OfLink { age: 0, link, list: List::new() };
+    fn add(&mut self, pwq: &PoolWorkqueue<P>) {
+        let pool = std::sync::Arc::as_ptr(&pwq.pool);
+        let new = OfPwq { age: 0, pwq, list: List::new() };
         match self.pools.iter_mut().find(|known| core::ptr::eq(known.pool, pool)) {
-            Some(known) => known.links.push(new),
-            None => self.pools.push(OfPool { pool, links: vec![new] }),
+            Some(known) => known.pwqs.push(new),
+            None => self.pools.push(OfPool { pool, pwqs: vec![new] }),
         }
     }
 
-    /// Drops links to which nothing comes any more. Everything comes to the `line` of an ordered queue.
-    fn forget_retired(&mut self, line: Option<&Link<P>>) {
+    /// Drops pwqs to which nothing comes any more. Everything comes to the `line` of an ordered queue.
+    fn forget_retired(&mut self, line: Option<&PoolWorkqueue<P>>) {
         let line = line.map_or(core::ptr::null(), core::ptr::from_ref);
         for pool in &mut self.pools {
-            pool.links.retain(|of| {
-                core::ptr::eq(of.link, line) || !of.link().is_gone() || !of.list.is_empty()
+            pool.pwqs.retain(|of| {
+                core::ptr::eq(of.pwq, line) || !of.pwq().is_gone() || !of.list.is_empty()
             });
         }
-        self.pools.retain(|pool| !pool.links.is_empty());
+        self.pools.retain(|pool| !pool.pwqs.is_empty());
     }
 
     /// What was collected and is still there.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = *const Item<P>> {
-        self.pools.iter().flat_map(|pool| pool.links.iter().flat_map(|link| link.list.nodes()))
+        self.pools.iter().flat_map(|pool| pool.pwqs.iter().flat_map(|pwq| pwq.list.nodes()))
     }
 
     /// The first item of the next pool that has one.
     pub(crate) fn pop(&mut self) -> Option<(Place, Pending<P>)> {
         for _ in 0..self.pools.len() {
             self.next = (self.next + 1) % self.pools.len();
-            let links = self.pools[self.next].links.iter_mut().enumerate().rev();
-            for (link, of) in links {
+            let pwqs = self.pools[self.next].pwqs.iter_mut().enumerate().rev();
+            for (pwq, of) in pwqs {
                 if let Some(item) = of.list.pop_front() {
                     self.items -= 1;
-                    return Some((Place { pool: self.next, link }, item));
+                    return Some((Place { pool: self.next, pwq }, item));
                 }
             }
         }
@@ -137,7 +137,7 @@ impl<P: Platform> Turn<P> {
 
     /// Undoes the last `pop`.
     pub(crate) fn put_back(&mut self, place: Place, item: Pending<P>) {
-        self.pools[place.pool].links[place.link].list.push_front(item);
+        self.pools[place.pool].pwqs[place.pwq].list.push_front(item);
         self.items += 1;
         self.next = (place.pool + self.pools.len() - 1) % self.pools.len();
     }
@@ -145,7 +145,7 @@ impl<P: Platform> Turn<P> {
     /// Takes what was cancelled.
     pub(crate) fn take_stale(&mut self) -> List<P> {
         let mut stale = List::new();
-        for of in self.pools.iter_mut().flat_map(|pool| &mut pool.links) {
+        for of in self.pools.iter_mut().flat_map(|pool| &mut pool.pwqs) {
             for _ in 0..of.list.len() {
                 let item = of.list.pop_front().expect("as many as it has");
                 if item.is_stale() {
@@ -161,32 +161,32 @@ impl<P: Platform> Turn<P> {
 }
 
 impl<P: Platform> OfPool<P> {
-    /// Takes what is on the links' inboxes; returns how many items that was.
+    /// Takes what is on the pwqs' inboxes; returns how many items that was.
     fn collect(&mut self) -> usize {
-        if let [only] = &mut self.links[..] {
+        if let [only] = &mut self.pwqs[..] {
             return only.collect();
         }
         let mut items = 0;
         loop {
-            self.links.iter_mut().for_each(|of| of.age = of.link().age());
-            self.links.sort_by_key(|of| core::cmp::Reverse(of.age));
+            self.pwqs.iter_mut().for_each(|of| of.age = of.pwq().age());
+            self.pwqs.sort_by_key(|of| core::cmp::Reverse(of.age));
             // A thread that takes an item acquires what was written before it was pushed: an age that has changed, and older items.
-            items += self.links.iter_mut().map(OfLink::collect).sum::<usize>();
-            if self.links.iter().all(|of| of.age == of.link().age()) {
+            items += self.pwqs.iter_mut().map(OfPwq::collect).sum::<usize>();
+            if self.pwqs.iter().all(|of| of.age == of.pwq().age()) {
                 return items;
             }
         }
     }
 }
 
-impl<P: Platform> OfLink<P> {
-    fn link(&self) -> &Link<P> {
-        // SAFETY: links live as long as the queue, which keeps this.
-        unsafe { &*self.link }
+impl<P: Platform> OfPwq<P> {
+    fn pwq(&self) -> &PoolWorkqueue<P> {
+        // SAFETY: pwqs live as long as the queue, which keeps this.
+        unsafe { &*self.pwq }
     }
 
     fn collect(&mut self) -> usize {
-        let mut fresh = self.link().inactive.take_all();
+        let mut fresh = self.pwq().inactive.take_all();
         let items = fresh.len();
         self.list.append(&mut fresh);
         items

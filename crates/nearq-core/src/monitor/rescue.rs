@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 use crate::queue::Queue;
 use crate::queue::runtime::Inner;
@@ -37,30 +37,33 @@ pub(crate) fn call<P: Platform>(inner: &Inner<P>, pool: &Arc<Pool<P>>) -> bool {
     let mut any = false;
     for queue in inner.live_queues() {
         let Some(rescuer) = queue.rescuer() else { continue };
-        let Some(link) = waiting_link(&queue, pool) else { continue };
+        let Some(pwq) = waiting_pwq(&queue, pool) else { continue };
         any = true;
         if rescuer.call(pool) {
-            link.count_mayday();
+            pwq.count_mayday();
         }
     }
     any
 }
 
-/// A link of the queue that may have something waiting at the pool. What waits may in fact be running, or waiting elsewhere. If something
-/// waits but no link is returned, a worker will find it.
-fn waiting_link<'a, P: Platform>(queue: &'a Queue<P>, pool: &Arc<Pool<P>>) -> Option<&'a Link<P>> {
-    let here = |link: &&Link<P>| Arc::ptr_eq(&link.pool, pool);
+/// A pwq of the queue that may have something waiting at the pool. What waits may in fact be running, or waiting elsewhere. If something
+/// waits but no pwq is returned, a worker will find it.
+fn waiting_pwq<'a, P: Platform>(
+    queue: &'a Queue<P>,
+    pool: &Arc<Pool<P>>,
+) -> Option<&'a PoolWorkqueue<P>> {
+    let here = |pwq: &&PoolWorkqueue<P>| Arc::ptr_eq(&pwq.pool, pool);
     let kicked = || queue.domains().any(|domain| domain.activation_item.is_active());
     queue
-        .links_in_service()
+        .pwqs_in_service()
         .filter(here)
-        .find(|link| link.has_waiting())
-        .or_else(|| kicked().then(|| queue.links().find(here)).flatten())
+        .find(|pwq| pwq.has_waiting())
+        .or_else(|| kicked().then(|| queue.pwqs().find(here)).flatten())
         // A helper of this pool may have it.
         .or_else(|| {
             let helped =
-                |link: &&Link<P>| link.pool.may_be_helped_by(&pool.key) && link.has_waiting();
-            queue.links_in_service().find(helped)
+                |pwq: &&PoolWorkqueue<P>| pwq.pool.may_be_helped_by(&pool.key) && pwq.has_waiting();
+            queue.pwqs_in_service().find(helped)
         })
 }
 

@@ -1,6 +1,6 @@
 //! How many items are samples: 20,000 a second at most over all queues of a runtime, of which each queue has a share.
 //!
-//! Each queue leaves out all but one item of 2^power; its links have a copy of the power beside what every issuer reads, and update it
+//! Each queue leaves out all but one item of 2^power; its pwqs have a copy of the power beside what every issuer reads, and update it
 //! whenever an item would be a sample. Time is divided into windows of 100 ms, each with a budget. A queue's first few samples of a window
 //! are always taken while the budget lasts; a part of it is reserved for those, so that queues with few items are timed completely even
 //! beside one with many. A queue that is refused more and more often raises its power; one that takes little of the budget lowers it, a

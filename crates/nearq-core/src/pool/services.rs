@@ -1,4 +1,4 @@
-//! What the pools, their workers and the links to them share within a runtime, and what they ask of the runtime.
+//! What the pools, their workers and the pwqs to them share within a runtime, and what they ask of the runtime.
 //!
 //! The runtime contains this and more (`runtime`). It is a higher layer, so it is called through a trait, on cold paths only.
 

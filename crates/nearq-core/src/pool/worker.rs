@@ -41,7 +41,7 @@ const OFF: u32 = 6;
 /// Bytes of a worker's description, as in the kernel (which keeps one for the terminating zero).
 pub(crate) const DESCRIPTION: usize = 31;
 
-/// What the monitor counts of a worker, for the link that the worker serves.
+/// What the monitor counts of a worker, for the pwq that the worker serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     /// Another worker was called because this one slept inside its item.
@@ -71,7 +71,7 @@ pub(crate) struct Worker<P: Platform> {
     account: P::AtomicPtr<Account<P>>,
     /// Whether it has a place of its level: it runs items or searches for some.
     placed: P::AtomicU32,
-    /// What the monitor has counted for it and it has not yet passed on to its link: see [`Counted`].
+    /// What the monitor has counted for it and it has not yet passed on to its pwq: see [`Counted`].
     counted: [P::AtomicU32; 2],
     /// The table of the item that runs, or ran last in this batch; null between batches.
     running: P::AtomicPtr<ItemVtable<P>>,
@@ -282,7 +282,7 @@ impl<P: Platform> Worker<P> {
         self.placed.load(Ordering::Relaxed) != 0
     }
 
-    /// Counts something that its item did. By the monitor, which may not touch the link, because that may be gone.
+    /// Counts something that its item did. By the monitor, which may not touch the pwq, because that may be gone.
     pub(crate) fn count(&self, what: Counted) {
         self.counted[what as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -305,7 +305,7 @@ impl<P: Platform> Worker<P> {
 
     /// The account whose items it serves now; null between batches.
     pub(crate) fn account(&self) -> *const Account<P> {
-        // Acquire: pairs with `set_account`; null means that the worker has finished with the link that it served. SeqCst: Dekker's pattern
+        // Acquire: pairs with `set_account`; null means that the worker has finished with the pwq that it served. SeqCst: Dekker's pattern
         // with a thread that waits for the departure (`Services::departures`).
         self.account.load(Ordering::SeqCst)
     }

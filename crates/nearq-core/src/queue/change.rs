@@ -1,15 +1,15 @@
-//! How a queue's attributes and its limit are changed, and the tables, links and domains with them.
+//! How a queue's attributes and its limit are changed, and the CPU maps, pwqs and domains with them.
 //!
 //! # Changing attributes while items are queued and running
-//! The queue's `table` maps a CPU to a link. A change builds the new links first (a failure leaves everything as it was), then swaps the
-//! table. Issuers read the table once per item: each item uses the old one or the new one. What was queued on old links runs there: pools
+//! The queue's `cpu_map` maps a CPU to a pwq. A change builds the new pwqs first (a failure leaves everything as it was), then swaps the
+//! CPU map. Issuers read the CPU map once per item: each item uses the old one or the new one. What was queued on old pwqs runs there: pools
 //! outlive everything, so the old ones drain by themselves.
 //!
-//! Tables and links are kept until the queue is dropped, because an issuer may be in the middle of reading one. A table is used again when
+//! CPU maps and pwqs are kept until the queue is dropped, because an issuer may be in the middle of reading one. A CPU map is used again when
 //! its layout comes back, unless the queue has had very many since (`retired`). A queue that is flushed while it is busy has several sets
-//! of links for one layout (`flush`), and a table for each.
+//! of pwqs for one layout (`flush`), and a CPU map for each.
 //!
-//! A queue may have a pool, a link and a domain for each of hundreds of CPUs, a flush makes a whole set of links, and thousands of changes
+//! A queue may have a pool, a pwq and a domain for each of hundreds of CPUs, a flush makes a whole set of pwqs, and thousands of changes
 //! leave thousands of them. So nothing here iterates over all of one kind for each of another, or over all of them for each change. (A
 //! queue's domains and sets are as few as its machine and `flush` allow.)
 
@@ -20,48 +20,48 @@ use std::sync::Arc;
 use nearq_lock::MutexGuard;
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use super::{Config, LinkTable, Queue};
+use super::{Config, CpuMap, Queue};
 use crate::base::error::Error;
 use crate::base::pad::Padded;
 use crate::layout::attributes::{Attributes, Kind, Layout};
 use crate::layout::domain::{Bounds, Domain};
 use crate::layout::priority::Priority;
 use crate::limit::admission::Admission;
-use crate::limit::link::{HOMED, INTENSIVE, LOCALIZE, Link, OBSERVED};
+use crate::limit::pool_workqueue::{HOMED, INTENSIVE, LOCALIZE, OBSERVED, PoolWorkqueue};
 use crate::pool::Pool;
 
-/// The links by their sets and pools, the domains, and the tables: for quick lookup, however many there are.
+/// The pwqs by their sets and pools, the domains, and the CPU maps: for quick lookup, however many there are.
 pub(super) struct Known<P: Platform> {
-    links: BTreeMap<(usize, *const Pool<P>), *const Link<P>>,
+    pwqs: BTreeMap<(usize, *const Pool<P>), *const PoolWorkqueue<P>>,
     domains: BTreeMap<Domain, *const Admission<P>>,
-    /// The tables of each layout, at most one for each set. The hasher has no random keys: the order in which layouts are freed decides
+    /// The CPU maps of each layout, at most one for each set. The hasher has no random keys: the order in which layouts are freed decides
     /// where the next ones lie, and simulated runs must be the same each time.
-    tables: HashMap<Arc<Layout>, Vec<*const LinkTable<P>>, BuildHasherDefault<DefaultHasher>>,
+    cpu_maps: HashMap<Arc<Layout>, Vec<*const CpuMap<P>>, BuildHasherDefault<DefaultHasher>>,
 }
 
 impl<P: Platform> Known<P> {
     pub(super) fn new() -> Self {
-        Known { links: BTreeMap::new(), domains: BTreeMap::new(), tables: HashMap::default() }
+        Known { pwqs: BTreeMap::new(), domains: BTreeMap::new(), cpu_maps: HashMap::default() }
     }
 
-    /// The tables of a layout.
-    fn tables(&self, layout: &Layout) -> impl Iterator<Item = &LinkTable<P>> {
-        let tables = self.tables.get(layout).into_iter().flatten();
-        // SAFETY: tables live as long as the queue, which has this.
-        tables.map(|table| unsafe { &**table })
+    /// The CPU maps of a layout.
+    fn cpu_maps(&self, layout: &Layout) -> impl Iterator<Item = &CpuMap<P>> {
+        let cpu_maps = self.cpu_maps.get(layout).into_iter().flatten();
+        // SAFETY: CPU maps live as long as the queue, which has this.
+        cpu_maps.map(|cpu_map| unsafe { &**cpu_map })
     }
 
-    /// Forgets all links and tables: if a layout comes back, new ones are made.
+    /// Forgets all pwqs and CPU maps: if a layout comes back, new ones are made.
     pub(super) fn forget(&mut self) {
-        self.links.clear();
-        self.tables.clear();
+        self.pwqs.clear();
+        self.cpu_maps.clear();
     }
 }
 
-impl<P: Platform> LinkTable<P> {
-    fn links(&self) -> impl Iterator<Item = &Link<P>> {
-        // SAFETY: links live as long as the queue, as the table does.
-        self.links.iter().map(|link| unsafe { &**link })
+impl<P: Platform> CpuMap<P> {
+    fn pwqs(&self) -> impl Iterator<Item = &PoolWorkqueue<P>> {
+        // SAFETY: pwqs live as long as the queue, as the CPU map does.
+        self.pwqs.iter().map(|pwq| unsafe { &**pwq })
     }
 }
 
@@ -73,7 +73,7 @@ impl<P: Platform> Queue<P> {
 
     /// The layout in effect.
     pub(crate) fn layout(&self) -> Layout {
-        Layout::clone(&self.current_table().layout)
+        Layout::clone(&self.current_map().layout)
     }
 
     /// Locks what is used to change the queue.
@@ -131,7 +131,7 @@ impl<P: Platform> Queue<P> {
             return Err(Error::ShutDown);
         }
         config.bounds = change(config.bounds)?;
-        self.set_limits(&config, &self.current_table().layout);
+        self.set_limits(&config, &self.current_map().layout);
         Ok(())
     }
 
@@ -139,7 +139,7 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn follow_freezer(&self) {
         let config = self.config.lock();
         if !config.closed {
-            self.set_limits(&config, &self.current_table().layout);
+            self.set_limits(&config, &self.current_map().layout);
         }
     }
 
@@ -164,13 +164,17 @@ impl<P: Platform> Queue<P> {
         layout.limit(domain, config.bounds)
     }
 
-    /// How the links in use run their items.
-    fn manner<'a>(&self, config: &Config<P>, mut in_use: impl Iterator<Item = &'a Link<P>>) -> u32
+    /// How the pwqs in use run their items.
+    fn manner<'a>(
+        &self,
+        config: &Config<P>,
+        mut in_use: impl Iterator<Item = &'a PoolWorkqueue<P>>,
+    ) -> u32
     where
         P: 'a,
     {
         let intensive = self.flags.cpu_intensive && self.kind == Kind::PerCpu;
-        let is_observed = in_use.any(|link| link.manner() & OBSERVED != 0);
+        let is_observed = in_use.any(|pwq| pwq.manner() & OBSERVED != 0);
         let observed = self.observed.follow(&self.inner().observation, self.id, is_observed);
         (u32::from(config.attributes.localize) * LOCALIZE)
             | (u32::from(intensive) * INTENSIVE)
@@ -179,56 +183,56 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Follows the observers; in effect for the next item when it returns.
-    pub(crate) fn observe_links(&self, config: &Config<P>) {
-        self.set_manner(config.links.iter(), self.manner(config, config.links.iter()));
+    pub(crate) fn observe_pwqs(&self, config: &Config<P>) {
+        self.set_manner(config.pwqs.iter(), self.manner(config, config.pwqs.iter()));
     }
 
-    fn set_manner<'a>(&self, links: impl Iterator<Item = &'a Link<P>>, manner: u32)
+    fn set_manner<'a>(&self, pwqs: impl Iterator<Item = &'a PoolWorkqueue<P>>, manner: u32)
     where
         P: 'a,
     {
-        for link in links {
-            link.set_power(self.observed.power());
-            link.set_manner(manner);
+        for pwq in pwqs {
+            pwq.set_power(self.observed.power());
+            pwq.set_manner(manner);
         }
     }
 
     fn apply(&self, config: &mut Config<P>) {
         let layout = self.inner().machine_config().layout(self.kind, &config.attributes);
-        let table = self.table_for(config, &layout);
-        // SAFETY: tables live as long as the queue.
-        let links = unsafe { &*table }.links();
-        // What is left on links of other layouts runs as it was queued. These links follow when they are used again, here or in
+        let cpu_map = self.map_for(config, &layout);
+        // SAFETY: CPU maps live as long as the queue.
+        let pwqs = unsafe { &*cpu_map }.pwqs();
+        // What is left on pwqs of other layouts runs as it was queued. These pwqs follow when they are used again, here or in
         // `table_for`.
-        let of_layout = config.known.tables(&layout);
-        self.set_manner(of_layout.flat_map(LinkTable::links), self.manner(config, links));
-        self.use_table(config, table);
-        self.retire_links(config);
+        let of_layout = config.known.cpu_maps(&layout);
+        self.set_manner(of_layout.flat_map(CpuMap::pwqs), self.manner(config, pwqs));
+        self.use_map(config, cpu_map);
+        self.retire_pwqs(config);
     }
 
     /// Leads issuers to the set in use, by the layout that is in effect now.
     pub(crate) fn use_set(&self, config: &mut Config<P>) {
-        let table = self.table_for(config, &self.current_table().layout);
-        self.use_table(config, table);
+        let cpu_map = self.map_for(config, &self.current_map().layout);
+        self.use_map(config, cpu_map);
     }
 
-    /// The table of a layout, with the links of the set in use.
-    pub(super) fn table_for(&self, config: &mut Config<P>, layout: &Layout) -> *const LinkTable<P> {
+    /// The CPU map of a layout, with the pwqs of the set in use.
+    pub(super) fn map_for(&self, config: &mut Config<P>, layout: &Layout) -> *const CpuMap<P> {
         let set = config.sets.current;
-        if let Some(known) = config.known.tables(layout).find(|table| table.set == set) {
+        if let Some(known) = config.known.cpu_maps(layout).find(|cpu_map| cpu_map.set == set) {
             return known;
         }
         // There is none in use yet when the first one is made.
-        let in_use = config.tables.iter().next().map(|_| self.current_table());
-        let manner = self.manner(config, in_use.into_iter().flat_map(LinkTable::links));
+        let in_use = config.cpu_maps.iter().next().map(|_| self.current_map());
+        let manner = self.manner(config, in_use.into_iter().flat_map(CpuMap::pwqs));
         let pools = self.inner().pools_of(&layout.pools);
         let pools = pools.into_iter().zip(&layout.domains);
-        let links: Vec<*const Link<P>> = pools
+        let pwqs: Vec<*const PoolWorkqueue<P>> = pools
             .map(|(pool, domain)| {
-                if let Some(link) = config.known.links.get(&(set, Arc::as_ptr(&pool))) {
-                    // SAFETY: links live as long as the queue.
-                    self.set_manner(core::iter::once(unsafe { &**link }), manner);
-                    return *link;
+                if let Some(pwq) = config.known.pwqs.get(&(set, Arc::as_ptr(&pool))) {
+                    // SAFETY: pwqs live as long as the queue.
+                    self.set_manner(core::iter::once(unsafe { &**pwq }), manner);
+                    return *pwq;
                 }
                 let admission = match config.known.domains.get(domain) {
                     Some(admission) => *admission,
@@ -237,92 +241,93 @@ impl<P: Platform> Queue<P> {
                         self.add_domain(config, *domain, limit)
                     }
                 };
-                self.add_link(config, pool, admission, manner)
+                self.add_pwq(config, pool, admission, manner)
             })
             .collect();
-        let by_cpu = layout.by_cpu.iter().map(|pool| links[*pool as usize]).collect();
+        let by_cpu = layout.by_cpu.iter().map(|pool| pwqs[*pool as usize]).collect();
         let mut by_node =
             vec![Vec::new(); self.inner().services.homes.map.nodes()].into_boxed_slice();
-        for link in &links {
-            // SAFETY: links live as long as the queue.
-            if let Some(node) = unsafe { &**link }.pool.node {
-                by_node[node as usize].push(*link);
+        for pwq in &pwqs {
+            // SAFETY: pwqs live as long as the queue.
+            if let Some(node) = unsafe { &**pwq }.pool.node {
+                by_node[node as usize].push(*pwq);
             }
         }
         let turn = Padded(P::AtomicU32::new(0));
-        let known = config.known.tables.get_key_value(layout);
+        let known = config.known.cpu_maps.get_key_value(layout);
         let layout = known.map_or_else(|| Arc::new(layout.clone()), |(key, _)| Arc::clone(key));
-        let (key, links) = (Arc::clone(&layout), links.into_boxed_slice());
-        let table = LinkTable { layout, set, links, by_cpu, by_node, turn };
-        let table: *const LinkTable<P> = config.tables.add::<P>(table);
-        config.known.tables.entry(key).or_default().push(table);
-        table
+        let (key, pwqs) = (Arc::clone(&layout), pwqs.into_boxed_slice());
+        let cpu_map = CpuMap { layout, set, pwqs, by_cpu, by_node, turn };
+        let cpu_map: *const CpuMap<P> = config.cpu_maps.add::<P>(cpu_map);
+        config.known.cpu_maps.entry(key).or_default().push(cpu_map);
+        cpu_map
     }
 
-    /// Tells each domain how the table uses it.
-    pub(super) fn use_table(&self, config: &Config<P>, table: *const LinkTable<P>) {
-        // SAFETY: tables live as long as the queue.
-        let table = unsafe { &*table };
-        // By the address of the domain: the number of its CPUs, and the link of the first one.
-        let mut uses: BTreeMap<*const Admission<P>, (usize, *const Link<P>)> = BTreeMap::new();
-        for link in &table.by_cpu {
-            // SAFETY: links live as long as the queue.
-            let domain: *const Admission<P> = unsafe { &**link }.admission();
-            uses.entry(domain).or_insert((0, *link)).0 += 1;
+    /// Tells each domain how the CPU map uses it.
+    pub(super) fn use_map(&self, config: &Config<P>, cpu_map: *const CpuMap<P>) {
+        // SAFETY: CPU maps live as long as the queue.
+        let cpu_map = unsafe { &*cpu_map };
+        // By the address of the domain: the number of its CPUs, and the pwq of the first one.
+        let mut uses: BTreeMap<*const Admission<P>, (usize, *const PoolWorkqueue<P>)> =
+            BTreeMap::new();
+        for pwq in &cpu_map.by_cpu {
+            // SAFETY: pwqs live as long as the queue.
+            let domain: *const Admission<P> = unsafe { &**pwq }.admission();
+            uses.entry(domain).or_insert((0, *pwq)).0 += 1;
         }
         for domain in config.domains.iter() {
             if let Some((cpus, first)) = uses.get(&core::ptr::from_ref(domain)) {
                 domain.set_use(*cpus, *first);
             }
         }
-        self.set_limits(config, &table.layout);
-        // The new pools first: a pool that is in both tables stays in use throughout.
-        Self::change_users(table, true);
-        // Release: pairs with the acquire in `current_table`. Relaxed: the configuration is locked.
-        let before = self.table.swap(core::ptr::from_ref(table).cast_mut(), Ordering::Release);
+        self.set_limits(config, &cpu_map.layout);
+        // The new pools first: a pool that is in both CPU maps stays in use throughout.
+        Self::change_users(cpu_map, true);
+        // Release: pairs with the acquire in `current_map`. Relaxed: the configuration is locked.
+        let before = self.cpu_map.swap(core::ptr::from_ref(cpu_map).cast_mut(), Ordering::Release);
         Self::leave_pools(before);
     }
 
-    /// The queue no longer uses the pools of that table; nothing if `table` is null.
-    pub(super) fn leave_pools(table: *const LinkTable<P>) {
-        // SAFETY: null, or a table, which lives as long as the queue.
-        if let Some(table) = unsafe { table.as_ref() } {
-            Self::change_users(table, false);
+    /// The queue no longer uses the pools of that CPU map; nothing if `cpu_map` is null.
+    pub(super) fn leave_pools(cpu_map: *const CpuMap<P>) {
+        // SAFETY: null, or a CPU map, which lives as long as the queue.
+        if let Some(cpu_map) = unsafe { cpu_map.as_ref() } {
+            Self::change_users(cpu_map, false);
         }
     }
 
-    fn change_users(table: &LinkTable<P>, more: bool) {
-        for link in &table.links {
-            // SAFETY: links live as long as the queue.
-            unsafe { &**link }.pool.change_users(more);
+    fn change_users(cpu_map: &CpuMap<P>, more: bool) {
+        for pwq in &cpu_map.pwqs {
+            // SAFETY: pwqs live as long as the queue.
+            unsafe { &**pwq }.pool.change_users(more);
         }
     }
 
-    /// Adds a link of the set in use to a pool to which that set has none, counted in that domain.
-    fn add_link(
+    /// Adds a pwq of the set in use to a pool to which that set has none, counted in that domain.
+    fn add_pwq(
         &self,
         config: &mut Config<P>,
         pool: Arc<Pool<P>>,
         admission: *const Admission<P>,
         manner: u32,
-    ) -> *const Link<P> {
-        let link = Link::new(self, admission, pool, config.sets.current);
-        link.set_manner(manner);
-        link.set_age(self.flushing.age());
-        link.watch(config.sets.watched());
+    ) -> *const PoolWorkqueue<P> {
+        let pwq = PoolWorkqueue::new(self, admission, pool, config.sets.current);
+        pwq.set_manner(manner);
+        pwq.set_age(self.flushing.age());
+        pwq.watch(config.sets.watched());
         // No other thread writes it: the configuration is locked.
-        link.next.store(self.first_link.load(Ordering::Relaxed), Ordering::Relaxed);
-        let node = link.pool.near_node();
-        let link = config.links.add_near::<P>(node, link);
-        // SAFETY: made above; links live as long as the queue.
-        let pool = Arc::as_ptr(&unsafe { &*link }.pool);
-        config.many.links += 1;
-        config.known.links.insert((config.sets.current, pool), link);
-        // SAFETY: domains and links live as long as the queue.
-        unsafe { &*admission }.add_link(unsafe { &*link });
-        // Release: pairs with the load in `links`.
-        self.first_link.store(link, Ordering::Release);
-        link
+        pwq.next.store(self.first_pwq.load(Ordering::Relaxed), Ordering::Relaxed);
+        let node = pwq.pool.near_node();
+        let pwq = config.pwqs.add_near::<P>(node, pwq);
+        // SAFETY: made above; pwqs live as long as the queue.
+        let pool = Arc::as_ptr(&unsafe { &*pwq }.pool);
+        config.many.pwqs += 1;
+        config.known.pwqs.insert((config.sets.current, pool), pwq);
+        // SAFETY: domains and pwqs live as long as the queue.
+        unsafe { &*admission }.add_pwq(unsafe { &*pwq });
+        // Release: pairs with the load in `pwqs`.
+        self.first_pwq.store(pwq, Ordering::Release);
+        pwq
     }
 
     /// The part of the limit that is counted for `domain`, which does not exist yet.

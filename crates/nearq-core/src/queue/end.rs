@@ -62,7 +62,7 @@ impl<P: Platform> Queue<P> {
             && !self.inner().services.workers.iter().any(|worker| {
                 let account = worker.account();
                 // The pointer is compared, not followed: it may be another queue's.
-                self.links().any(|own| core::ptr::eq(own.account(), account))
+                self.pwqs().any(|own| core::ptr::eq(own.account(), account))
             })
     }
 
@@ -70,10 +70,10 @@ impl<P: Platform> Queue<P> {
     /// inside items, and no further worker may be allowed.
     pub(crate) fn carry_out_kickers(&self) {
         let is_own = |item: &Item<P>| self.domains().any(|domain| domain.activation_item.is(item));
-        for link in self.links() {
-            while let Some(item) = link.pool.take_one(is_own) {
+        for pwq in self.pwqs() {
+            while let Some(item) = pwq.pool.take_one(is_own) {
                 if let Started::Yes(item) = item.start() {
-                    crate::limit::activation_item::carry_out(&link.pool, item);
+                    crate::limit::activation_item::carry_out(&pwq.pool, item);
                 }
             }
         }
@@ -108,6 +108,6 @@ impl<P: Platform> Drop for Queue<P> {
             rescuer.end(false);
         }
         self.domains().for_each(Admission::throw_away);
-        Self::leave_pools(self.table.load(Ordering::Acquire));
+        Self::leave_pools(self.cpu_map.load(Ordering::Acquire));
     }
 }

@@ -1,29 +1,29 @@
 //! Waiting for a queue: until what was queued before has ended (flush), until nothing is left (drain).
 //!
-//! # Flush: the links are the colour
+//! # Flush: the pwqs are the colour
 //! A flush must not wait for what is queued after it began, or a busy queue would hold it up for ever. The kernel paints each item in one
-//! of 16 colours. Here an item is counted on its link anyway, so there are several *sets* of links for the same pools, and issuers use one
-//! of them at a time. A flush leads them to another set, and waits until the links of all others are drained (`link`). Newer items proceed
+//! of 16 colours. Here an item is counted on its pwq anyway, so there are several *sets* of pwqs for the same pools, and issuers use one
+//! of them at a time. A flush leads them to another set, and waits until the pwqs of all others are drained (`pwq`). Newer items proceed
 //! meanwhile, and no item pays for the flush.
 //!
-//! A set is used again once all its links are drained; there are at most [`SETS`]. Each time, its *turn* is incremented: a thread that
+//! A set is used again once all its pwqs are drained; there are at most [`SETS`]. Each time, its *turn* is incremented: a thread that
 //! waited for the set sees from the turn that the set was drained, whatever has been queued there since.
 //!
 //! # Steps of a round, under the queue's configuration lock
 //! 1. Check which sets are drained. If the set in use is drained, no other is needed.
-//! 2. Choose a drained set, or make one. Increment its turn, give its links their age, stop watching them as past.
-//! 3. Publish the table that leads to it.
-//! 4. Watch the old links as past. Take back their credits, which are not used any more.
+//! 2. Choose a drained set, or make one. Increment its turn, give its pwqs their age, stop watching them as past.
+//! 3. Publish the CPU map that leads to it.
+//! 4. Watch the old pwqs as past. Take back their credits, which are not used any more.
 //! 5. Remember the turns of the sets that are not drained: the flush waits for these, without any lock.
 //!
 //! # Why it is right
 //! What the caller queued before is on some set. If that set was drained in step 1, it has ended. Otherwise either the caller waits for
 //! that set, or the set is the one chosen in step 2, and was drained.
-//! *Stragglers*: an issuer may have read the old table and be slow. If its call returned before the flush began, its item is counted on its
-//! link by then. If not, the two calls are concurrent, and the flush may miss it; the next one will not, because it checks all sets.
-//! *A set is used again while a thread still checks it*: some links are drained, the next has new items. The turn was incremented before
-//! these could come, so a thread that finds a link that is not drained reads the turn afterwards.
-//! *No waiter is forgotten*: a waiter marks the event, then checks (`event`). On links that are watched, the event is checked after each
+//! *Stragglers*: an issuer may have read the old CPU map and be slow. If its call returned before the flush began, its item is counted on its
+//! pwq by then. If not, the two calls are concurrent, and the flush may miss it; the next one will not, because it checks all sets.
+//! *A set is used again while a thread still checks it*: some pwqs are drained, the next has new items. The turn was incremented before
+//! these could come, so a thread that finds a pwq that is not drained reads the turn afterwards.
+//! *No waiter is forgotten*: a waiter marks the event, then checks (`event`). On pwqs that are watched, the event is checked after each
 //! end of an item. A thread that stops the watch, because the set is used again, notifies as well.
 //!
 //! # All sets are in use
@@ -31,8 +31,8 @@
 //! as well. They know it from the number of rounds: the next one may have begun before their call, the one after that has not.
 //!
 //! # Drain
-//! A thread that drains a queue marks all its links and closes the ceilings (`admission`), so that every issuer takes the slow path, where
-//! all but the queue's own items are refused. Then it waits until the queue [is empty](Queue::is_empty), on all links at one moment,
+//! A thread that drains a queue marks all its pwqs and closes the ceilings (`admission`), so that every issuer takes the slow path, where
+//! all but the queue's own items are refused. Then it waits until the queue [is empty](Queue::is_empty), on all pwqs at one moment,
 //! because the queue's items may queue others elsewhere.
 
 use core::future::Future;
@@ -44,7 +44,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Linux, Ordering, Platform};
 
 use crate::base::error::Error;
 use crate::base::event::Listener;
-use crate::limit::link::{DRAINING, Link, PAST};
+use crate::limit::pool_workqueue::{DRAINING, PAST, PoolWorkqueue};
 use crate::pool::context::wait_until;
 use crate::queue::sets::SETS;
 use crate::queue::{Config, Queue};
@@ -80,7 +80,7 @@ impl Flush {
             if self.begun.is_none() {
                 self.begun = Some(queue.flushing.rounds());
                 // An idle queue is recognised without any write.
-                if queue.links_in_service().all(Link::is_drained) {
+                if queue.pwqs_in_service().all(PoolWorkqueue::is_drained) {
                     self.waited = Some(Waited::default());
                     return true;
                 }
@@ -113,7 +113,7 @@ impl<P: Platform> Queue<P> {
     /// Whether the set has been drained at some time since it was at that turn.
     fn is_over(&self, set: usize, turn: u64) -> bool {
         self.flushing.turn(set) != turn
-            || self.links_in_service().filter(|link| link.set == set).all(Link::is_drained)
+            || self.pwqs_in_service().filter(|pwq| pwq.set == set).all(PoolWorkqueue::is_drained)
             || self.flushing.turn(set) != turn
     }
 
@@ -122,8 +122,8 @@ impl<P: Platform> Queue<P> {
     fn begin_round(&self, begun: u64) -> Option<Waited> {
         let mut config = self.lock_config();
         let mut busy = [false; SETS];
-        for link in self.links_in_service() {
-            busy[link.set] = busy[link.set] || !link.is_drained();
+        for pwq in self.pwqs_in_service() {
+            busy[pwq.set] = busy[pwq.set] || !pwq.is_drained();
         }
         let (current, made) = (config.sets.current, config.sets.made);
         let mut reused = false;
@@ -155,17 +155,17 @@ impl<P: Platform> Queue<P> {
         let from = core::mem::replace(&mut config.sets.current, to);
         // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are notified afterwards:
         // Dekker's pattern with `Event::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards (`advance`); a
-        // round increments it, then checks for what was queued (`Link::is_drained`).
+        // round increments it, then checks for what was queued (`PoolWorkqueue::is_drained`).
         self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
-        for link in self.links_in_service().filter(|link| link.set == to) {
-            link.set_age(age);
-            link.unwatch(PAST);
+        for pwq in self.pwqs_in_service().filter(|pwq| pwq.set == to) {
+            pwq.set_age(age);
+            pwq.unwatch(PAST);
         }
         self.use_set(config);
-        for link in self.links_in_service().filter(|link| link.set == from) {
-            link.watch(PAST);
-            link.admission().give_back(u64::from(link.credits.withdraw()));
+        for pwq in self.pwqs_in_service().filter(|pwq| pwq.set == from) {
+            pwq.watch(PAST);
+            pwq.admission().give_back(u64::from(pwq.credits.withdraw()));
         }
     }
 
@@ -176,7 +176,7 @@ impl<P: Platform> Queue<P> {
         let mut config = self.lock_config();
         config.sets.drainers += 1;
         // Before the check whether the queue is empty.
-        self.links_in_service().for_each(|link| link.watch(DRAINING));
+        self.pwqs_in_service().for_each(|pwq| pwq.watch(DRAINING));
         self.domains().for_each(crate::limit::admission::Admission::begin_drain);
     }
 
@@ -187,7 +187,7 @@ impl<P: Platform> Queue<P> {
             return;
         }
         config.sets.drainers += 1;
-        self.links_in_service().for_each(|link| link.watch(DRAINING));
+        self.pwqs_in_service().for_each(|pwq| pwq.watch(DRAINING));
         self.domains().for_each(crate::limit::admission::Admission::shut);
     }
 
@@ -200,7 +200,7 @@ impl<P: Platform> Queue<P> {
         let mut config = self.lock_config();
         config.sets.drainers -= 1;
         if config.sets.drainers == 0 {
-            self.links_in_service().for_each(|link| link.unwatch(DRAINING));
+            self.pwqs_in_service().for_each(|pwq| pwq.unwatch(DRAINING));
         }
         self.domains().for_each(crate::limit::admission::Admission::end_drain);
     }

@@ -1,6 +1,6 @@
 //! Where an item goes because of its home.
 //!
-//! [`HOMED`] on links tells issuers whether they must look for homes at all: on a machine of several nodes, from the first home of the
+//! [`HOMED`] on pwqs tells issuers whether they must look for homes at all: on a machine of several nodes, from the first home of the
 //! runtime on. Of the homes that an item could have, the first that exists counts: its own, its queue's, and that of the item which queues
 //! it.
 //!
@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use super::{LinkTable, Queue};
+use super::{CpuMap, Queue};
 use crate::base::error::Error;
 use crate::home::{Home, Inside, QueueMemory};
 use crate::item::{Item, Origin, PROXIED};
 use crate::layout::attributes::Kind;
-use crate::limit::link::{HOMED, Link};
+use crate::limit::pool_workqueue::{HOMED, PoolWorkqueue};
 
 /// How an item comes to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,33 +124,33 @@ impl<P: Platform> Queue<P> {
             self.inner().services.homes.begin_use();
         }
         self.home.memory.store(memory as u32, Ordering::Relaxed);
-        self.observe_links(&self.lock_config());
+        self.observe_pwqs(&self.lock_config());
         Ok(())
     }
 
-    /// Whether its links make items look for a home, and workers for where their memory comes from.
+    /// Whether its pwqs make items look for a home, and workers for where their memory comes from.
     pub(super) fn heeds_homes(&self) -> bool {
         self.kind != Kind::PerCpu && self.inner().services.homes.are_used()
     }
 
-    /// The link for an item, and what is noted with it.
+    /// The pwq for an item, and what is noted with it.
     pub(super) fn find_home<'a>(
         &'a self,
-        link: &'a Link<P>,
+        pwq: &'a PoolWorkqueue<P>,
         node: &Item<P>,
         cpu: usize,
         way: Way,
-    ) -> (&'a Link<P>, Origin) {
-        debug_assert!(link.manner() & HOMED != 0);
-        let Some(home) = self.home_for(node, way) else { return (link, Origin::new(cpu, None)) };
+    ) -> (&'a PoolWorkqueue<P>, Origin) {
+        debug_assert!(pwq.manner() & HOMED != 0);
+        let Some(home) = self.home_for(node, way) else { return (pwq, Origin::new(cpu, None)) };
         let origin = Origin::new(cpu, Some(home));
         let there = self.inner().services.homes.map.node_of(cpu) == Some(home);
         if there || way == Way::Named {
-            return (link, origin);
+            return (pwq, origin);
         }
-        // SAFETY: links live as long as the queue.
-        let at_home = self.current_table().at_home(home).map(|link| unsafe { &*link });
-        (at_home.unwrap_or(link), origin)
+        // SAFETY: pwqs live as long as the queue.
+        let at_home = self.current_map().at_home(home).map(|pwq| unsafe { &*pwq });
+        (at_home.unwrap_or(pwq), origin)
     }
 
     /// The number of the home node of an item that is about to be sent.
@@ -184,14 +184,14 @@ impl<P: Platform> Queue<P> {
     }
 }
 
-impl<P: Platform> LinkTable<P> {
-    /// A link whose pod lies in the node: one with room for one more worker, or else any, a different one each time.
-    fn at_home(&self, node: u32) -> Option<*const Link<P>> {
-        let links = self.by_node.get(node as usize).filter(|links| !links.is_empty())?;
+impl<P: Platform> CpuMap<P> {
+    /// A pwq whose pod lies in the node: one with room for one more worker, or else any, a different one each time.
+    fn at_home(&self, node: u32) -> Option<*const PoolWorkqueue<P>> {
+        let pwqs = self.by_node.get(node as usize).filter(|pwqs| !pwqs.is_empty())?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
-        let each = (0..links.len()).map(|index| links[(turn + index) % links.len()]);
-        // SAFETY: links live as long as the queue.
-        let mut free = each.filter(|link| !unsafe { &**link }.pool.is_full());
-        Some(free.next().unwrap_or(links[turn % links.len()]))
+        let each = (0..pwqs.len()).map(|index| pwqs[(turn + index) % pwqs.len()]);
+        // SAFETY: pwqs live as long as the queue.
+        let mut free = each.filter(|pwq| !unsafe { &**pwq }.pool.is_full());
+        Some(free.next().unwrap_or(pwqs[turn % pwqs.len()]))
     }
 }

@@ -1,4 +1,4 @@
-//! A queue as its items and links know it: the owner of their accounts (`item/account`).
+//! A queue as its items and pwqs know it: the owner of their accounts (`item/account`).
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::base::event::Notification;
 use crate::item::Item;
 use crate::item::account::{AccountRef, Leftover, Owner};
 use crate::item::owned::{ItemRef, Pending};
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 
-impl<P: Platform> Link<P> {
-    /// The queue that the link belongs to.
+impl<P: Platform> PoolWorkqueue<P> {
+    /// The queue that the pwq belongs to.
     #[inline]
     pub(crate) fn queue(&self) -> &Queue<P> {
-        // SAFETY: the owners of all accounts are queues. A queue outlives its links, and a thread that has the link keeps the queue from being freed:
+        // SAFETY: the owners of all accounts are queues. A queue outlives its pwqs, and a thread that has the pwq keeps the queue from being freed:
         // see `Account::owner`.
         unsafe { &*self.owner_address().cast() }
     }
@@ -26,10 +26,10 @@ pub(crate) fn serves<P: Platform>(queue: *const Queue<P>) -> bool {
     crate::limit::serving::serves_owner::<P>(queue.cast())
 }
 
-/// The link whose account that is.
-fn link_of<P: Platform>(account: AccountRef<'_, P>) -> &Link<P> {
-    // SAFETY: each account is the beginning of a link, and the borrow has the pointer of the whole link.
-    unsafe { &*Link::of(account.as_raw()) }
+/// The pwq whose account that is.
+fn pwq_of<P: Platform>(account: AccountRef<'_, P>) -> &PoolWorkqueue<P> {
+    // SAFETY: each account is the beginning of a pwq, and the borrow has the pointer of the whole pwq.
+    unsafe { &*PoolWorkqueue::of(account.as_raw()) }
 }
 
 impl<P: Platform> Owner<P> for Queue<P> {
@@ -40,28 +40,28 @@ impl<P: Platform> Owner<P> for Queue<P> {
         held_back: bool,
         homed: bool,
     ) -> (Notification<P>, Option<Leftover<P>>) {
-        let link = link_of(account);
+        let pwq = pwq_of(account);
         if !held_back {
-            link.pool.count_stale();
+            pwq.pool.count_stale();
             if homed {
-                link.pool.homed_left();
+                pwq.pool.homed_left();
             }
         }
         // Before the count, which the queue's end may be waiting for.
         self.begin_visit();
-        let admission = link.admission();
+        let admission = pwq.admission();
         if held_back {
             if admission.forget_inactive() {
                 self.inner().services.alarm.ask_to_tidy();
             }
-            link.unhold();
+            pwq.unhold();
         } else {
-            link.count_cancelled();
+            pwq.count_cancelled();
         }
         if admission.needs_attention() {
             admission.kick();
         }
-        let told = self.tell_of(link);
+        let told = self.tell_of(pwq);
         (told, self.end_visit())
     }
 
@@ -78,10 +78,10 @@ impl<P: Platform> Owner<P> for Queue<P> {
     }
 
     fn send(&self, account: AccountRef<'_, P>, node: Option<Pending<P>>) {
-        let link = link_of(account);
+        let pwq = pwq_of(account);
         match node {
-            Some(node) => link.push_any(node),
-            None => link.admission().kick(),
+            Some(node) => pwq.push_any(node),
+            None => pwq.admission().kick(),
         }
     }
 
@@ -101,7 +101,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
 
     #[cold]
     fn tell_of(&self, account: AccountRef<'_, P>) -> Notification<P> {
-        self.tell_of(link_of(account))
+        self.tell_of(pwq_of(account))
     }
 
     fn rescues(&self, account: AccountRef<'_, P>) -> bool {

@@ -14,7 +14,7 @@ use nearq_platform::Platform;
 #[cfg(feature = "spans")]
 use crate::base::outcome::contain;
 use crate::item::{Item, ItemVtable};
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 
 #[cfg(feature = "spans")]
 const TARGET: &str = "nearq::item";
@@ -22,9 +22,9 @@ const TARGET: &str = "nearq::item";
 /// Fires the probe of that name.
 #[cfg(feature = "probes")]
 macro_rules! tell {
-    ($name:ident, $link:expr, $item:expr, $table:expr, $cpu:expr) => {{
-        let (link, table): (&Link<P>, &ItemVtable<P>) = ($link, $table);
-        let queue = link.queue();
+    ($name:ident, $pwq:expr, $item:expr, $table:expr, $cpu:expr) => {{
+        let (pwq, table): (&PoolWorkqueue<P>, &ItemVtable<P>) = ($pwq, $table);
+        let queue = pwq.queue();
         probe::probe_lazy!(
             nearq,
             $name,
@@ -34,42 +34,42 @@ macro_rules! tell {
             queue.name.len(),
             (table.name)().as_ptr(),
             (table.name)().len(),
-            link.pool.id,
+            pwq.pool.id,
             $cpu
         )
     }};
 }
 
-/// An item is about to be queued on the link.
+/// An item is about to be queued on the pwq.
 #[inline(always)]
-pub(crate) fn queued<P: Platform>(link: &Link<P>, item: &Item<P>, cpu: usize) {
+pub(crate) fn queued<P: Platform>(pwq: &PoolWorkqueue<P>, item: &Item<P>, cpu: usize) {
     #[cfg(feature = "probes")]
-    tell!(queue, link, core::ptr::from_ref(item), item.table(), cpu);
+    tell!(queue, pwq, core::ptr::from_ref(item), item.table(), cpu);
     // A subscriber is foreign code, whose panic must not leave the item half queued.
     #[cfg(feature = "spans")]
     contain(|| {
         tracing::trace!(
             target: TARGET,
-            queue = link.queue().name,
+            queue = pwq.queue().name,
             function = (item.table().name)(),
-            pool = link.pool.id,
+            pool = pwq.pool.id,
             cpu,
             "queued"
         );
     });
-    let _ = (link, item, cpu);
+    let _ = (pwq, item, cpu);
 }
 
-/// Calls `execute`, which runs the item that was queued on the link.
+/// Calls `execute`, which runs the item that was queued on the pwq.
 #[inline(always)]
 pub(crate) fn run<P: Platform, R>(
-    link: &Link<P>,
+    pwq: &PoolWorkqueue<P>,
     item: *const Item<P>,
     table: &'static ItemVtable<P>,
     execute: impl FnOnce() -> R,
 ) -> R {
     #[cfg(feature = "probes")]
-    tell!(start, link, item, table, P::current_cpu());
+    tell!(start, pwq, item, table, P::current_cpu());
     #[cfg(feature = "spans")]
     let mut entered = None;
     #[cfg(feature = "spans")]
@@ -77,9 +77,9 @@ pub(crate) fn run<P: Platform, R>(
         let span = tracing::trace_span!(
             target: TARGET,
             "item",
-            queue = link.queue().name,
+            queue = pwq.queue().name,
             function = (table.name)(),
-            pool = link.pool.id
+            pool = pwq.pool.id
         );
         entered = Some(span.entered());
     });
@@ -88,7 +88,7 @@ pub(crate) fn run<P: Platform, R>(
     contain(|| drop(entered));
     // The item may be gone; its address is still its number.
     #[cfg(feature = "probes")]
-    tell!(end, link, item, table, P::current_cpu());
-    let _ = (link, item, table);
+    tell!(end, pwq, item, table, P::current_cpu());
+    let _ = (pwq, item, table);
     result
 }

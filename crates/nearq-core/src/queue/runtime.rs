@@ -231,8 +231,8 @@ impl<P: Platform> KnownQueue for Queue<P> {
         Queue::relayout(self);
     }
 
-    fn mark_links(&self) {
-        self.observe_links(&self.lock_config());
+    fn mark_pwqs(&self) {
+        self.observe_pwqs(&self.lock_config());
     }
 
     fn is_freezable(&self) -> bool {

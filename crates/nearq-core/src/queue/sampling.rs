@@ -6,11 +6,11 @@ use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::item::stamp::Stamp;
 use crate::item::{Item, ItemVtable};
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::observe::{TraceEvent, TraceKind};
 
-impl<P: Platform> Link<P> {
-    /// Marks an item that is about to be queued here as a sample, or as none. The caller owns its `PENDING`, and the link is observed.
+impl<P: Platform> PoolWorkqueue<P> {
+    /// Marks an item that is about to be queued here as a sample, or as none. The caller owns its `PENDING`, and the pwq is observed.
     #[inline]
     pub(crate) fn stamp(&self, item: &Item<P>, cpu: u32) {
         let power = self.power();

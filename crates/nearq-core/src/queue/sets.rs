@@ -1,12 +1,12 @@
-//! A queue's sets of links, and what it has for the threads that wait for it. For their use, see `flush`.
+//! A queue's sets of pwqs, and what it has for the threads that wait for it. For their use, see `flush`.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Queue;
 use crate::base::event::{Event, Notification};
-use crate::limit::link::{DRAINING, Link};
+use crate::limit::pool_workqueue::{DRAINING, PoolWorkqueue};
 
-/// The most sets of links.
+/// The most sets of pwqs.
 pub(crate) const SETS: usize = 8;
 
 /// What a queue has for its waiters.
@@ -37,7 +37,7 @@ impl Sets {
         Sets { current: 0, made: 1, drainers: 0, shut: false }
     }
 
-    /// Why the links of the set in use are watched.
+    /// Why the pwqs of the set in use are watched.
     pub(crate) fn watched(&self) -> u32 {
         if self.drainers == 0 { 0 } else { DRAINING }
     }
@@ -79,57 +79,59 @@ impl<P: Platform> Flushing<P> {
     }
 
     pub(crate) fn turn(&self, set: usize) -> u64 {
-        // SeqCst: for a thread that waits for the set, see "No waiter is forgotten". For a thread that sees a link with new items, acquire
+        // SeqCst: for a thread that waits for the set, see "No waiter is forgotten". For a thread that sees a pwq with new items, acquire
         // would be enough.
         self.turns[set].load(Ordering::SeqCst)
     }
 
-    /// The age of links that are made now.
+    /// The age of pwqs that are made now.
     pub(crate) fn age(&self) -> u64 {
         self.rounds()
     }
 }
 
 impl<P: Platform> Queue<P> {
-    /// The waiters to wake after something has ended, or was cancelled, on a link.
+    /// The waiters to wake after something has ended, or was cancelled, on a pwq.
     #[cold]
-    pub(crate) fn tell_of(&self, link: &Link<P>) -> Notification<P> {
-        // The waiters for a link are woken when it is drained: this is one of the steps after which it can be.
-        if link.is_watched() && self.flushing.event.is_awaited() && link.is_drained() {
+    pub(crate) fn tell_of(&self, pwq: &PoolWorkqueue<P>) -> Notification<P> {
+        // The waiters for a pwq are woken when it is drained: this is one of the steps after which it can be.
+        if pwq.is_watched() && self.flushing.event.is_awaited() && pwq.is_drained() {
             self.flushing.event.take()
         } else {
             Notification::nobody()
         }
     }
 
-    /// Whether nothing is held back, on a pool or running, on any link, at one moment during the call.
+    /// Whether nothing is held back, on a pool or running, on any pwq, at one moment during the call.
     ///
-    /// What has ended is read on all links first, then what is held back, then what has entered. If the sums are the same, then on each
-    /// link everything that had entered by the time of the last read had ended by the time of the first. So nothing ran then that could
+    /// What has ended is read on all pwqs first, then what is held back, then what has entered. If the sums are the same, then on each
+    /// pwq everything that had entered by the time of the last read had ended by the time of the first. So nothing ran then that could
     /// have queued something else, and what was held back would have been seen, or had entered since. Acquire reads are enough for this
     /// order: a thread that sees that an item has ended also sees what that item had queued. The event (`event`: MARK, then SEE) ensures
     /// that no thread goes to sleep on an outdated answer.
     pub(crate) fn is_empty(&self) -> bool {
         loop {
-            let (newest, retired) = (self.newest_link(), self.first_retired());
-            let ended = sum(self.links_in_service().map(Link::ended));
-            let held: u64 = self.links_in_service().map(Link::held).sum();
-            let entered = sum(self.links_in_service().map(Link::entered));
-            if core::ptr::eq(newest, self.newest_link())
+            let (newest, retired) = (self.newest_pwq(), self.first_retired());
+            let ended = sum(self.pwqs_in_service().map(PoolWorkqueue::ended));
+            let held: u64 = self.pwqs_in_service().map(PoolWorkqueue::held).sum();
+            let entered = sum(self.pwqs_in_service().map(PoolWorkqueue::entered));
+            if core::ptr::eq(newest, self.newest_pwq())
                 && core::ptr::eq(retired, self.first_retired())
             {
                 return held == 0 && entered == ended;
             }
-            // A link that came meanwhile, or was retired, was not read each time. To answer no would mean to wait for a notification, and
-            // there is none for a link on which nothing has ended.
+            // A pwq that came meanwhile, or was retired, was not read each time. To answer no would mean to wait for a notification, and
+            // there is none for a pwq on which nothing has ended.
         }
     }
 
     /// The approximate number of items that are held back, on pools or running.
     pub(crate) fn left(&self) -> u64 {
-        let ended = sum(self.links_in_service().map(Link::ended));
-        let held: u64 = self.links_in_service().map(Link::held).sum();
-        held + u64::from(sum(self.links_in_service().map(Link::entered)).wrapping_sub(ended))
+        let ended = sum(self.pwqs_in_service().map(PoolWorkqueue::ended));
+        let held: u64 = self.pwqs_in_service().map(PoolWorkqueue::held).sum();
+        held + u64::from(
+            sum(self.pwqs_in_service().map(PoolWorkqueue::entered)).wrapping_sub(ended),
+        )
     }
 }
 

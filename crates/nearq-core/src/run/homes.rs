@@ -8,13 +8,13 @@ use super::Runner;
 use crate::home::{QueueMemory, Wanted};
 use crate::item::execution::Ended;
 use crate::item::owned::Running;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 
 impl<P: Platform> Runner<'_, P> {
-    /// Calls `execute`, which runs the item, of a link that is [`HOMED`](crate::limit::link::HOMED).
+    /// Calls `execute`, which runs the item, of a pwq that is [`HOMED`](crate::limit::pool_workqueue::HOMED).
     pub(super) fn run_at_home(
         &mut self,
-        served: &Link<P>,
+        served: &PoolWorkqueue<P>,
         item: Running<P>,
         execute: impl FnOnce(Running<P>) -> Ended<P>,
     ) -> Ended<P> {

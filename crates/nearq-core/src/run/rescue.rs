@@ -25,9 +25,9 @@
 //! waits for its place. So it needs nothing that a worker asleep in an item may have taken.
 //!
 //! # Which items are its own
-//! Those on a link of its queue, wherever they are: helpers carry items of one pool in batches of another. Also the activation items of its
-//! queue's domains, without which what is held back would stay so. Nodes of other queues may be cancelled ones, whose link is gone; so
-//! links are compared as addresses and never followed. If an address was reused, the rescuer may take a cancelled node of another queue: it
+//! Those on a pwq of its queue, wherever they are: helpers carry items of one pool in batches of another. Also the activation items of its
+//! queue's domains, without which what is held back would stay so. Nodes of other queues may be cancelled ones, whose pwq is gone; so
+//! pwqs are compared as addresses and never followed. If an address was reused, the rescuer may take a cancelled node of another queue: it
 //! throws it away, as any worker does.
 //!
 //! What workers have in their batches is put back onto the front of the pool's list, because it came before what is there. Then the
@@ -67,7 +67,7 @@ use super::{Ran, Runner};
 use crate::base::error::Error;
 use crate::item::Item;
 use crate::layout::priority::{Favoured, MOST_FAVOURED, Priority};
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 use crate::pool::context::Context;
 use crate::pool::worker::Worker;
@@ -110,7 +110,7 @@ impl<P: Platform> Rescuer<P> {
         inner: &Inner<P>,
         queue: &Arc<Queue<P>>,
     ) -> Result<(), Refused> {
-        let first = queue.links().next().expect("a queue has a link");
+        let first = queue.pwqs().next().expect("a queue has a pwq");
         let worker =
             inner.services.workers.iter().find(|worker| worker.rescues() && worker.claim_free());
         let new = |index| Worker::rescuer(index, Arc::as_ptr(&first.pool));
@@ -252,7 +252,7 @@ fn rescue<P: Platform>(
     pool: &Arc<Pool<P>>,
     runner: &mut Runner<'_, P>,
 ) -> Ran {
-    let mut own = Own { queue, newest: core::ptr::null(), links: Vec::new() };
+    let mut own = Own { queue, newest: core::ptr::null(), pwqs: Vec::new() };
     let mut items = 0;
     // A worker that sleeps there will be woken for what waits.
     while pool.spawn_failure.lasts() && !pool.idle().has_idle() {
@@ -274,29 +274,29 @@ fn rescue<P: Platform>(
 /// What belongs to a queue.
 struct Own<'a, P: Platform> {
     queue: &'a Queue<P>,
-    newest: *const Link<P>,
-    /// The addresses of its links, sorted.
-    links: Vec<*const Link<P>>,
+    newest: *const PoolWorkqueue<P>,
+    /// The addresses of its pwqs, sorted.
+    pwqs: Vec<*const PoolWorkqueue<P>>,
 }
 
 impl<P: Platform> Own<'_, P> {
-    /// Adds links that are new.
+    /// Adds pwqs that are new.
     fn refresh(&mut self) {
-        let newest = self.queue.newest_link();
+        let newest = self.queue.newest_pwq();
         if newest != self.newest {
             self.newest = newest;
-            self.links = self.queue.links().map(core::ptr::from_ref).collect();
-            self.links.sort_unstable();
+            self.pwqs = self.queue.pwqs().map(core::ptr::from_ref).collect();
+            self.pwqs.sort_unstable();
         }
     }
 
     /// Whether the node, which is on a list of the caller's, belongs to the queue. See "Which items are its own".
     fn has(&self, item: &Item<P>) -> bool {
-        let link = Link::of(item.account());
-        if link.is_null() {
+        let pwq = PoolWorkqueue::of(item.account());
+        if pwq.is_null() {
             return self.queue.domains().any(|domain| domain.activation_item.is(item));
         }
-        self.links.binary_search(&link).is_ok()
+        self.pwqs.binary_search(&pwq).is_ok()
     }
 }
 

@@ -25,8 +25,8 @@ impl<P: Platform, Q: KnownQueue> timer::Host<P> for Core<P, Q> {
 }
 
 impl<P: Platform, Q: KnownQueue> home::Host for Core<P, Q> {
-    fn mark_links(&self) {
-        self.live_queues().iter().for_each(|queue| queue.mark_links());
+    fn mark_pwqs(&self) {
+        self.live_queues().iter().for_each(|queue| queue.mark_pwqs());
     }
 
     fn strangers(&self, nodes: usize) -> Vec<u32> {

@@ -24,8 +24,8 @@
 //! * Any other wake must enter through the queue's gate (`gate`), which the drop closes before it drains.
 //! * After a shutdown of the runtime the queue, like the gate, refuses every thread that is not one of the runtime's workers.
 //! * A thread that the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes; the
-//!   item's link stays null, as it has been since the last start. If no thread runs the item, the waking thread ends it itself. If a thread
-//!   does, `DEFERRED` tells that thread, which sees the link, takes the queueing back, and ends the item on the spot. What the future drops
+//!   item's pwq stays null, as it has been since the last start. If no thread runs the item, the waking thread ends it itself. If a thread
+//!   does, `DEFERRED` tells that thread, which sees the pwq, takes the queueing back, and ends the item on the spot. What the future drops
 //!   then may end other futures in the same way: `ending` ensures that a chain of them needs no deep stack.
 //! * A thread that ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it properly.
 //!   Then it pushes the item, as a worker does; it has kept the queue alive meanwhile.
@@ -91,7 +91,7 @@ impl<P: Platform> Route<P> for Weak<Queue<P>> {
     }
 
     fn push(_: Option<&Self::Kept>, item: Running<P>) {
-        crate::limit::link::push_deferred(item, None);
+        crate::limit::pool_workqueue::push_deferred(item, None);
     }
 }
 
@@ -251,7 +251,7 @@ where
                 Finished::Deferred => {}
                 Finished::Last => unreachable!("a future has no value to be dropped before it"),
             }
-            // Acquire: pairs with `publish`; the link is that of the deferred queueing.
+            // Acquire: pairs with `publish`; the pwq is that of the deferred queueing.
             this.item().state.load(Ordering::Acquire);
             if !this.item().account().is_null() {
                 return true;

@@ -20,14 +20,14 @@ use crate::item::owned::Pending;
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::Bounds;
 use crate::limit::admission::Entry;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::queue::Queue;
 use crate::queue::runtime::Runtime;
 use crate::task::join::JoinHandle;
 
 /// Executes a task as a worker does, if it has not been cancelled.
 pub(crate) fn execute<P: Platform>(item: Pending<P>) {
-    let link = Link::of(item.account());
+    let pwq = PoolWorkqueue::of(item.account());
     match item.start() {
         Started::Yes(item) => {
             let table = item.table();
@@ -36,9 +36,9 @@ pub(crate) fn execute<P: Platform>(item: Pending<P>) {
         Started::Free(item) => return item.free(),
         _ => return,
     }
-    // SAFETY: null, or the link of a `Desk`, which outlives the worker.
-    if let Some(link) = unsafe { link.as_ref() } {
-        link.count_completed(0);
+    // SAFETY: null, or the pwq of a `Desk`, which outlives the worker.
+    if let Some(pwq) = unsafe { pwq.as_ref() } {
+        pwq.count_completed(0);
     }
 }
 
@@ -88,9 +88,9 @@ impl<P: Platform> Desk<P> {
 
     /// Counts a new item.
     pub(crate) fn count(&self, item: Pending<P>) -> Sent<P> {
-        let link = self.queue.links().next().expect("a pod");
-        assert!(link.credits.take() || link.admission().refill(link) == Entry::LetIn);
-        item.set_target(link.account(), crate::item::Origin::of_cpu(0));
+        let pwq = self.queue.pwqs().next().expect("a pod");
+        assert!(pwq.credits.take() || pwq.admission().refill(pwq) == Entry::LetIn);
+        item.set_target(pwq.account(), crate::item::Origin::of_cpu(0));
         Sent(item)
     }
 

@@ -43,7 +43,7 @@
 //! free. The item's function goes on in the child as well, on the child's copy of what it captured. So the child's copy of the item stays
 //! running, gets the child's epoch, and ends like any other ([`Item::after_fork_in_child`]); what was queued for it meanwhile is the
 //! parent's. When the function returns, the worker's loop finds a mark that costs it nothing (`Context::look_after`, which it reads after
-//! each item anyway), sees that the epoch has changed, and ends its thread without touching pool, level, link or entry. The thread was the
+//! each item anyway), sees that the epoch has changed, and ends its thread without touching pool, level, pwq or entry. The thread was the
 //! child's first: if no other thread is alive, its end ends the process; otherwise the process lives on until it exits in another way. A
 //! program that forks in an item should `exec` or `exit` there.
 //!

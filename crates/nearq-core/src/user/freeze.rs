@@ -12,7 +12,7 @@
 //! The thread that freezes waits for each domain of each queue, one after the other. Their limits are zero: a domain that is still stays so
 //! until the thaw, and then there is nothing to wait for any more.
 
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use nearq_platform::Platform;
 
 use crate::base::error::Error;
@@ -79,10 +79,10 @@ impl<P: Platform> Runtime<P> {
     /// Whether the caller is an item of a freezable queue of this runtime.
     fn runs_freezable(&self) -> bool {
         crate::pool::context::with_current::<P, _>(|context| {
-            // SAFETY: null, or the link that this worker serves, which its item keeps alive.
-            let link = unsafe { Link::of(context.account.get()).as_ref() };
+            // SAFETY: null, or the pwq that this worker serves, which its item keeps alive.
+            let pwq = unsafe { PoolWorkqueue::of(context.account.get()).as_ref() };
             core::ptr::eq(context.services, &raw const self.inner().services)
-                && link.is_some_and(|link| link.queue().flags.freezable)
+                && pwq.is_some_and(|pwq| pwq.queue().flags.freezable)
         })
         .unwrap_or(false)
     }

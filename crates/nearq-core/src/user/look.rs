@@ -1,6 +1,6 @@
 //! What runs and what waits now, by the names of functions, for observers.
 //!
-//! *What runs* is read from the workers' entries: a worker records which function it runs and whose items it serves. The link that it
+//! *What runs* is read from the workers' entries: a worker records which function it runs and whose items it serves. The pwq that it
 //! serves may be gone when it is read; so it is compared with those of the existing queues, and never followed.
 //!
 //! *What waits* is on lists that are taken only under a lock: a pool's inbox and list under `ready`, what is held back under the domain's
@@ -15,7 +15,7 @@ use nearq_platform::{Instant, Platform};
 
 use crate::item::account::Account;
 use crate::item::wait_snapshot::WaitSnapshot;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
 use std::sync::Arc;
@@ -61,13 +61,13 @@ pub struct WaitingNow {
     pub oldest: Option<Duration>,
 }
 
-/// The queue that an account belongs to, and its link as the queue has it: the pointer is compared, not followed.
+/// The queue that an account belongs to, and its pwq as the queue has it: the pointer is compared, not followed.
 fn owner_of<P: Platform>(
     queues: &[Arc<Queue<P>>],
     account: *const Account<P>,
-) -> Option<(&Queue<P>, &Link<P>)> {
+) -> Option<(&Queue<P>, &PoolWorkqueue<P>)> {
     queues.iter().find_map(|queue| {
-        let own = queue.links().find(|own| core::ptr::eq(own.account(), account))?;
+        let own = queue.pwqs().find(|own| core::ptr::eq(own.account(), account))?;
         Some((&**queue, own))
     })
 }
@@ -83,13 +83,13 @@ fn fold<P: Platform>(
 ) {
     let first = into.len();
     // Neighbours mostly belong to one queue.
-    let mut last: Option<(&Queue<P>, &Link<P>)> = None;
+    let mut last: Option<(&Queue<P>, &PoolWorkqueue<P>)> = None;
     for seen in &snapshot.seen {
-        let known = last.filter(|(_, link)| core::ptr::eq(link.account(), seen.account));
+        let known = last.filter(|(_, pwq)| core::ptr::eq(pwq.account(), seen.account));
         let found = known.or_else(|| owner_of(queues, seen.account));
-        let Some((queue, link)) = found else { continue };
+        let Some((queue, pwq)) = found else { continue };
         last = found;
-        let (pool, function) = (pool.unwrap_or(link.pool.id), (seen.table.name)());
+        let (pool, function) = (pool.unwrap_or(pwq.pool.id), (seen.table.name)());
         let waited = queue.observed.waited(seen.stamp, now);
         let rows = &mut into[first..];
         let same = rows

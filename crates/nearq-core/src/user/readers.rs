@@ -19,7 +19,7 @@ impl<P: Platform> Queue<P> {
     /// Follows the readers. In effect for the next item when it returns.
     fn follow_readers(&self) {
         let config = self.lock_config();
-        self.observe_links(&config);
+        self.observe_pwqs(&config);
     }
 }
 

@@ -176,14 +176,15 @@ impl<P: Platform> Drop for Within<P> {
     }
 }
 
-/// Counts a closure that panicked on the link that the calling worker serves.
+/// Counts a closure that panicked on the pwq that the calling worker serves.
 #[cold]
 fn count_panicked<P: Platform>() {
     with_current::<P, _>(|context| {
-        // SAFETY: null, or the link that this worker serves.
-        if let Some(link) = unsafe { crate::limit::link::Link::of(context.account.get()).as_ref() }
-        {
-            link.count_panicked(context.worker.index);
+        // SAFETY: null, or the pwq that this worker serves.
+        if let Some(pwq) = unsafe {
+            crate::limit::pool_workqueue::PoolWorkqueue::of(context.account.get()).as_ref()
+        } {
+            pwq.count_panicked(context.worker.index);
         }
     });
 }

@@ -145,7 +145,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// * It is named `nq/R-` and the queue's name, is favoured as much as the process may (nice -20 with the privilege), and runs the hooks
     ///   of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: neither under the limit
     ///   of threads, nor in [`Runtime::threads`].
-    /// * Its work is counted ([`rescued`](crate::LinkStatistics::rescued)).
+    /// * Its work is counted ([`rescued`](crate::PoolStatistics::rescued)).
     /// * In the child of a fork it is started again with the first worker.
     ///
     /// ```

@@ -11,7 +11,7 @@ fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
 
-/// Pools, tables and links of old attributes are kept, because an issuer may still go by them (`queue/change.rs`). Threads, their stacks and
+/// Pools, tables and pwqs of old attributes are kept, because an issuer may still go by them (`queue/change.rs`). Threads, their stacks and
 /// their entries are not.
 #[test]
 fn a_change_of_attributes_leaves_no_thread_no_stack_and_no_entry() {

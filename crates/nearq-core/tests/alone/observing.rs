@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use nearq_core::{LinkStatistics, Runtime, Scope, Work, WorkerState, set_description};
+use nearq_core::{PoolStatistics, Runtime, Scope, Work, WorkerState, set_description};
 use nearq_platform::{Linux, Threads};
 
 use crate::common::{PATIENCE, alone, eventually, threads, watch};
@@ -21,7 +21,7 @@ fn threads_are_named_after_pool_and_number() {
         let queue = runtime.workqueue("names").scope(scope).helping(false).build_in().unwrap();
         let name = queue.spawn(comm).join().unwrap();
         let pool =
-            queue.statistics().iter().find(|link| link.completed + link.started > 0).unwrap().pool;
+            queue.statistics().iter().find(|pwq| pwq.completed + pwq.started > 0).unwrap().pool;
         let number = name.strip_prefix(&format!("nq/u{pool}:")).unwrap_or_else(|| panic!("{name}"));
         number.parse::<u32>().unwrap();
     }
@@ -139,8 +139,8 @@ fn a_description_goes_even_if_the_item_panics() {
     eventually("the description is gone", || doing(&runtime, "about to panic").is_none());
 }
 
-fn sum(links: &[LinkStatistics], field: impl Fn(&LinkStatistics) -> u64) -> u64 {
-    links.iter().map(field).sum()
+fn sum(pwqs: &[PoolStatistics], field: impl Fn(&PoolStatistics) -> u64) -> u64 {
+    pwqs.iter().map(field).sum()
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn statistics_are_plausible() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let queue = runtime.workqueue("counted").scope(Scope::System).build_in().unwrap();
-    assert_eq!(sum(&queue.statistics(), |link| link.started), 0);
+    assert_eq!(sum(&queue.statistics(), |pwq| pwq.started), 0);
     let burn = Duration::from_millis(50);
     queue
         .spawn(move || {
@@ -162,9 +162,9 @@ fn statistics_are_plausible() {
         .join()
         .unwrap();
     eventually("the time is counted", || {
-        queue.statistics().iter().map(|link| link.cpu_time).sum::<Duration>() >= burn
+        queue.statistics().iter().map(|pwq| pwq.cpu_time).sum::<Duration>() >= burn
     });
-    let time: Duration = queue.statistics().iter().map(|link| link.cpu_time).sum();
+    let time: Duration = queue.statistics().iter().map(|pwq| pwq.cpu_time).sum();
     assert!(time < burn * 3 / 2, "{time:?}");
     for _ in 0..10 {
         // Without the hook, which may print where that was and take long for it.
@@ -177,15 +177,15 @@ fn statistics_are_plausible() {
         gate.lock().unwrap().recv_timeout(PATIENCE).unwrap();
     });
     hear.recv_timeout(PATIENCE).unwrap();
-    eventually("all but one have ended", || sum(&queue.statistics(), |link| link.completed) == 11);
-    eventually("one runs", || sum(&queue.statistics(), |link| link.started) == 12);
-    assert_eq!(sum(&queue.statistics(), |link| link.panicked), 10);
+    eventually("all but one have ended", || sum(&queue.statistics(), |pwq| pwq.completed) == 11);
+    eventually("one runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
+    assert_eq!(sum(&queue.statistics(), |pwq| pwq.panicked), 10);
     go.send(()).unwrap();
     waits.join().unwrap();
-    eventually("it has ended", || sum(&queue.statistics(), |link| link.completed) == 12);
-    eventually("nothing runs", || sum(&queue.statistics(), |link| link.started) == 12);
+    eventually("it has ended", || sum(&queue.statistics(), |pwq| pwq.completed) == 12);
+    eventually("nothing runs", || sum(&queue.statistics(), |pwq| pwq.started) == 12);
     // What slept costs nothing.
-    let time: Duration = queue.statistics().iter().map(|link| link.cpu_time).sum();
+    let time: Duration = queue.statistics().iter().map(|pwq| pwq.cpu_time).sum();
     assert!(time < burn * 2, "{time:?}");
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Error, JoinHandle, LinkStatistics, Runtime, Workqueue};
+use nearq_core::{Error, JoinHandle, PoolStatistics, Runtime, Workqueue};
 
 use crate::common::{
     self, Gate, alone, command, eventually, part, pass_on_skipped, said, skipped, threads, watch,
@@ -23,7 +23,7 @@ fn join_all(handles: Vec<JoinHandle<()>>) {
 }
 
 fn rescued(queue: &Workqueue) -> u64 {
-    queue.statistics().iter().map(|link| link.rescued).sum()
+    queue.statistics().iter().map(|pwq| pwq.rescued).sum()
 }
 
 fn has_thread(name: &str) -> bool {
@@ -329,7 +329,7 @@ fn queues_with_rescuers_come_and_go() {
     gate.open();
     join_all(asleep);
     eventually("none of them is left", || !has_thread("nq/R-passing"));
-    let rows: Vec<LinkStatistics> = others.statistics();
+    let rows: Vec<PoolStatistics> = others.statistics();
     assert!(rows.iter().all(|row| row.mayday == 0 && row.rescued == 0), "{rows:?}");
     runtime.shutdown(common::PATIENCE).unwrap();
     eventually("no thread is left", || threads().is_empty());

@@ -238,7 +238,7 @@ pub fn switches() -> BTreeMap<u64, u64> {
 
 /// Executions that have ended.
 pub fn completed(queue: &Workqueue) -> u64 {
-    queue.statistics().iter().map(|link| link.completed).sum()
+    queue.statistics().iter().map(|pwq| pwq.completed).sum()
 }
 
 /// Whether this process has so many CPUs at its start; a line says that `what` is not tested if not.

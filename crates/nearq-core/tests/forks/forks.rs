@@ -26,7 +26,7 @@ fn a_child_uses_what_it_inherits_and_the_parent_goes_on() {
         assert!(runtime.workers().is_empty());
         assert!(common::threads().is_empty());
         assert_eq!(
-            queue.statistics().iter().map(|link| link.started - link.completed).sum::<u64>(),
+            queue.statistics().iter().map(|pwq| pwq.started - pwq.completed).sum::<u64>(),
             0
         );
         uses(&queue);

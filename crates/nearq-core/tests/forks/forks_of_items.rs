@@ -65,7 +65,7 @@ fn uses(queue: &Workqueue, work: &Work, runs: &AtomicU32, barrier: &Barrier) {
     let gate = Barrier::default();
     let holder = gate.hold(queue);
     eventually("the holder runs", || {
-        queue.statistics().iter().any(|link| link.started > link.completed)
+        queue.statistics().iter().any(|pwq| pwq.started > pwq.completed)
     });
     for _ in 0..3 {
         assert!(queue.queue(work) && work.cancel());

@@ -255,7 +255,7 @@ fn panics_reach_the_joiner_and_are_counted() {
     assert_eq!(error.message(), Some("on purpose: a future"));
     assert_eq!(queue.spawn_future(async { 4 }).join().unwrap(), 4, "the worker lives on");
     eventually("it is counted", || {
-        queue.statistics().iter().map(|link| link.panicked).sum::<u64>() == 1
+        queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>() == 1
     });
 }
 

@@ -330,7 +330,7 @@ fn a_panic_in_a_scope_within_an_item_is_counted_and_passed_on() {
         .unwrap_err();
     assert_eq!(error.message(), Some("on purpose: within"));
     eventually("the closure and the item are counted", || {
-        queue.statistics().iter().map(|link| link.panicked).sum::<u64>() == 2
+        queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>() == 2
     });
 }
 

@@ -173,7 +173,7 @@ fn a_limit_that_is_lowered_holds_for_what_comes_after() {
         // What was let in before has its end with this one.
         queue.spawn(|| {}).join().unwrap();
         common::eventually("the others have ended", || {
-            queue.statistics().iter().all(|link| link.started == link.completed)
+            queue.statistics().iter().all(|pwq| pwq.started == pwq.completed)
         });
         let inside = AtomicU32::new(0);
         queue.scope(|scope| {
@@ -288,7 +288,7 @@ fn compare(changes: usize, mut few: impl FnMut(usize), mut many: impl FnMut(usiz
     of_many.as_secs_f64() / of_few.as_secs_f64()
 }
 
-/// Each slice has a pool, a link and a table of its own, which stay.
+/// Each slice has a pool, a pwq and a table of its own, which stay.
 #[test]
 fn a_change_costs_no_more_after_thousands() {
     let runtime = Runtime::builder().build().unwrap();

@@ -300,9 +300,9 @@ proptest! {
         check(&calls);
     }
 
-    /// One link, one at a time: in the order of queueing, whatever is changed that leaves the link alone.
+    /// One pwq, one at a time: in the order of queueing, whatever is changed that leaves the pwq alone.
     #[test]
-    fn held_back_items_of_one_link_start_in_order(
+    fn held_back_items_of_one_pwq_start_in_order(
         bursts in prop::collection::vec((1..20_usize, any::<bool>()), 1..8),
     ) {
         let queue = runtime().workqueue("ordered").scope(Scope::System).max_active(1).build_in().unwrap();

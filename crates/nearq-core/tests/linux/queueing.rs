@@ -125,10 +125,10 @@ fn a_panic_is_counted_and_the_item_runs_again() {
         std::thread::yield_now();
     }
     let deadline = std::time::Instant::now() + PATIENCE;
-    while queue.statistics().iter().map(|link| link.completed).sum::<u64>() != 2 {
+    while queue.statistics().iter().map(|pwq| pwq.completed).sum::<u64>() != 2 {
         assert!(std::time::Instant::now() < deadline, "{:?}", queue.statistics());
     }
-    assert_eq!(queue.statistics().iter().map(|link| link.panicked).sum::<u64>(), 1);
+    assert_eq!(queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>(), 1);
 }
 
 /// Panics when it is dropped, with one that panics less often.
@@ -168,7 +168,7 @@ fn what_an_item_panics_with_may_panic_when_it_is_dropped() {
     held.store(false, Ordering::Relaxed);
     queue.drain().unwrap();
     assert_eq!(queue.spawn(|| 5).join().unwrap(), 5);
-    assert_eq!(queue.statistics().iter().map(|link| link.panicked).sum::<u64>(), 4);
+    assert_eq!(queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>(), 4);
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn a_panic_reaches_who_joins_with_its_message() {
         assert_eq!(queue.spawn(|| 3).join().unwrap(), 3, "the workers live on");
     }
     common::eventually("the panics are counted", || {
-        queue.statistics().iter().map(|link| link.panicked).sum::<u64>() == 3
+        queue.statistics().iter().map(|pwq| pwq.panicked).sum::<u64>() == 3
     });
 }
 
@@ -254,11 +254,11 @@ fn a_panic_in_a_scope_is_counted() {
     }));
     let message = outcome.unwrap_err();
     assert_eq!(message.downcast_ref::<&str>(), Some(&"on purpose: one of two"));
-    let sum = |count: fn(&nearq_core::LinkStatistics) -> u64| -> u64 {
+    let sum = |count: fn(&nearq_core::PoolStatistics) -> u64| -> u64 {
         queue.statistics().iter().map(count).sum()
     };
-    common::eventually("both are counted", || sum(|link| link.completed) == 2);
-    assert_eq!(sum(|link| link.panicked), 1);
+    common::eventually("both are counted", || sum(|pwq| pwq.completed) == 2);
+    assert_eq!(sum(|pwq| pwq.panicked), 1);
 }
 
 #[test]

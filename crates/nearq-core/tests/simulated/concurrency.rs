@@ -230,7 +230,7 @@ fn a_per_cpu_pool_has_one_worker_that_runs_and_another_while_that_sleeps() {
             item.flush().unwrap();
         }
         let statistics = queue.statistics();
-        let wakeups: u64 = statistics.iter().map(|link| link.concurrency_wakeups).sum();
+        let wakeups: u64 = statistics.iter().map(|pwq| pwq.concurrency_wakeups).sum();
         assert!(wakeups >= 5, "{wakeups}");
         core::mem::take(&mut *seen.lock())
     });
@@ -263,7 +263,7 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
             short.flush().unwrap();
             hog.flush().unwrap();
             Sim::sleep(us(10_000));
-            let counted: u64 = queue.statistics().iter().map(|link| link.cpu_intensive).sum();
+            let counted: u64 = queue.statistics().iter().map(|pwq| pwq.cpu_intensive).sum();
             let wait = started.lock().expect("it ran") - queued;
             (wait, runtime.cpu_hogs(), counted)
         });

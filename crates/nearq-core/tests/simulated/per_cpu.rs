@@ -234,7 +234,7 @@ fn a_cpu_that_the_process_may_not_use_is_stood_for_by_others() {
     outcome.expect();
 }
 
-/// A flush of a busy queue makes a link for each CPU. It does not look at all links for each of them.
+/// A flush of a busy queue makes a pwq for each CPU. It does not look at all pwqs for each of them.
 #[test]
 fn a_flush_on_many_cpus_takes_steps_by_their_number() {
     const CPUS: usize = 256;

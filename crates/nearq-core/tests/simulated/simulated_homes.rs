@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Home, HomeChoice, LinkStatistics, QueueMemory, Runtime, Scope, Work, Workqueue};
+use nearq_core::{Home, HomeChoice, PoolStatistics, QueueMemory, Runtime, Scope, Work, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
@@ -34,8 +34,8 @@ fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
 }
 
 /// Runs of items at home, and away.
-fn runs(statistics: &[LinkStatistics]) -> (u64, u64) {
-    let sum = |of: fn(&LinkStatistics) -> u64| statistics.iter().map(of).sum();
+fn runs(statistics: &[PoolStatistics]) -> (u64, u64) {
+    let sum = |of: fn(&PoolStatistics) -> u64| statistics.iter().map(of).sum();
     (sum(|row| row.at_home), sum(|row| row.away))
 }
 

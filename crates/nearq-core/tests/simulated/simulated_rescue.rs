@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{JoinHandle, LinkStatistics, Runtime, Scope, Work, Workqueue, WorkqueueBuilder};
+use nearq_core::{JoinHandle, PoolStatistics, Runtime, Scope, Work, Workqueue, WorkqueueBuilder};
 use nearq_lock::Mutex;
 use nearq_platform::{Instant, LockPlatform, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
@@ -47,7 +47,7 @@ fn wait_for<T>(handles: &[JoinHandle<T, Sim>], patience: Duration) -> bool {
 /// Mayday calls, what was rescued, and what has ended.
 fn counted(queue: &Workqueue<Sim>) -> (u64, u64, u64) {
     let rows = queue.statistics();
-    let sum = |what: fn(&LinkStatistics) -> u64| rows.iter().map(what).sum();
+    let sum = |what: fn(&PoolStatistics) -> u64| rows.iter().map(what).sum();
     (sum(|row| row.mayday), sum(|row| row.rescued), sum(|row| row.completed))
 }
 

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::harness::{Census, Host, Role, failed};
-use nearq::{LinkStatistics, Runtime, Work, Workqueue};
+use nearq::{PoolStatistics, Runtime, Work, Workqueue};
 use nearq_topology::Scope;
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl<H: Host> Executor for Queue<H> {
     }
 
     fn counts(&self) -> Option<Counts> {
-        let add = |sum: Counts, link: &LinkStatistics| Counts {
+        let add = |sum: Counts, link: &PoolStatistics| Counts {
             completed: sum.completed + link.completed,
             helped: sum.helped + link.helped,
             repatriated: sum.repatriated + link.repatriated,

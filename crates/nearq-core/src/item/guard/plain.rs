@@ -56,11 +56,11 @@ impl Bench {
             bounds,
         );
         inner.add_queue(&queue);
-        for link in queue.links() {
+        for pwq in queue.pwqs() {
             // Pushers leave waking to other threads.
-            assert!(link.pool.mark_queued_at_level());
+            assert!(pwq.pool.mark_queued_at_level());
         }
-        let pool = Arc::as_ptr(&queue.links().next().expect("two").pool);
+        let pool = Arc::as_ptr(&queue.pwqs().next().expect("two").pool);
         inner.services.workers.add(|index| Worker::new(index, pool)).expect("there is room");
         Bench { queue, runtime }
     }
@@ -76,9 +76,9 @@ impl Bench {
     /// Takes one node off the pool of a CPU.
     fn step(&self, cpu: usize) -> bool {
         let inner = self.runtime.inner();
-        let mut links = self.queue.links();
-        let link = links.find(|link| link.pool.key.pod.contains(cpu)).expect("one a CPU");
-        step(&link.pool, inner.services.workers.get(0))
+        let mut pwqs = self.queue.pwqs();
+        let pwq = pwqs.find(|pwq| pwq.pool.key.pod.contains(cpu)).expect("one a CPU");
+        step(&pwq.pool, inner.services.workers.get(0))
     }
 
     fn run_out(&self) {

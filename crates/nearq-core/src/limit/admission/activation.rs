@@ -12,7 +12,7 @@ use crate::base::event::Notification;
 use crate::item::Activated;
 use crate::item::list::List;
 use crate::item::owned::Pending;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::limit::turn::Turn;
 
 /// Items that one worker admits, or throws away, before another one has its turn: some 10 µs. Small in unit tests, so that models reach it.
@@ -97,10 +97,10 @@ impl<P: Platform> Admission<P> {
         }
         let watched = core::mem::take(&mut turn.watched);
         drop(turn);
-        for link in watched {
-            // SAFETY: the link belongs to the queue, which the caller keeps alive.
-            let link = unsafe { &*link };
-            told.push(link.told());
+        for pwq in watched {
+            // SAFETY: the pwq belongs to the queue, which the caller keeps alive.
+            let pwq = unsafe { &*pwq };
+            told.push(pwq.told());
         }
         if self.freezers.load(Ordering::SeqCst) != 0 && self.is_still() {
             self.wake_freezers();
@@ -169,20 +169,20 @@ impl<P: Platform> Admission<P> {
                 self.throw(item);
                 continue;
             }
-            // Before it is activated, because it may be cancelled after that. It need not be the link on which it was held back.
-            let link = Link::of(item.account());
+            // Before it is activated, because it may be cancelled after that. It need not be the pwq on which it was held back.
+            let pwq = PoolWorkqueue::of(item.account());
             match item.activate() {
                 Activated::Yes(item) => {
-                    // SAFETY: the link belongs to the queue, which the caller keeps alive.
-                    let link = unsafe { &*link };
-                    link.enter_held();
+                    // SAFETY: the pwq belongs to the queue, which the caller keeps alive.
+                    let pwq = unsafe { &*pwq };
+                    pwq.enter_held();
                     self.inactive.fetch_sub(1, Ordering::SeqCst);
-                    if link.is_watched() {
+                    if pwq.is_watched() {
                         // It may have been cancelled before it had entered: then no thread has been woken yet.
-                        turn.watched.push(link);
+                        turn.watched.push(pwq);
                     }
                     if let Some(item) = item.publish() {
-                        link.push_any(item);
+                        pwq.push_any(item);
                     }
                     return true;
                 }

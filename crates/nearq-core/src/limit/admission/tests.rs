@@ -15,7 +15,7 @@ use super::{Admission, CLOSED, Entry, ceiling};
 use crate::item::tests::{execute, model, model_within, spawn, step};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::Bounds;
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 use crate::pool::worker::Worker;
 use crate::queue::Queue;
@@ -86,7 +86,7 @@ impl Stub {
             bounds,
         );
         runtime.inner().add_queue(&queue);
-        let pools: Vec<_> = queue.links().map(|link| Arc::clone(&link.pool)).collect();
+        let pools: Vec<_> = queue.pwqs().map(|pwq| Arc::clone(&pwq.pool)).collect();
         for pool in &pools {
             // Queued up for a place: pushers leave waking to others.
             assert!(pool.mark_queued_at_level());
@@ -125,7 +125,7 @@ impl Stub {
 
     /// Takes one item, if there is one, and does with it what a worker does.
     pub(crate) fn work(&self, worker: u32) -> bool {
-        self.queue.links().any(|link| self.work_at(&link.pool, worker))
+        self.queue.pwqs().any(|pwq| self.work_at(&pwq.pool, worker))
     }
 
     /// As [`work`](Self::work), with what is on one pool.
@@ -172,7 +172,7 @@ impl Stub {
     /// What must hold when nothing moves.
     pub(crate) fn check(&self, items: u64) {
         let admission = self.admission();
-        assert!(self.queue.is_empty() && self.queue.links().all(Link::is_drained));
+        assert!(self.queue.is_empty() && self.queue.pwqs().all(PoolWorkqueue::is_drained));
         // What counts as admitted and has not entered are credits; none is lost.
         admission.withdraw();
         assert_eq!(admission.counts(), (items, 0));
@@ -383,7 +383,7 @@ fn the_limit_is_lowered_while_a_worker_opens_the_ceiling() {
     });
 }
 
-/// A limit that leaves credits on a link after the first item.
+/// A limit that leaves credits on a pwq after the first item.
 const WITH_CREDITS: usize = 8;
 
 #[test]
@@ -394,10 +394,10 @@ fn no_credit_outlives_a_limit_that_is_lowered() {
         let issuer = stub.issuer(&works[0]);
         stub.set_max_active(1);
         // Whatever the issuer is doing, no more is admitted than the new limit allows.
-        let link = stub.queue.links().next().expect("a pod");
-        assert!(!link.credits.take());
+        let pwq = stub.queue.pwqs().next().expect("a pod");
+        assert!(!pwq.credits.take());
         Loom::join(issuer);
-        assert!(!link.credits.take());
+        assert!(!pwq.credits.take());
         stub.issue(&works[1]);
         stub.run_out();
         stub.check(2);
@@ -411,7 +411,7 @@ fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
         let works = [idle(), idle()];
         stub.issue(&works[0]);
         // The next one asks for credits.
-        stub.queue.links().for_each(|link| while link.credits.take() {});
+        stub.queue.pwqs().for_each(|pwq| while pwq.credits.take() {});
         stub.admission().admitted.store(1, Ordering::SeqCst);
         let issued = Arc::new(AtomicU32::new(0));
         let others = [
@@ -442,7 +442,7 @@ fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
 }
 
 #[test]
-fn two_issuers_use_one_links_credits() {
+fn two_issuers_use_one_pwqs_credits() {
     model(3, || {
         let stub = Stub::new(WITH_CREDITS, 2);
         let works = [(); 3].map(|()| idle());
@@ -457,22 +457,22 @@ fn two_issuers_use_one_links_credits() {
 }
 
 #[test]
-fn what_one_link_has_in_advance_another_can_use() {
+fn what_one_pwq_has_in_advance_another_can_use() {
     model(1, || {
         let limit = 16;
         let stub = Stub::with_scope(Scope::Cpu, limit, 2);
-        let links: Vec<_> = stub.queue.links().collect();
-        assert!(links.len() > 1);
+        let pwqs: Vec<_> = stub.queue.pwqs().collect();
+        assert!(pwqs.len() > 1);
 
-        let admit = |link: &Link<Loom>| {
-            link.credits.take() || link.admission().refill(link) == Entry::LetIn
+        let admit = |pwq: &PoolWorkqueue<Loom>| {
+            pwq.credits.take() || pwq.admission().refill(pwq) == Entry::LetIn
         };
-        assert!(admit(links[0]));
-        assert!(stub.admission().counts().0 > 1, "the first link has credits");
+        assert!(admit(pwqs[0]));
+        assert!(stub.admission().counts().0 > 1, "the first pwq has credits");
         for _ in 1..limit {
-            assert!(admit(links[1]));
+            assert!(admit(pwqs[1]));
         }
-        assert!(!admit(links[1]) && !admit(links[0]));
+        assert!(!admit(pwqs[1]) && !admit(pwqs[0]));
         core::mem::forget(stub);
     });
 }

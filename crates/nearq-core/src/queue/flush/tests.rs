@@ -11,7 +11,7 @@ use super::{Flush, SETS};
 use crate::base::error::Error;
 use crate::item::tests::{model, model_within, spawn};
 use crate::limit::admission::tests::{Digits, Stub, idle};
-use crate::limit::link::Link;
+use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::context::wait_until;
 use crate::task::work::Work;
 
@@ -71,7 +71,7 @@ fn a_flush_waits_for_what_the_limit_holds_back() {
     });
 }
 
-/// An issuer may be anywhere while the flush leads to other links: what it queues is not lost, and the next flush, which
+/// An issuer may be anywhere while the flush leads to other pwqs: what it queues is not lost, and the next flush, which
 /// begins after it, waits for it.
 #[test]
 fn a_flush_meets_an_issuer() {
@@ -176,7 +176,7 @@ fn there_are_only_so_many_sets() {
             assert!(!flush.advance(&*stub.queue));
             flushes.push(flush);
         }
-        let used = stub.queue.links().map(|link| link.set).max();
+        let used = stub.queue.pwqs().map(|pwq| pwq.set).max();
         assert_eq!(used, Some(SETS - 1));
         assert!(flushes[SETS - 2].waited.is_some());
         assert!(
@@ -207,13 +207,13 @@ fn an_idle_queue_is_flushed_without_a_round() {
             stub.queue.flush().expect("from outside");
         }
         assert_eq!(stub.queue.flushing.rounds(), 0);
-        let link = stub.queue.links().next().expect("a link");
-        assert!(link.credits.count() > 0, "what the link has in advance stays there");
+        let pwq = stub.queue.pwqs().next().expect("a pwq");
+        assert!(pwq.credits.count() > 0, "what the pwq has in advance stays there");
         stub.check(3);
     });
 }
 
-/// The statistics of a pool are those of all its links.
+/// The statistics of a pool are those of all its pwqs.
 #[test]
 fn sets_count_together() {
     model(0, || {
@@ -227,7 +227,7 @@ fn sets_count_together() {
             flushes.push(flush);
         }
         stub.run_out();
-        assert_eq!(stub.queue.links().count(), 4);
+        assert_eq!(stub.queue.pwqs().count(), 4);
         let rows = stub.queue.statistics();
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].completed, rows[0].started), (3, 3));
@@ -273,9 +273,9 @@ fn what_is_held_back_before_a_flush_starts_before_what_comes_after() {
     });
 }
 
-/// A worker takes what is held back while the issuer is led from one link to the next.
+/// A worker takes what is held back while the issuer is led from one pwq to the next.
 #[test]
-fn nothing_gets_past_what_is_held_back_on_an_older_link() {
+fn nothing_gets_past_what_is_held_back_on_an_older_pwq() {
     model(3, || {
         let stub = Stub::new(1, 2);
         let digits = Digits::new();
@@ -290,7 +290,7 @@ fn nothing_gets_past_what_is_held_back_on_an_older_link() {
     });
 }
 
-/// The same, if the next link is one that was used before.
+/// The same, if the next pwq is one that was used before.
 #[test]
 fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
     model(2, || {
@@ -306,7 +306,7 @@ fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
         let issuer = issuer_of_two(&stub, &works[1], &works[2]);
         stub.work(1);
         Loom::join(issuer);
-        assert_eq!(stub.queue.links().count(), 2);
+        assert_eq!(stub.queue.pwqs().count(), 2);
         stub.run_out();
         assert_eq!(digits.read(), 123);
         stub.check(4);
@@ -315,7 +315,7 @@ fn nothing_gets_past_what_is_held_back_while_a_set_is_used_again() {
 
 // ---- drain ------------------------------------------------------------------------------------------------------
 
-/// Each of a chain queues the next one: checking one link after the other cannot show whether all is over.
+/// Each of a chain queues the next one: checking one pwq after the other cannot show whether all is over.
 #[test]
 fn a_drain_lets_the_queues_own_items_queue_others() {
     model(2, || {
@@ -337,9 +337,9 @@ fn a_drain_lets_the_queues_own_items_queue_others() {
     });
 }
 
-/// The same over two pools, whose links are checked one after the other.
+/// The same over two pools, whose pwqs are checked one after the other.
 #[test]
-fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_link_to_another() {
+fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_pwq_to_another() {
     model(2, || {
         let stub = Stub::on(Some("numa:2 core:1"), nearq_topology::Scope::Numa, 16, 2);
         let (runs, last) = counting();
@@ -355,7 +355,7 @@ fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_link_to_another() {
         assert_eq!(ran(&runs), 1, "the whole chain");
         Loom::join(worker);
         stub.run_out();
-        assert!(stub.queue.links().all(Link::is_drained));
+        assert!(stub.queue.pwqs().all(PoolWorkqueue::is_drained));
     });
 }
 

@@ -1,4 +1,4 @@
-//! Links that are retired while issuers, workers and waiting threads use them; and how many are left.
+//! Pwqs that are retired while issuers, workers and waiting threads use them; and how many are left.
 
 #![allow(
     clippy::disallowed_types,
@@ -44,20 +44,20 @@ fn ordered(runtime: &Runtime<Linux>) -> Workqueue {
 
 #[test]
 #[cfg_attr(miri, ignore = "many threads")]
-fn few_links_and_pools_are_looked_at_however_many_there_have_been() {
+fn few_pwqs_and_pools_are_looked_at_however_many_there_have_been() {
     let runtime = Runtime::<Linux>::builder().build().expect("this machine");
     let changes = bound(130, 300);
     let queue = changed(&runtime, unbound, changes);
     let inner = queue.inside();
     let pods = inner.layout().pools.len();
-    assert!(inner.links().count() > 100, "each slice has links of its own");
+    assert!(inner.pwqs().count() > 100, "each slice has pwqs of its own");
     let most = 4 * (FEW + 4 * pods);
-    assert!(inner.links_in_service().count() <= most, "of {}", inner.links().count());
+    assert!(inner.pwqs_in_service().count() <= most, "of {}", inner.pwqs().count());
     for domain in inner.domains() {
-        assert!(domain.links().count() <= most);
+        assert!(domain.pwqs().count() <= most);
     }
     let completed: u64 = inner.domains().map(crate::limit::admission::Admission::completed).sum();
-    assert_eq!(completed, changes, "what has ended on retired links counts");
+    assert_eq!(completed, changes, "what has ended on retired pwqs counts");
     assert!(runtime.inner().pools_in_service().len() <= most);
     // What has been before comes back.
     queue.change(|attributes| attributes.slice = Some(Duration::from_micros(101))).expect("again");
@@ -88,13 +88,13 @@ fn an_ordered_queue_keeps_its_order_through_many_changes() {
     }
     queue.flush().expect("from outside");
     assert!(seen.lock().expect("no panic").iter().copied().eq(0..400), "{seen:?}");
-    assert_eq!(queue.inside().links_in_service().filter(|link| link.held() != 0).count(), 0);
+    assert_eq!(queue.inside().pwqs_in_service().filter(|pwq| pwq.held() != 0).count(), 0);
 }
 
 /// Items are queued and waited for by some threads while another one changes the attributes, and the limit is kept.
 #[test]
 #[cfg_attr(miri, ignore = "many threads")]
-fn nothing_is_lost_while_links_are_retired() {
+fn nothing_is_lost_while_pwqs_are_retired() {
     use std::sync::atomic::{AtomicU64, Ordering};
     let runtime = Runtime::<Linux>::builder().build().expect("this machine");
     let queue = runtime.workqueue("busy").max_active(2).build().expect("plain");
@@ -137,7 +137,7 @@ fn nothing_is_lost_while_links_are_retired() {
         ends.store(true, Ordering::Relaxed);
     });
     assert_eq!(ended.load(Ordering::SeqCst), 3 * rounds * 4);
-    assert!(most.load(Ordering::SeqCst) <= 2, "the limit holds while links are retired");
+    assert!(most.load(Ordering::SeqCst) <= 2, "the limit holds while pwqs are retired");
     queue.drain().expect("from outside");
 }
 
@@ -150,7 +150,7 @@ mod models {
 
     use crate::item::tests::{model_within, spawn};
     use crate::limit::admission::tests::{Stub, idle};
-    use crate::limit::link::Link;
+    use crate::limit::pool_workqueue::PoolWorkqueue;
     use crate::task::work::Work;
 
     type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
@@ -158,7 +158,7 @@ mod models {
     /// Retires what can be retired, as if there were many.
     fn retire(stub: &Stub) {
         let mut config = stub.queue.lock_config();
-        stub.queue.retire_old_links(&mut config);
+        stub.queue.retire_old_pwqs(&mut config);
     }
 
     fn counting(runs: &Arc<AtomicU32>) -> Work<Loom> {
@@ -168,9 +168,9 @@ mod models {
         })
     }
 
-    /// An issuer that has read the old table: a thread that checks afterwards sees its item.
+    /// An issuer that has read the old CPU map: a thread that checks afterwards sees its item.
     #[test]
-    fn an_issuer_comes_to_a_link_that_is_retired() {
+    fn an_issuer_comes_to_a_pwq_that_is_retired() {
         model_within(2, 3, || {
             let stub = Stub::new(2, 1);
             let runs = Arc::new(AtomicU32::new(0));
@@ -179,16 +179,16 @@ mod models {
             retire(&stub);
             Loom::join(issuer);
             assert!(!stub.queue.is_empty(), "what was queued is seen");
-            assert!(!stub.queue.links_in_service().all(Link::is_drained));
+            assert!(!stub.queue.pwqs_in_service().all(PoolWorkqueue::is_drained));
             stub.run_out();
             assert_eq!(runs.load(Ordering::Relaxed), 1);
             stub.check(1);
         });
     }
 
-    /// The issuer finds the limit used up, and the item that uses it ends, while the link of both is retired.
+    /// The issuer finds the limit used up, and the item that uses it ends, while the pwq of both is retired.
     #[test]
-    fn an_item_is_held_back_while_links_are_retired() {
+    fn an_item_is_held_back_while_pwqs_are_retired() {
         model_within(1, 2, || {
             let stub = Stub::new(1, 2);
             let runs = Arc::new(AtomicU32::new(0));
@@ -204,9 +204,9 @@ mod models {
         });
     }
 
-    /// What has ended on a link counts once, at any moment: otherwise the limit would admit more.
+    /// What has ended on a pwq counts once, at any moment: otherwise the limit would admit more.
     #[test]
-    fn no_more_is_let_in_while_links_are_retired() {
+    fn no_more_is_let_in_while_pwqs_are_retired() {
         model_within(1, 2, || {
             let stub = Stub::new(1, 2);
             stub.issue(&idle());
@@ -228,9 +228,9 @@ mod models {
         });
     }
 
-    /// Once the limit is closed, no link has credits, not even one that was retired while its issuer got some.
+    /// Once the limit is closed, no pwq has credits, not even one that was retired while its issuer got some.
     #[test]
-    fn no_credits_are_left_on_a_retired_link() {
+    fn no_credits_are_left_on_a_retired_pwq() {
         model_within(2, 3, || {
             let stub = Stub::new(64, 1);
             let work = idle();
@@ -238,16 +238,16 @@ mod models {
             retire(&stub);
             stub.queue.domains().for_each(|domain| domain.set_limit(0));
             Loom::join(issuer);
-            assert!(stub.queue.links().all(|link| link.credits.count() == 0));
+            assert!(stub.queue.pwqs().all(|pwq| pwq.credits.count() == 0));
             stub.set_max_active(2);
             stub.run_out();
             stub.check(1);
         });
     }
 
-    /// A thread waits for the queue to be empty; the last item ends, and its link is retired.
+    /// A thread waits for the queue to be empty; the last item ends, and its pwq is retired.
     #[test]
-    fn a_queue_is_drained_while_links_are_retired() {
+    fn a_queue_is_drained_while_pwqs_are_retired() {
         model_within(1, 2, || {
             let stub = Stub::new(2, 2);
             stub.issue(&idle());
@@ -264,7 +264,7 @@ mod models {
         });
     }
 
-    /// An unused pool is taken off the monitor's list while an issuer with an old table pushes something there.
+    /// An unused pool is taken off the monitor's list while an issuer with an old CPU map pushes something there.
     #[test]
     fn a_pool_leaves_the_list_while_something_comes_to_it() {
         model_within(2, 3, || {

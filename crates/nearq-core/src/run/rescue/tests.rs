@@ -173,7 +173,7 @@ mod modelled {
             let inside = Queue::new(&runtime, "m".into(), Kind::Unbound, flags, attributes, bounds);
             inner.add_queue(&inside);
             let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
-            let pool = Arc::as_ptr(&inside.links().next().expect("one").pool);
+            let pool = Arc::as_ptr(&inside.pwqs().next().expect("one").pool);
             let worker =
                 inner.services.workers.add(|index| Worker::rescuer(index, pool)).expect("room");
             rescuer.worker.store(core::ptr::from_ref(worker).cast_mut(), Ordering::Release);

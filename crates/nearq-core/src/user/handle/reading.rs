@@ -7,7 +7,7 @@ use super::QueueHandle;
 use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::DomainLimit;
-use crate::limit::link::{InHand, LinkStatistics};
+use crate::limit::pool_workqueue::{InHand, PoolStatistics};
 use crate::observe::histogram::Times;
 use crate::queue::runtime::Runtime;
 
@@ -99,7 +99,7 @@ impl<P: Platform> QueueHandle<P> {
     }
 
     /// What has happened, by pool; pools of earlier attributes included. No number ever decreases. Costs the workers nothing.
-    pub fn statistics(&self) -> Vec<LinkStatistics> {
+    pub fn statistics(&self) -> Vec<PoolStatistics> {
         self.queue.statistics()
     }
 

@@ -15,19 +15,19 @@ fn none_of_three_that_end_at_once_is_overlooked() {
     model_within(2, 3, || {
         let stub = Stub::new(3, 1);
         let admission = stub.admission();
-        let link = stub.queue.links().next().expect("a pod");
+        let pwq = stub.queue.pwqs().next().expect("a pod");
         // Three are admitted, and run. Then a thread freezes, and waits until they have ended.
         for _ in 0..3 {
-            assert!(link.credits.take() || admission.refill(link) == Entry::LetIn);
+            assert!(pwq.credits.take() || admission.refill(pwq) == Entry::LetIn);
         }
         admission.limit.store(0, Ordering::SeqCst);
         admission.close_anew();
         admission.freezers.store(1, Ordering::SeqCst);
         let others = [1, 2].map(|worker| {
             let stub = Arc::clone(&stub);
-            spawn(move || stub.queue.links().for_each(|link| link.end(worker)))
+            spawn(move || stub.queue.pwqs().for_each(|pwq| pwq.end(worker)))
         });
-        link.end(0);
+        pwq.end(0);
         others.into_iter().for_each(Loom::join);
         assert!(admission.is_still());
         assert_ne!(admission.stilled.load(Ordering::SeqCst), 0, "who waits is told");
@@ -55,13 +55,13 @@ fn wakers_are_called_when_others_may_let_items_in() {
         let looks = Arc::new(Looks { stub: Arc::clone(&stub), seen: AtomicU32::new(u32::MAX) });
         let work = idle();
         stub.issue(&work);
-        let link = stub.queue.links().next().expect("a pod");
+        let pwq = stub.queue.pwqs().next().expect("a pod");
         let mut flushed = pin!(FlushedQueue::new(&stub.queue));
         let waker = Waker::from(Arc::clone(&looks));
         assert_eq!(flushed.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
-        assert!(link.is_watched());
+        assert!(pwq.is_watched());
         // As if it had just been admitted, by the worker that runs it.
-        stub.admission().turn.lock().watched.push(core::ptr::from_ref(link));
+        stub.admission().turn.lock().watched.push(core::ptr::from_ref(pwq));
         stub.admission().close();
         assert!(stub.work(0));
         assert_eq!(looks.seen.load(Ordering::Relaxed), NOBODY);

@@ -112,7 +112,7 @@ fn order_outlives_changes_of_the_pool_also_back_to_an_earlier_one() {
         }
         stub.run_out();
         assert_eq!(digits.read(), 123_456);
-        assert_eq!(stub.queue.links().count(), 3);
+        assert_eq!(stub.queue.pwqs().count(), 3);
         stub.check(6);
     });
 }

@@ -1,15 +1,15 @@
-//! A link: one workqueue on one pool. Where an item is counted.
+//! A pool workqueue (pwq): one workqueue on one pool. Where an item is counted.
 //!
-//! A queue's links are never freed before the queue: an issuer that read the old table a moment ago may still use one of them. A change of
-//! attributes that comes back to an earlier pool finds its link again. If a queue has had many, those on which nothing is left are retired:
+//! A queue's pwqs are never freed before the queue: an issuer that read the old table a moment ago may still use one of them. A change of
+//! attributes that comes back to an earlier pool finds its pwq again. If a queue has had many, those on which nothing is left are retired:
 //! they accept no more items (`queue/retired`).
 //!
-//! # When a link is drained
+//! # When a pwq is drained
 //! What enters is counted with the credits, before any worker can run it; what is held back is counted in `held`. An item that is activated
 //! has entered before it stops being held back. So: read what has ended, then `held`, then what has entered. If nothing is held back, and
 //! as many have ended as entered, then everything that had come here by the time of the last read had ended by then. All are `SeqCst`.
 //!
-//! A thread that waits for that marks the link as watched, then checks it. A thread that ends an item reads the mark afterwards and
+//! A thread that waits for that marks the pwq as watched, then checks it. A thread that ends an item reads the mark afterwards and
 //! notifies the queue (`flush`). All are `SeqCst`: one of the two sees the other.
 
 use core::time::Duration;
@@ -44,12 +44,12 @@ struct Stripe<P: Platform> {
     away: P::AtomicU64,
 }
 
-/// The link is not the one that issuers use now; a thread may wait for what is left on it.
+/// The pwq is not the one that issuers use now; a thread may wait for what is left on it.
 pub(crate) const PAST: u32 = 1;
 /// A thread waits for the queue to be empty.
 pub(crate) const DRAINING: u32 = 1 << 1;
 
-/// The link accepts items.
+/// The pwq accepts items.
 const SERVES: u32 = 0;
 /// It accepts none while the thread that retires it checks whether something is left.
 const RETIRES: u32 = 1;
@@ -67,10 +67,10 @@ pub(crate) const HOMED: u32 = 1 << 3;
 
 /// One workqueue on one pool.
 ///
-/// In this order: an item's account is the link's address (`Link::of`), and what is read for each item comes before the rest.
+/// In this order: an item's account is the pwq's address (`PoolWorkqueue::of`), and what is read for each item comes before the rest.
 #[repr(C)]
-pub(crate) struct Link<P: Platform> {
-    /// Where the link's items are counted, as the items know it; its owner is the queue.
+pub(crate) struct PoolWorkqueue<P: Platform> {
+    /// Where the pwq's items are counted, as the items know it; its owner is the queue.
     account: Account<P>,
     /// The domain of the queue in which its items are counted.
     admission: *const Admission<P>,
@@ -79,11 +79,11 @@ pub(crate) struct Link<P: Platform> {
     manner: P::AtomicU32,
     /// While it is observed: one item of two to this power may be a sample (`observe`).
     power: P::AtomicU32,
-    /// Which of the queue's sets of links it is in; see `flush`.
+    /// Which of the queue's sets of pwqs it is in; see `flush`.
     pub(crate) set: usize,
-    /// When its set came into use, for the order among the links of one pool.
+    /// When its set came into use, for the order among the pwqs of one pool.
     age: P::AtomicU64,
-    /// Why a thread may wait for the link to be drained; 0 if none does. Read after each item.
+    /// Why a thread may wait for the pwq to be drained; 0 if none does. Read after each item.
     watched: P::AtomicU32,
     /// Whether it accepts items: [`SERVES`], [`RETIRES`] or [`GONE`].
     retired: P::AtomicU32,
@@ -96,22 +96,22 @@ pub(crate) struct Link<P: Platform> {
     stripes: NumaBox<Padded<Stripe<P>>>,
     /// Items that were admitted, and cancelled before they ran.
     cancelled: P::AtomicU64,
-    /// Calls of the queue's rescuer to the pool, and what it has run on account of the link.
+    /// Calls of the queue's rescuer to the pool, and what it has run on account of the pwq.
     mayday: P::AtomicU64,
     rescued: P::AtomicU64,
-    /// The queue's next link; see `Queue::links`.
-    pub(crate) next: P::AtomicPtr<Link<P>>,
-    /// The domain's next link; see `Admission::links`.
-    pub(crate) next_of_domain: P::AtomicPtr<Link<P>>,
+    /// The queue's next pwq; see `Queue::pwqs`.
+    pub(crate) next: P::AtomicPtr<PoolWorkqueue<P>>,
+    /// The domain's next pwq; see `Admission::pwqs`.
+    pub(crate) next_of_domain: P::AtomicPtr<PoolWorkqueue<P>>,
 }
 
-// SAFETY: `account` points to the queue that owns the link and outlives it, `admission` to a part of that queue; the rest is
+// SAFETY: `account` points to the queue that owns the pwq and outlives it, `admission` to a part of that queue; the rest is
 // `Sync` by itself.
-unsafe impl<P: Platform> Sync for Link<P> {}
-// SAFETY: `account` and `admission` point to the queue that owns the link, whichever thread uses or frees it; all else is `Send` by itself.
-unsafe impl<P: Platform> Send for Link<P> {}
+unsafe impl<P: Platform> Sync for PoolWorkqueue<P> {}
+// SAFETY: `account` and `admission` point to the queue that owns the pwq, whichever thread uses or frees it; all else is `Send` by itself.
+unsafe impl<P: Platform> Send for PoolWorkqueue<P> {}
 
-impl<P: Platform> Link<P> {
+impl<P: Platform> PoolWorkqueue<P> {
     pub(crate) fn new(
         queue: *const dyn Owner<P>,
         admission: *const Admission<P>,
@@ -133,7 +133,7 @@ impl<P: Platform> Link<P> {
             })
         };
         let stripes = NumaBox::new::<P>(pool.near_node(), stripes, stripe);
-        Link {
+        PoolWorkqueue {
             account: Account::new(queue),
             admission,
             pool,
@@ -155,17 +155,17 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// The account of the link's items.
+    /// The account of the pwq's items.
     #[inline(always)]
     pub(crate) fn account(&self) -> *const Account<P> {
-        // Of the whole link, so that `of` recovers it.
+        // Of the whole pwq, so that `of` recovers it.
         core::ptr::from_ref(self).cast()
     }
 
-    /// As [`account`](Self::account), for code that has the link.
+    /// As [`account`](Self::account), for code that has the pwq.
     #[inline(always)]
     fn lent(&self) -> AccountRef<'_, P> {
-        // SAFETY: of the whole link; a thread that has the link keeps the owner.
+        // SAFETY: of the whole pwq; a thread that has the pwq keeps the owner.
         unsafe { AccountRef::new(self.account()) }.expect("a reference is not null")
     }
 
@@ -174,14 +174,14 @@ impl<P: Platform> Link<P> {
         self.account.owner().tell_of(self.lent())
     }
 
-    /// The link whose account that is; null if `account` is null.
+    /// The pwq whose account that is; null if `account` is null.
     #[inline(always)]
     pub(crate) fn of(account: *const Account<P>) -> *const Self {
-        const { assert!(core::mem::offset_of!(Link<P>, account) == 0) };
+        const { assert!(core::mem::offset_of!(PoolWorkqueue<P>, account) == 0) };
         account.cast()
     }
 
-    /// The address of the queue that the link belongs to (`queue/links`).
+    /// The address of the queue that the pwq belongs to (`queue/pwqs`).
     #[inline]
     pub(crate) fn owner_address(&self) -> *const () {
         self.account.owner_address()
@@ -190,7 +190,7 @@ impl<P: Platform> Link<P> {
     /// The domain in which its items are counted.
     #[inline]
     pub(crate) fn admission(&self) -> &Admission<P> {
-        // SAFETY: a part of the queue that owns the link; a thread that has the link keeps that queue from being freed.
+        // SAFETY: a part of the queue that owns the pwq; a thread that has the pwq keeps that queue from being freed.
         unsafe { &*self.admission }
     }
 
@@ -233,7 +233,7 @@ impl<P: Platform> Link<P> {
         self.stripe(worker).cpu_nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// Counts what the monitor has seen of a worker that serves the link.
+    /// Counts what the monitor has seen of a worker that serves the pwq.
     pub(crate) fn count_seen(&self, worker: &crate::pool::worker::Worker<P>) {
         let stripe = self.stripe(worker.index);
         for (what, counter) in
@@ -305,7 +305,7 @@ impl<P: Platform> Link<P> {
         self.held.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Whether the link accepts no items. For a thread that is about to count one here, and again after it has.
+    /// Whether the pwq accepts no items. For a thread that is about to count one here, and again after it has.
     pub(crate) fn is_retired(&self) -> bool {
         P::model_fence();
         self.retired.load(Ordering::SeqCst) != SERVES
@@ -316,8 +316,8 @@ impl<P: Platform> Link<P> {
         self.retired.load(Ordering::SeqCst) == GONE
     }
 
-    /// Stops the link from accepting items; false if something is left on it, and then it accepts them again. By the thread that has the
-    /// queue's configuration, for a link that is not in the table in use.
+    /// Stops the pwq from accepting items; false if something is left on it, and then it accepts them again. By the thread that has the
+    /// queue's configuration, for a pwq that is not in the table in use.
     pub(crate) fn retire(&self) -> bool {
         self.retired.store(RETIRES, Ordering::SeqCst);
         P::model_fence();
@@ -392,7 +392,7 @@ impl<P: Platform> Link<P> {
         self.watched.fetch_and(!why, Ordering::SeqCst);
     }
 
-    /// Whether a thread may wait for the link to be drained.
+    /// Whether a thread may wait for the pwq to be drained.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         P::model_fence();
@@ -440,7 +440,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Puts an item that is admitted onto the pool. Its target is this link.
+    /// Puts an item that is admitted onto the pool. Its target is this pwq.
     #[inline(always)]
     pub(crate) fn push(&self, item: Pending<P>) {
         self.pool.push(item);
@@ -463,20 +463,20 @@ impl<P: Platform> Link<P> {
         self.credits.after_fork_in_child(self.ended());
         self.inactive.after_fork_in_child();
         crate::base::forked::set(&*self.held, 0);
-        // A link that is `PAST` stays so: its set is not in use.
+        // A pwq that is `PAST` stays so: its set is not in use.
         let past = self.watched.load(Ordering::Relaxed) & PAST;
         crate::base::forked::set(&self.watched, past | if shut { DRAINING } else { 0 });
     }
 
     /// The counters, for a reader.
-    pub(crate) fn statistics(&self) -> LinkStatistics {
+    pub(crate) fn statistics(&self) -> PoolStatistics {
         let sum = |counter: fn(&Stripe<P>) -> &P::AtomicU64| {
             self.stripes.iter().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum::<u64>()
         };
         // What has ended is read first, then what runs: an item that ends in between counts twice for a moment, and is never missed.
         let completed = sum(|stripe| &stripe.completed);
         let running = self.running();
-        LinkStatistics {
+        PoolStatistics {
             pool: self.pool.id,
             pod: self.pool.key.pod.clone(),
             started: completed + running,
@@ -495,18 +495,18 @@ impl<P: Platform> Link<P> {
     }
 }
 
-/// Ends an execution during which the item was queued on some link: on `served`, where the caller counts the execution afterwards, or on
+/// Ends an execution during which the item was queued on some pwq: on `served`, where the caller counts the execution afterwards, or on
 /// another one.
-pub(crate) fn push_deferred<P: Platform>(item: Running<P>, served: Option<&Link<P>>) {
-    let account = served.map_or(core::ptr::null(), Link::account);
+pub(crate) fn push_deferred<P: Platform>(item: Running<P>, served: Option<&PoolWorkqueue<P>>) {
+    let account = served.map_or(core::ptr::null(), PoolWorkqueue::account);
     if let (Some(node), Some(served)) = (item.finish_deferred(account), served) {
         served.push_any(node);
     }
 }
 
-impl LinkStatistics {
-    /// Adds what has happened on another link of the same pool.
-    pub(crate) fn add(&mut self, other: &LinkStatistics) {
+impl PoolStatistics {
+    /// Adds what has happened on another pwq of the same pool.
+    pub(crate) fn add(&mut self, other: &PoolStatistics) {
         self.started += other.started;
         self.completed += other.completed;
         self.panicked += other.panicked;
@@ -544,7 +544,7 @@ impl core::ops::AddAssign for InHand {
 
 /// What has happened on one pool for one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LinkStatistics {
+pub struct PoolStatistics {
     /// The pool's number, as in its workers' names.
     pub pool: u32,
     /// The CPUs of the pod.
@@ -555,8 +555,8 @@ pub struct LinkStatistics {
     pub completed: u64,
     /// Executions that ended in a panic; they count as completed too.
     pub panicked: u64,
-    /// CPU time of the workers while they served this link. Counted when a worker pauses, at the latest every
-    /// millisecond between two items; a worker that served several links in that time divides it by the number of items.
+    /// CPU time of the workers while they served this pwq. Counted when a worker pauses, at the latest every
+    /// millisecond between two items; a worker that served several pwqs in that time divides it by the number of items.
     pub cpu_time: Duration,
     /// How often a worker was brought back into its pod before an item.
     pub repatriated: u64,

@@ -1,4 +1,4 @@
-//! A waiter for a link is notified of every end that may have been the last.
+//! A waiter for a pwq is notified of every end that may have been the last.
 
 #![cfg(not(miri))]
 
@@ -14,17 +14,17 @@ use crate::pool::context::wait_until;
 
 /// A lost wake-up shows as a deadlock.
 #[test]
-fn an_item_is_refused_that_was_about_to_be_held_back_while_somebody_waits_for_its_link() {
+fn an_item_is_refused_that_was_about_to_be_held_back_while_somebody_waits_for_its_pwq() {
     model(3, || {
         let stub = Stub::new(1, 1);
-        let link = stub.queue.links().next().expect("a pod");
-        link.hold();
+        let pwq = stub.queue.pwqs().next().expect("a pod");
+        pwq.hold();
         let issuer = {
             let stub = Arc::clone(&stub);
-            spawn(move || stub.queue.links().for_each(super::Link::let_go))
+            spawn(move || stub.queue.pwqs().for_each(super::PoolWorkqueue::let_go))
         };
-        link.watch(PAST);
-        wait_until(&stub.queue.flushing.event, None, || link.is_drained());
+        pwq.watch(PAST);
+        wait_until(&stub.queue.flushing.event, None, || pwq.is_drained());
         Loom::join(issuer);
     });
 }
