@@ -17,7 +17,7 @@
 //! | `end` | owners, and the queue's end |
 //!
 //! `queue`, `homes`, `owner`, `runtime` and `sets` form a circle: parts of one record, and the impl of one trait. Its own: the lock
-//! `config`, which comes before those of the runtime; the pointer to the CPU map in use; turns and rounds; owners.
+//! `config`, which comes before those of the runtime; the pointer to the CPU map in use; generations and rounds; owners.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ struct CpuMap<P: Platform> {
     by_cpu: Box<[*const PoolWorkqueue<P>]>,
     /// Those whose pods lie in a node, by the node's number; and which of them is next (`homes`).
     by_node: Box<[Vec<*const PoolWorkqueue<P>>]>,
-    turn: Padded<P::AtomicU32>,
+    next_home: Padded<P::AtomicU32>,
 }
 
 /// What is only used to change the queue.

@@ -89,7 +89,7 @@ pub(crate) struct Runner<'a, P: Platform> {
     /// How long an item took in the last batch, on average; in nanoseconds.
     each: u64,
     /// When it got its place.
-    turn: Instant,
+    turn_began: Instant,
     /// CPU time when it was last read, and when that was.
     cpu_time: Duration,
     accounted: Instant,
@@ -156,7 +156,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             memory: WorkerMemory::new(&inner.services.homes),
             limit: 1,
             each: u64::MAX,
-            turn: now,
+            turn_began: now,
             cpu_time: P::cpu_time(P::current_thread()).unwrap_or_default(),
             accounted: now,
             ran: 0,
@@ -209,7 +209,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         if taken {
             self.context.set_place(true);
             self.yields = None;
-            self.turn = P::now();
+            self.turn_began = P::now();
         }
         taken
     }
@@ -262,7 +262,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             let level = &self.pool.level;
             self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
                 Some(YieldReason::Surplus(surplus))
-            } else if level.has_waiting() && end - self.turn >= TURN {
+            } else if level.has_waiting() && end - self.turn_began >= TURN {
                 Some(YieldReason::Turn)
             } else {
                 None

@@ -295,13 +295,13 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     #[cold]
     fn look_at_machine_slow(&self, now: Instant, last: u64) {
-        let turn = self.last_look.compare_exchange(
+        let claimed = self.last_look.compare_exchange(
             last,
             now.as_nanos(),
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
-        if turn.is_ok() {
+        if claimed.is_ok() {
             self.refresh();
             self.tell_homes();
             self.timer.retry();

@@ -3,7 +3,8 @@
 //! # The queue: an address where items are counted, and an owner to notify
 //! An item stores its account, compares it, and hands it on, but does not read it. So nothing here knows of queues, pwqs and limits, which
 //! are above. The owner is called only in rare cases: a queueing was cancelled, the holder of an item's lock has a node to send, or an
-//! item's time has come. A pwq begins with its account, so the worker that executes an item finds the pwq without a call (`PoolWorkqueue::of`).
+//! item's time has come. A pwq begins with its account, so the worker that executes an item finds the pwq without a call
+//! (`PoolWorkqueue::of`).
 //!
 //! An account is never freed before its owner. A thread that follows the pointer keeps the owner alive, because a queueing is counted
 //! there, or by a visit.

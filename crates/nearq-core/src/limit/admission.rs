@@ -24,9 +24,9 @@
 //!   the activation item if it is. With a thread that closes and reads `admitted`, that is Dekker's pattern again.
 //!
 //! # Holding back
-//! An item beyond the limit goes onto its pwq's `inactive` inbox, without a lock. Only workers activate, under `turn`. An item that comes
-//! after inactive ones goes behind them, because `CLOSED` sends it the same way. Cancelled items stay there until a worker or, if none
-//! comes, the monitor throws them away under `turn` (`tidy`, `tidy_up`).
+//! An item beyond the limit goes onto its pwq's `inactive` inbox, without a lock. Only workers activate, under `inactive_queue`. An item
+//! that comes after inactive ones goes behind them, because `CLOSED` sends it the same way. Cancelled items stay there until a worker or,
+//! if none comes, the monitor throws them away under `inactive_queue` (`tidy`, `tidy_up`).
 //!
 //! # A limit of zero
 //! A frozen queue's domains have this limit (`freeze`): nothing is admitted, and the ceiling stays closed, so that every completion checks
@@ -36,7 +36,7 @@
 //! An issuer holds its item back while the last completion passes. Issuer: increment `inactive`, push, close the ceiling (CLOSE), read the
 //! completions (SUM). Worker: count the completion (COUNT), read the ceiling (LOOK). All are `SeqCst`. Either the worker sees the ceiling
 //! closed and activates, or the issuer sees the completion. Then the issuer sends the queue's `activation_item` (an item whose function
-//! activates) to a worker, because an issuer that is preempted while it holds `turn` would delay workers.
+//! activates) to a worker, because an issuer that is preempted while it holds `inactive_queue` would delay workers.
 //! A place that an activator has taken, and gives back because what it found was cancelled, may be the one that an issuer has missed: so
 //! the activator checks the inboxes once more after that. It gives the place back, then checks; the issuer pushes, then reads `admitted`.
 //! Both are `SeqCst`.
@@ -65,8 +65,8 @@ use crate::item::owned::Pending;
 use crate::item::wait_snapshot::WaitSnapshot;
 use crate::layout::domain::Domain;
 use crate::limit::activation_item::ActivationItem;
+use crate::limit::inactive_queue::InactiveQueue;
 use crate::limit::pool_workqueue::PoolWorkqueue;
-use crate::limit::turn::Turn;
 
 const CLOSED: u64 = 0;
 /// No worker activates; one does; one does and must check once more.
@@ -130,12 +130,12 @@ pub(crate) struct Admission<P: Platform> {
     limit: P::AtomicU64,
     /// The limit that applies while the queue is not frozen.
     thawed: P::AtomicU64,
-    /// Items on the pwqs' inactive inboxes, and in `turn`.
+    /// Items on the pwqs' inactive inboxes, and in `inactive_queue`.
     inactive: P::AtomicU64,
     /// Cancelled items that are still on those lists.
     stale: P::AtomicU64,
     attention: Padded<P::AtomicU32>,
-    turn: Mutex<Turn<P>, P>,
+    inactive_queue: Mutex<InactiveQueue<P>, P>,
     /// How many threads drain the queue; while it is not zero, the ceiling stays closed.
     drainers: P::AtomicU32,
     /// Threads that wait for the last active item to end, while the limit is zero.
@@ -178,7 +178,7 @@ impl<P: Platform> Admission<P> {
             inactive: P::AtomicU64::new(0),
             stale: P::AtomicU64::new(0),
             attention: Padded(P::AtomicU32::new(NOBODY)),
-            turn: Mutex::new_in(Turn::new()),
+            inactive_queue: Mutex::new_in(InactiveQueue::new()),
             drainers: P::AtomicU32::new(0),
             freezers: P::AtomicU32::new(0),
             stilled: P::AtomicU32::new(0),
@@ -210,11 +210,11 @@ impl<P: Platform> Admission<P> {
         if self.inactive.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let turn = self.turn.lock();
-        // SAFETY: the list keeps its items alive; a thread that takes some off has `turn`, which is ours.
-        unsafe { snapshot.note(turn.nodes()) };
+        let inactive_queue = self.inactive_queue.lock();
+        // SAFETY: the list keeps its items alive; a thread that takes some off has `inactive_queue`, which is ours.
+        unsafe { snapshot.note(inactive_queue.nodes()) };
         for pwq in self.pwqs().chain(self.line().filter(|line| line.is_gone())) {
-            // SAFETY: the pwq's inbox keeps its items alive; a thread that takes some off has `turn`, which is ours.
+            // SAFETY: the pwq's inbox keeps its items alive; a thread that takes some off has `inactive_queue`, which is ours.
             unsafe { snapshot.note(pwq.inactive.nodes()) };
         }
     }
@@ -523,7 +523,7 @@ impl<P: Platform> Admission<P> {
         forked::set(&self.freezers, 0);
         forked::set(&self.waiting, 0);
         // SAFETY: this is the only thread, and it is not in the middle of activating: no user's code runs there.
-        unsafe { self.turn.renew(Turn::new()) };
+        unsafe { self.inactive_queue.renew(InactiveQueue::new()) };
         self.activation_item.after_fork_in_child();
     }
 

@@ -2,12 +2,12 @@
 //!
 //! # Changing attributes while items are queued and running
 //! The queue's `cpu_map` maps a CPU to a pwq. A change builds the new pwqs first (a failure leaves everything as it was), then swaps the
-//! CPU map. Issuers read the CPU map once per item: each item uses the old one or the new one. What was queued on old pwqs runs there: pools
-//! outlive everything, so the old ones drain by themselves.
+//! CPU map. Issuers read the CPU map once per item: each item uses the old one or the new one. What was queued on old pwqs runs there:
+//! pools outlive everything, so the old ones drain by themselves.
 //!
-//! CPU maps and pwqs are kept until the queue is dropped, because an issuer may be in the middle of reading one. A CPU map is used again when
-//! its layout comes back, unless the queue has had very many since (`retired`). A queue that is flushed while it is busy has several sets
-//! of pwqs for one layout (`flush`), and a CPU map for each.
+//! CPU maps and pwqs are kept until the queue is dropped, because an issuer may be in the middle of reading one. A CPU map is used again
+//! when its layout comes back, unless the queue has had very many since (`retired`). A queue that is flushed while it is busy has several
+//! sets of pwqs for one layout (`flush`), and a CPU map for each.
 //!
 //! A queue may have a pool, a pwq and a domain for each of hundreds of CPUs, a flush makes a whole set of pwqs, and thousands of changes
 //! leave thousands of them. So nothing here iterates over all of one kind for each of another, or over all of them for each change. (A
@@ -253,11 +253,11 @@ impl<P: Platform> Queue<P> {
                 by_node[node as usize].push(*pwq);
             }
         }
-        let turn = Padded(P::AtomicU32::new(0));
+        let next_home = Padded(P::AtomicU32::new(0));
         let known = config.known.cpu_maps.get_key_value(layout);
         let layout = known.map_or_else(|| Arc::new(layout.clone()), |(key, _)| Arc::clone(key));
         let (key, pwqs) = (Arc::clone(&layout), pwqs.into_boxed_slice());
-        let cpu_map = CpuMap { layout, set, pwqs, by_cpu, by_node, turn };
+        let cpu_map = CpuMap { layout, set, pwqs, by_cpu, by_node, next_home };
         let cpu_map: *const CpuMap<P> = config.cpu_maps.add::<P>(cpu_map);
         config.known.cpu_maps.entry(key).or_default().push(cpu_map);
         cpu_map

@@ -6,25 +6,25 @@
 //! of them at a time. A flush leads them to another set, and waits until the pwqs of all others are drained (`pwq`). Newer items proceed
 //! meanwhile, and no item pays for the flush.
 //!
-//! A set is used again once all its pwqs are drained; there are at most [`SETS`]. Each time, its *turn* is incremented: a thread that
-//! waited for the set sees from the turn that the set was drained, whatever has been queued there since.
+//! A set is used again once all its pwqs are drained; there are at most [`SETS`]. Each time, its *generation* is incremented: a thread that
+//! waited for the set sees from the generation that the set was drained, whatever has been queued there since.
 //!
 //! # Steps of a round, under the queue's configuration lock
 //! 1. Check which sets are drained. If the set in use is drained, no other is needed.
-//! 2. Choose a drained set, or make one. Increment its turn, give its pwqs their age, stop watching them as past.
+//! 2. Choose a drained set, or make one. Increment its generation, give its pwqs their age, stop watching them as past.
 //! 3. Publish the CPU map that leads to it.
 //! 4. Watch the old pwqs as past. Take back their credits, which are not used any more.
-//! 5. Remember the turns of the sets that are not drained: the flush waits for these, without any lock.
+//! 5. Remember the generations of the sets that are not drained: the flush waits for these, without any lock.
 //!
 //! # Why it is right
 //! What the caller queued before is on some set. If that set was drained in step 1, it has ended. Otherwise either the caller waits for
 //! that set, or the set is the one chosen in step 2, and was drained.
-//! *Stragglers*: an issuer may have read the old CPU map and be slow. If its call returned before the flush began, its item is counted on its
-//! pwq by then. If not, the two calls are concurrent, and the flush may miss it; the next one will not, because it checks all sets.
-//! *A set is used again while a thread still checks it*: some pwqs are drained, the next has new items. The turn was incremented before
-//! these could come, so a thread that finds a pwq that is not drained reads the turn afterwards.
-//! *No waiter is forgotten*: a waiter marks the event, then checks (`event`). On pwqs that are watched, the event is checked after each
-//! end of an item. A thread that stops the watch, because the set is used again, notifies as well.
+//! *Stragglers*: an issuer may have read the old CPU map and be slow. If its call returned before the flush began, its item is counted on
+//! its pwq by then. If not, the two calls are concurrent, and the flush may miss it; the next one will not, because it checks all sets. *A
+//! set is used again while a thread still checks it*: some pwqs are drained, the next has new items. The generation was incremented before
+//! these could come, so a thread that finds a pwq that is not drained reads the generation afterwards. *No waiter is forgotten*: a waiter
+//! marks the event, then checks (`event`). On pwqs that are watched, the event is checked after each end of an item. A thread that stops
+//! the watch, because the set is used again, notifies as well.
 //!
 //! # All sets are in use
 //! Then a new flush waits until one is drained. Not all waiters need a round of their own: a round that began after their call serves them
@@ -61,7 +61,7 @@ const WITHIN_FLUSH: &str = "an item cannot flush its own workqueue: it would wai
 const WITHIN_DRAIN: &str = "an item cannot drain its own workqueue: it would wait for itself; \
      drain it from a thread or from an item of another workqueue";
 
-/// The sets that a flush waits for, by their turns.
+/// The sets that a flush waits for, by their generations.
 #[derive(Debug, Default)]
 struct Waited([Option<u64>; SETS]);
 
@@ -87,13 +87,13 @@ impl Flush {
             }
             self.waited = queue.begin_round(self.begun.unwrap_or(0));
         }
-        let Some(Waited(turns)) = &mut self.waited else { return false };
-        for (set, turn) in turns.iter_mut().enumerate() {
-            if turn.is_some_and(|turn| queue.is_over(set, turn)) {
-                *turn = None;
+        let Some(Waited(generations)) = &mut self.waited else { return false };
+        for (set, generation) in generations.iter_mut().enumerate() {
+            if generation.is_some_and(|generation| queue.is_over(set, generation)) {
+                *generation = None;
             }
         }
-        turns.iter().all(Option::is_none)
+        generations.iter().all(Option::is_none)
     }
 }
 
@@ -110,11 +110,11 @@ impl<P: Platform> Queue<P> {
         Ok(())
     }
 
-    /// Whether the set has been drained at some time since it was at that turn.
-    fn is_over(&self, set: usize, turn: u64) -> bool {
-        self.flushing.turn(set) != turn
+    /// Whether the set has been drained at some time since it was at that generation.
+    fn is_over(&self, set: usize, generation: u64) -> bool {
+        self.flushing.generation(set) != generation
             || self.pwqs_in_service().filter(|pwq| pwq.set == set).all(PoolWorkqueue::is_drained)
-            || self.flushing.turn(set) != turn
+            || self.flushing.generation(set) != generation
     }
 
     /// Leads issuers to another set if need be; returns the sets to wait for. `None` if no set is available: try again after a notification
@@ -141,7 +141,7 @@ impl<P: Platform> Queue<P> {
                 return None;
             }
         }
-        let waited = core::array::from_fn(|set| busy[set].then(|| self.flushing.turn(set)));
+        let waited = core::array::from_fn(|set| busy[set].then(|| self.flushing.generation(set)));
         drop(config);
         if reused {
             // A thread that waits for that set may have missed that it was drained. After the lock: wakers are foreign code.
@@ -156,7 +156,7 @@ impl<P: Platform> Queue<P> {
         // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are notified afterwards:
         // Dekker's pattern with `Event::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards (`advance`); a
         // round increments it, then checks for what was queued (`PoolWorkqueue::is_drained`).
-        self.flushing.turns[to].fetch_add(1, Ordering::SeqCst);
+        self.flushing.generations[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         for pwq in self.pwqs_in_service().filter(|pwq| pwq.set == to) {
             pwq.set_age(age);

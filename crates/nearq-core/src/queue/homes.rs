@@ -188,10 +188,10 @@ impl<P: Platform> CpuMap<P> {
     /// A pwq whose pod lies in the node: one with room for one more worker, or else any, a different one each time.
     fn at_home(&self, node: u32) -> Option<*const PoolWorkqueue<P>> {
         let pwqs = self.by_node.get(node as usize).filter(|pwqs| !pwqs.is_empty())?;
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) as usize;
-        let each = (0..pwqs.len()).map(|index| pwqs[(turn + index) % pwqs.len()]);
+        let first = self.next_home.fetch_add(1, Ordering::Relaxed) as usize;
+        let each = (0..pwqs.len()).map(|index| pwqs[(first + index) % pwqs.len()]);
         // SAFETY: pwqs live as long as the queue.
         let mut free = each.filter(|pwq| !unsafe { &**pwq }.pool.is_full());
-        Some(free.next().unwrap_or(pwqs[turn % pwqs.len()]))
+        Some(free.next().unwrap_or(pwqs[first % pwqs.len()]))
     }
 }

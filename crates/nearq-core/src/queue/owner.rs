@@ -15,8 +15,8 @@ impl<P: Platform> PoolWorkqueue<P> {
     /// The queue that the pwq belongs to.
     #[inline]
     pub(crate) fn queue(&self) -> &Queue<P> {
-        // SAFETY: the owners of all accounts are queues. A queue outlives its pwqs, and a thread that has the pwq keeps the queue from being freed:
-        // see `Account::owner`.
+        // SAFETY: the owners of all accounts are queues. A queue outlives its pwqs, and a thread that has the pwq keeps the queue from
+        // being freed: see `Account::owner`.
         unsafe { &*self.owner_address().cast() }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Rescuer<P: Platform> {
     pub(crate) worker: P::AtomicPtr<Worker<P>>,
     stopped: P::AtomicU32,
     /// Held by the thread that starts or ends the rescuer's thread.
-    pub(crate) turn: Mutex<(), P>,
+    pub(crate) lifecycle: Mutex<(), P>,
 }
 
 impl<P: Platform> Rescuer<P> {
@@ -30,7 +30,7 @@ impl<P: Platform> Rescuer<P> {
             calls: Mutex::new_in(VecDeque::with_capacity(8)),
             worker: P::AtomicPtr::new(core::ptr::null_mut()),
             stopped: P::AtomicU32::new(0),
-            turn: Mutex::new_in(()),
+            lifecycle: Mutex::new_in(()),
         }
     }
 
@@ -83,7 +83,7 @@ impl<P: Platform> Rescuer<P> {
     /// Ends the thread, for good; waits for its end if the caller asks for that and is not that thread itself. The queue is empty, and no
     /// thread queues to it.
     pub(crate) fn end(&self, wait: bool) {
-        let turn = self.turn.lock();
+        let lifecycle = self.lifecycle.lock();
         let worker = self.entry();
         // The handle first: once the thread has ended, the entry belongs to another thread.
         let handle = worker.and_then(|worker| worker.handle.lock().take());
@@ -91,7 +91,7 @@ impl<P: Platform> Rescuer<P> {
             worker.is_some_and(|worker| *worker.thread.lock() == Some(P::current_thread()));
         self.stopped.store(1, Ordering::Release);
         self.worker.store(core::ptr::null_mut(), Ordering::Relaxed);
-        drop(turn);
+        drop(lifecycle);
         if let Some(worker) = worker {
             worker.parker.unpark();
         }
@@ -105,7 +105,7 @@ impl<P: Platform> Rescuer<P> {
         forked::set(&self.worker, core::ptr::null_mut());
         // SAFETY: this is the only thread, and no user's code runs while it holds one of the two locks. The content of the list leaks.
         unsafe { self.calls.renew(VecDeque::new()) };
-        // SAFETY: this is the only thread, and has no guard of `turn`: no user's code, which could fork, runs under that lock.
-        unsafe { self.turn.renew(()) };
+        // SAFETY: this is the only thread, and has no guard of `lifecycle`: no user's code, which could fork, runs under that lock.
+        unsafe { self.lifecycle.renew(()) };
     }
 }

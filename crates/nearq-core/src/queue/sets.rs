@@ -15,7 +15,7 @@ pub(crate) struct Flushing<P: Platform> {
     /// Rounds that led issuers to another set.
     pub(crate) rounds: P::AtomicU64,
     /// How often each set came into use.
-    pub(crate) turns: [P::AtomicU64; SETS],
+    pub(crate) generations: [P::AtomicU64; SETS],
     /// Whether there was a warning that the queue refuses items.
     pub(crate) warned: P::AtomicU32,
 }
@@ -64,7 +64,7 @@ impl<P: Platform> Flushing<P> {
         Flushing {
             event: Event::new(),
             rounds: P::AtomicU64::new(0),
-            turns: core::array::from_fn(|_| P::AtomicU64::new(0)),
+            generations: core::array::from_fn(|_| P::AtomicU64::new(0)),
             warned: P::AtomicU32::new(0),
         }
     }
@@ -78,10 +78,10 @@ impl<P: Platform> Flushing<P> {
         self.rounds.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn turn(&self, set: usize) -> u64 {
+    pub(crate) fn generation(&self, set: usize) -> u64 {
         // SeqCst: for a thread that waits for the set, see "No waiter is forgotten". For a thread that sees a pwq with new items, acquire
         // would be enough.
-        self.turns[set].load(Ordering::SeqCst)
+        self.generations[set].load(Ordering::SeqCst)
     }
 
     /// The age of pwqs that are made now.

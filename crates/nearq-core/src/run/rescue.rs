@@ -50,7 +50,7 @@
 //! `stopping` is read; the thread that stops writes `stopping`, then reads the count; all `SeqCst`).
 //!
 //! Handles of threads are in the entries of the slab. An entry is used again after its thread has ended; so the thread that ends another
-//! takes the handle first, and then tells that thread. `turn` makes starting and ending come one after the other.
+//! takes the handle first, and then tells that thread. `lifecycle` makes starting and ending come one after the other.
 //!
 //! # Forks
 //! In the child there is no rescuer at first: most children `exec`. `Services::rescuers_missing` is set, and the first thread that is
@@ -89,7 +89,7 @@ impl<P: Platform> Rescuer<P> {
     pub(crate) fn start(self: &Arc<Self>, queue: &Arc<Queue<P>>) -> Result<(), Error> {
         let failed = |refused| Error::NoRescuer { queue: queue.name.clone(), refused };
         let inner = queue.inner();
-        let _turn = self.turn.lock();
+        let _lifecycle = self.lifecycle.lock();
         if self.is_stopped() || self.entry().is_some() {
             return Ok(());
         }

@@ -19,10 +19,10 @@
 //! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure into
 //!   the state that it has when nothing is queued and no thread was started.
 //!
-//! Locks that workers take on an item's path (a pool's `ready`, a level's `queue`, a queue's `turn`, those of a worker's entry, the
-//! monitor's, the one of the thread that ended last) are not taken before the fork: that would hold up workers, and what they protect is
-//! thrown away in the child anyway. They are made again there, with an empty value, unlocked; the old value may be half changed and is not
-//! read. All else is single words, which are whole at any time.
+//! Locks that workers take on an item's path (a pool's `ready`, a level's `queue`, a domain's `inactive_queue`, those of a worker's entry,
+//! the monitor's, the one of the thread that ended last) are not taken before the fork: that would hold up workers, and what they protect
+//! is thrown away in the child anyway. They are made again there, with an empty value, unlocked; the old value may be half changed and is
+//! not read. All else is single words, which are whole at any time.
 //!
 //! Things that the runtime has no list of (items, tasks, sets, scopes, futures that wait) store the epoch, and compare it when they are
 //! first used: an item of the parent's is made idle (`Item::current`), a task of the parent's counts as cancelled (`task`), and a wait for

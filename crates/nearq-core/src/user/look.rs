@@ -4,10 +4,10 @@
 //! serves may be gone when it is read; so it is compared with those of the existing queues, and never followed.
 //!
 //! *What waits* is on lists that are taken only under a lock: a pool's inbox and list under `ready`, what is held back under the domain's
-//! `turn`. A thread that holds the lock may walk the lists: a node on a list is alive (by `PENDING` or `STALE`), and stays there. Pushers
-//! go on meanwhile, in front of what is walked. These locks are the workers': holding one stops the pool's workers from taking more. So no
-//! more than [`MOST`](crate::item::wait_snapshot::MOST) nodes are read, nothing is allocated, and names are made afterwards. What is in
-//! workers' batches is left out: it may be gone at any time.
+//! `inactive_queue`. A thread that holds the lock may walk the lists: a node on a list is alive (by `PENDING` or `STALE`), and stays there.
+//! Pushers go on meanwhile, in front of what is walked. These locks are the workers': holding one stops the pool's workers from taking
+//! more. So no more than [`MOST`](crate::item::wait_snapshot::MOST) nodes are read, nothing is allocated, and names are made afterwards.
+//! What is in workers' batches is left out: it may be gone at any time.
 
 use core::time::Duration;
 

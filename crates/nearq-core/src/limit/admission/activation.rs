@@ -12,10 +12,11 @@ use crate::base::event::Notification;
 use crate::item::Activated;
 use crate::item::list::List;
 use crate::item::owned::Pending;
+use crate::limit::inactive_queue::InactiveQueue;
 use crate::limit::pool_workqueue::PoolWorkqueue;
-use crate::limit::turn::Turn;
 
-/// Items that one worker admits, or throws away, before another one has its turn: some 10 µs. Small in unit tests, so that models reach it.
+/// Items that one worker admits, or throws away, before another worker takes over: some 10 µs. Small in unit tests, so that models
+/// reach it.
 pub(super) const AT_ONCE: u32 = if cfg!(test) { 2 } else { 64 };
 
 /// This many cancelled items may be on the lists while no worker comes by, even if there are fewer others: some 100 KiB, as on a pool's
@@ -65,13 +66,13 @@ impl<P: Platform> Admission<P> {
 
     /// What [`attend`](Self::attend) does, once, for that many items at most. Adds the waiters to wake afterwards.
     fn look(&self, left: &mut u32, told: &mut Vec<Notification<P>>) {
-        let mut turn = self.turn.lock();
+        let mut inactive_queue = self.inactive_queue.lock();
         loop {
-            self.activate(&mut turn, left);
+            self.activate(&mut inactive_queue, left);
             if !self.may_open() {
                 break;
             }
-            // The mark comes before the check. Only the holder of `turn` sets it.
+            // The mark comes before the check. Only the holder of `inactive_queue` sets it.
             let word = self.ceiling.load(Ordering::SeqCst);
             let word = match ceiling(word) {
                 CLOSED => self.ceiling.fetch_or(OPENING, Ordering::SeqCst) | OPENING,
@@ -95,8 +96,8 @@ impl<P: Platform> Admission<P> {
             }
             self.close();
         }
-        let watched = core::mem::take(&mut turn.watched);
-        drop(turn);
+        let watched = core::mem::take(&mut inactive_queue.watched);
+        drop(inactive_queue);
         for pwq in watched {
             // SAFETY: the pwq belongs to the queue, which the caller keeps alive.
             let pwq = unsafe { &*pwq };
@@ -119,15 +120,15 @@ impl<P: Platform> Admission<P> {
             && self.limit() != 0
     }
 
-    fn activate(&self, turn: &mut Turn<P>, left: &mut u32) {
+    fn activate(&self, inactive_queue: &mut InactiveQueue<P>, left: &mut u32) {
         if self.inactive.load(Ordering::SeqCst) == 0
             && self.stale.load(Ordering::Relaxed) < MANY_STALE
         {
             return;
         }
-        turn.collect(self);
-        self.tidy(turn);
-        while !turn.is_empty() && *left > 0 {
+        inactive_queue.collect(self);
+        self.tidy(inactive_queue);
+        while !inactive_queue.is_empty() && *left > 0 {
             let limit = self.limit();
             let admitted = self.admitted.load(Ordering::SeqCst);
             if admitted >= self.completed() + limit {
@@ -144,25 +145,25 @@ impl<P: Platform> Admission<P> {
                 self.admitted.fetch_sub(1, Ordering::SeqCst);
                 continue;
             }
-            if !self.activate_next(turn, left) {
+            if !self.activate_next(inactive_queue, left) {
                 // Nothing was activated with the place that was taken. An issuer that has held something back meanwhile may have found no
                 // place, and left it to the thread that gives one back.
                 self.admitted.fetch_sub(1, Ordering::SeqCst);
                 P::model_fence();
-                if !turn.is_empty() {
+                if !inactive_queue.is_empty() {
                     // The item that is locked, or those for which nothing is left.
                     return;
                 }
-                turn.collect(self);
+                inactive_queue.collect(self);
             }
         }
     }
 
     /// Activates the next item that was not cancelled. False if there is none; or if the next one is locked, which stays there, so that no
     /// other item gets past it (the lock's holder sends the activation item); or if nothing is `left`.
-    fn activate_next(&self, turn: &mut Turn<P>, left: &mut u32) -> bool {
+    fn activate_next(&self, inactive_queue: &mut InactiveQueue<P>, left: &mut u32) -> bool {
         while *left > 0
-            && let Some((place, item)) = turn.pop()
+            && let Some((place, item)) = inactive_queue.pop()
         {
             *left -= 1;
             if item.is_stale() {
@@ -179,7 +180,7 @@ impl<P: Platform> Admission<P> {
                     self.inactive.fetch_sub(1, Ordering::SeqCst);
                     if pwq.is_watched() {
                         // It may have been cancelled before it had entered: then no thread has been woken yet.
-                        turn.watched.push(pwq);
+                        inactive_queue.watched.push(pwq);
                     }
                     if let Some(item) = item.publish() {
                         pwq.push_any(item);
@@ -187,7 +188,7 @@ impl<P: Platform> Admission<P> {
                     return true;
                 }
                 Activated::Locked(item) => {
-                    turn.put_back(place, item);
+                    inactive_queue.put_back(place, item);
                     return false;
                 }
                 // It was cancelled at this very moment.
@@ -233,23 +234,23 @@ impl<P: Platform> Admission<P> {
 
     /// Throws away all cancelled items that are on the lists.
     ///
-    /// A worker that comes meanwhile waits for `turn`, and then finds all that was there. So the caller holds `turn` for one walk only, and
-    /// throws items away afterwards.
+    /// A worker that comes meanwhile waits for `inactive_queue`, and then finds all that was there. So the caller holds `inactive_queue`
+    /// for one walk only, and throws items away afterwards.
     pub(super) fn clear_out(&self) {
         // A worker that holds it throws away the cancelled items it finds.
-        let Some(mut turn) = self.turn.try_lock() else { return };
-        turn.collect(self);
-        let stale = turn.take_stale();
-        drop(turn);
+        let Some(mut inactive_queue) = self.inactive_queue.try_lock() else { return };
+        inactive_queue.collect(self);
+        let stale = inactive_queue.take_stale();
+        drop(inactive_queue);
         self.throw_all(stale);
     }
 
     /// Throws away cancelled items, once there are more of them than of others.
-    fn tidy(&self, turn: &mut Turn<P>) {
+    fn tidy(&self, inactive_queue: &mut InactiveQueue<P>) {
         if !self.is_untidy(MANY_STALE) {
             return;
         }
-        let stale = turn.take_stale();
+        let stale = inactive_queue.take_stale();
         self.throw_all(stale);
     }
 
@@ -273,9 +274,9 @@ impl<P: Platform> Admission<P> {
 
     /// Throws away what is left of cancelled items, when no thread touches the queue any more.
     pub(crate) fn throw_away(&self) {
-        let mut turn = self.turn.lock();
-        turn.collect(self);
-        while let Some((_, item)) = turn.pop() {
+        let mut inactive_queue = self.inactive_queue.lock();
+        inactive_queue.collect(self);
+        while let Some((_, item)) = inactive_queue.pop() {
             self.throw(item);
         }
     }

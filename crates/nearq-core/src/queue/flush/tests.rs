@@ -118,7 +118,7 @@ fn two_flushes_at_once() {
 }
 
 /// Rounds follow each other while the first flusher is slow: the set that it waits for is drained and used again, with new items, and it
-/// must see that from the set's turn, or be notified.
+/// must see that from the set's generation, or be notified.
 #[test]
 fn a_set_is_used_again_while_somebody_still_waits_for_it() {
     model(2, || {
@@ -136,7 +136,7 @@ fn a_set_is_used_again_while_somebody_still_waits_for_it() {
         stub.run_out();
         stub.issue(&works[1]);
         assert!(stub.queue.begin_round(0).is_some());
-        assert_eq!(stub.queue.flushing.turn(0), 1, "the first set is in use again");
+        assert_eq!(stub.queue.flushing.generation(0), 1, "the first set is in use again");
         // This one stays where it is: a thread that waits for it by mistake waits for ever.
         stub.issue(&works[2]);
         Loom::join(waiting);

@@ -61,7 +61,7 @@ fn wakers_are_called_when_others_may_let_items_in() {
         assert_eq!(flushed.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
         assert!(pwq.is_watched());
         // As if it had just been admitted, by the worker that runs it.
-        stub.admission().turn.lock().watched.push(core::ptr::from_ref(pwq));
+        stub.admission().inactive_queue.lock().watched.push(core::ptr::from_ref(pwq));
         stub.admission().close();
         assert!(stub.work(0));
         assert_eq!(looks.seen.load(Ordering::Relaxed), NOBODY);

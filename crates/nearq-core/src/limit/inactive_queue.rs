@@ -1,4 +1,4 @@
-//! Which pool has the next turn among what a domain holds back. Private to the activator (`admission`).
+//! The items that a domain holds back, by pool, and which pool comes next. Private to the activator (`admission`).
 //!
 //! Pools take turns. What is held back for one pool starts in the order in which it was queued, even if a flush has led its issuers from
 //! one pwq to another (`flush`): the older pwq's items come first.
@@ -18,8 +18,8 @@ use crate::limit::admission::Admission;
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 
-/// What was taken off the inactive inboxes, by pool, and which pool has the next turn.
-pub(crate) struct Turn<P: Platform> {
+/// What was taken off the inactive inboxes, by pool, and which pool has the next inactive_queue.
+pub(crate) struct InactiveQueue<P: Platform> {
     pools: Vec<OfPool<P>>,
     next: usize,
     /// The newest pwq that is in `pools`; older ones are as well, except those from the first retired one on.
@@ -32,7 +32,7 @@ pub(crate) struct Turn<P: Platform> {
 
 /// Where an item was taken from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Source {
     pool: usize,
     pwq: usize,
 }
@@ -51,11 +51,11 @@ struct OfPwq<P: Platform> {
 }
 
 // SAFETY: the pwqs live as long as the queue that owns this; the lists own their items.
-unsafe impl<P: Platform> Send for Turn<P> {}
+unsafe impl<P: Platform> Send for InactiveQueue<P> {}
 
-impl<P: Platform> Turn<P> {
+impl<P: Platform> InactiveQueue<P> {
     pub(crate) fn new() -> Self {
-        Turn {
+        InactiveQueue {
             pools: Vec::new(),
             next: 0,
             known: core::ptr::null(),
@@ -121,14 +121,14 @@ impl<P: Platform> Turn<P> {
     }
 
     /// The first item of the next pool that has one.
-    pub(crate) fn pop(&mut self) -> Option<(Place, Pending<P>)> {
+    pub(crate) fn pop(&mut self) -> Option<(Source, Pending<P>)> {
         for _ in 0..self.pools.len() {
             self.next = (self.next + 1) % self.pools.len();
             let pwqs = self.pools[self.next].pwqs.iter_mut().enumerate().rev();
             for (pwq, of) in pwqs {
                 if let Some(item) = of.list.pop_front() {
                     self.items -= 1;
-                    return Some((Place { pool: self.next, pwq }, item));
+                    return Some((Source { pool: self.next, pwq }, item));
                 }
             }
         }
@@ -136,7 +136,7 @@ impl<P: Platform> Turn<P> {
     }
 
     /// Undoes the last `pop`.
-    pub(crate) fn put_back(&mut self, place: Place, item: Pending<P>) {
+    pub(crate) fn put_back(&mut self, place: Source, item: Pending<P>) {
         self.pools[place.pool].pwqs[place.pwq].list.push_front(item);
         self.items += 1;
         self.next = (place.pool + self.pools.len() - 1) % self.pools.len();
