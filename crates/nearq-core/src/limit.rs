@@ -3,7 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `pwq` | a queue on a pool: what has entered there, and what has ended |
-//! | `admission` | the limit of a domain: admitting, holding back, activating |
+//! | `node_active` | the limit of a domain: admitting, holding back, activating |
 //! | `credits` | items that a pwq may admit without reading the limit |
 //! | `inactive_queue`, `activation_item` | what is held back, as the activating worker has it; the item that asks a worker to activate |
 //! | `serving` | the limit that applies to the calling worker's own item |
@@ -13,8 +13,8 @@
 //! `watched` of a pwq, and the counters of its stripes.
 
 pub(crate) mod activation_item;
-pub(crate) mod admission;
 pub(crate) mod credits;
 pub(crate) mod inactive_queue;
+pub(crate) mod node_active;
 pub(crate) mod pool_workqueue;
 pub(crate) mod serving;

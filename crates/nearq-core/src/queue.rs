@@ -35,7 +35,7 @@ use crate::item::{Epoch, Item, Origin};
 use crate::layout::attributes::{Attributes, Kind, Layout, Places};
 use crate::layout::domain::{Bounds, DomainLimit};
 use crate::layout::priority::Priority;
-use crate::limit::admission::{Admission, Entry};
+use crate::limit::node_active::{Entry, NodeActive};
 use crate::limit::pool_workqueue::{HOMED, InHand, OBSERVED, PoolStatistics, PoolWorkqueue};
 use crate::observe::Observed;
 use crate::queue::runtime::{Inner, Runtime};
@@ -85,7 +85,7 @@ pub(crate) struct Config<P: Platform> {
     closed: bool,
     cpu_maps: Arena<CpuMap<P>>,
     pwqs: Arena<PoolWorkqueue<P>>,
-    domains: Arena<Admission<P>>,
+    domains: Arena<NodeActive<P>>,
     known: change::Known<P>,
     many: retired::Many,
 }
@@ -117,7 +117,7 @@ pub(crate) struct Queue<P: Platform> {
     /// Those from here on are retired (`retired`).
     first_retired: P::AtomicPtr<PoolWorkqueue<P>>,
     /// The domains in which items are counted, linked like the pwqs.
-    first_domain: P::AtomicPtr<Admission<P>>,
+    first_domain: P::AtomicPtr<NodeActive<P>>,
     pub(crate) flushing: Flushing<P>,
     pub(crate) observed: Observed<P>,
     home: QueueHome<P>,
@@ -331,8 +331,8 @@ impl<P: Platform> Queue<P> {
         origin: Origin,
     ) -> Result<(), Pending<P>> {
         loop {
-            let admission = pwq.admission();
-            match admission.refill(pwq) {
+            let node_active = pwq.node_active();
+            match node_active.refill(pwq) {
                 Entry::LetIn => {
                     item.set_target(pwq.account(), origin);
                     if let Some(item) = item.publish() {
@@ -340,7 +340,7 @@ impl<P: Platform> Queue<P> {
                     }
                     return Ok(());
                 }
-                Entry::HeldBack => match admission.hold_back(pwq, item, origin, false) {
+                Entry::HeldBack => match node_active.hold_back(pwq, item, origin, false) {
                     Ok(()) => return Ok(()),
                     Err((back, Entry::Refused)) => return Err(back),
                     Err((back, _)) => item = back,
@@ -359,7 +359,7 @@ impl<P: Platform> Queue<P> {
         let Err(mut item) = self.send_by(item, cpu, Way::Again) else { return Ok(()) };
         loop {
             let pwq = self.pwq_for(cpu);
-            match pwq.admission().hold_back(pwq, item, Origin::of_cpu(cpu), true) {
+            match pwq.node_active().hold_back(pwq, item, Origin::of_cpu(cpu), true) {
                 Ok(()) => return Ok(()),
                 Err((back, Entry::Elsewhere)) => item = back,
                 Err((back, _)) => return Err(back),
@@ -450,7 +450,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// The queue's domains.
-    pub(crate) fn domains(&self) -> impl Iterator<Item = &Admission<P>> {
+    pub(crate) fn domains(&self) -> impl Iterator<Item = &NodeActive<P>> {
         // Acquire: pairs with the release in `domain`.
         let mut next = self.first_domain.load(Ordering::Acquire);
         core::iter::from_fn(move || {
@@ -464,7 +464,7 @@ impl<P: Platform> Queue<P> {
     /// Executions that have ended, over all pwqs.
     #[cfg(test)]
     pub(crate) fn completed(&self) -> u64 {
-        self.domains().map(Admission::completed).sum()
+        self.domains().map(NodeActive::completed).sum()
     }
 
     /// Items that are held back.
@@ -481,7 +481,7 @@ impl<P: Platform> Queue<P> {
 
     /// Throws away what cancelled items have left among the held-back ones; by the monitor.
     pub(crate) fn tidy(&self) {
-        self.domains().for_each(Admission::tidy_up);
+        self.domains().for_each(NodeActive::tidy_up);
     }
 
     /// The state of the limit in each domain.
@@ -489,9 +489,9 @@ impl<P: Platform> Queue<P> {
         let layout = self.layout();
         let mut rows: Vec<_> = self
             .domains()
-            .map(|admission| {
-                let (active, inactive) = admission.in_use();
-                let (domain, limit) = (admission.domain, admission.limit() as usize);
+            .map(|node_active| {
+                let (active, inactive) = node_active.in_use();
+                let (domain, limit) = (node_active.domain, node_active.limit() as usize);
                 DomainLimit { domain, cpus: layout.cpus_of(domain), limit, active, inactive }
             })
             .collect();

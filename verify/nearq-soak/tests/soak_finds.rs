@@ -18,7 +18,7 @@ const MOST_SEEDS: u64 = 10_000;
 
 /// The variants that a test here looks for.
 const NAMED: [&str; 6] =
-    ["lost-wake-up", "double-run", "admission-leak", "cancel-leak", "early-timer", "strict-leak"];
+    ["lost-wake-up", "double-run", "node_active-leak", "cancel-leak", "early-timer", "strict-leak"];
 
 /// Every planted variant is tested for. A variant that takes several files has a block for each, named after the first one; `none` says
 /// which variant a program is.
@@ -70,7 +70,7 @@ fn two_executions_at_once() {
 
 #[test]
 fn an_item_that_is_held_back_for_ever() {
-    is_found("admission-leak", &HANGS);
+    is_found("node_active-leak", &HANGS);
 }
 
 #[test]

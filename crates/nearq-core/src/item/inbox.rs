@@ -63,7 +63,7 @@ impl<P: Platform> Inbox<P> {
     }
 
     /// Takes everything, first pushed first. The check for emptiness is `SeqCst` too: a thread that gives a place back reads this list
-    /// (`admission`).
+    /// (`node_active`).
     pub(crate) fn take_all(&self) -> List<P> {
         let mut list = List::new();
         if self.is_empty() {

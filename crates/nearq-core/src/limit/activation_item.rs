@@ -9,14 +9,14 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{Epoch, Executed, Finished, Item, ItemVtable};
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::pool::Pool;
 
 /// The item, and the domain for which it asks.
 #[repr(C)]
 pub(crate) struct ActivationItem<P: Platform> {
     item: Item<P>,
-    admission: P::AtomicPtr<Admission<P>>,
+    node_active: P::AtomicPtr<NodeActive<P>>,
 }
 
 impl<P: Platform> ActivationItem<P> {
@@ -31,14 +31,14 @@ impl<P: Platform> ActivationItem<P> {
     pub(crate) fn new() -> Self {
         ActivationItem {
             item: Item::new(&Self::TABLE),
-            admission: P::AtomicPtr::new(core::ptr::null_mut()),
+            node_active: P::AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 
     /// Sets the domain to which it belongs; before it is sent. The domain does not move any more.
-    pub(crate) fn set_admission(&self, admission: *const Admission<P>) {
+    pub(crate) fn set_node_active(&self, node_active: *const NodeActive<P>) {
         // Release: pairs with the acquire in `execute`.
-        self.admission.store(admission.cast_mut(), Ordering::Release);
+        self.node_active.store(node_active.cast_mut(), Ordering::Release);
     }
 
     /// Sends it to a worker of `pool`, unless it is on its way.
@@ -71,7 +71,7 @@ impl<P: Platform> ActivationItem<P> {
         // before it is freed.
         let this = unsafe { item.cast::<ActivationItem<P>>().as_ref() };
         // SAFETY: set before it was sent, to the domain that it is a part of.
-        unsafe { &*this.admission.load(Ordering::Acquire) }.attend();
+        unsafe { &*this.node_active.load(Ordering::Acquire) }.attend();
         Executed { panicked: false, deferred: this.item.finish() == Finished::Deferred }
     }
 

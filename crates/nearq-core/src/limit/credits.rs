@@ -8,7 +8,7 @@
 //! is already counted in the domain's `admitted`; a thread that takes one has nothing more to count.
 //! * `take`: an issuer uses a credit, and its item has entered.
 //! * `enter`: an item enters that was admitted without a credit. `enter_with`: the same, by an issuer that got several credits from the
-//!   domain (`Admission::refill`); it leaves the rest here, if the epoch is the one that it saw *before* it checked whether the queue is
+//!   domain (`NodeActive::refill`); it leaves the rest here, if the epoch is the one that it saw *before* it checked whether the queue is
 //!   open.
 //! * `withdraw`: takes all back, for other pwqs. `revoke`: the same, and increments the epoch. A thread that closes a queue revokes after
 //!   it has closed. Then no credit is left, and none comes: a thread that saw the new epoch saw the queue closed, and one that saw the old

@@ -1,4 +1,4 @@
-//! The items that a domain holds back, by pool, and which pool comes next. Private to the activator (`admission`).
+//! The items that a domain holds back, by pool, and which pool comes next. Private to the activator (`node_active`).
 //!
 //! Pools take turns. What is held back for one pool starts in the order in which it was queued, even if a flush has led its issuers from
 //! one pwq to another (`flush`): the older pwq's items come first.
@@ -14,7 +14,7 @@ use nearq_platform::Platform;
 use crate::item::Item;
 use crate::item::list::List;
 use crate::item::owned::Pending;
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 
@@ -71,21 +71,21 @@ impl<P: Platform> InactiveQueue<P> {
     }
 
     /// Takes what is on the inactive inboxes of the domain's pwqs.
-    pub(crate) fn collect(&mut self, admission: &Admission<P>) {
-        self.learn(admission);
+    pub(crate) fn collect(&mut self, node_active: &NodeActive<P>) {
+        self.learn(node_active);
         self.items += self.pools.iter_mut().map(OfPool::collect).sum::<usize>();
     }
 
     /// Adds the pwqs that are new, and drops those that are retired.
-    fn learn(&mut self, admission: &Admission<P>) {
-        let line = admission.line();
-        let retired = admission.first_retired();
+    fn learn(&mut self, node_active: &NodeActive<P>) {
+        let line = node_active.line();
+        let retired = node_active.first_retired();
         if retired != self.retired {
             self.retired = retired;
             self.forget_retired(line);
         }
         let known = self.known;
-        let mut pwqs = admission.pwqs().peekable();
+        let mut pwqs = node_active.pwqs().peekable();
         if known.is_null()
             && let Some(line) = line.filter(|line| line.is_gone())
         {

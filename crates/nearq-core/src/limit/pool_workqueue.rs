@@ -23,8 +23,8 @@ use crate::base::pad::Padded;
 use crate::item::account::{Account, AccountRef, Owner};
 use crate::item::inbox::Inbox;
 use crate::item::owned::{Pending, Running};
-use crate::limit::admission::Admission;
 use crate::limit::credits::Credits;
+use crate::limit::node_active::NodeActive;
 use crate::pool::Pool;
 use crate::pool::worker::Counted;
 
@@ -73,7 +73,7 @@ pub(crate) struct PoolWorkqueue<P: Platform> {
     /// Where the pwq's items are counted, as the items know it; its owner is the queue.
     account: Account<P>,
     /// The domain of the queue in which its items are counted.
-    admission: *const Admission<P>,
+    node_active: *const NodeActive<P>,
     pub(crate) pool: Arc<Pool<P>>,
     /// How items are queued and run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`], [`OBSERVED`], [`HOMED`].
     manner: P::AtomicU32,
@@ -101,20 +101,21 @@ pub(crate) struct PoolWorkqueue<P: Platform> {
     rescued: P::AtomicU64,
     /// The queue's next pwq; see `Queue::pwqs`.
     pub(crate) next: P::AtomicPtr<PoolWorkqueue<P>>,
-    /// The domain's next pwq; see `Admission::pwqs`.
+    /// The domain's next pwq; see `NodeActive::pwqs`.
     pub(crate) next_of_domain: P::AtomicPtr<PoolWorkqueue<P>>,
 }
 
-// SAFETY: `account` points to the queue that owns the pwq and outlives it, `admission` to a part of that queue; the rest is
+// SAFETY: `account` points to the queue that owns the pwq and outlives it, `node_active` to a part of that queue; the rest is
 // `Sync` by itself.
 unsafe impl<P: Platform> Sync for PoolWorkqueue<P> {}
-// SAFETY: `account` and `admission` point to the queue that owns the pwq, whichever thread uses or frees it; all else is `Send` by itself.
+// SAFETY: `account` and `node_active` point to the queue that owns the pwq, whichever thread uses or frees it; all else is `Send` by
+// itself.
 unsafe impl<P: Platform> Send for PoolWorkqueue<P> {}
 
 impl<P: Platform> PoolWorkqueue<P> {
     pub(crate) fn new(
         queue: *const dyn Owner<P>,
-        admission: *const Admission<P>,
+        node_active: *const NodeActive<P>,
         pool: Arc<Pool<P>>,
         set: usize,
     ) -> Self {
@@ -135,7 +136,7 @@ impl<P: Platform> PoolWorkqueue<P> {
         let stripes = NumaBox::new::<P>(pool.near_node(), stripes, stripe);
         PoolWorkqueue {
             account: Account::new(queue),
-            admission,
+            node_active,
             pool,
             manner: P::AtomicU32::new(0),
             power: P::AtomicU32::new(0),
@@ -189,9 +190,9 @@ impl<P: Platform> PoolWorkqueue<P> {
 
     /// The domain in which its items are counted.
     #[inline]
-    pub(crate) fn admission(&self) -> &Admission<P> {
+    pub(crate) fn node_active(&self) -> &NodeActive<P> {
         // SAFETY: a part of the queue that owns the pwq; a thread that has the pwq keeps that queue from being freed.
-        unsafe { &*self.admission }
+        unsafe { &*self.node_active }
     }
 
     #[inline]
@@ -202,7 +203,7 @@ impl<P: Platform> PoolWorkqueue<P> {
     /// Counts one execution that has ended, as the last step of that execution.
     #[inline]
     pub(crate) fn count_completed(&self, worker: u32) {
-        // SeqCst: Dekker's pattern with `Admission::close`. Release: a thread that reads the sum sees what the item did.
+        // SeqCst: Dekker's pattern with `NodeActive::close`. Release: a thread that reads the sum sees what the item did.
         self.stripe(worker).completed.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -258,7 +259,7 @@ impl<P: Platform> PoolWorkqueue<P> {
 
     /// Counts one item that was admitted and cancelled.
     pub(crate) fn count_cancelled(&self) {
-        // SeqCst: Dekker's pattern with `Admission::close`. Release: a thread that reads the sum sees what was done before.
+        // SeqCst: Dekker's pattern with `NodeActive::close`. Release: a thread that reads the sum sees what was done before.
         self.cancelled.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -276,9 +277,9 @@ impl<P: Platform> PoolWorkqueue<P> {
     #[inline]
     pub(crate) fn end(&self, worker: u32) {
         self.count_completed(worker);
-        let admission = self.admission();
-        if admission.needs_attention() {
-            admission.attend();
+        let node_active = self.node_active();
+        if node_active.needs_attention() {
+            node_active.attend();
         }
         self.tell();
     }
@@ -321,7 +322,7 @@ impl<P: Platform> PoolWorkqueue<P> {
     pub(crate) fn retire(&self) -> bool {
         self.retired.store(RETIRES, Ordering::SeqCst);
         P::model_fence();
-        self.admission().give_back(u64::from(self.credits.revoke()));
+        self.node_active().give_back(u64::from(self.credits.revoke()));
         let unused = self.is_drained() && self.inactive.is_empty();
         self.retired.store(if unused { GONE } else { SERVES }, Ordering::SeqCst);
         unused
@@ -455,10 +456,10 @@ impl<P: Platform> PoolWorkqueue<P> {
         }
     }
 
-    /// Resets it so that nothing waits here. What has been completed stays counted; [`Admission::after_fork_in_child`] counts as much as
+    /// Resets it so that nothing waits here. What has been completed stays counted; [`NodeActive::after_fork_in_child`] counts as much as
     /// admitted. In the child of a fork.
     ///
-    /// [`Admission::after_fork_in_child`]: crate::limit::admission::Admission::after_fork_in_child
+    /// [`NodeActive::after_fork_in_child`]: crate::limit::node_active::NodeActive::after_fork_in_child
     pub(crate) fn after_fork_in_child(&self, shut: bool) {
         self.credits.after_fork_in_child(self.ended());
         self.inactive.after_fork_in_child();

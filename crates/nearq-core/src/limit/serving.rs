@@ -3,13 +3,13 @@
 use nearq_platform::Platform;
 
 use crate::item::Item;
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::context::{is_in_item, with_current};
 
 /// Whether the caller is a worker that serves a pwq of that domain right now.
-pub(crate) fn serves_domain<P: Platform>(domain: *const Admission<P>) -> bool {
-    serves_pwq::<P>(|pwq| core::ptr::eq(pwq.admission(), domain))
+pub(crate) fn serves_domain<P: Platform>(domain: *const NodeActive<P>) -> bool {
+    serves_pwq::<P>(|pwq| core::ptr::eq(pwq.node_active(), domain))
 }
 
 /// Whether the caller is a worker that serves the queue at that address right now.
@@ -28,7 +28,7 @@ fn serves_pwq<P: Platform>(is_it: impl FnOnce(&PoolWorkqueue<P>) -> bool) -> boo
 
 impl<P: Platform> Item<P> {
     /// The domain in which the item is held back, if the caller's own item has a place there. It exists while that item runs.
-    pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
+    pub(crate) fn held_back_beside_caller(&self) -> Option<*const NodeActive<P>> {
         if !is_in_item::<P>() {
             return None;
         }
@@ -38,7 +38,7 @@ impl<P: Platform> Item<P> {
             let domain = guard.held_back_at().map(|account| {
                 // SAFETY: each account is the beginning of a pwq; the item is counted there while we have its lock.
                 let pwq = account.map(|account| unsafe { &*PoolWorkqueue::of(account.as_raw()) });
-                pwq.map(|pwq| core::ptr::from_ref(pwq.admission()))
+                pwq.map(|pwq| core::ptr::from_ref(pwq.node_active()))
             });
             guard.unlock();
             if let Some(domain) = domain {

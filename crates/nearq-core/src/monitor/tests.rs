@@ -7,7 +7,7 @@ use nearq_platform::Threads;
 
 use super::{Task, disarm};
 use crate::item::tests::model;
-use crate::limit::admission::tests::{Stub, idle};
+use crate::limit::node_active::tests::{Stub, idle};
 
 #[test]
 fn one_pushes_while_the_monitor_goes_to_sleep() {

@@ -8,7 +8,7 @@ use nearq_platform::Threads;
 
 use super::Pool;
 use crate::item::tests::model;
-use crate::limit::admission::tests::{Stub, idle};
+use crate::limit::node_active::tests::{Stub, idle};
 use crate::pool::worker::Worker;
 
 /// A worker of the pool, which sleeps.

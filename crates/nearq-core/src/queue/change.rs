@@ -26,14 +26,14 @@ use crate::base::pad::Padded;
 use crate::layout::attributes::{Attributes, Kind, Layout};
 use crate::layout::domain::{Bounds, Domain};
 use crate::layout::priority::Priority;
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::limit::pool_workqueue::{HOMED, INTENSIVE, LOCALIZE, OBSERVED, PoolWorkqueue};
 use crate::pool::Pool;
 
 /// The pwqs by their sets and pools, the domains, and the CPU maps: for quick lookup, however many there are.
 pub(super) struct Known<P: Platform> {
     pwqs: BTreeMap<(usize, *const Pool<P>), *const PoolWorkqueue<P>>,
-    domains: BTreeMap<Domain, *const Admission<P>>,
+    domains: BTreeMap<Domain, *const NodeActive<P>>,
     /// The CPU maps of each layout, at most one for each set. The hasher has no random keys: the order in which layouts are freed decides
     /// where the next ones lie, and simulated runs must be the same each time.
     cpu_maps: HashMap<Arc<Layout>, Vec<*const CpuMap<P>>, BuildHasherDefault<DefaultHasher>>,
@@ -145,7 +145,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until nothing is on a pool or running, or the queue is thawed.
     pub(crate) fn wait_until_still(&self) {
-        self.domains().for_each(Admission::wait_until_still);
+        self.domains().for_each(NodeActive::wait_until_still);
     }
 
     /// Gives each domain its share of the limit.
@@ -234,14 +234,14 @@ impl<P: Platform> Queue<P> {
                     self.set_manner(core::iter::once(unsafe { &**pwq }), manner);
                     return *pwq;
                 }
-                let admission = match config.known.domains.get(domain) {
-                    Some(admission) => *admission,
+                let node_active = match config.known.domains.get(domain) {
+                    Some(node_active) => *node_active,
                     None => {
                         let limit = self.limit_of(config, layout, *domain);
                         self.add_domain(config, *domain, limit)
                     }
                 };
-                self.add_pwq(config, pool, admission, manner)
+                self.add_pwq(config, pool, node_active, manner)
             })
             .collect();
         let by_cpu = layout.by_cpu.iter().map(|pool| pwqs[*pool as usize]).collect();
@@ -268,11 +268,11 @@ impl<P: Platform> Queue<P> {
         // SAFETY: CPU maps live as long as the queue.
         let cpu_map = unsafe { &*cpu_map };
         // By the address of the domain: the number of its CPUs, and the pwq of the first one.
-        let mut uses: BTreeMap<*const Admission<P>, (usize, *const PoolWorkqueue<P>)> =
+        let mut uses: BTreeMap<*const NodeActive<P>, (usize, *const PoolWorkqueue<P>)> =
             BTreeMap::new();
         for pwq in &cpu_map.by_cpu {
             // SAFETY: pwqs live as long as the queue.
-            let domain: *const Admission<P> = unsafe { &**pwq }.admission();
+            let domain: *const NodeActive<P> = unsafe { &**pwq }.node_active();
             uses.entry(domain).or_insert((0, *pwq)).0 += 1;
         }
         for domain in config.domains.iter() {
@@ -308,10 +308,10 @@ impl<P: Platform> Queue<P> {
         &self,
         config: &mut Config<P>,
         pool: Arc<Pool<P>>,
-        admission: *const Admission<P>,
+        node_active: *const NodeActive<P>,
         manner: u32,
     ) -> *const PoolWorkqueue<P> {
-        let pwq = PoolWorkqueue::new(self, admission, pool, config.sets.current);
+        let pwq = PoolWorkqueue::new(self, node_active, pool, config.sets.current);
         pwq.set_manner(manner);
         pwq.set_age(self.flushing.age());
         pwq.watch(config.sets.watched());
@@ -324,7 +324,7 @@ impl<P: Platform> Queue<P> {
         config.many.pwqs += 1;
         config.known.pwqs.insert((config.sets.current, pool), pwq);
         // SAFETY: domains and pwqs live as long as the queue.
-        unsafe { &*admission }.add_pwq(unsafe { &*pwq });
+        unsafe { &*node_active }.add_pwq(unsafe { &*pwq });
         // Release: pairs with the load in `pwqs`.
         self.first_pwq.store(pwq, Ordering::Release);
         pwq
@@ -336,17 +336,17 @@ impl<P: Platform> Queue<P> {
         config: &mut Config<P>,
         domain: Domain,
         limit: usize,
-    ) -> *const Admission<P> {
-        let admission = Admission::<P>::new(domain, limit);
-        admission.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
-        let admission = config.domains.add::<P>(admission);
-        config.known.domains.insert(domain, admission);
+    ) -> *const NodeActive<P> {
+        let node_active = NodeActive::<P>::new(domain, limit);
+        node_active.next.store(self.first_domain.load(Ordering::Relaxed), Ordering::Relaxed);
+        let node_active = config.domains.add::<P>(node_active);
+        config.known.domains.insert(domain, node_active);
         // SAFETY: added to the queue's domains just now, which live as long as the queue; shared references only.
-        let made = unsafe { &*admission };
-        made.activation_item.set_admission(admission);
+        let made = unsafe { &*node_active };
+        made.activation_item.set_node_active(node_active);
         (0..config.sets.drainers()).for_each(|_| made.begin_drain());
         // Release: pairs with the acquire in `domains`.
-        self.first_domain.store(admission, Ordering::Release);
-        admission
+        self.first_domain.store(node_active, Ordering::Release);
+        node_active
     }
 }

@@ -8,7 +8,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::Queue;
 use crate::item::{Item, Started};
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 
 impl<P: Platform> Queue<P> {
     /// Adds an owner. The caller is one.
@@ -107,7 +107,7 @@ impl<P: Platform> Drop for Queue<P> {
             // rescuer and waited for it.
             rescuer.end(false);
         }
-        self.domains().for_each(Admission::throw_away);
+        self.domains().for_each(NodeActive::throw_away);
         Self::leave_pools(self.cpu_map.load(Ordering::Acquire));
     }
 }

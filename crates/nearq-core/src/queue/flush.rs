@@ -31,7 +31,7 @@
 //! as well. They know it from the number of rounds: the next one may have begun before their call, the one after that has not.
 //!
 //! # Drain
-//! A thread that drains a queue marks all its pwqs and closes the ceilings (`admission`), so that every issuer takes the slow path, where
+//! A thread that drains a queue marks all its pwqs and closes the ceilings (`node_active`), so that every issuer takes the slow path, where
 //! all but the queue's own items are refused. Then it waits until the queue [is empty](Queue::is_empty), on all pwqs at one moment,
 //! because the queue's items may queue others elsewhere.
 
@@ -165,7 +165,7 @@ impl<P: Platform> Queue<P> {
         self.use_set(config);
         for pwq in self.pwqs_in_service().filter(|pwq| pwq.set == from) {
             pwq.watch(PAST);
-            pwq.admission().give_back(u64::from(pwq.credits.withdraw()));
+            pwq.node_active().give_back(u64::from(pwq.credits.withdraw()));
         }
     }
 
@@ -177,7 +177,7 @@ impl<P: Platform> Queue<P> {
         config.sets.drainers += 1;
         // Before the check whether the queue is empty.
         self.pwqs_in_service().for_each(|pwq| pwq.watch(DRAINING));
-        self.domains().for_each(crate::limit::admission::Admission::begin_drain);
+        self.domains().for_each(crate::limit::node_active::NodeActive::begin_drain);
     }
 
     /// Drains the queue for good. Calling it again is harmless.
@@ -188,7 +188,7 @@ impl<P: Platform> Queue<P> {
         }
         config.sets.drainers += 1;
         self.pwqs_in_service().for_each(|pwq| pwq.watch(DRAINING));
-        self.domains().for_each(crate::limit::admission::Admission::shut);
+        self.domains().for_each(crate::limit::node_active::NodeActive::shut);
     }
 
     /// Waits until nothing is left on a queue that is shut. False if the deadline came first.
@@ -202,7 +202,7 @@ impl<P: Platform> Queue<P> {
         if config.sets.drainers == 0 {
             self.pwqs_in_service().for_each(|pwq| pwq.unwatch(DRAINING));
         }
-        self.domains().for_each(crate::limit::admission::Admission::end_drain);
+        self.domains().for_each(crate::limit::node_active::NodeActive::end_drain);
     }
 
     /// Waits until nothing is left; the queue works again afterwards.

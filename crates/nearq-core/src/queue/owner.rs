@@ -49,17 +49,17 @@ impl<P: Platform> Owner<P> for Queue<P> {
         }
         // Before the count, which the queue's end may be waiting for.
         self.begin_visit();
-        let admission = pwq.admission();
+        let node_active = pwq.node_active();
         if held_back {
-            if admission.forget_inactive() {
+            if node_active.forget_inactive() {
                 self.inner().services.alarm.ask_to_tidy();
             }
             pwq.unhold();
         } else {
             pwq.count_cancelled();
         }
-        if admission.needs_attention() {
-            admission.kick();
+        if node_active.needs_attention() {
+            node_active.kick();
         }
         let told = self.tell_of(pwq);
         (told, self.end_visit())
@@ -81,7 +81,7 @@ impl<P: Platform> Owner<P> for Queue<P> {
         let pwq = pwq_of(account);
         match node {
             Some(node) => pwq.push_any(node),
-            None => pwq.admission().kick(),
+            None => pwq.node_active().kick(),
         }
     }
 

@@ -12,9 +12,9 @@
 //!
 //! # An issuer that reads an outdated CPU map
 //! It may end up at a retired pwq, which has no credits. It checks whether the pwq is retired, counts the item, and checks once more
-//! (`Admission::refill`, `Admission::hold_back`). The thread that retires the pwq marks it, then checks whether something is left. All are
-//! `SeqCst`: one of the two sees the other. An issuer that sees that the pwq is retired takes its count back, and reads the CPU map again.
-//! Credits that were requested before do not come to the pwq, just as those that it had are revoked (`credits`).
+//! (`NodeActive::refill`, `NodeActive::hold_back`). The thread that retires the pwq marks it, then checks whether something is left. All
+//! are `SeqCst`: one of the two sees the other. An issuer that sees that the pwq is retired takes its count back, and reads the CPU map
+//! again. Credits that were requested before do not come to the pwq, just as those that it had are revoked (`credits`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, Ordering, Threads};
 
 use crate::item::tests::{model, spawn};
-use crate::limit::admission::tests::Stub;
+use crate::limit::node_active::tests::Stub;
 use crate::task::work::Work;
 
 /// Puts the queue among the orphans while `other` is busy with it. Afterwards one of the two must have freed it.
@@ -26,7 +26,7 @@ fn orphan_beside(stub: &Stub, other: <Loom as Threads>::JoinHandle) {
 fn a_queue_is_orphaned_while_its_kicker_ends() {
     model(3, || {
         let stub = Stub::new(1, 1);
-        stub.admission().kick();
+        stub.node_active().kick();
         let worker = {
             let stub = Arc::clone(&stub);
             spawn(move || {

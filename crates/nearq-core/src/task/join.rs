@@ -9,7 +9,7 @@ use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell}
 
 use crate::base::outcome::{JoinError, contain};
 use crate::item::{ASLEEP, CHANGING, DONE, Item, POLLED, is_of_this_process};
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::pool::context::blocking;
 use crate::task::Head;
 use crate::task::waiting::Beside;
@@ -180,7 +180,7 @@ impl<T, P: Platform> JoinHandle<T, P> {
     }
 
     /// The domain in which it is held back, if the caller's own item has a place there.
-    pub(crate) fn held_back_beside_caller(&self) -> Option<*const Admission<P>> {
+    pub(crate) fn held_back_beside_caller(&self) -> Option<*const NodeActive<P>> {
         self.head().item.held_back_beside_caller()
     }
 

@@ -19,7 +19,7 @@ use crate::item::Started;
 use crate::item::owned::Pending;
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::Bounds;
-use crate::limit::admission::Entry;
+use crate::limit::node_active::Entry;
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::queue::Queue;
 use crate::queue::runtime::Runtime;
@@ -89,7 +89,7 @@ impl<P: Platform> Desk<P> {
     /// Counts a new item.
     pub(crate) fn count(&self, item: Pending<P>) -> Sent<P> {
         let pwq = self.queue.pwqs().next().expect("a pod");
-        assert!(pwq.credits.take() || pwq.admission().refill(pwq) == Entry::LetIn);
+        assert!(pwq.credits.take() || pwq.node_active().refill(pwq) == Entry::LetIn);
         item.set_target(pwq.account(), crate::item::Origin::of_cpu(0));
         Sent(item)
     }

@@ -11,7 +11,7 @@ use nearq_platform::{Linux, Platform};
 use crate::base::error::Error;
 use crate::base::event::Listener;
 use crate::item::{Item, PENDING, RUNNING};
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::pool::context::wait_until;
 use crate::task::work::Work;
 
@@ -167,7 +167,7 @@ impl<P: Platform> Work<P> {
 /// If all that have a place wait like that, none of them can end: the items that they wait for are held back, or wait themselves. So the
 /// last one that would begin to wait is refused. The number is that of the process in which it began to wait; a child of that process does
 /// not count it.
-pub(crate) struct Beside<P: Platform>(Option<(*const Admission<P>, u64)>);
+pub(crate) struct Beside<P: Platform>(Option<(*const NodeActive<P>, u64)>);
 
 impl<P: Platform> Beside<P> {
     /// Begins to wait for `item`; nothing if that would never end.
@@ -176,7 +176,7 @@ impl<P: Platform> Beside<P> {
     }
 
     /// Begins to wait for an item that is held back in `domain`, where the caller's item has a place.
-    pub(crate) fn in_domain(domain: Option<*const Admission<P>>) -> Option<Self> {
+    pub(crate) fn in_domain(domain: Option<*const NodeActive<P>>) -> Option<Self> {
         // SAFETY: it exists while the caller's item runs.
         if domain.is_some_and(|domain| !unsafe { &*domain }.begin_waiting()) {
             // None is made: its drop would end a wait that has not begun.

@@ -7,7 +7,7 @@
 //! * A queue that is being made is entered into the runtime's list first, and then sets its limits once more. Either the thread that
 //!   freezes finds it in the list, or the new queue finds the word set: the list's lock orders the two.
 //! * Nothing starts after `freeze` has returned, not even what an issuer was about to admit by the old limit: see "A lower limit counts at
-//!   once" at `admission`.
+//!   once" at `node_active`.
 //!
 //! The thread that freezes waits for each domain of each queue, one after the other. Their limits are zero: a domain that is still stays so
 //! until the thaw, and then there is nothing to wait for any more.

@@ -25,7 +25,7 @@ use crate::base::event::{Event, Listener};
 use crate::base::outcome::JoinError;
 use crate::item::Item;
 use crate::item::owned::Pending;
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::pool::context::blocking;
 use crate::task::join::JoinHandle;
 use crate::task::waiting::Beside;
@@ -119,7 +119,7 @@ struct Members<T, P: Platform> {
     /// The members. A handle that is in no order belongs to a member for which the set has returned that it cannot be waited for.
     order: Order,
     /// The domain in which the members seen so far were held back, and how many items it had admitted before.
-    held_back: Option<(*const Admission<P>, u64)>,
+    held_back: Option<(*const NodeActive<P>, u64)>,
     /// Taken off the ring's list, the first to end first.
     ended: *mut Item<P>,
     /// The process in which all members that had stayed behind in a fork were checked.
@@ -235,7 +235,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     ///
     /// A member that was held back stays so while its domain has admitted nothing. So if one member after the other cannot be waited for,
     /// none is checked twice.
-    fn all_held_back(&mut self) -> Option<*const Admission<P>> {
+    fn all_held_back(&mut self) -> Option<*const NodeActive<P>> {
         // Where the last check ended: most often, the member that will end next.
         if let Some(place) = self.order.unseen() {
             self.held_back_at(place)?;
@@ -258,7 +258,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 
     /// The domain in which a member is held back, if the caller's item has a place in it.
-    fn held_back_at(&self, place: u32) -> Option<*const Admission<P>> {
+    fn held_back_at(&self, place: u32) -> Option<*const NodeActive<P>> {
         self.handles[place as usize].as_ref()?.held_back_beside_caller()
     }
 

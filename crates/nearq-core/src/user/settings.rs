@@ -10,7 +10,7 @@ use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::Bounds;
 use crate::layout::priority::{MOST_FAVOURED, Priority};
-use crate::limit::admission::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
+use crate::limit::node_active::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::queue::runtime::Runtime;
 use crate::queue::{Queue, QueueFlags};
 use crate::user::workqueue::Workqueue;

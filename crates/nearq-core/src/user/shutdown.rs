@@ -2,7 +2,7 @@
 //!
 //! # Steps
 //! 1. *Close*: `shut` is set, then each queue is drained for good (`flush`): its ceilings stay closed, so every issuer takes the slow path
-//!    (`Admission::enter_closed`), where all but the runtime's own running items are refused: what these queue belongs to the work that
+//!    (`NodeActive::enter_closed`), where all but the runtime's own running items are refused: what these queue belongs to the work that
 //!    must be finished.
 //! 2. *Empty*: wait until, at one moment, nothing is admitted, held back or running in any domain of any queue.
 //! 3. *End*: `stopping` is set; every worker, the monitor and the timer end, and are joined. `ended` is set.
@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
-use crate::limit::admission::Admission;
+use crate::limit::node_active::NodeActive;
 use crate::pool::context::blocking;
 use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
@@ -179,7 +179,7 @@ impl<P: Platform> Inner<P> {
 fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
     let domains = || queues.iter().flat_map(|queue| queue.domains());
     // Acquire reads are enough for this order: a thread that sees that an item has ended also sees what that item had queued.
-    let completed: u64 = domains().map(Admission::completed).sum();
+    let completed: u64 = domains().map(NodeActive::completed).sum();
     let inactive: u64 = domains().map(|domain| domain.counts().1).sum();
     let admitted: u64 = domains().map(|domain| domain.counts().0).sum();
     inactive == 0 && admitted == completed

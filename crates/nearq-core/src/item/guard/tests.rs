@@ -10,7 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_topology::Scope;
 
 use crate::item::tests::{Tail, model, model_in_part, model_within, spawn};
-use crate::limit::admission::tests::{Stub, idle};
+use crate::limit::node_active::tests::{Stub, idle};
 use crate::task::work::Work;
 
 type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
@@ -210,7 +210,7 @@ fn cancelled_while_it_is_held_back() {
         };
         let cancelled = u32::from(work.cancel());
         Loom::join(issuer);
-        assert_eq!(stub.admission().counts().1, 2 - u64::from(cancelled));
+        assert_eq!(stub.node_active().counts().1, 2 - u64::from(cancelled));
         known.end_with(stub, work, 1, cancelled);
     });
 }
@@ -441,14 +441,14 @@ fn a_flush_meets_a_queueing_that_is_refused() {
         let stub = Stub::new(2, 2);
         let known = Known::new();
         let work = known.item();
-        stub.admission().begin_drain();
+        stub.node_active().begin_drain();
         let issuer = {
             let (stub, work) = (Arc::clone(&stub), work.clone());
             spawn(move || assert!(stub.queue.try_queue(work.item()).is_err()))
         };
         work.flush().expect("from outside");
         Loom::join(issuer);
-        stub.admission().end_drain();
+        stub.node_active().end_drain();
         known.end(&stub, work, 0, 0);
     });
 }

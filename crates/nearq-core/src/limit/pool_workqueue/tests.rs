@@ -9,7 +9,7 @@ use nearq_platform::Threads;
 
 use super::PAST;
 use crate::item::tests::{model, spawn};
-use crate::limit::admission::tests::Stub;
+use crate::limit::node_active::tests::Stub;
 use crate::pool::context::wait_until;
 
 /// A lost wake-up shows as a deadlock.

@@ -12,7 +12,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, Threads
 use super::{Delay, arm};
 use crate::item::PENDING;
 use crate::item::tests::{Tail, model, spawn};
-use crate::limit::admission::tests::Stub;
+use crate::limit::node_active::tests::Stub;
 use crate::task::work::Work;
 
 type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
@@ -171,7 +171,7 @@ fn expires_while_its_queue_is_dropped() {
             let stub = Arc::clone(&subject.stub);
             spawn(move || {
                 stub.queue.gate.wait_until_quiet();
-                stub.admission().begin_drain();
+                stub.node_active().begin_drain();
                 stub.work_while(1, || !stub.queue.is_empty());
                 let completed = stub.queue.completed();
                 // From here on no other thread touches it.
@@ -187,7 +187,7 @@ fn expires_while_its_queue_is_dropped() {
         assert_eq!((queue.completed(), queue.left()), ended, "nothing came after the end");
         assert!(!subject.stub.work(0));
         assert!(!subject.work.is_pending());
-        subject.stub.admission().end_drain();
+        subject.stub.node_active().end_drain();
         subject.end();
     });
 }

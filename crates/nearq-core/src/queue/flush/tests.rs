@@ -10,7 +10,7 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use super::{Flush, SETS};
 use crate::base::error::Error;
 use crate::item::tests::{model, model_within, spawn};
-use crate::limit::admission::tests::{Digits, Stub, idle};
+use crate::limit::node_active::tests::{Digits, Stub, idle};
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::context::wait_until;
 use crate::task::work::Work;

@@ -56,7 +56,8 @@ fn few_pwqs_and_pools_are_looked_at_however_many_there_have_been() {
     for domain in inner.domains() {
         assert!(domain.pwqs().count() <= most);
     }
-    let completed: u64 = inner.domains().map(crate::limit::admission::Admission::completed).sum();
+    let completed: u64 =
+        inner.domains().map(crate::limit::node_active::NodeActive::completed).sum();
     assert_eq!(completed, changes, "what has ended on retired pwqs counts");
     assert!(runtime.inner().pools_in_service().len() <= most);
     // What has been before comes back.
@@ -149,7 +150,7 @@ mod models {
     use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 
     use crate::item::tests::{model_within, spawn};
-    use crate::limit::admission::tests::{Stub, idle};
+    use crate::limit::node_active::tests::{Stub, idle};
     use crate::limit::pool_workqueue::PoolWorkqueue;
     use crate::task::work::Work;
 
@@ -218,7 +219,7 @@ mod models {
             };
             retire(&stub);
             Loom::join(issuer);
-            let (active, held_back) = stub.admission().in_use();
+            let (active, held_back) = stub.node_active().in_use();
             assert!(
                 active <= 1 && active + held_back == 2,
                 "{active} active, {held_back} held back"
@@ -275,7 +276,7 @@ mod models {
             let pool = inner.pool(&key);
             let pusher = {
                 let (stub, pool) = (Arc::clone(&stub), Arc::clone(&pool));
-                spawn(move || stub.admission().activation_item.send(&pool))
+                spawn(move || stub.node_active().activation_item.send(&pool))
             };
             let left = inner.take_out_of_service(&pool);
             Loom::join(pusher);

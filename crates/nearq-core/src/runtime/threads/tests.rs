@@ -8,7 +8,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, LockPlatform, Ordering, Threads};
 
 use crate::item::tests::{aborts, model, spawn};
-use crate::limit::admission::tests::Stub;
+use crate::limit::node_active::tests::Stub;
 use crate::queue::runtime::Inner;
 use crate::queue::runtime::Runtime;
 

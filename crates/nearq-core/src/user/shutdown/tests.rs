@@ -11,7 +11,7 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use super::is_quiet;
 use crate::base::error::Error;
 use crate::item::tests::{model, spawn};
-use crate::limit::admission::tests::Stub;
+use crate::limit::node_active::tests::Stub;
 use crate::task::work::Work;
 
 type AtomicU32 = <Loom as LockPlatform>::AtomicU32;

@@ -13,11 +13,11 @@
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use super::Admission;
+use super::NodeActive;
 use crate::layout::domain::Domain;
 use crate::limit::pool_workqueue::PoolWorkqueue;
 
-impl<P: Platform> Admission<P> {
+impl<P: Platform> NodeActive<P> {
     /// Adds a pwq, before its first item. By the thread that has the queue's configuration.
     pub(crate) fn add_pwq(&self, pwq: &PoolWorkqueue<P>) {
         pwq.next_of_domain.store(self.first_pwq.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -123,7 +123,7 @@ fn is_shut<P: Platform>(pwq: &PoolWorkqueue<P>) -> bool {
 }
 
 /// The limit of one domain.
-pub(crate) struct Admission<P: Platform> {
+pub(crate) struct NodeActive<P: Platform> {
     pub(crate) domain: Domain,
     admitted: Padded<P::AtomicU64>,
     ceiling: Padded<P::AtomicU64>,
@@ -157,19 +157,19 @@ pub(crate) struct Admission<P: Platform> {
     line: P::AtomicPtr<PoolWorkqueue<P>>,
     pub(crate) activation_item: ActivationItem<P>,
     /// The queue's next domain; see `Queue::domains`.
-    pub(crate) next: P::AtomicPtr<Admission<P>>,
+    pub(crate) next: P::AtomicPtr<NodeActive<P>>,
 }
 
 // SAFETY: the raw pointers point to pwqs and domains of the same queue, which live as long as this.
-unsafe impl<P: Platform> Send for Admission<P> {}
+unsafe impl<P: Platform> Send for NodeActive<P> {}
 // SAFETY: several threads may follow the pointers at once: pwqs and domains are shared by design; all else is `Sync` by itself.
-unsafe impl<P: Platform> Sync for Admission<P> {}
+unsafe impl<P: Platform> Sync for NodeActive<P> {}
 
-impl<P: Platform> Admission<P> {
+impl<P: Platform> NodeActive<P> {
     /// A domain without pwqs. Once it is in its final place, its activation item must be given its address
-    /// (`ActivationItem::set_admission`).
+    /// (`ActivationItem::set_node_active`).
     pub(crate) fn new(domain: Domain, limit: usize) -> Self {
-        Admission {
+        NodeActive {
             domain,
             admitted: Padded(P::AtomicU64::new(0)),
             ceiling: Padded(P::AtomicU64::new(with_ceiling(0, limit as u64))),

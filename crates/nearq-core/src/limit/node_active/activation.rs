@@ -1,4 +1,4 @@
-//! Admitting what was held back, by one worker at a time. The protocol is described in `admission`.
+//! Admitting what was held back, by one worker at a time. The protocol is described in `node_active`.
 //!
 //! If other workers complete items as fast as one worker admits them, that worker would never come back to its own items. So it admits
 //! [`AT_ONCE`] at most, and then hands the task on: it gives the task up, and sends the activation item.
@@ -6,7 +6,7 @@
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{
-    AGAIN, Admission, CLOSED, LOOKING, MANY_STALE, NOBODY, OPENING, ceiling, with_ceiling,
+    AGAIN, CLOSED, LOOKING, MANY_STALE, NOBODY, NodeActive, OPENING, ceiling, with_ceiling,
 };
 use crate::base::event::Notification;
 use crate::item::Activated;
@@ -23,7 +23,7 @@ pub(super) const AT_ONCE: u32 = if cfg!(test) { 2 } else { 64 };
 /// lists.
 pub(super) const MANY_LEFT: u64 = 1024;
 
-impl<P: Platform> Admission<P> {
+impl<P: Platform> NodeActive<P> {
     /// Activates what the limit allows, opens the ceiling if nothing is left, and wakes the threads that wait for the queue to be empty.
     /// Workers only.
     #[cold]

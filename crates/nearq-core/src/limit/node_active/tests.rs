@@ -11,7 +11,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_topology::{Limits, Scope, Topology};
 
-use super::{Admission, CLOSED, Entry, ceiling};
+use super::{CLOSED, Entry, NodeActive, ceiling};
 use crate::item::tests::{execute, model, model_within, spawn, step};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::Bounds;
@@ -100,7 +100,7 @@ impl Stub {
     }
 
     /// The first domain; the machine of most tests has one node.
-    pub(crate) fn admission(&self) -> &Admission<Loom> {
+    pub(crate) fn node_active(&self) -> &NodeActive<Loom> {
         self.queue.domains().next().expect("a domain")
     }
 
@@ -171,14 +171,14 @@ impl Stub {
 
     /// What must hold when nothing moves.
     pub(crate) fn check(&self, items: u64) {
-        let admission = self.admission();
+        let node_active = self.node_active();
         assert!(self.queue.is_empty() && self.queue.pwqs().all(PoolWorkqueue::is_drained));
         // What counts as admitted and has not entered are credits; none is lost.
-        admission.withdraw();
-        assert_eq!(admission.counts(), (items, 0));
+        node_active.withdraw();
+        assert_eq!(node_active.counts(), (items, 0));
         assert_eq!(self.queue.completed(), items);
-        let ceiling = ceiling(admission.ceiling.load(Ordering::SeqCst));
-        let highest = items + admission.limit();
+        let ceiling = ceiling(node_active.ceiling.load(Ordering::SeqCst));
+        let highest = items + node_active.limit();
         assert!(
             ceiling == CLOSED || ceiling <= highest,
             "the ceiling is {ceiling} instead of {highest}"
@@ -242,12 +242,12 @@ fn nothing_gets_past_what_is_held_back() {
         let digits = Digits::new();
         let works = digits.items::<2>();
         // As something that was held back and has been activated leaves it.
-        stub.admission().close();
+        stub.node_active().close();
         let issuer = {
             let (stub, works) = (Arc::clone(&stub), works.clone());
             spawn(move || works.iter().for_each(|work| stub.issue(work)))
         };
-        stub.admission().attend();
+        stub.node_active().attend();
         Loom::join(issuer);
         stub.run_out();
         assert_eq!(digits.read(), 12);
@@ -359,7 +359,7 @@ fn the_limit_is_lowered_while_an_issuer_raises_the_ceiling() {
         stub.work(1);
         Loom::join(issuer);
         // The fourth may have been admitted while the limit was 3; the fifth must not be, while two are active.
-        let ceiling = ceiling(stub.admission().ceiling.load(Ordering::SeqCst));
+        let ceiling = ceiling(stub.node_active().ceiling.load(Ordering::SeqCst));
         assert!(ceiling <= 3, "two have ended, one may be active, and {ceiling} may be let in");
         stub.run_out();
         stub.check(4);
@@ -412,7 +412,7 @@ fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
         stub.issue(&works[0]);
         // The next one asks for credits.
         stub.queue.pwqs().for_each(|pwq| while pwq.credits.take() {});
-        stub.admission().admitted.store(1, Ordering::SeqCst);
+        stub.node_active().admitted.store(1, Ordering::SeqCst);
         let issued = Arc::new(AtomicU32::new(0));
         let others = [
             {
@@ -429,7 +429,7 @@ fn who_drains_is_woken_also_when_an_issuer_comes_at_the_same_time() {
                 stub.worker_while(move |stub| {
                     issued.load(Ordering::SeqCst) == 0
                         || !stub.queue.is_empty()
-                        || stub.admission().drainers.load(Ordering::SeqCst) != 0
+                        || stub.node_active().drainers.load(Ordering::SeqCst) != 0
                 })
             },
         ];
@@ -450,7 +450,7 @@ fn two_issuers_use_one_pwqs_credits() {
         let issuer = stub.issuer(&works[1]);
         stub.issue(&works[2]);
         Loom::join(issuer);
-        assert_eq!(stub.admission().counts().1, 0);
+        assert_eq!(stub.node_active().counts().1, 0);
         stub.run_out();
         stub.check(3);
     });
@@ -465,10 +465,10 @@ fn what_one_pwq_has_in_advance_another_can_use() {
         assert!(pwqs.len() > 1);
 
         let admit = |pwq: &PoolWorkqueue<Loom>| {
-            pwq.credits.take() || pwq.admission().refill(pwq) == Entry::LetIn
+            pwq.credits.take() || pwq.node_active().refill(pwq) == Entry::LetIn
         };
         assert!(admit(pwqs[0]));
-        assert!(stub.admission().counts().0 > 1, "the first pwq has credits");
+        assert!(stub.node_active().counts().0 > 1, "the first pwq has credits");
         for _ in 1..limit {
             assert!(admit(pwqs[1]));
         }
@@ -539,8 +539,8 @@ fn held_back_while_nothing_but_cancelled_ones_is_found() {
         // Its node stays among those that are held back.
         assert!(second.cancel());
         stub.run_out();
-        stub.admission().begin_drain();
-        stub.admission().end_drain();
+        stub.node_active().begin_drain();
+        stub.node_active().end_drain();
         // The activation item takes a place for what it finds, and gives it back.
         let worker = {
             let stub = Arc::clone(&stub);
@@ -569,9 +569,9 @@ fn a_worker_lets_a_few_in_and_hands_the_rest_on() {
         stub.runtime.thaw();
         // The activation item, which comes before all else.
         assert!(stub.work(0));
-        assert_eq!(stub.admission().inactive.load(Ordering::SeqCst), 1);
-        assert!(stub.admission().activation_item.is_active(), "somebody goes on");
+        assert_eq!(stub.node_active().inactive.load(Ordering::SeqCst), 1);
+        assert!(stub.node_active().activation_item.is_active(), "somebody goes on");
         stub.work_while(0, || works.iter().any(Work::is_pending));
-        assert!(!stub.admission().activation_item.is_active());
+        assert!(!stub.node_active().activation_item.is_active());
     });
 }

@@ -25,13 +25,13 @@ fn cancelled_ones_are_thrown_away_while_a_worker_lets_others_in() {
             let second = second.clone();
             spawn(move || assert!(second.cancel()))
         };
-        stub.admission().clear_out();
+        stub.node_active().clear_out();
         Loom::join(canceller);
         Loom::join(other);
         stub.run_out();
         let ran = u64::from(stub.queue.completed() == 3) + 2;
         stub.check(ran);
-        assert_eq!(stub.admission().stale.load(Ordering::SeqCst), 0);
+        assert_eq!(stub.node_active().stale.load(Ordering::SeqCst), 0);
     });
 }
 

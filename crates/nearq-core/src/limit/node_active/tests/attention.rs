@@ -14,23 +14,23 @@ use crate::queue::flush::FlushedQueue;
 fn none_of_three_that_end_at_once_is_overlooked() {
     model_within(2, 3, || {
         let stub = Stub::new(3, 1);
-        let admission = stub.admission();
+        let node_active = stub.node_active();
         let pwq = stub.queue.pwqs().next().expect("a pod");
         // Three are admitted, and run. Then a thread freezes, and waits until they have ended.
         for _ in 0..3 {
-            assert!(pwq.credits.take() || admission.refill(pwq) == Entry::LetIn);
+            assert!(pwq.credits.take() || node_active.refill(pwq) == Entry::LetIn);
         }
-        admission.limit.store(0, Ordering::SeqCst);
-        admission.close_anew();
-        admission.freezers.store(1, Ordering::SeqCst);
+        node_active.limit.store(0, Ordering::SeqCst);
+        node_active.close_anew();
+        node_active.freezers.store(1, Ordering::SeqCst);
         let others = [1, 2].map(|worker| {
             let stub = Arc::clone(&stub);
             spawn(move || stub.queue.pwqs().for_each(|pwq| pwq.end(worker)))
         });
         pwq.end(0);
         others.into_iter().for_each(Loom::join);
-        assert!(admission.is_still());
-        assert_ne!(admission.stilled.load(Ordering::SeqCst), 0, "who waits is told");
+        assert!(node_active.is_still());
+        assert_ne!(node_active.stilled.load(Ordering::SeqCst), 0, "who waits is told");
     });
 }
 
@@ -42,7 +42,8 @@ struct Looks {
 
 impl Wake for Looks {
     fn wake(self: Arc<Self>) {
-        self.seen.store(self.stub.admission().attention.load(Ordering::SeqCst), Ordering::Relaxed);
+        self.seen
+            .store(self.stub.node_active().attention.load(Ordering::SeqCst), Ordering::Relaxed);
     }
 }
 
@@ -61,8 +62,8 @@ fn wakers_are_called_when_others_may_let_items_in() {
         assert_eq!(flushed.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending);
         assert!(pwq.is_watched());
         // As if it had just been admitted, by the worker that runs it.
-        stub.admission().inactive_queue.lock().watched.push(core::ptr::from_ref(pwq));
-        stub.admission().close();
+        stub.node_active().inactive_queue.lock().watched.push(core::ptr::from_ref(pwq));
+        stub.node_active().close();
         assert!(stub.work(0));
         assert_eq!(looks.seen.load(Ordering::Relaxed), NOBODY);
     });
