@@ -3,7 +3,7 @@
 //! Users take it through the crate `nearq`. The path of an item, and the file that describes each step:
 //!
 //! ```text
-//! Workqueue::queue ─► item: PENDING ─► queue: pod of the CPU ─► node_active: max_active? ─ no ─► pwq: inactive
+//! Workqueue::queue ─► item: PENDING ─► queue: pod of the CPU ─► domain: max_active? ─ no ─► pwq: inactive
 //!                                                                    │ yes                       │ when another ends
 //!                                                                    ▼                           ▼
 //!                                     inbox ─► idle: wake at most one worker ─► run: repatriate, start, call, finish, count

@@ -1,7 +1,7 @@
 //! The thread that ensures that waiting work gets started, whatever the states say.
 //!
 //! Workers may all be asleep inside their items, or preempted, and nothing else would notice. So while work waits for which no thread could
-//! be woken, the monitor checks every few milliseconds what the workers do (`watch`), and gives and takes places and hands accordingly
+//! be woken, the monitor checks every few milliseconds what the workers do (`watch`), and sets the places and `max_running` accordingly
 //! (`balance`). With nothing waiting it sleeps, without a time-out: an idle process makes no wake-ups. For what wakes it, and how its
 //! thread is started, see `pool/alarm`.
 //!

@@ -29,7 +29,7 @@ use crate::base::forked;
 use crate::item::stamp::Stamp;
 use crate::observe::histogram::{Histogram, Times};
 
-pub(crate) use sampler::power_of;
+pub(crate) use sampler::shift_for;
 use sampler::{Budget, Rate};
 use tape::Tape;
 pub use tape::{TraceEvent, TraceKind};
@@ -57,7 +57,7 @@ struct Wanted {
     any: bool,
     events: bool,
     /// One item of this many is enough, as a power of two.
-    power: u32,
+    sample_shift: u32,
 }
 
 impl Readers {
@@ -67,12 +67,12 @@ impl Readers {
 
     fn wanted_of(&self, queue: u64) -> Wanted {
         let tracers = self.tracers.iter().filter(|(_, of, _)| of.is_none_or(|of| of == queue));
-        let power = tracers.map(|(_, _, power)| *power).min();
+        let sample_shift = tracers.map(|(_, _, sample_shift)| *sample_shift).min();
         let timing = self.timing != 0;
         Wanted {
-            any: timing || power.is_some(),
-            events: power.is_some(),
-            power: if timing { 0 } else { power.unwrap_or(0) },
+            any: timing || sample_shift.is_some(),
+            events: sample_shift.is_some(),
+            sample_shift: if timing { 0 } else { sample_shift.unwrap_or(0) },
         }
     }
 }
@@ -113,13 +113,13 @@ impl<P: Platform> Observation<P> {
         self.readers.lock().timing -= 1;
     }
 
-    /// Adds a reader of the events of one queue or of all, one item of two to the power of `power`. Returns the number for
+    /// Adds a reader of the events of one queue or of all, one item of two to the power of `sample_shift`. Returns the number for
     /// [`remove_tracer`](Self::remove_tracer).
-    pub(crate) fn add_tracer(&self, queue: Option<u64>, power: u32) -> u64 {
+    pub(crate) fn add_tracer(&self, queue: Option<u64>, sample_shift: u32) -> u64 {
         let mut readers = self.readers.lock();
         readers.next += 1;
         let number = readers.next;
-        readers.tracers.push((number, queue, power));
+        readers.tracers.push((number, queue, sample_shift));
         number
     }
 
@@ -199,8 +199,8 @@ impl<P: Platform> Observed<P> {
     }
 
     /// One item of two to this power is a sample.
-    pub(crate) fn power(&self) -> u32 {
-        self.rate.power()
+    pub(crate) fn sample_shift(&self) -> u32 {
+        self.rate.sample_shift()
     }
 
     /// Follows the readers; returns whether the queue's pwqs must be observed. By the thread that holds the queue's configuration.
@@ -218,7 +218,7 @@ impl<P: Platform> Observed<P> {
             let times = TimesOfQueue { wait: Histogram::new(), run: Histogram::new() };
             self.times.store(Box::into_raw(Box::new(times)), Ordering::Release);
         }
-        self.rate.set_least(wanted.power);
+        self.rate.set_least(wanted.sample_shift);
         self.events.store(u32::from(wanted.events), Ordering::Relaxed);
         if !is_observed {
             self.since.store(P::now().as_nanos(), Ordering::Relaxed);
@@ -244,7 +244,7 @@ impl<P: Platform> Observed<P> {
 
     /// One item of this many is a sample now.
     pub(crate) fn every(&self) -> u64 {
-        1 << self.rate.power()
+        1 << self.rate.sample_shift()
     }
 }
 

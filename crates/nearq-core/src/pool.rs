@@ -13,11 +13,11 @@
 //!   is written once a batch (`listed`). They read batches only if a worker has taken several items at once (`loaded`).
 //!
 //! # How many workers
-//! `hands` is the number of workers that may be awake at once: the CPUs of the pod, and one more for each worker that the monitor sees
-//! asleep inside its item (`balance`; only the monitor changes it). Workers that have declared that they block count as asleep already;
-//! there may be one more thread for each of them (`away`). No worker is woken while as many are awake as may be. If there are more, because
-//! one has come back, one of them leaves at the end of its batch. A leaving worker decrements `awake`, then reads the inbox; a pusher
-//! pushes, then reads `awake`. All are `SeqCst`.
+//! `max_running` is the number of workers that may be awake at once: the CPUs of the pod, and one more for each worker that the monitor
+//! sees asleep inside its item (`balance`; only the monitor changes it). Workers that have declared that they block count as asleep
+//! already; there may be one more thread for each of them (`away`). No worker is woken while as many are awake as may be. If there are
+//! more, because one has come back, one of them leaves at the end of its batch. A leaving worker decrements `awake`, then reads the inbox;
+//! a pusher pushes, then reads `awake`. All are `SeqCst`.
 //!
 //! A worker that begins a batch ensures that one more worker exists, asleep, until there are as many threads as may be awake: so a pusher
 //! finds a worker to wake, and starts a thread itself only in a pool that has none.
@@ -33,22 +33,22 @@
 //! | `calling`, `siblings`, `homes` | which worker a pusher wakes; pools that help; helpers for items with homes |
 //! | `threads`, `members`, `hooks`, `spawn_failure` | a pool's threads and entries; start hooks; what to do if none can be started |
 //! | `worker`, `worker_slab`, `context`, `place` | a worker as other threads see it; all of them; a worker as it sees itself; where it may run |
-//! | `idle`, `level` | which workers sleep, and which is woken; how many run at once |
+//! | `idle`, `concurrency_limit` | which workers sleep, and which is woken; how many run at once |
 //! | `service`, `services`, `alarm` | whether the monitor checks the pool; what all pools share; what wakes the monitor |
 //! | `homed` | how many items with homes wait |
 //!
-//! `pool`, `worker`, `worker_slab`, `idle`, `level` and `services` form a circle, because each of them takes part in deciding which workers
-//! are awake. Its own: the lock of the list (`ready`), those of a level and of a worker's entry; the words `awake`, `hands`, `brisk` and
-//! `queued_at_level`, the stack of idle workers, a worker's status, and `armed`.
+//! `pool`, `worker`, `worker_slab`, `idle`, `concurrency_limit` and `services` form a circle, because each of them takes part in deciding
+//! which workers are awake. Its own: the lock of the list (`ready`), those of a concurrency limit and of a worker's entry; the words
+//! `awake`, `max_running`, `short_runners` and `queued_at_level`, the stack of idle workers, a worker's status, and `armed`.
 
 pub(crate) mod alarm;
 mod calling;
+pub(crate) mod concurrency_limit;
 pub(crate) mod context;
 mod homed;
 pub(crate) mod homes;
 mod hooks;
 pub(crate) mod idle;
-pub(crate) mod level;
 mod members;
 pub(crate) mod place;
 mod service;
@@ -74,8 +74,8 @@ use crate::item::owned::Pending;
 use crate::item::wait_snapshot::WaitSnapshot;
 use crate::item::{Item, Started};
 use crate::layout::attributes::PoolKey;
+use crate::pool::concurrency_limit::{ConcurrencyLimit, leave};
 use crate::pool::idle::Idle;
-use crate::pool::level::{Level, leave};
 use crate::pool::worker::Worker;
 
 use homed::Homed;
@@ -98,7 +98,7 @@ pub(crate) struct Pool<P: Platform> {
     cores: u32,
     /// The number of the node that its pod lies in; none if the pod does not lie in one node.
     pub(crate) node: Option<u32>,
-    pub(crate) level: Arc<Level<P>>,
+    pub(crate) concurrency: Arc<ConcurrencyLimit<P>>,
     services: *const Services<P>,
     arrivals: Padded<Arrivals<P>>,
     idle: Padded<Idle<P>>,
@@ -107,7 +107,7 @@ pub(crate) struct Pool<P: Platform> {
     homed: Padded<Homed<P>>,
     /// Threads that belong to the pool.
     workers: P::AtomicU32,
-    /// Workers that have declared that they block: there may be that many more threads than hands.
+    /// Workers that have declared that they block: there may be that many more threads than `max_running`.
     away: P::AtomicU32,
     /// Workers in their start hooks.
     hooked: P::AtomicU32,
@@ -147,14 +147,14 @@ struct Listed<P: Platform> {
 
 /// What every pusher reads.
 struct Called<P: Platform> {
-    /// Whether the pool waits for a place of its level.
-    queued_at_level: P::AtomicU32,
-    /// Workers that run short items one after the other; see "Brisk workers" in `calling`.
-    brisk: P::AtomicU32,
-    /// Workers that have a place of the level: they run items or search for some.
+    /// Whether the pool waits for a place of its concurrency limit.
+    queued_for_place: P::AtomicU32,
+    /// Workers that run short items one after the other; see "Workers that run short items" in `calling`.
+    short_runners: P::AtomicU32,
+    /// Workers that have a place of the concurrency limit: they run items or search for some.
     awake: P::AtomicU32,
     /// How many may be awake at once. Written by the monitor only.
-    hands: P::AtomicU32,
+    max_running: P::AtomicU32,
 }
 
 // SAFETY: several threads may follow the pointers at once: they point to the runtime, which owns the pool, and to what the runtime shares
@@ -169,7 +169,7 @@ impl<P: Platform> Pool<P> {
         key: PoolKey,
         cores: usize,
         node: Option<u32>,
-        level: Arc<Level<P>>,
+        concurrency: Arc<ConcurrencyLimit<P>>,
         services: *const Services<P>,
     ) -> Self {
         let cpus = key.pod.len().max(1) as u32;
@@ -179,7 +179,7 @@ impl<P: Platform> Pool<P> {
             cpus,
             cores: cores.max(1) as u32,
             node,
-            level,
+            concurrency,
             services,
             arrivals: Padded(Arrivals { inbox: Inbox::new(), activations: Inbox::new() }),
             idle: Padded(Idle::new()),
@@ -190,10 +190,10 @@ impl<P: Platform> Pool<P> {
                 taken: P::AtomicU64::new(0),
             }),
             called: Padded(Called {
-                queued_at_level: P::AtomicU32::new(0),
-                brisk: P::AtomicU32::new(0),
+                queued_for_place: P::AtomicU32::new(0),
+                short_runners: P::AtomicU32::new(0),
                 awake: P::AtomicU32::new(0),
-                hands: P::AtomicU32::new(cpus),
+                max_running: P::AtomicU32::new(cpus),
             }),
             homed: Padded(Homed::new()),
             workers: P::AtomicU32::new(0),
@@ -224,19 +224,19 @@ impl<P: Platform> Pool<P> {
     }
 
     /// As [`push`](Self::push), of an item of the runtime itself, which comes before all others.
-    pub(crate) fn push_kicker(&self, item: Pending<P>) {
+    pub(crate) fn push_activation(&self, item: Pending<P>) {
         self.arrivals.activations.push(item);
         self.call_worker();
     }
 
     /// Whether as many workers are awake as may be.
     pub(crate) fn is_full(&self) -> bool {
-        self.called.awake.load(Ordering::SeqCst) >= self.called.hands.load(Ordering::SeqCst)
+        self.called.awake.load(Ordering::SeqCst) >= self.called.max_running.load(Ordering::SeqCst)
     }
 
     // ---- which workers are awake ------------------------------------------------------------------------
 
-    /// A worker has got a place of the level, or has lost it.
+    /// A worker has got a place of the concurrency limit, or has lost it.
     pub(crate) fn change_awake(&self, more: bool) {
         if more {
             self.called.awake.fetch_add(1, Ordering::SeqCst);
@@ -250,17 +250,17 @@ impl<P: Platform> Pool<P> {
     /// Whether more are awake than may be.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
-        self.called.awake.load(Ordering::Relaxed) > self.hands()
+        self.called.awake.load(Ordering::Relaxed) > self.max_running()
     }
 
     /// Stops counting the caller as awake if more are awake than may be.
     pub(crate) fn leave_if_over(&self) -> bool {
-        leave::<P>(&self.called.awake, || self.hands())
+        leave::<P>(&self.called.awake, || self.max_running())
     }
 
     /// How many may be awake at once.
-    pub(crate) fn hands(&self) -> u32 {
-        self.called.hands.load(Ordering::Relaxed)
+    pub(crate) fn max_running(&self) -> u32 {
+        self.called.max_running.load(Ordering::Relaxed)
     }
 
     /// Workers that are awake.
@@ -269,8 +269,8 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Sets how many may be awake at once; a caller that raises it calls a worker afterwards. By the monitor only.
-    pub(crate) fn set_hands(&self, hands: u32) {
-        self.called.hands.store(hands, Ordering::SeqCst);
+    pub(crate) fn set_max_running(&self, max_running: u32) {
+        self.called.max_running.store(max_running, Ordering::SeqCst);
         P::model_fence();
     }
 
@@ -280,18 +280,18 @@ impl<P: Platform> Pool<P> {
     }
 
     /// The caller begins to run short items one after the other, or stops doing so; then it reads the inbox.
-    pub(crate) fn change_brisk(&self, brisk: bool) {
-        if brisk {
-            self.called.brisk.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn change_short_runners(&self, runs_short: bool) {
+        if runs_short {
+            self.called.short_runners.fetch_add(1, Ordering::SeqCst);
         } else {
-            self.called.brisk.fetch_sub(1, Ordering::SeqCst);
+            self.called.short_runners.fetch_sub(1, Ordering::SeqCst);
             P::model_fence();
         }
     }
 
     /// Whether pushers wake no worker because one runs short items.
-    pub(crate) fn is_brisk(&self) -> bool {
-        self.called.brisk.load(Ordering::SeqCst) != 0
+    pub(crate) fn has_short_runner(&self) -> bool {
+        self.called.short_runners.load(Ordering::SeqCst) != 0
     }
 
     /// Items on the list, not counting the inbox.
@@ -552,10 +552,10 @@ impl<P: Platform> Pool<P> {
         forked::set(&self.listed.len, 0);
         forked::set(&self.stale, 0);
         forked::set(&self.listed.loaded, 0);
-        forked::set(&self.called.queued_at_level, 0);
-        forked::set(&self.called.brisk, 0);
+        forked::set(&self.called.queued_for_place, 0);
+        forked::set(&self.called.short_runners, 0);
         forked::set(&self.called.awake, 0);
-        forked::set(&self.called.hands, self.cpus);
+        forked::set(&self.called.max_running, self.cpus);
         forked::set(&self.workers, 0);
         forked::set(&self.away, 0);
         forked::set(&self.hooked, 0);

@@ -275,7 +275,7 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn send_by(&self, item: Pending<P>, cpu: usize, way: Way) -> Result<(), Pending<P>> {
         let pwq = self.pwq_for(cpu);
         crate::queue::points::queued(pwq, &item, cpu);
-        if pwq.manner() & (OBSERVED | HOMED) != 0 {
+        if pwq.flags() & (OBSERVED | HOMED) != 0 {
             return self.send_otherwise(pwq, item, cpu, way);
         }
         Self::send_to::<false>(pwq, item, Origin::of_cpu(cpu))
@@ -292,12 +292,12 @@ impl<P: Platform> Queue<P> {
         cpu: usize,
         way: Way,
     ) -> Result<(), Pending<P>> {
-        let manner = pwq.manner();
-        let (pwq, origin) = match manner & HOMED {
+        let flags = pwq.flags();
+        let (pwq, origin) = match flags & HOMED {
             0 => (pwq, Origin::of_cpu(cpu)),
             _ => self.find_home(pwq, &item, cpu, way),
         };
-        if cfg!(feature = "observe") && manner & OBSERVED != 0 {
+        if cfg!(feature = "observe") && flags & OBSERVED != 0 {
             pwq.stamp(&item, cpu as u32);
         }
         Self::send_to::<true>(pwq, item, origin)

@@ -8,8 +8,8 @@
 //!            │         v                      │ nothing                     │ turn over, or no more here
 //!            └────── rest ◄──── spin ◄────────┘◄────────────────────────────┘
 //! ```
-//! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the level back, and checks
-//! its own pool and the pods it helps once more (see `idle` and `level` for why nothing is lost).
+//! `rest` is the only place where a worker sleeps. On the way it settles on the idle stack, gives its place of the concurrency limit back,
+//! and checks its own pool and the pods it helps once more (see `idle` and `concurrency_limit` for why nothing is lost).
 //!
 //! # The folder
 //! Imports all folders down to `queue`, except `timer` and `observe`. `search`: where a worker looks for items. `homes`: how an item with a
@@ -44,8 +44,8 @@ use crate::pool::worker::Worker;
 use crate::queue::runtime::Inner;
 use crate::runtime::until_retry;
 
-/// How long a worker keeps its place while pools of its level wait for one. Long compared with a wake-up (some 10 us), short compared with
-/// what a person notices.
+/// How long a worker keeps its place while pools of its concurrency limit wait for one. Long compared with a wake-up (some 10 us), short
+/// compared with what a person notices.
 const TURN: Duration = Duration::from_millis(1);
 // In nanoseconds, because they are compared for each batch.
 
@@ -177,7 +177,7 @@ impl<'a, P: Platform> Runner<'a, P> {
                 continue;
             }
             if self.find() {
-                self.context.set_brisk(self.is_brisk());
+                self.context.set_runs_short(self.has_short_runner());
                 if self.pool.idle().end_search() {
                     self.call_for_rest();
                 }
@@ -187,7 +187,7 @@ impl<'a, P: Platform> Runner<'a, P> {
                     return Ran::Forked;
                 }
                 self.pool.idle().begin_search();
-                self.context.set_brisk(false);
+                self.context.set_runs_short(false);
                 if self.yields.is_none() && !self.inner.is_stopping() {
                     continue;
                 }
@@ -205,7 +205,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         if self.context.has_place.get() {
             return true;
         }
-        let taken = self.worker.take_grant() || self.pool.level.acquire(self.pool);
+        let taken = self.worker.take_grant() || self.pool.concurrency.acquire(self.pool);
         if taken {
             self.context.set_place(true);
             self.yields = None;
@@ -216,17 +216,17 @@ impl<'a, P: Platform> Runner<'a, P> {
 
     /// The worker is about to sleep: queues its pool up for a place, if it needs one for what is left.
     fn queue_up(&self) {
-        let level = &self.pool.level;
+        let concurrency = &self.pool.concurrency;
         if self.yields.is_none() || !self.pool.has_waiting() {
             return;
         }
         match self.yields {
             // It rests, and gives its place back after this.
-            Some(YieldReason::Turn) => level.enqueue(self.pool),
-            Some(YieldReason::Surplus(Surplus::OfLevel)) => {
-                level.enqueue(self.pool);
+            Some(YieldReason::Turn) => concurrency.enqueue(self.pool),
+            Some(YieldReason::Surplus(Surplus::OfLimit)) => {
+                concurrency.enqueue(self.pool);
                 // A place may have been given back in between, when no pool waited yet.
-                level.hand_out();
+                concurrency.hand_out();
             }
             // As many workers are awake here as may be; the next one that rests checks the inbox.
             Some(YieldReason::Surplus(Surplus::OfPool)) | None => {}
@@ -259,10 +259,10 @@ impl<'a, P: Platform> Runner<'a, P> {
             }
             // From here on it may wait for a lock, and no item is responsible for that.
             self.worker.set_running(core::ptr::null());
-            let level = &self.pool.level;
+            let concurrency = &self.pool.concurrency;
             self.yields = if let Some(surplus) = self.context.leave_if_over(end) {
                 Some(YieldReason::Surplus(surplus))
-            } else if level.has_waiting() && end - self.turn_began >= TURN {
+            } else if concurrency.has_waiting() && end - self.turn_began >= TURN {
                 Some(YieldReason::Turn)
             } else {
                 None
@@ -273,7 +273,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             {
                 return Ran::Here;
             }
-            self.context.set_brisk(self.is_brisk());
+            self.context.set_runs_short(self.has_short_runner());
             self.call_for_rest();
             self.watch_batch();
         }
@@ -292,7 +292,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         if !self.pool.has_work() {
             return;
         }
-        if !self.context.brisk.get() {
+        if !self.context.runs_short.get() {
             self.pool.call_worker();
         } else if self.each.saturating_mul(self.pool.listed().into()) >= WORTH_WAKING {
             self.pool.call_idle_worker();
@@ -316,7 +316,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     }
 
     /// Whether the items so far were short, for several batches.
-    fn is_brisk(&self) -> bool {
+    fn has_short_runner(&self) -> bool {
         self.limit == CAPACITY
     }
 
@@ -364,10 +364,10 @@ impl<'a, P: Platform> Runner<'a, P> {
         }
         self.worker.set_running(table);
         self.context.executing.item.set(item.as_raw().as_ptr().cast());
-        let Ended { panicked, mut deferred } = if served.manner() == 0 {
+        let Ended { panicked, mut deferred } = if served.flags() == 0 {
             execute(served, item, table)
         } else {
-            self.run_in_manner(served, item, table)
+            self.run_with_flags(served, item, table)
         };
         if self.context.look_after.take() && self.look_after(&mut deferred) == Ran::Forked {
             return Ran::Forked;
@@ -384,33 +384,33 @@ impl<'a, P: Platform> Runner<'a, P> {
 
     /// As [`execute`], if the item is not run in the usual way.
     #[inline(never)]
-    fn run_in_manner(
+    fn run_with_flags(
         &mut self,
         served: &PoolWorkqueue<P>,
         item: Running<P>,
         table: &'static ItemVtable<P>,
     ) -> Ended<P> {
-        let manner = served.manner();
+        let flags = served.flags();
         let stamp = item.stamp();
-        if manner & LOCALIZE != 0 {
+        if flags & LOCALIZE != 0 {
             self.place.localize::<P>(item.origin().cpu());
         }
         let execute = |item: Running<P>| {
-            if manner & INTENSIVE == 0 {
+            if flags & INTENSIVE == 0 {
                 execute(served, item, table)
             } else {
                 context::blocking::<P, _>(|| execute(served, item, table))
             }
         };
         let execute = |item: Running<P>| {
-            if cfg!(feature = "observe") && manner & OBSERVED != 0 && stamp != Stamp::NONE {
+            if cfg!(feature = "observe") && flags & OBSERVED != 0 && stamp != Stamp::NONE {
                 let address = item.as_raw().as_ptr().cast_const();
                 served.time(address, table, stamp, || execute(item))
             } else {
                 execute(item)
             }
         };
-        if manner & HOMED != 0 { self.run_at_home(served, item, execute) } else { execute(item) }
+        if flags & HOMED != 0 { self.run_at_home(served, item, execute) } else { execute(item) }
     }
 
     /// The item has described itself, or it has forked and this is the child. In the child, nothing of the pool, the entry or the pwq may
@@ -434,7 +434,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             // SAFETY: null, or the pwq of an item that the caller is about to run.
             let pwq = unsafe { PoolWorkqueue::of(account).as_ref() };
             // If the pwq's items may have homes, each item says what it wants.
-            if pwq.is_some_and(|pwq| pwq.manner() & HOMED == 0) {
+            if pwq.is_some_and(|pwq| pwq.flags() & HOMED == 0) {
                 self.memory.want::<P>(Wanted::Own, &self.inner.services.homes);
             }
         }
@@ -497,7 +497,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         self.pool.idle().settle(self.worker);
         let had_place = self.context.set_place(false);
         if had_place {
-            self.pool.level.release();
+            self.pool.concurrency.release();
         }
         if self.pool.has_work() {
             self.pool.call_worker();

@@ -1,24 +1,25 @@
-//! A runtime: the pools, levels and queues of one process, and how they follow the machine.
+//! A runtime: the pools, concurrency limits and queues of one process, and how they follow the machine.
 //!
 //! It knows its queues through a trait ([`KnownQueue`]): they are a higher layer. The handle that users have is in a higher layer as well
 //! (`queue/runtime`).
 //!
 //! Locks here are taken when something is created or changed, never on an item's path. Order: a queue's `config`, then `pools`, then
-//! `levels`.
+//! `concurrency_limits`.
 //!
 //! # The folder
 //! Imports `base`, `home`, `layout`, `timer`, `observe` and `pool`.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `pools` | pools and levels, made on first use |
+//! | `pools` | pools and concurrency limits, made on first use |
 //! | `threads`, `limit`, `retry` | which threads there may be; what happens at the limit; attempts that are repeated |
 //! | `phase`, `orphans` | the phase of the runtime; queues that no thread waits for |
 //! | `hosts` | the runtime as the timer and the homes call it |
 //! | `config`, `report`, `hogs` | what is set when a runtime is built; stalls, as reports for people; functions that compute for too long |
 //!
-//! `runtime`, `phase`, `pools` and `retry` form a circle: parts of one record. Its own: the locks `machine_config`, `pools`, `levels`,
-//! `siblings`, `queues`, `orphans` and that of the line for threads; the words `threads`, `leaving`, `reserved`, `stopping` and `shut`.
+//! `runtime`, `phase`, `pools` and `retry` form a circle: parts of one record. Its own: the locks `machine_config`, `pools`,
+//! `concurrency_limits`, `siblings`, `queues`, `orphans` and that of the line for threads; the words `threads`, `leaving`, `reserved`,
+//! `stopping` and `shut`.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::layout::attributes::MachineConfig;
 use crate::layout::priority::Priorities;
 use crate::observe::Observation;
 use crate::pool::Pool;
-use crate::pool::level::Level;
+use crate::pool::concurrency_limit::ConcurrencyLimit;
 use crate::pool::services::Services;
 use crate::runtime::config::{Beginning, Config};
 use crate::runtime::hogs::Hogs;
@@ -85,12 +86,12 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     pub(crate) stopping: P::AtomicU32,
     pub(crate) shutdown: Shutdown<P>,
     pub(crate) machine_config: Mutex<Arc<MachineConfig>, P>,
-    /// Whether the current machine configuration may not have reached every level and queue.
+    /// Whether the current machine configuration may not have reached every concurrency limit and queue.
     pub(crate) stale: P::AtomicU32,
     pub(crate) pools: Mutex<Pools<P>, P>,
     /// Lists of siblings, including replaced ones: a worker may be reading one.
     pub(crate) siblings: Mutex<Arena<Vec<*const Pool<P>>>, P>,
-    pub(crate) levels: Mutex<Vec<Arc<Level<P>>>, P>,
+    pub(crate) concurrency_limits: Mutex<Vec<Arc<ConcurrencyLimit<P>>>, P>,
     /// Every queue whose end has not begun; a queue removes itself.
     pub(crate) queues: Mutex<Vec<std::sync::Weak<Q>>, P>,
     pub(crate) orphans: Mutex<Vec<Arc<Q>>, P>,
@@ -170,7 +171,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             stale: P::AtomicU32::new(0),
             pools: Mutex::new_in(Pools::new()),
             siblings: Mutex::new_in(Arena::new()),
-            levels: Mutex::new_in(Vec::new()),
+            concurrency_limits: Mutex::new_in(Vec::new()),
             queues: Mutex::new_in(Vec::new()),
             orphans: Mutex::new_in(Vec::new()),
             has_orphans: P::AtomicU32::new(0),
@@ -338,9 +339,9 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         let parallelism = machine_config.parallelism();
         self.services.homes.set_machine(&machine_config.topology, &machine_config.allowed());
         self.may_spin.store(u32::from(parallelism > 1), Ordering::Relaxed);
-        let levels = self.levels.lock().clone();
-        for level in levels {
-            level.set_limit(parallelism);
+        let concurrency_limits = self.concurrency_limits.lock().clone();
+        for concurrency in concurrency_limits {
+            concurrency.set_limit(parallelism);
         }
         for queue in self.live_queues() {
             queue.relayout();

@@ -46,15 +46,15 @@
 //! |---|---|
 //! | `node` | what an owner embeds: the word into which it writes what it wants |
 //! | `inbox` | requests: nodes that the thread would not read early enough |
-//! | `hands`, `wheel` | what only the thread uses; when each node is due |
+//! | `thread_state`, `wheel` | what only the thread uses; when each node is due |
 //! | `leavings` | foreign code that expired nodes have left, for a separate thread |
 //!
 //! Its own: the word `sleep`, a node's word and place, and the inbox.
 
-mod hands;
 mod inbox;
 mod leavings;
 mod node;
+mod thread_state;
 pub(crate) mod wheel;
 
 use core::ptr::NonNull;
@@ -66,11 +66,11 @@ use crate::base::forked;
 use crate::base::pad::Padded;
 use crate::base::service_thread::{ServiceThread, Start};
 use crate::layout::priority::{Favoured, Priority};
-use hands::Hands;
 use inbox::Inbox;
 use leavings::Leavings;
 pub(crate) use node::{Foreign, TimerNode, TimerTable};
 use node::{NONE, deadline_of};
+use thread_state::ThreadState;
 
 /// This many requests that are not urgent wake the thread: few enough that it handles them in some 10 µs, enough that each pays for little
 /// of a wake-up.
@@ -250,7 +250,7 @@ impl<P: Platform> Timer<P> {
     pub(crate) fn stop(&self) {
         let shared = &self.shared;
         if let Start::Ended = shared.thread.stop() {
-            Hands::new(0).end(shared);
+            ThreadState::new(0).end(shared);
         }
     }
 
@@ -273,7 +273,7 @@ impl<P: Platform> Timer<P> {
     /// Releases all nodes, as the thread does at its end.
     #[cfg(test)]
     pub(crate) fn end_by_hand(&self) {
-        Hands::new(0).end(&self.shared);
+        ThreadState::new(0).end(&self.shared);
     }
 
     /// Resets it to not started, with nothing on the wheel or requested: thread and nodes are the parent's. If it was stopped, it stays so.
@@ -339,7 +339,7 @@ impl<P: Platform> Shared<P> {
         match start {
             Start::Done => Ok(()),
             Start::Ended => {
-                Hands::new(0).end(self);
+                ThreadState::new(0).end(self);
                 Ok(())
             }
             Start::Refused(refusal) => {
@@ -373,7 +373,7 @@ fn spec_of<P: Platform>(name: &str, host: Option<&dyn Host<P>>) -> ThreadSpec {
 fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
     shared.thread.begun();
     P::wake_exactly();
-    let mut hands = Hands::new(P::now().as_nanos());
+    let mut state = ThreadState::new(P::now().as_nanos());
     let mut followed = 0;
     // Whether foreign code is left for which no thread could be started.
     let mut is_left = false;
@@ -388,17 +388,17 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
         let begin = P::now().as_nanos();
         // Acquire: what is gone. Before the requests are taken, so that those of nodes that wait for it are among them.
         let sweeps = begin >= next_sweep && shared.sweeps.swap(0, Ordering::Acquire) != 0;
-        hands.attend(shared, begin);
+        state.attend(shared, begin);
         if sweeps {
-            hands.sweep(shared, begin);
+            state.sweep(shared, begin);
             let end = P::now().as_nanos();
             next_sweep = end.saturating_add(SWEEP_SHARE * (end - begin));
         }
-        hands.expire(P::now().as_nanos());
-        if is_left || !hands.foreign.is_empty() {
-            is_left = !hands.give_away(shared);
+        state.expire(P::now().as_nanos());
+        if is_left || !state.foreign.is_empty() {
+            is_left = !state.give_away(shared);
         }
-        let next = hands.next();
+        let next = state.next();
         // Another deadline has passed meanwhile, or a batch did not include all.
         if next.is_some_and(|next| next <= P::now().as_nanos()) {
             continue;
@@ -418,7 +418,7 @@ fn watch<P: Platform>(shared: &Arc<Shared<P>>) {
         shared.sleep.store(AWAKE, Ordering::SeqCst);
         P::retry_now();
     }
-    hands.end(shared);
+    state.end(shared);
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ impl Stamp {
     /// The item is no sample.
     pub(crate) const NONE: Stamp = Stamp(0);
 
-    /// The stamp of a sample that stands for two to the power of `power` items.
-    pub(crate) fn new(now: Instant, power: u32) -> Self {
-        Stamp(now.as_nanos() & ((1 << WEIGHT) - 1) | u64::from(power) << WEIGHT)
+    /// The stamp of a sample that stands for two to the power of `sample_shift` items.
+    pub(crate) fn new(now: Instant, sample_shift: u32) -> Self {
+        Stamp(now.as_nanos() & ((1 << WEIGHT) - 1) | u64::from(sample_shift) << WEIGHT)
     }
 
     /// When it was queued.

@@ -47,7 +47,7 @@ impl<P: Platform> ActivationItem<P> {
         let item = unsafe { ItemRef::new(NonNull::from(self).cast()) };
         // An activation item is never cancelled, so the node is its own.
         if let Some(node) = Item::claim(item, Epoch::now::<P>()).and_then(Pending::publish) {
-            pool.push_kicker(node);
+            pool.push_activation(node);
         }
     }
 
@@ -89,7 +89,7 @@ pub(crate) fn carry_out<P: Platform>(pool: &Pool<P>, item: Running<P>) {
     if let Some(item) = item.execute(table).deferred
         && let Some(node) = item.finish_deferred(core::ptr::null())
     {
-        pool.push_kicker(node);
+        pool.push_activation(node);
     }
     // The fence: the activation item's state is not written `SeqCst`.
     P::fence(Ordering::SeqCst);

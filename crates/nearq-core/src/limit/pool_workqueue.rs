@@ -76,9 +76,9 @@ pub(crate) struct PoolWorkqueue<P: Platform> {
     node_active: *const NodeActive<P>,
     pub(crate) pool: Arc<Pool<P>>,
     /// How items are queued and run, if not in the usual way: [`LOCALIZE`], [`INTENSIVE`], [`OBSERVED`], [`HOMED`].
-    manner: P::AtomicU32,
+    flags: P::AtomicU32,
     /// While it is observed: one item of two to this power may be a sample (`observe`).
-    power: P::AtomicU32,
+    sample_shift: P::AtomicU32,
     /// Which of the queue's sets of pwqs it is in; see `flush`.
     pub(crate) set: usize,
     /// When its set came into use, for the order among the pwqs of one pool.
@@ -138,8 +138,8 @@ impl<P: Platform> PoolWorkqueue<P> {
             account: Account::new(queue),
             node_active,
             pool,
-            manner: P::AtomicU32::new(0),
-            power: P::AtomicU32::new(0),
+            flags: P::AtomicU32::new(0),
+            sample_shift: P::AtomicU32::new(0),
             set,
             age: P::AtomicU64::new(0),
             watched: P::AtomicU32::new(0),
@@ -420,24 +420,24 @@ impl<P: Platform> PoolWorkqueue<P> {
 
     /// How items are queued and run; 0 is the usual way.
     #[inline]
-    pub(crate) fn manner(&self) -> u32 {
-        self.manner.load(Ordering::Relaxed)
+    pub(crate) fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_manner(&self, manner: u32) {
-        self.manner.store(manner, Ordering::Relaxed);
+    pub(crate) fn set_flags(&self, flags: u32) {
+        self.flags.store(flags, Ordering::Relaxed);
     }
 
     /// One item of two to this power may be a sample.
     #[inline]
-    pub(crate) fn power(&self) -> u32 {
-        self.power.load(Ordering::Relaxed)
+    pub(crate) fn sample_shift(&self) -> u32 {
+        self.sample_shift.load(Ordering::Relaxed)
     }
 
-    /// Sets [`power`](Self::power) from now on. It seldom changes, because every issuer reads it.
-    pub(crate) fn set_power(&self, power: u32) {
-        if self.power() != power {
-            self.power.store(power, Ordering::Relaxed);
+    /// Sets [`sample_shift`](Self::sample_shift) from now on. It seldom changes, because every issuer reads it.
+    pub(crate) fn set_sample_shift(&self, sample_shift: u32) {
+        if self.sample_shift() != sample_shift {
+            self.sample_shift.store(sample_shift, Ordering::Relaxed);
         }
     }
 

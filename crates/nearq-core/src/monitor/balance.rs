@@ -1,27 +1,28 @@
 //! How many workers may be awake, from what the monitor sees of them.
 //!
-//! A worker that sleeps inside its item keeps its place of the level and its hand of the pool, because nothing tells the runtime. So the
-//! monitor adds as many places (`Level::set_extra`) and hands (`Pool::set_hands`) as workers *are away*: asleep or, in the pool of one CPU,
-//! hogging it. Then a worker is called, and that is all: nothing is undone when the sleeper comes back. It goes on with its work, and most
-//! often another one has fallen asleep meanwhile. So if items sleep all the time, there soon are as many workers awake or asleep as needed,
-//! and nothing has to be detected any more.
+//! A worker that sleeps inside its item keeps its place of the concurrency limit and still counts as awake in its pool, because nothing
+//! tells the runtime. So the monitor adds as many places (`ConcurrencyLimit::set_extra`) and raises `max_running` (`Pool::set_max_running`)
+//! as workers *are away*: asleep or, in the pool of one CPU, hogging it. Then a worker is called, and that is all: nothing is undone when
+//! the sleeper comes back. It goes on with its work, and most often another one has fallen asleep meanwhile. So if items sleep all the
+//! time, there soon are as many workers awake or asleep as needed, and nothing has to be detected any more.
 //!
-//! Places and hands are taken away if at two checks in a row more workers could run than there are CPUs: half of the excess that both saw.
-//! Then that many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`). Workers whose state
-//! the system does not report may be asleep: nothing is taken away for them.
+//! Places are taken away, and `max_running` is lowered, if at two checks in a row more workers could run than there are CPUs: half of the
+//! excess that both saw. Then that many workers leave at the ends of their batches, if there still are too many (`Context::leave_if_over`).
+//! Workers whose state the system does not report may be asleep: nothing is taken away for them.
 //!
 //! # Progress
-//! Progress does not depend on any of this. A pool with waiting work that has started nothing for [`STUCK`] gets a place, a hand and a
-//! call, whatever the states say. If the workers do use their CPUs, each further one doubles the time until the next, up to [`PATIENCE`].
+//! Progress does not depend on any of this. A pool with waiting work that has started nothing for [`STUCK`] gets a place, one more in
+//! `max_running`, and a call, whatever the states say. If the workers do use their CPUs, each further one doubles the time until the next,
+//! up to [`PATIENCE`].
 //!
 //! It gets them in addition to those that are taken, not to those that are allowed: more workers may hold places than there are by now,
-//! because the excess is taken away while they run on. And nothing is taken away from the pool or its level before the pool has started
-//! something with what it got.
+//! because the excess is taken away while they run on. And nothing is taken away from the pool or its concurrency limit before the pool has
+//! started something with what it got.
 //!
 //! That time is the sum of the times between checks, each counted as [`LONGEST_STEP`] at most: whatever keeps the monitor from checking
-//! keeps the workers from running as well. If a check finds as many workers of the level running, or ready to, as there are CPUs, the pool
-//! waits for its turn: other programs have the CPUs, and one more thread would only be one more that waits. Then it takes [`STUCK`] without
-//! such a check, or [`TURN`] in all, because a state may be misread.
+//! keeps the workers from running as well. If a check finds as many workers of the concurrency limit running, or ready to, as there are
+//! CPUs, the pool waits for its turn: other programs have the CPUs, and one more thread would only be one more that waits. Then it takes
+//! [`STUCK`] without such a check, or [`TURN`] in all, because a state may be misread.
 //!
 //! Belongs to the monitor's thread, like everything that it remembers.
 
@@ -33,14 +34,14 @@ use nearq_platform::{Instant, Platform};
 use crate::monitor::by_pool::{ByPool, place_of};
 use crate::monitor::watch::{Doing, Watcher};
 use crate::pool::Pool;
+use crate::pool::concurrency_limit::ConcurrencyLimit;
 use crate::pool::homes::Noted;
-use crate::pool::level::Level;
 use crate::pool::worker::Counted;
 use crate::queue::runtime::Inner;
 
 /// A pool that had work and started nothing for this long gets one more worker.
 const STUCK: Duration = Duration::from_millis(10);
-/// The same, while the level is seen to be full of running workers.
+/// The same, while the concurrency limit is seen to be full of running workers.
 const TURN: Duration = Duration::from_millis(100);
 /// The longest time between two such workers.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -93,20 +94,20 @@ struct OfPool {
 struct Progress {
     signature: u64,
     waited: Duration,
-    /// Since a check found the level full of running workers.
+    /// Since a check found the concurrency limit full of running workers.
     doubted: Duration,
     /// CPU time of the pool's workers, and when that was read: at the second check, because most often there is none.
     used: Option<(Instant, Duration)>,
     patience: Duration,
-    /// Whether it has got a place and a hand since.
+    /// Whether it has got a place, and one more in `max_running`, since.
     given: bool,
     /// Whether that has lasted for [`STUCK`].
     stuck: bool,
 }
 
-/// What is remembered of a level.
-struct OfLevel<P: Platform> {
-    level: Arc<Level<P>>,
+/// What is remembered of a concurrency limit.
+struct OfLimit<P: Platform> {
+    concurrency: Arc<ConcurrencyLimit<P>>,
     counts: Counts,
     surplus: Surplus,
     /// Whether work waits at one of its pools.
@@ -128,32 +129,32 @@ pub(crate) struct Adjusted {
     pub(crate) stuck: bool,
 }
 
-/// Places and hands, as the monitor gives them.
+/// Places of the concurrency limits and `max_running` of the pools, as the monitor sets them.
 pub(crate) struct Balance<P: Platform> {
     pools: ByPool<OfPool>,
-    levels: Vec<OfLevel<P>>,
+    concurrency_limits: Vec<OfLimit<P>>,
     /// When it last checked.
     looked: Option<Instant>,
 }
 
 impl<P: Platform> Balance<P> {
     pub(crate) fn new() -> Self {
-        Balance { pools: ByPool::new(), levels: Vec::new(), looked: None }
+        Balance { pools: ByPool::new(), concurrency_limits: Vec::new(), looked: None }
     }
 
     /// Nothing waits any more. What was given stays for workers that are asleep now; the rest is taken back.
     pub(crate) fn settle(&mut self, pools: &[Arc<Pool<P>>]) {
-        for of in &mut self.levels {
-            of.level.set_extra(of.level.extra().min(of.counts.maybe_away()));
+        for of in &mut self.concurrency_limits {
+            of.concurrency.set_extra(of.concurrency.extra().min(of.counts.maybe_away()));
             of.surplus = Surplus::default();
         }
         for (pool, of) in pools.iter().zip(self.pools.align(pools)) {
-            pool.set_hands(pool.hands().min(pool.cpus() + of.counts.maybe_away()));
+            pool.set_max_running(pool.max_running().min(pool.cpus() + of.counts.maybe_away()));
             (of.surplus, of.progress) = (Surplus::default(), None);
         }
     }
 
-    /// Gives places and hands after a check of the workers.
+    /// Sets places and `max_running` after a check of the workers.
     pub(crate) fn adjust(
         &mut self,
         inner: &Inner<P>,
@@ -167,7 +168,7 @@ impl<P: Platform> Balance<P> {
         let helps = |(pool, own_waits): (&Arc<Pool<P>>, &bool)| *own_waits || pool.helps_any(waits);
         let waiting: Vec<bool> = pools.iter().zip(&own).map(helps).collect();
         self.count(inner, pools, &waiting, watcher, now);
-        for of in self.levels.iter_mut().filter(|of| of.waiting) {
+        for of in self.concurrency_limits.iter_mut().filter(|of| of.waiting) {
             of.adjust();
         }
         let passed =
@@ -191,9 +192,9 @@ impl<P: Platform> Balance<P> {
             watcher.suspect(pool.id, of.may_have_surplus(pool));
             if own[index] {
                 let full = self
-                    .levels
+                    .concurrency_limits
                     .iter()
-                    .any(|of| Arc::ptr_eq(&of.level, &pool.level) && of.is_full());
+                    .any(|of| Arc::ptr_eq(&of.concurrency, &pool.concurrency) && of.is_full());
                 stuck |= of.see_to_progress(pool, now, passed, full);
             } else {
                 of.progress = None;
@@ -214,7 +215,7 @@ impl<P: Platform> Balance<P> {
         for of in &mut *of_pools {
             of.counts = Counts::default();
         }
-        for of in &mut self.levels {
+        for of in &mut self.concurrency_limits {
             (of.counts, of.waiting, of.unknown, of.given) = Default::default();
         }
         let limit = inner.cpu_intensive_after();
@@ -248,31 +249,34 @@ impl<P: Platform> Balance<P> {
                 u32::from(!seen.hog && matches!(seen.doing, Doing::Runs | Doing::Waits));
         }
         for ((pool, of), waiting) in pools.iter().zip(of_pools).zip(waiting) {
-            let level = match self.levels.iter_mut().find(|of| Arc::ptr_eq(&of.level, &pool.level))
+            let concurrency = match self
+                .concurrency_limits
+                .iter_mut()
+                .find(|of| Arc::ptr_eq(&of.concurrency, &pool.concurrency))
             {
-                Some(level) => level,
+                Some(concurrency) => concurrency,
                 None => {
-                    self.levels.push(OfLevel {
-                        level: Arc::clone(&pool.level),
+                    self.concurrency_limits.push(OfLimit {
+                        concurrency: Arc::clone(&pool.concurrency),
                         counts: Counts::default(),
                         surplus: Surplus::default(),
                         waiting: false,
                         unknown: false,
                         given: false,
                     });
-                    self.levels.last_mut().expect("just pushed")
+                    self.concurrency_limits.last_mut().expect("just pushed")
                 }
             };
-            level.counts.placed += of.counts.placed;
-            level.counts.away += of.counts.away;
-            level.counts.untold += of.counts.untold;
+            concurrency.counts.placed += of.counts.placed;
+            concurrency.counts.away += of.counts.away;
+            concurrency.counts.untold += of.counts.untold;
             // If no worker's state was asked for, the clocks say that all the pool's CPUs are used.
             let unasked = watcher.is_left_alone(pool);
             let used = if unasked { pool.cpus().min(of.counts.placed) } else { 0 };
-            level.counts.ready += of.counts.ready.max(used);
-            level.waiting |= waiting;
-            level.unknown |= unasked;
-            level.given |= of.is_given();
+            concurrency.counts.ready += of.counts.ready.max(used);
+            concurrency.waiting |= waiting;
+            concurrency.unknown |= unasked;
+            concurrency.given |= of.is_given();
         }
     }
 }
@@ -303,21 +307,21 @@ impl Surplus {
     }
 }
 
-impl<P: Platform> OfLevel<P> {
+impl<P: Platform> OfLimit<P> {
     /// Whether as many workers as should run do so, or would if other threads did not have their CPUs.
     fn is_full(&self) -> bool {
-        self.counts.ready >= self.level.limit()
+        self.counts.ready >= self.concurrency.limit()
     }
 
     fn adjust(&mut self) {
-        let (extra, limit) = (self.level.extra(), self.level.limit());
+        let (extra, limit) = (self.concurrency.extra(), self.concurrency.limit());
         let runnable = self.counts.runnable();
         if runnable < limit && extra < self.counts.away {
-            self.level.set_extra(self.counts.away);
+            self.concurrency.set_extra(self.counts.away);
         } else if !self.unknown && !self.given {
             let take = self.surplus.take(self.counts.beyond(limit).min(extra));
             if take != 0 {
-                self.level.set_extra(extra - take);
+                self.concurrency.set_extra(extra - take);
             }
         }
     }
@@ -326,21 +330,22 @@ impl<P: Platform> OfLevel<P> {
 impl OfPool {
     /// Returns whether a worker was called because workers are away. `unknown`: too many may be running.
     fn adjust<P: Platform>(&mut self, pool: &Pool<P>, unknown: bool) -> bool {
-        let (hands, cpus) = (pool.hands(), pool.cpus());
+        let (max_running, cpus) = (pool.max_running(), pool.cpus());
         let runnable = self.counts.runnable();
-        let may_call = || !pool.level.is_full() && !pool.idle().has_searching();
+        let may_call = || !pool.concurrency.is_full() && !pool.idle().has_searching();
         if runnable < cpus {
             self.surplus = Surplus::default();
             let wanted = cpus + self.counts.away;
-            if hands < wanted {
-                pool.set_hands(wanted);
+            if max_running < wanted {
+                pool.set_max_running(wanted);
             }
             return may_call() && pool.call_hand() && self.counts.away != 0;
         }
         if !unknown && !self.is_given() {
-            let take = self.surplus.take(self.counts.beyond(cpus).min(hands.saturating_sub(cpus)));
+            let take =
+                self.surplus.take(self.counts.beyond(cpus).min(max_running.saturating_sub(cpus)));
             if take != 0 {
-                pool.set_hands(hands - take);
+                pool.set_max_running(max_running - take);
             }
         }
         // Other CPUs may be free.
@@ -355,14 +360,14 @@ impl OfPool {
         self.progress.as_ref().is_some_and(|progress| progress.given)
     }
 
-    /// Whether more workers than CPUs may be running, and places or hands could be taken away.
+    /// Whether more workers than CPUs may be running, and places could be taken away or `max_running` lowered.
     fn may_have_surplus<P: Platform>(&self, pool: &Pool<P>) -> bool {
         self.counts.runnable() > pool.cpus()
-            && (pool.hands() > pool.cpus() || pool.level.extra() > 0)
+            && (pool.max_running() > pool.cpus() || pool.concurrency.extra() > 0)
     }
 
     /// Whether nothing has been started for [`STUCK`]. `passed` is the time since the last check, and `full` whether this check found the
-    /// pool's level full of running workers.
+    /// pool's concurrency limit full of running workers.
     fn see_to_progress<P: Platform>(
         &mut self,
         pool: &Pool<P>,
@@ -388,7 +393,7 @@ impl OfPool {
         progress.waited += passed;
         progress.stuck |= progress.waited >= STUCK;
         progress.doubted = if full { Duration::ZERO } else { progress.doubted + passed };
-        if pool.is_brisk() {
+        if pool.has_short_runner() {
             // A worker that ran short items has come to a long one: pushers wake workers again.
             pool.wake_another();
         }
@@ -399,15 +404,15 @@ impl OfPool {
         }
         // At least half a CPU's worth: the items are long, not asleep.
         let busy = begin < now && pool.cpu_time().saturating_sub(used) >= (now - begin) / 2;
-        let (extra, hands) = (pool.level.extra(), pool.hands());
-        let taken = pool.level.taken().saturating_sub(pool.level.limit());
-        pool.level.set_extra(extra.max(taken) + 1);
-        pool.set_hands(hands.max(pool.awake()) + 1);
+        let (extra, max_running) = (pool.concurrency.extra(), pool.max_running());
+        let taken = pool.concurrency.taken().saturating_sub(pool.concurrency.limit());
+        pool.concurrency.set_extra(extra.max(taken) + 1);
+        pool.set_max_running(max_running.max(pool.awake()) + 1);
         let was_in_line = pool.spawn_failure.is_in_line();
         let given = pool.call_hand();
         if !given {
-            pool.level.set_extra(extra);
-            pool.set_hands(hands);
+            pool.concurrency.set_extra(extra);
+            pool.set_max_running(max_running);
             if was_in_line {
                 pool.want_thread_badly();
             }

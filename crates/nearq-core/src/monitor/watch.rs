@@ -1,8 +1,8 @@
 //! What the workers are doing, as the monitor sees it from outside.
 //!
-//! A check reads the CPU clock of each worker that has a place of its level (0.2 to 0.8 us). A worker whose clock moved about as much as
-//! the time did has run all the while. For the others, the system is asked what they do (3 to 5 us), but only if they have run since the
-//! last such question: a worker that has not run can neither have fallen asleep nor have ended its item.
+//! A check reads the CPU clock of each worker that has a place of its concurrency limit (0.2 to 0.8 us). A worker whose clock moved about
+//! as much as the time did has run all the while. For the others, the system is asked what they do (3 to 5 us), but only if they have run
+//! since the last such question: a worker that has not run can neither have fallen asleep nor have ended its item.
 //!
 //! | [`Doing`] | clock | state | counts as |
 //! |---|---|---|---|

@@ -1,10 +1,10 @@
 //! How many items are samples: 20,000 a second at most over all queues of a runtime, of which each queue has a share.
 //!
-//! Each queue leaves out all but one item of 2^power; its pwqs have a copy of the power beside what every issuer reads, and update it
-//! whenever an item would be a sample. Time is divided into windows of 100 ms, each with a budget. A queue's first few samples of a window
-//! are always taken while the budget lasts; a part of it is reserved for those, so that queues with few items are timed completely even
-//! beside one with many. A queue that is refused more and more often raises its power; one that takes little of the budget lowers it, a
-//! step a window. The more is already left out, the slower the power rises: it settles instead of overshooting.
+//! Each queue leaves out all but one item of 2^sample_shift; its pwqs have a copy of the shift beside what every issuer reads, and update
+//! it whenever an item would be a sample. Time is divided into windows of 100 ms, each with a budget. A queue's first few samples of a
+//! window are always taken while the budget lasts; a part of it is reserved for those, so that queues with few items are timed completely
+//! even beside one with many. A queue that is refused more and more often raises its shift; one that takes little of the budget lowers it,
+//! a step a window. The more is already left out, the slower the shift rises: it settles instead of overshooting.
 //!
 //! All accesses are to counts, and Relaxed: threads that race here take a sample more or less.
 
@@ -15,7 +15,7 @@ use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 use crate::base::pad::Padded;
 
 /// One item of 2^20, at the least.
-const MOST_POWER: u32 = 20;
+const MAX_SHIFT: u32 = 20;
 const WINDOW: Duration = Duration::from_millis(100);
 /// Samples in a window: 20,000 a second.
 const BUDGET: u32 = 2000;
@@ -28,8 +28,8 @@ const FEW: u32 = 3;
 const MANY_REFUSED: u32 = 4;
 
 /// The power of two to use if one item of `every` is wanted: rounded up, as far as possible.
-pub(crate) fn power_of(every: u32) -> u32 {
-    every.max(1).checked_next_power_of_two().map_or(MOST_POWER, u32::ilog2).min(MOST_POWER)
+pub(crate) fn shift_for(every: u32) -> u32 {
+    every.max(1).checked_next_power_of_two().map_or(MAX_SHIFT, u32::ilog2).min(MAX_SHIFT)
 }
 
 /// What is left for all queues together.
@@ -45,7 +45,7 @@ struct Shared<P: Platform> {
 
 /// How many items of one queue are left out.
 pub(crate) struct Rate<P: Platform> {
-    power: P::AtomicU32,
+    sample_shift: P::AtomicU32,
     /// As requested by a reader.
     least: P::AtomicU32,
     window: P::AtomicU64,
@@ -56,7 +56,7 @@ pub(crate) struct Rate<P: Platform> {
 impl<P: Platform> Rate<P> {
     pub(crate) fn new() -> Self {
         Rate {
-            power: P::AtomicU32::new(0),
+            sample_shift: P::AtomicU32::new(0),
             least: P::AtomicU32::new(0),
             window: P::AtomicU64::new(0),
             taken: P::AtomicU32::new(0),
@@ -66,20 +66,21 @@ impl<P: Platform> Rate<P> {
 
     /// One item of two to this power is a sample.
     #[inline]
-    pub(crate) fn power(&self) -> u32 {
-        self.power.load(Ordering::Relaxed)
+    pub(crate) fn sample_shift(&self) -> u32 {
+        self.sample_shift.load(Ordering::Relaxed)
     }
 
     /// Limits samples to one item of two to this power.
-    pub(crate) fn set_least(&self, power: u32) {
-        self.least.store(power, Ordering::Relaxed);
-        self.power.store(power, Ordering::Relaxed);
+    pub(crate) fn set_least(&self, sample_shift: u32) {
+        self.least.store(sample_shift, Ordering::Relaxed);
+        self.sample_shift.store(sample_shift, Ordering::Relaxed);
     }
 
     fn change(&self, by: i32) {
         let least = self.least.load(Ordering::Relaxed);
-        let power = self.power().saturating_add_signed(by).clamp(least, MOST_POWER.max(least));
-        self.power.store(power, Ordering::Relaxed);
+        let sample_shift =
+            self.sample_shift().saturating_add_signed(by).clamp(least, MAX_SHIFT.max(least));
+        self.sample_shift.store(sample_shift, Ordering::Relaxed);
     }
 
     /// What the queue does at the beginning of a new window.
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
     use nearq_platform::Linux;
 
-    /// Items at an even pace for some seconds: samples a second in the last one, and the power at its end.
+    /// Items at an even pace for some seconds: samples a second in the last one, and the shift at its end.
     fn run(
         budget: &Budget<Linux>,
         queues: &[(&Rate<Linux>, u64)],
@@ -171,14 +172,18 @@ mod tests {
             for (index, (rate, pace)) in queues.iter().enumerate() {
                 let (first, last) = (step * pace / 10_000, (step + 1) * pace / 10_000);
                 for item in first..last {
-                    let wanted = item & ((1 << rate.power()) - 1) == 0;
+                    let wanted = item & ((1 << rate.sample_shift()) - 1) == 0;
                     if wanted && budget.allows(rate, now) && step >= (seconds - 1) * 10_000 {
                         samples[index] += 1;
                     }
                 }
             }
         }
-        queues.iter().zip(samples).map(|((rate, _), samples)| (samples, rate.power())).collect()
+        queues
+            .iter()
+            .zip(samples)
+            .map(|((rate, _), samples)| (samples, rate.sample_shift()))
+            .collect()
     }
 
     #[test]
@@ -194,9 +199,9 @@ mod tests {
     fn many_items_are_thinned_to_the_budget_and_few_beside_them_are_not() {
         let (budget, busy, calm) = (Budget::new(), Rate::new(), Rate::new());
         let rows = run(&budget, &[(&busy, 3_000_000), (&calm, 100)], 20);
-        let (taken, power) = rows[0];
+        let (taken, sample_shift) = rows[0];
         assert!((1000..=8000).contains(&taken), "{taken} samples");
-        assert!((7..=11).contains(&power), "power {power}");
+        assert!((7..=11).contains(&sample_shift), "sample_shift {sample_shift}");
         assert_eq!(rows[1], (100, 0), "of a queue with few items each one counts");
         // When it is quiet again, all are sampled again.
         assert_eq!(run(&budget, &[(&busy, 2000), (&calm, 100)], 3), [(2000, 0), (100, 0)]);

@@ -6,12 +6,12 @@
 //! first calls a helper of a near pool that has a core to itself. That helper may find other work before it comes here; the pool's own
 //! workers and the monitor handle what it left.
 //!
-//! # Brisk workers
+//! # Workers that run short items
 //! Waking a thread costs more than running many short items: on two CPUs, a second worker woken for them takes the CPU from the issuer. So
 //! while a worker runs items that have taken less than some microseconds each, pushers wake no worker: it will be back at the inbox in a
-//! moment. It calls another worker itself when what it sees waiting is worth it. If a brisk worker runs a long item after all, the monitor
-//! notices that within a few milliseconds. A pusher pushes, then reads `brisk`; a worker leaves `brisk`, then reads the inbox. All are
-//! `SeqCst`, so the last item is not forgotten.
+//! moment. It calls another worker itself when what it sees waiting is worth it. If such a worker runs a long item after all, the monitor
+//! notices that within a few milliseconds. A pusher pushes, then reads `short_runners`; a worker leaves `short_runners`, then reads the
+//! inbox. All are `SeqCst`, so the last item is not forgotten.
 
 use nearq_platform::{Atomic, Ordering, Platform};
 
@@ -33,8 +33,8 @@ impl<P: Platform> Pool<P> {
     #[inline(always)]
     pub(super) fn call_worker_for<const HOMED: bool>(&self) {
         P::model_fence();
-        if self.called.queued_at_level.load(Ordering::SeqCst)
-            + self.called.brisk.load(Ordering::SeqCst)
+        if self.called.queued_for_place.load(Ordering::SeqCst)
+            + self.called.short_runners.load(Ordering::SeqCst)
             != 0
         {
             // A place that becomes free comes to this pool, or a worker comes by in a moment.
@@ -44,7 +44,7 @@ impl<P: Platform> Pool<P> {
         self.call_idle_worker_for::<HOMED>();
     }
 
-    /// As [`call_worker`](Self::call_worker), although a brisk worker may come by.
+    /// As [`call_worker`](Self::call_worker), although a worker that runs short items may come by.
     #[inline]
     pub(crate) fn call_idle_worker(&self) {
         self.call_idle_worker_for::<false>();
@@ -71,7 +71,7 @@ impl<P: Platform> Pool<P> {
     /// Every worker is busy, or there is none.
     fn nobody_sleeps<const HOMED: bool>(&self) {
         self.serve();
-        if self.level.is_full() {
+        if self.concurrency.is_full() {
             // No CPU is free. A worker that becomes idle will check this pool; the monitor ensures that it does not take long.
             self.services().alarm.arm();
         } else {
@@ -124,7 +124,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// A place of the level was taken for this pool: starts a worker with it. False if no worker needs it.
+    /// A place of the concurrency limit was taken for this pool: starts a worker with it. False if no worker needs it.
     pub(crate) fn start_with_place(&self) -> bool {
         if !self.has_waiting() || self.is_full() {
             return false;
@@ -146,7 +146,7 @@ impl<P: Platform> Pool<P> {
 
     /// One more worker may be awake here, and places are free: wakes or starts one, or calls a helper. Returns whether it did.
     pub(crate) fn call_hand(&self) -> bool {
-        self.clear_queued_at_level();
+        self.clear_queued_for_place();
         if !self.is_full()
             && (self.wake_another() || self.wants_workers() && self.start_worker(false))
         {
@@ -160,14 +160,14 @@ impl<P: Platform> Pool<P> {
         called
     }
 
-    /// True if the pool was not queued at its level before this call.
-    pub(crate) fn mark_queued_at_level(&self) -> bool {
-        self.called.queued_at_level.swap(1, Ordering::SeqCst) == 0
+    /// True if the pool was not queued at its concurrency limit before this call.
+    pub(crate) fn mark_queued_for_place(&self) -> bool {
+        self.called.queued_for_place.swap(1, Ordering::SeqCst) == 0
     }
 
     /// It is not queued any more; pushers call for workers again.
-    pub(crate) fn clear_queued_at_level(&self) {
-        self.called.queued_at_level.store(0, Ordering::SeqCst);
+    pub(crate) fn clear_queued_for_place(&self) {
+        self.called.queued_for_place.store(0, Ordering::SeqCst);
         P::model_fence();
     }
 
@@ -186,7 +186,7 @@ impl<P: Platform> Pool<P> {
     /// Calls a worker of a near pool that has a core to itself. False if there is none, or none is needed.
     #[cold]
     fn call_free_core<const HOMED: bool>(&self) -> bool {
-        if self.idle.has_searching() || self.level.is_full() {
+        if self.idle.has_searching() || self.concurrency.is_full() {
             return false;
         }
         let free = |pool: &&Pool<P>| {

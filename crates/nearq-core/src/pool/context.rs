@@ -22,8 +22,8 @@ const SURPLUS_STAYS: Duration = Duration::from_millis(2);
 pub(crate) enum Surplus {
     /// In the worker's pool.
     OfPool,
-    /// In its level.
-    OfLevel,
+    /// In its concurrency limit.
+    OfLimit,
 }
 
 /// The worker that the current thread is. Private to that thread.
@@ -35,7 +35,7 @@ pub(crate) struct Context<'a, P: Platform> {
     pub(crate) services: &'a Services<P>,
     pub(crate) pool: &'a Pool<P>,
     pub(crate) worker: &'a Worker<P>,
-    /// Whether it has a place of its level.
+    /// Whether it has a place of its concurrency limit.
     pub(crate) has_place: Cell<bool>,
     /// Depth of blocking sections.
     blocking: Cell<u32>,
@@ -43,8 +43,8 @@ pub(crate) struct Context<'a, P: Platform> {
     lent: Cell<bool>,
     /// Since when more workers are awake than may be, as seen at the ends of its batches.
     over_since: Cell<Option<Instant>>,
-    /// Whether the pool counts it as brisk.
-    pub(crate) brisk: Cell<bool>,
+    /// Whether the pool counts it as one that runs short items.
+    pub(crate) runs_short: Cell<bool>,
     /// Something must be done when the current item has returned: it has described itself, or it has forked and this is the child.
     pub(crate) look_after: Cell<bool>,
     /// The account whose items it serves; null between batches.
@@ -66,7 +66,7 @@ impl<'a, P: Platform> Context<'a, P> {
             blocking: Cell::new(0),
             lent: Cell::new(false),
             over_since: Cell::new(None),
-            brisk: Cell::new(false),
+            runs_short: Cell::new(false),
             look_after: Cell::new(false),
             account: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
@@ -76,13 +76,13 @@ impl<'a, P: Platform> Context<'a, P> {
 
     /// Tells the pool whether it runs short items one after the other.
     #[inline]
-    pub(crate) fn set_brisk(&self, brisk: bool) {
-        if self.brisk.replace(brisk) != brisk {
-            self.pool.change_brisk(brisk);
+    pub(crate) fn set_runs_short(&self, runs_short: bool) {
+        if self.runs_short.replace(runs_short) != runs_short {
+            self.pool.change_short_runners(runs_short);
         }
     }
 
-    /// Notes that it has a place of its level, or has lost it. False if that was so before.
+    /// Notes that it has a place of its concurrency limit, or has lost it. False if that was so before.
     pub(crate) fn set_place(&self, has: bool) -> bool {
         let changes = self.note_place(has);
         if changes {
@@ -91,14 +91,14 @@ impl<'a, P: Platform> Context<'a, P> {
         changes
     }
 
-    /// Gives its place back if, for some time, there has been one too many of the pool's hands or the level's places. At the end of a
-    /// batch.
+    /// Gives its place back if, for some time, there has been one too many for the pool's `max_running` or for the concurrency limit's
+    /// places. At the end of a batch.
     ///
     /// Not at once: most often another worker is about to block, and then need not call one. And the system may have put two of them onto
     /// one CPU; the worker that leaves then is as likely as not the one that has the other CPU to itself.
     #[inline]
     pub(crate) fn leave_if_over(&self, now: Instant) -> Option<Surplus> {
-        if !self.has_place.get() || !(self.pool.is_over() || self.pool.level.is_over()) {
+        if !self.has_place.get() || !(self.pool.is_over() || self.pool.concurrency.is_over()) {
             self.over_since.set(None);
             return None;
         }
@@ -112,11 +112,11 @@ impl<'a, P: Platform> Context<'a, P> {
         self.over_since.set(None);
         if self.pool.leave_if_over() {
             self.note_place(false);
-            self.pool.level.release();
+            self.pool.concurrency.release();
             Some(Surplus::OfPool)
-        } else if self.pool.level.leave_if_over() {
+        } else if self.pool.concurrency.leave_if_over() {
             self.set_place(false);
-            Some(Surplus::OfLevel)
+            Some(Surplus::OfLimit)
         } else {
             None
         }
@@ -166,7 +166,7 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
                 context.blocking.set(context.blocking.get() - 1);
                 if context.blocking.get() == 0 && context.lent.replace(false) {
                     context.pool.change_away(false);
-                    context.pool.level.acquire_anyway();
+                    context.pool.concurrency.acquire_anyway();
                     context.set_place(true);
                 }
             });
@@ -176,12 +176,12 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     let _back = with_current::<P, _>(|context| {
         context.blocking.set(context.blocking.get() + 1);
         if context.blocking.get() == 1 {
-            context.set_brisk(false);
+            context.set_runs_short(false);
             if context.has_place.get() {
                 context.lent.set(true);
                 context.pool.change_away(true);
                 context.set_place(false);
-                context.pool.level.release();
+                context.pool.concurrency.release();
             }
             let relieved =
                 context.worker.batch.len() != 0 && context.pool.relieve(context.worker, true);

@@ -100,7 +100,7 @@ impl<P: Platform> Pool<P> {
     /// The least number of items that wait, in thousandths for each CPU; less those for which a worker of its own is about to come.
     fn waiting_milli(&self) -> u32 {
         let waiting = self.homed.count.load(Ordering::Relaxed).max(self.listed());
-        let room = self.hands().saturating_sub(self.called.awake.load(Ordering::Relaxed));
+        let room = self.max_running().saturating_sub(self.called.awake.load(Ordering::Relaxed));
         waiting.saturating_sub(room).saturating_mul(1000) / self.cpus
     }
 

@@ -3,8 +3,8 @@
 //!
 //! A new worker counts as searching (`idle`) from its start on, so pushers leave their items to it and wake no other worker. A hook may
 //! take long, or wait for an item of this very pool. So a worker that begins with foreign code does not count as searching, asleep or awake
-//! until that code has returned. If it was started with a place of its level, it gives the place back. Meanwhile pushers wake or start
-//! other workers.
+//! until that code has returned. If it was started with a place of its concurrency limit, it gives the place back. Meanwhile pushers wake
+//! or start other workers.
 //!
 //! # The race
 //! A thread pushes while a worker goes into its hook. Pusher: write the inbox (PUSH), read the word of `idle` (LOOK). Worker: stop
@@ -18,10 +18,10 @@
 //! worker that ends is no longer counted when it runs its stop hook.
 //!
 //! # How many
-//! While workers are in their hooks, the pool may have one thread more than hands (`wants_workers`), and one more for each hand that the
-//! monitor adds when the pool has started nothing for a while (`balance`). No more are started once one more worker is in its hook than the
-//! pod has CPUs: if every hook takes long, more threads would not help. If no hook returns, the pool stands still, and a stall report names
-//! the hooks.
+//! While workers are in their hooks, the pool may have one thread more than `max_running` (`wants_workers`), and one more for each time
+//! that the monitor raises it when the pool has started nothing for a while (`balance`). No more are started once one more worker is in its
+//! hook than the pod has CPUs: if every hook takes long, more threads would not help. If no hook returns, the pool stands still, and a
+//! stall report names the hooks.
 
 use nearq_platform::{AtomicInt, Ordering, Platform};
 
@@ -40,7 +40,7 @@ impl<P: Platform> Pool<P> {
         self.idle.end_search();
         P::model_fence();
         if granted {
-            self.level.release();
+            self.concurrency.release();
         }
         // CHECK.
         if self.has_work() {
@@ -59,7 +59,12 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Whether the pool may have more threads while `hooked` of them are in their hooks.
-    pub(super) fn may_start_beside_hooks(&self, hooked: u32, threads: u32, hands: u32) -> bool {
-        hooked <= self.cpus && threads <= hands
+    pub(super) fn may_start_beside_hooks(
+        &self,
+        hooked: u32,
+        threads: u32,
+        max_running: u32,
+    ) -> bool {
+        hooked <= self.cpus && threads <= max_running
     }
 }

@@ -72,7 +72,7 @@ impl<P: Platform> Idle<P> {
         self.pop_slow(slab, false, false)
     }
 
-    /// Pops a worker to wake, although others may be searching; possibly with a place of its level.
+    /// Pops a worker to wake, although others may be searching; possibly with a place of its concurrency limit.
     pub(crate) fn pop_another<'a>(
         &self,
         slab: &'a WorkerSlab<P>,

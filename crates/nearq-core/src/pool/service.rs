@@ -33,7 +33,7 @@ impl<P: Platform> Pool<P> {
         // LOOK.
         let unused = !self.is_used()
             && self.workers.load(Ordering::SeqCst) == 0
-            && self.called.queued_at_level.load(Ordering::SeqCst) == 0
+            && self.called.queued_for_place.load(Ordering::SeqCst) == 0
             && !self.has_waiting();
         if !unused {
             self.service.store(IN_SERVICE, Ordering::SeqCst);

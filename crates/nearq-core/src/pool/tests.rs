@@ -13,7 +13,7 @@ use crate::pool::worker::Worker;
 
 /// A worker of the pool, which sleeps.
 fn one_asleep(pool: &Pool<Loom>) -> &Worker<Loom> {
-    pool.clear_queued_at_level();
+    pool.clear_queued_for_place();
     let asleep = pool.entry_for_test();
     pool.idle().begin_search();
     asleep.set_idle();
@@ -40,14 +40,14 @@ fn one_pushes_while(comes_or_goes: fn(&Pool<Loom>, bool)) {
 
 #[test]
 fn one_pushes_while_a_worker_runs_short_items_no_longer() {
-    one_pushes_while(Pool::change_brisk);
+    one_pushes_while(Pool::change_short_runners);
 }
 
 #[test]
 fn one_pushes_while_a_worker_gives_its_place_back() {
     one_pushes_while(|pool, comes| {
         // Enough for the whole pool.
-        (0..pool.hands())
+        (0..pool.max_running())
             .take(if comes { usize::MAX } else { 1 })
             .for_each(|_| pool.change_awake(comes));
     });

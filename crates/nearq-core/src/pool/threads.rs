@@ -69,10 +69,10 @@ impl<P: Platform> Pool<P> {
     /// Whether there may be more threads.
     pub(super) fn wants_workers(&self) -> bool {
         let threads = self.workers.load(Ordering::Relaxed);
-        let hands = self.hands() + self.away.load(Ordering::Relaxed);
+        let max_running = self.max_running() + self.away.load(Ordering::Relaxed);
         match self.hooked.load(Ordering::Relaxed) {
-            0 => threads < hands,
-            hooked => self.may_start_beside_hooks(hooked, threads, hands),
+            0 => threads < max_running,
+            hooked => self.may_start_beside_hooks(hooked, threads, max_running),
         }
     }
 
@@ -89,7 +89,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Starts a thread, which searches (with a place of the level, if `with_place`). False if it could not be started.
+    /// Starts a thread, which searches (with a place of the concurrency limit, if `with_place`). False if it could not be started.
     #[cold]
     pub(crate) fn start_worker(&self, with_place: bool) -> bool {
         let services = self.services();

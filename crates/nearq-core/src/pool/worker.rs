@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `FREE` | no thread; the entry can be used again | the thread that starts a worker: to `AWAKE` |
 //! | `AWAKE` | its thread runs, or has been woken | the worker, before it settles: to `IDLE` |
-//! | `GRANTED` | as `AWAKE`, and was given a place of its level when it was woken | the worker, when it notes that: to `AWAKE` |
+//! | `GRANTED` | as `AWAKE`, and was given a place of its concurrency limit when it was woken | the worker, when it notes that: to `AWAKE` |
 //! | `IDLE` | asleep, or about to be; on the idle stack | the thread that pops it: to `AWAKE`; the worker itself when it slept too long: to `DEAD`; |
 //! | | | the thread that retires it (`runtime/limit`): to `LEAVING` |
 //! | `LEAVING` | retired, but its thread does not know yet; still on the idle stack | the worker: to `DEAD`; the thread that pops it: to `OFF` |
@@ -69,7 +69,7 @@ pub(crate) struct Worker<P: Platform> {
     loaded: P::AtomicU32,
     /// The account of the item that runs; keeps the account's owner from being freed.
     account: P::AtomicPtr<Account<P>>,
-    /// Whether it has a place of its level: it runs items or searches for some.
+    /// Whether it has a place of its concurrency limit: it runs items or searches for some.
     placed: P::AtomicU32,
     /// What the monitor has counted for it and it has not yet passed on to its pwq: see [`Counted`].
     counted: [P::AtomicU32; 2],
@@ -182,7 +182,7 @@ impl<P: Platform> Worker<P> {
         self.change(FREE, AWAKE)
     }
 
-    /// The thread to be started has a place of its level.
+    /// The thread to be started has a place of its concurrency limit.
     pub(crate) fn grant(&self) {
         self.status.store(GRANTED, Ordering::Release);
     }
@@ -202,7 +202,7 @@ impl<P: Platform> Worker<P> {
         self.status.store(IDLE, Ordering::Release);
     }
 
-    /// The thread that popped it wakes it, possibly with a place of its level; false if it is dead.
+    /// The thread that popped it wakes it, possibly with a place of its concurrency limit; false if it is dead.
     pub(crate) fn claim_idle(&self, with_place: bool) -> bool {
         self.change(IDLE, if with_place { GRANTED } else { AWAKE })
     }
@@ -272,12 +272,12 @@ impl<P: Platform> Worker<P> {
         self.change(GRANTED, AWAKE)
     }
 
-    /// It has got a place of its level, or has lost it. Only for the worker itself.
+    /// It has got a place of its concurrency limit, or has lost it. Only for the worker itself.
     pub(crate) fn set_placed(&self, placed: bool) {
         self.placed.store(u32::from(placed), Ordering::Relaxed);
     }
 
-    /// Whether it has a place of its level, as far as other threads can tell.
+    /// Whether it has a place of its concurrency limit, as far as other threads can tell.
     pub(crate) fn is_placed(&self) -> bool {
         self.placed.load(Ordering::Relaxed) != 0
     }

@@ -165,7 +165,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// How the pwqs in use run their items.
-    fn manner<'a>(
+    fn pwq_flags<'a>(
         &self,
         config: &Config<P>,
         mut in_use: impl Iterator<Item = &'a PoolWorkqueue<P>>,
@@ -174,7 +174,7 @@ impl<P: Platform> Queue<P> {
         P: 'a,
     {
         let intensive = self.flags.cpu_intensive && self.kind == Kind::PerCpu;
-        let is_observed = in_use.any(|pwq| pwq.manner() & OBSERVED != 0);
+        let is_observed = in_use.any(|pwq| pwq.flags() & OBSERVED != 0);
         let observed = self.observed.follow(&self.inner().observation, self.id, is_observed);
         (u32::from(config.attributes.localize) * LOCALIZE)
             | (u32::from(intensive) * INTENSIVE)
@@ -184,16 +184,16 @@ impl<P: Platform> Queue<P> {
 
     /// Follows the observers; in effect for the next item when it returns.
     pub(crate) fn observe_pwqs(&self, config: &Config<P>) {
-        self.set_manner(config.pwqs.iter(), self.manner(config, config.pwqs.iter()));
+        self.set_pwq_flags(config.pwqs.iter(), self.pwq_flags(config, config.pwqs.iter()));
     }
 
-    fn set_manner<'a>(&self, pwqs: impl Iterator<Item = &'a PoolWorkqueue<P>>, manner: u32)
+    fn set_pwq_flags<'a>(&self, pwqs: impl Iterator<Item = &'a PoolWorkqueue<P>>, flags: u32)
     where
         P: 'a,
     {
         for pwq in pwqs {
-            pwq.set_power(self.observed.power());
-            pwq.set_manner(manner);
+            pwq.set_sample_shift(self.observed.sample_shift());
+            pwq.set_flags(flags);
         }
     }
 
@@ -205,7 +205,7 @@ impl<P: Platform> Queue<P> {
         // What is left on pwqs of other layouts runs as it was queued. These pwqs follow when they are used again, here or in
         // `table_for`.
         let of_layout = config.known.cpu_maps(&layout);
-        self.set_manner(of_layout.flat_map(CpuMap::pwqs), self.manner(config, pwqs));
+        self.set_pwq_flags(of_layout.flat_map(CpuMap::pwqs), self.pwq_flags(config, pwqs));
         self.use_map(config, cpu_map);
         self.retire_pwqs(config);
     }
@@ -224,14 +224,14 @@ impl<P: Platform> Queue<P> {
         }
         // There is none in use yet when the first one is made.
         let in_use = config.cpu_maps.iter().next().map(|_| self.current_map());
-        let manner = self.manner(config, in_use.into_iter().flat_map(CpuMap::pwqs));
+        let flags = self.pwq_flags(config, in_use.into_iter().flat_map(CpuMap::pwqs));
         let pools = self.inner().pools_of(&layout.pools);
         let pools = pools.into_iter().zip(&layout.domains);
         let pwqs: Vec<*const PoolWorkqueue<P>> = pools
             .map(|(pool, domain)| {
                 if let Some(pwq) = config.known.pwqs.get(&(set, Arc::as_ptr(&pool))) {
                     // SAFETY: pwqs live as long as the queue.
-                    self.set_manner(core::iter::once(unsafe { &**pwq }), manner);
+                    self.set_pwq_flags(core::iter::once(unsafe { &**pwq }), flags);
                     return *pwq;
                 }
                 let node_active = match config.known.domains.get(domain) {
@@ -241,7 +241,7 @@ impl<P: Platform> Queue<P> {
                         self.add_domain(config, *domain, limit)
                     }
                 };
-                self.add_pwq(config, pool, node_active, manner)
+                self.add_pwq(config, pool, node_active, flags)
             })
             .collect();
         let by_cpu = layout.by_cpu.iter().map(|pool| pwqs[*pool as usize]).collect();
@@ -309,10 +309,10 @@ impl<P: Platform> Queue<P> {
         config: &mut Config<P>,
         pool: Arc<Pool<P>>,
         node_active: *const NodeActive<P>,
-        manner: u32,
+        flags: u32,
     ) -> *const PoolWorkqueue<P> {
         let pwq = PoolWorkqueue::new(self, node_active, pool, config.sets.current);
-        pwq.set_manner(manner);
+        pwq.set_flags(flags);
         pwq.set_age(self.flushing.age());
         pwq.watch(config.sets.watched());
         // No other thread writes it: the configuration is locked.

@@ -141,7 +141,7 @@ impl<P: Platform> Queue<P> {
         cpu: usize,
         way: Way,
     ) -> (&'a PoolWorkqueue<P>, Origin) {
-        debug_assert!(pwq.manner() & HOMED != 0);
+        debug_assert!(pwq.flags() & HOMED != 0);
         let Some(home) = self.home_for(node, way) else { return (pwq, Origin::new(cpu, None)) };
         let origin = Origin::new(cpu, Some(home));
         let there = self.inner().services.homes.map.node_of(cpu) == Some(home);

@@ -13,29 +13,29 @@ impl<P: Platform> PoolWorkqueue<P> {
     /// Marks an item that is about to be queued here as a sample, or as none. The caller owns its `PENDING`, and the pwq is observed.
     #[inline]
     pub(crate) fn stamp(&self, item: &Item<P>, cpu: u32) {
-        let power = self.power();
+        let sample_shift = self.sample_shift();
         // The count of entered items grows by one with each item that is admitted. The caller writes that word next in any case.
-        if self.entered() & ((1 << power) - 1) == 0 {
-            self.sample(item, cpu, power);
+        if self.entered() & ((1 << sample_shift) - 1) == 0 {
+            self.sample(item, cpu, sample_shift);
         } else {
             item.set_stamp(Stamp::NONE);
         }
     }
 
-    /// Makes the item a sample, which stands for two to the power of `power` items, if there may be one now.
+    /// Makes the item a sample, which stands for two to the power of `sample_shift` items, if there may be one now.
     #[cold]
     #[inline(never)]
-    fn sample(&self, item: &Item<P>, cpu: u32, power: u32) {
+    fn sample(&self, item: &Item<P>, cpu: u32, sample_shift: u32) {
         let queue = self.queue();
         let now = P::now();
         let rate = &queue.observed.rate;
         let allowed = queue.inner().observation.budget.allows(rate, now);
-        self.set_power(rate.power());
+        self.set_sample_shift(rate.sample_shift());
         if !allowed {
             item.set_stamp(Stamp::NONE);
             return;
         }
-        item.set_stamp(Stamp::new(now, power));
+        item.set_stamp(Stamp::new(now, sample_shift));
         self.tell_of(TraceKind::Queue, item, item.table(), now, Duration::ZERO, Some(cpu));
     }
 

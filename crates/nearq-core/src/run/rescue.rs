@@ -21,8 +21,8 @@
 //! another pool that has called comes first.
 //!
 //! Items see no difference from a worker: a rescuer has an entry in the runtime's slab and a `Context`, and runs items by `Runner`. But it
-//! is not counted as a worker: it takes no place of a level, and belongs to no pool, so no thread wakes it for work, steals from it, or
-//! waits for its place. So it needs nothing that a worker asleep in an item may have taken.
+//! is not counted as a worker: it takes no place of a concurrency limit, and belongs to no pool, so no thread wakes it for work, steals
+//! from it, or waits for its place. So it needs nothing that a worker asleep in an item may have taken.
 //!
 //! # Which items are its own
 //! Those on a pwq of its queue, wherever they are: helpers carry items of one pool in batches of another. Also the activation items of its

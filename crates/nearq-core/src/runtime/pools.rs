@@ -1,4 +1,4 @@
-//! The pools of a runtime and their levels: made on first use, and linked to each other.
+//! The pools of a runtime and their concurrency limits: made on first use, and linked to each other.
 //!
 //! A runtime may have made thousands, as each combination of attributes has its own. So nothing here iterates over all of them: a pool is
 //! found by its key, and the lists of those that help each other are made within a family, outside of which no pool helps. If there are
@@ -14,7 +14,7 @@ use super::{Core, KnownQueue};
 use crate::layout::attributes::PoolKey;
 use crate::layout::priority::Priority;
 use crate::pool::Pool;
-use crate::pool::level::Level;
+use crate::pool::concurrency_limit::ConcurrencyLimit;
 
 /// What all pools that help each other have in common: the priority, and the CPUs where their workers may go, if they help at all.
 type Family = (Priority, Option<CpuSet>);
@@ -142,14 +142,14 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             key.pod.iter().filter_map(|cpu| topology.core_of(cpu)).collect()
         };
         self.serve_priority(&key.priority);
-        let level = self.level(&key.priority);
+        let concurrency = self.concurrency(&key.priority);
         let node = self.node_of_pod(&key.pod);
         crate::base::shared::exposed(Pool::new(
             id,
             key.clone(),
             cores.len(),
             node,
-            level,
+            concurrency,
             &raw const self.services,
         ))
     }
@@ -186,15 +186,19 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    fn level(&self, priority: &Priority) -> Arc<Level<P>> {
+    fn concurrency(&self, priority: &Priority) -> Arc<ConcurrencyLimit<P>> {
         let Priority { nice, idle, slice: _ } = *priority;
-        let mut levels = self.levels.lock();
-        if let Some(level) = levels.iter().find(|level| (level.nice, level.idle) == (nice, idle)) {
-            return Arc::clone(level);
+        let mut concurrency_limits = self.concurrency_limits.lock();
+        if let Some(concurrency) = concurrency_limits
+            .iter()
+            .find(|concurrency| (concurrency.nice, concurrency.idle) == (nice, idle))
+        {
+            return Arc::clone(concurrency);
         }
-        let level = Arc::new(Level::new(nice, idle, self.machine_config().parallelism()));
-        levels.push(Arc::clone(&level));
-        level
+        let concurrency =
+            Arc::new(ConcurrencyLimit::new(nice, idle, self.machine_config().parallelism()));
+        concurrency_limits.push(Arc::clone(&concurrency));
+        concurrency
     }
 
     /// The pools in service, by their numbers.

@@ -13,16 +13,16 @@
 //! The platform calls three hooks for each runtime (`LockPlatform::follow_forks`), in the thread that forks:
 //!
 //! * **prepare** ([`Inner::hold_for_fork`]) takes every lock under which something of more than a word is changed, in this order:
-//!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `levels`, `machine_config`, those of the homes. So the child's
-//!   vectors, tables and lists protected by them are whole. No queue can be freed meanwhile: its end takes `queues` first.
+//!   `orphans`, `queues`, each queue's `config`, `pools`, `siblings`, `concurrency_limits`, `machine_config`, those of the homes. So the
+//!   child's vectors, tables and lists protected by them are whole. No queue can be freed meanwhile: its end takes `queues` first.
 //! * **parent** ([`Inner::release_after_fork`]) gives them back.
 //! * **child** ([`Inner::after_fork_in_child`]) gives them back too, lets the forking thread's item go on, and brings each structure into
 //!   the state that it has when nothing is queued and no thread was started.
 //!
-//! Locks that workers take on an item's path (a pool's `ready`, a level's `queue`, a domain's `inactive_queue`, those of a worker's entry,
-//! the monitor's, the one of the thread that ended last) are not taken before the fork: that would hold up workers, and what they protect
-//! is thrown away in the child anyway. They are made again there, with an empty value, unlocked; the old value may be half changed and is
-//! not read. All else is single words, which are whole at any time.
+//! Locks that workers take on an item's path (a pool's `ready`, a concurrency limit's `queue`, a domain's `inactive_queue`, those of a
+//! worker's entry, the monitor's, the one of the thread that ended last) are not taken before the fork: that would hold up workers, and
+//! what they protect is thrown away in the child anyway. They are made again there, with an empty value, unlocked; the old value may be
+//! half changed and is not read. All else is single words, which are whole at any time.
 //!
 //! Things that the runtime has no list of (items, tasks, sets, scopes, futures that wait) store the epoch, and compare it when they are
 //! first used: an item of the parent's is made idle (`Item::current`), a task of the parent's counts as cancelled (`task`), and a wait for
@@ -43,9 +43,9 @@
 //! free. The item's function goes on in the child as well, on the child's copy of what it captured. So the child's copy of the item stays
 //! running, gets the child's epoch, and ends like any other ([`Item::after_fork_in_child`]); what was queued for it meanwhile is the
 //! parent's. When the function returns, the worker's loop finds a mark that costs it nothing (`Context::look_after`, which it reads after
-//! each item anyway), sees that the epoch has changed, and ends its thread without touching pool, level, pwq or entry. The thread was the
-//! child's first: if no other thread is alive, its end ends the process; otherwise the process lives on until it exits in another way. A
-//! program that forks in an item should `exec` or `exit` there.
+//! each item anyway), sees that the epoch has changed, and ends its thread without touching pool, concurrency limit, pwq or entry. The
+//! thread was the child's first: if no other thread is alive, its end ends the process; otherwise the process lives on until it exits in
+//! another way. A program that forks in an item should `exec` or `exit` there.
 //!
 //! If a closure of a `scope` forks in a thread other than the scope's, it borrows from a thread that the child does not have: in the child
 //! it must not return before the memory of that thread's stack is used for another thread. It may `exec` or `exit`.
@@ -108,7 +108,7 @@ impl<P: Platform> Inner<P> {
         }
         hold(&self.pools);
         hold(&self.siblings);
-        hold(&self.levels);
+        hold(&self.concurrency_limits);
         hold(&self.machine_config);
         self.services.homes.hold_for_fork();
     }
@@ -122,7 +122,7 @@ impl<P: Platform> Inner<P> {
         unsafe {
             self.services.homes.release_after_fork();
             give_back(&self.machine_config);
-            give_back(&self.levels);
+            give_back(&self.concurrency_limits);
             give_back(&self.siblings);
             give_back(&self.pools);
         }
@@ -148,7 +148,10 @@ impl<P: Platform> Inner<P> {
         self.leave_worker();
         self.services.workers.iter().for_each(Worker::after_fork_in_child);
         self.pools.lock().iter().for_each(|pool| pool.after_fork_in_child());
-        self.levels.lock().iter().for_each(|level| level.after_fork_in_child());
+        self.concurrency_limits
+            .lock()
+            .iter()
+            .for_each(|concurrency| concurrency.after_fork_in_child());
         let mut has_rescuers = false;
         for queue in self.queues.lock().iter() {
             // SAFETY: a queue takes itself off the list, under the lock, before anything of it is dropped; we have the lock for the whole
@@ -175,7 +178,7 @@ impl<P: Platform> Inner<P> {
         set(&self.left, 0);
         // A thread that adopted a queue may not have got as far as setting this.
         set(&self.has_orphans, u32::from(!self.orphans.lock().is_empty()));
-        // A change of the machine or of a default may have reached only some levels and queues.
+        // A change of the machine or of a default may have reached only some concurrency limits and queues.
         set(&self.stale, 1);
     }
 

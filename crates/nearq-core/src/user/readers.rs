@@ -4,7 +4,7 @@ use nearq_platform::Platform;
 
 use crate::observe::TraceEvent;
 #[cfg(feature = "observe")]
-use crate::observe::power_of;
+use crate::observe::shift_for;
 use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
 
@@ -64,8 +64,8 @@ impl<P: Platform> Runtime<P> {
         let observation = &inner.observation;
         let tape = observation.make_tape(self.topology().possible().len());
         let (cursors, lost) = (tape.ends(), tape.lost());
-        let power = power_of(every);
-        let number = observation.add_tracer(queue, power);
+        let sample_shift = shift_for(every);
+        let number = observation.add_tracer(queue, sample_shift);
         inner.readers_changed();
         let (dropped, epoch) = (0, P::fork_epoch());
         Tracer { runtime: self.clone(), number, queue, cursors, dropped, lost, epoch }

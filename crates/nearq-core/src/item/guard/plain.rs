@@ -58,7 +58,7 @@ impl Bench {
         inner.add_queue(&queue);
         for pwq in queue.pwqs() {
             // Pushers leave waking to other threads.
-            assert!(pwq.pool.mark_queued_at_level());
+            assert!(pwq.pool.mark_queued_for_place());
         }
         let pool = Arc::as_ptr(&queue.pwqs().next().expect("two").pool);
         inner.services.workers.add(|index| Worker::new(index, pool)).expect("there is room");

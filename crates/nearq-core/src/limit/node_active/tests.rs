@@ -89,7 +89,7 @@ impl Stub {
         let pools: Vec<_> = queue.pwqs().map(|pwq| Arc::clone(&pwq.pool)).collect();
         for pool in &pools {
             // Queued up for a place: pushers leave waking to others.
-            assert!(pool.mark_queued_at_level());
+            assert!(pool.mark_queued_for_place());
         }
         for _ in 0..workers {
             let pool = Arc::as_ptr(&pools[0]);

@@ -55,7 +55,7 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
         assert_eq!((first.node, second.node), (Some(0), Some(1)));
         for pool in [&first, &second] {
             // As many of its own workers are awake as may be.
-            (0..pool.hands()).for_each(|_| pool.change_awake(true));
+            (0..pool.max_running()).for_each(|_| pool.change_awake(true));
         }
         test(&first, &second);
     });

@@ -7,7 +7,7 @@ use nearq_model::Loom;
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Threads};
 
 use super::super::node::NONE;
-use super::super::{Hands, Hold, Timer};
+use super::super::{Hold, ThreadState, Timer};
 use super::{Owner, end};
 use crate::item::tests::{model, model_within, spawn};
 
@@ -169,11 +169,11 @@ fn the_end_while_the_thread_is_started() {
 }
 
 /// A timer whose thread is the test: the test sets the time.
-fn by_hand() -> (Arc<Timer<Loom>>, Hands<Loom>) {
+fn by_hand() -> (Arc<Timer<Loom>>, ThreadState<Loom>) {
     let timer = timer();
     timer.shared.thread.do_without();
     timer.shared.thread.begun();
-    (timer, Hands::new(0))
+    (timer, ThreadState::new(0))
 }
 
 const fn at(nanos: u64) -> Instant {
@@ -183,10 +183,10 @@ const fn at(nanos: u64) -> Instant {
 /// A node on the wheel at 5, wanted at 20: at 10 it is taken off and put back, while `meanwhile` happens.
 fn looked_at(meanwhile: fn(&Owner<Loom>), afterwards: fn(&Owner<Loom>)) {
     model(4, move || {
-        let (timer, mut hands) = by_hand();
+        let (timer, mut state) = by_hand();
         let owner = Owner::new(&timer);
         owner.arm(at(5));
-        hands.attend(&timer.shared, 0);
+        state.attend(&timer.shared, 0);
         assert!(owner.arm(at(20)).prevented);
         assert!(timer.shared.requests.inbox.is_empty(), "a later deadline needs no request");
         // In the model it is 0, so whatever is delivered is too early by the clock.
@@ -198,14 +198,14 @@ fn looked_at(meanwhile: fn(&Owner<Loom>), afterwards: fn(&Owner<Loom>)) {
                 owner.0.floor.store(0, Ordering::SeqCst);
             })
         };
-        hands.expire(10);
-        hands.attend(&timer.shared, 10);
-        hands.expire(10);
+        state.expire(10);
+        state.attend(&timer.shared, 10);
+        state.expire(10);
         Loom::join(other);
-        hands.attend(&timer.shared, 10);
-        hands.expire(10);
+        state.attend(&timer.shared, 10);
+        state.expire(10);
         afterwards(&owner);
-        hands.end(&timer.shared);
+        state.end(&timer.shared);
         owner.check();
     });
 }
@@ -270,13 +270,13 @@ fn disarmed_while_the_thread_puts_the_node_back() {
 #[test]
 fn requests_that_are_not_urgent_wake_nobody_until_there_are_many() {
     model(1, || {
-        let (timer, mut hands) = by_hand();
+        let (timer, mut state) = by_hand();
         let shared = &timer.shared;
         let owner = Owner::new(&timer);
         owner.arm(at(1000));
-        hands.attend(shared, 0);
+        state.attend(shared, 0);
         let sleep = || shared.sleep.load(Ordering::SeqCst);
-        shared.sleep.store(hands.next().expect("armed"), Ordering::SeqCst);
+        shared.sleep.store(state.next().expect("armed"), Ordering::SeqCst);
         owner.arm(at(2000));
         owner.disarm();
         owner.arm(at(1500));
@@ -287,23 +287,23 @@ fn requests_that_are_not_urgent_wake_nobody_until_there_are_many() {
             super::super::AWAKE,
             "the request waited in the inbox, and became urgent"
         );
-        hands.attend(shared, 0);
-        assert_eq!(hands.next(), Some(999));
+        state.attend(shared, 0);
+        assert_eq!(state.next(), Some(999));
         shared.sleep.store(999, Ordering::SeqCst);
         shared.requests.waiting.store(super::super::CROWD - 1, Ordering::Relaxed);
         owner.disarm();
         assert_eq!(sleep(), super::super::AWAKE, "enough wait");
-        hands.attend(shared, 0);
+        state.attend(shared, 0);
         assert!(!owner.is_held());
-        assert_eq!(hands.next(), None);
+        assert_eq!(state.next(), None);
         shared.sleep.store(5000, Ordering::SeqCst);
         owner.arm(at(6000));
         assert_eq!(sleep(), 5000, "the count begins anew");
         owner.disarm();
         owner.arm(at(NONE + 5));
-        hands.attend(shared, 0);
-        assert_eq!(hands.next(), Some(NONE - 1), "as far as the word can say");
-        hands.end(shared);
+        state.attend(shared, 0);
+        assert_eq!(state.next(), Some(NONE - 1), "as far as the word can say");
+        state.end(shared);
         owner.check();
     });
 }

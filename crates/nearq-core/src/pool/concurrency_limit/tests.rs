@@ -1,27 +1,27 @@
-//! The places of a level: how many there are, which pool gets the next, and that no pool waits while one is free.
+//! The places of a concurrency limit: how many there are, which pool gets the next, and that no pool waits while one is free.
 
 use std::sync::Arc;
 
 use nearq_platform::{Linux, LockPlatform, Platform, Threads};
 use nearq_topology::CpuSet;
 
-use super::Level;
+use super::ConcurrencyLimit;
 use crate::layout::attributes::{Attributes, PoolKey};
 use crate::layout::priority::Priority;
 use crate::pool::Pool;
 use crate::queue::runtime::Runtime;
 
-/// A runtime whose monitor sleeps and which starts no threads: pools, levels and workers, and nothing that runs by itself. With the level
-/// of nice 0, which has this many places.
-fn still<P: Platform>(places: u32) -> (Runtime<P>, Arc<Level<P>>) {
+/// A runtime whose monitor sleeps and which starts no threads: pools, concurrency limits and workers, and nothing that runs by itself. With
+/// the concurrency limit of nice 0, which has this many places.
+fn still<P: Platform>(places: u32) -> (Runtime<P>, Arc<ConcurrencyLimit<P>>) {
     use nearq_platform::{Atomic, Ordering};
 
     let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
     runtime.inner().services.alarm.stop();
     runtime.inner().stopping.store(1, Ordering::SeqCst);
-    let level = Arc::clone(&pool(&runtime, 0).level);
-    level.set_limit(places);
-    (runtime, level)
+    let concurrency = Arc::clone(&pool(&runtime, 0).concurrency);
+    concurrency.set_limit(places);
+    (runtime, concurrency)
 }
 
 /// The pool of one CPU.
@@ -38,74 +38,74 @@ fn pool<P: Platform>(runtime: &Runtime<P>, cpu: usize) -> Arc<Pool<P>> {
 }
 
 /// Places taken, and places that there are.
-fn usage<P: Platform>(level: &Level<P>) -> (u32, u32) {
+fn usage<P: Platform>(concurrency: &ConcurrencyLimit<P>) -> (u32, u32) {
     use nearq_platform::{Atomic, Ordering};
 
-    (level.running.load(Ordering::SeqCst), level.places())
+    (concurrency.running.load(Ordering::SeqCst), concurrency.places())
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn as_many_places_as_the_limit() {
-    let (_runtime, level) = still::<Linux>(2);
-    assert!(level.try_acquire() && level.try_acquire());
-    assert!(level.is_full() && !level.leave_if_over());
-    assert!(!level.try_acquire());
-    level.acquire_anyway();
-    assert!(level.leave_if_over());
-    assert!(!level.leave_if_over());
-    level.release();
-    assert_eq!(usage(&level), (1, 2));
-    level.release();
-    assert!(!level.is_full() && !level.has_waiting());
+    let (_runtime, concurrency) = still::<Linux>(2);
+    assert!(concurrency.try_acquire() && concurrency.try_acquire());
+    assert!(concurrency.is_full() && !concurrency.leave_if_over());
+    assert!(!concurrency.try_acquire());
+    concurrency.acquire_anyway();
+    assert!(concurrency.leave_if_over());
+    assert!(!concurrency.leave_if_over());
+    concurrency.release();
+    assert_eq!(usage(&concurrency), (1, 2));
+    concurrency.release();
+    assert!(!concurrency.is_full() && !concurrency.has_waiting());
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn an_extra_place_stays_until_it_is_taken_away() {
-    let (_runtime, level) = still::<Linux>(1);
-    assert!(level.try_acquire());
-    level.set_extra(1);
-    assert_eq!(usage(&level), (1, 2));
-    assert!(level.try_acquire());
-    assert!(!level.try_acquire());
-    level.set_extra(0);
-    assert_eq!(usage(&level), (2, 1));
-    assert!(level.leave_if_over());
-    assert!(!level.leave_if_over());
-    level.release();
-    assert_eq!(usage(&level), (0, 1));
+    let (_runtime, concurrency) = still::<Linux>(1);
+    assert!(concurrency.try_acquire());
+    concurrency.set_extra(1);
+    assert_eq!(usage(&concurrency), (1, 2));
+    assert!(concurrency.try_acquire());
+    assert!(!concurrency.try_acquire());
+    concurrency.set_extra(0);
+    assert_eq!(usage(&concurrency), (2, 1));
+    assert!(concurrency.leave_if_over());
+    assert!(!concurrency.leave_if_over());
+    concurrency.release();
+    assert_eq!(usage(&concurrency), (0, 1));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn a_pool_that_needs_nobody_any_more_gives_its_place_on() {
-    let (runtime, level) = still::<Linux>(1);
-    assert!(level.try_acquire());
-    assert!(!level.acquire(&pool(&runtime, 0)), "queued up");
-    assert!(!level.acquire(&pool(&runtime, 0)), "and once only");
-    assert!(level.has_waiting());
-    level.release();
-    assert!(!level.has_waiting());
-    assert_eq!(usage(&level), (0, 1), "the pool had no work");
+    let (runtime, concurrency) = still::<Linux>(1);
+    assert!(concurrency.try_acquire());
+    assert!(!concurrency.acquire(&pool(&runtime, 0)), "queued up");
+    assert!(!concurrency.acquire(&pool(&runtime, 0)), "and once only");
+    assert!(concurrency.has_waiting());
+    concurrency.release();
+    assert!(!concurrency.has_waiting());
+    assert_eq!(usage(&concurrency), (0, 1), "the pool had no work");
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "reads the machine")]
 fn a_worker_in_its_start_hook_has_no_place() {
-    let (runtime, level) = still::<Linux>(1);
+    let (runtime, concurrency) = still::<Linux>(1);
     let pool = pool(&runtime, 0);
     let worker = pool.entry_for_test();
     // As a pool's worker is started with a place.
-    assert!(level.try_acquire());
+    assert!(concurrency.try_acquire());
     worker.grant();
     pool.idle().begin_search();
     pool.enter_hook(worker);
-    assert_eq!(usage(&level), (0, 1));
+    assert_eq!(usage(&concurrency), (0, 1));
     assert!(!pool.idle().has_searching() && worker.is_alive());
     pool.leave_hook(worker);
     assert!(pool.idle().has_searching() && !worker.take_grant());
-    assert_eq!(usage(&level), (0, 1));
+    assert_eq!(usage(&concurrency), (0, 1));
 }
 
 #[cfg(not(miri))]
@@ -133,7 +133,7 @@ mod modelled {
     /// What a worker does to get a place: `take_place` and `rest` of the module `run`.
     fn get_place(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>, worker: u32) {
         let worker = runtime.inner().services.workers.get(worker);
-        while !(worker.take_grant() || pool.level.acquire(pool)) {
+        while !(worker.take_grant() || pool.concurrency.acquire(pool)) {
             worker.set_idle();
             pool.idle().settle(worker);
             if pool.has_work() {
@@ -148,27 +148,27 @@ mod modelled {
     #[test]
     fn a_pool_that_queues_up_while_a_place_is_given_back() {
         model(3, || {
-            let (runtime, level) = still::<Loom>(1);
+            let (runtime, concurrency) = still::<Loom>(1);
             let pool = pool(&runtime, 1);
             let worker = worker_with_work(&runtime, &pool);
-            assert!(level.try_acquire());
+            assert!(concurrency.try_acquire());
             let waiter = {
                 let (runtime, pool) = (runtime.clone(), Arc::clone(&pool));
                 spawn(move || get_place(&runtime, &pool, worker))
             };
-            level.release();
+            concurrency.release();
             Loom::join(waiter);
-            assert_eq!(usage(&level), (1, 1));
-            level.release();
-            assert_eq!(usage(&level), (0, 1));
+            assert_eq!(usage(&concurrency), (1, 1));
+            concurrency.release();
+            assert_eq!(usage(&concurrency), (0, 1));
         });
     }
 
     #[test]
     fn two_pools_wait_for_one_place() {
         model(2, || {
-            let (runtime, level) = still::<Loom>(1);
-            assert!(level.try_acquire());
+            let (runtime, concurrency) = still::<Loom>(1);
+            assert!(concurrency.try_acquire());
             let inside = Arc::new(<Loom as LockPlatform>::AtomicU32::new(0));
             let waiters = [0, 1].map(|cpu| {
                 let pool = pool(&runtime, cpu);
@@ -178,10 +178,10 @@ mod modelled {
                     get_place(&runtime, &pool, worker);
                     assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
                     inside.fetch_sub(1, Ordering::Relaxed);
-                    pool.level.release();
+                    pool.concurrency.release();
                 })
             });
-            level.release();
+            concurrency.release();
             waiters.into_iter().for_each(Loom::join);
         });
     }

@@ -1,8 +1,8 @@
 //! How many workers of one nice level run at once, over all pools.
 //!
 //! Pools of different scopes share the machine: with a pool per pod and per scope there are more workers than CPUs. A worker that is about
-//! to look for work takes a *place* of its level, and gives it back when it goes to sleep. There are as many places as CPUs that the
-//! process may use, or as its quota pays for.
+//! to look for work takes a *place* of its concurrency limit, and gives it back when it goes to sleep. There are as many places as CPUs
+//! that the process may use, or as its quota pays for.
 //!
 //! A pool whose worker gets no place queues up; a thread that gives a place back hands it to the pool that has waited longest. While pools
 //! wait, each worker gives its place back after a turn, so every pod with work gets its turn.
@@ -16,7 +16,7 @@
 //!   `running`, then read `waiting`. All are `SeqCst`: one of the two sees the other (Dekker's pattern), so no pool waits while a place is
 //!   free.
 //!
-//! The lock is taken by workers of this level (and the monitor) only.
+//! The lock is taken by workers of this concurrency limit (and the monitor) only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ use crate::base::pad::Padded;
 use crate::pool::Pool;
 
 /// The places of one nice level.
-pub(crate) struct Level<P: Platform> {
+pub(crate) struct ConcurrencyLimit<P: Platform> {
     pub(crate) nice: i32,
-    /// Whether it is that of the idle class, which is a level of its own.
+    /// Whether it is that of the idle class, which is a concurrency limit of its own.
     pub(crate) idle: bool,
     running: Padded<P::AtomicU32>,
     limit: P::AtomicU32,
@@ -41,9 +41,9 @@ pub(crate) struct Level<P: Platform> {
     queue: Mutex<VecDeque<Arc<Pool<P>>>, P>,
 }
 
-impl<P: Platform> Level<P> {
+impl<P: Platform> ConcurrencyLimit<P> {
     pub(crate) fn new(nice: i32, idle: bool, limit: u32) -> Self {
-        Level {
+        ConcurrencyLimit {
             nice,
             idle,
             running: Padded(P::AtomicU32::new(0)),
@@ -135,8 +135,8 @@ impl<P: Platform> Level<P> {
         self.enqueue(pool);
         let taken = self.try_acquire();
         if taken {
-            // The pool is on the queue all the same, and pushers leave waking to the level. If places are free, some thread must take it
-            // off.
+            // The pool is on the queue all the same, and pushers leave waking to the concurrency limit. If places are free, some thread
+            // must take it off.
             self.hand_out();
         }
         taken
@@ -144,7 +144,7 @@ impl<P: Platform> Level<P> {
 
     /// Queues `pool` up for a place.
     pub(crate) fn enqueue(&self, pool: &Arc<Pool<P>>) {
-        if pool.mark_queued_at_level() {
+        if pool.mark_queued_for_place() {
             let mut queue = self.queue.lock();
             queue.push_back(Arc::clone(pool));
             self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -181,7 +181,7 @@ impl<P: Platform> Level<P> {
                 pool
             };
             let taken = pool.is_some_and(|pool| {
-                pool.clear_queued_at_level();
+                pool.clear_queued_for_place();
                 pool.start_with_place()
             });
             if !taken {

@@ -13,15 +13,15 @@ use crate::timer::wheel::Wheel;
 const BATCH: u32 = 512;
 
 /// What only the thread uses.
-pub(super) struct Hands<P: Platform> {
+pub(super) struct ThreadState<P: Platform> {
     wheel: Wheel<TimerNode<P>>,
     /// Left by nodes that have expired since this was last handed over.
     pub(super) foreign: Vec<Foreign>,
 }
 
-impl<P: Platform> Hands<P> {
+impl<P: Platform> ThreadState<P> {
     pub(super) fn new(now: u64) -> Self {
-        Hands { wheel: Wheel::new(now), foreign: Vec::new() }
+        ThreadState { wheel: Wheel::new(now), foreign: Vec::new() }
     }
 
     /// Gets foreign code run by separate threads. False if this must be retried.
