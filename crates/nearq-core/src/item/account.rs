@@ -22,7 +22,7 @@ use nearq_platform::Platform;
 
 use super::Item;
 use super::owned::{ItemRef, Pending};
-use crate::base::event::Notification;
+use crate::base::wait_queue::Notification;
 use crate::item::guard::ItemGuard;
 use crate::timer::TimerNode;
 

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Ordering, Platform};
 
-use crate::base::event::Event;
 use crate::base::forked;
+use crate::base::wait_queue::WaitQueue;
 use crate::home::{Home, Inside};
 use crate::item::Item;
 use crate::item::account::Later;
@@ -223,9 +223,9 @@ pub(crate) struct Extra<P: Platform> {
     /// the item's lock.
     pub(crate) later: P::AtomicU64,
     /// How many wait. Written under the item's lock.
-    pub(crate) waiters: P::AtomicU32,
+    pub(crate) waiting: P::AtomicU32,
     /// Notified when `ended` has grown.
-    pub(crate) event: Event<P>,
+    pub(crate) waiters: WaitQueue<P>,
     /// Holds on the memory; the item's own is one (`item/holds`).
     pub(crate) holds: P::AtomicU32,
     /// Calls of `cancel_sync` that are under way. Under the item's lock.
@@ -244,8 +244,8 @@ impl<P: Platform> Extra<P> {
         Extra {
             ended: P::AtomicU64::new(0),
             later: P::AtomicU64::new(0),
-            waiters: P::AtomicU32::new(0),
-            event: Event::new(),
+            waiting: P::AtomicU32::new(0),
+            waiters: WaitQueue::new(),
             holds: P::AtomicU32::new(1),
             syncs: P::AtomicU32::new(0),
             proxy: P::AtomicPtr::new(core::ptr::null_mut()),
@@ -261,10 +261,10 @@ impl<P: Platform> Extra<P> {
     /// The delay belongs to another epoch, and is replaced when it is needed (`queue/delay`); but if it may be half changed, it is
     /// forgotten.
     pub(crate) fn after_fork_in_child(&self, locked: bool) {
-        forked::set(&self.waiters, 0);
+        forked::set(&self.waiting, 0);
         forked::set(&self.syncs, 0);
         forked::set(&self.proxy, core::ptr::null_mut());
-        self.event.after_fork_in_child();
+        self.waiters.after_fork_in_child();
         if self.home.is_locked() {
             // SAFETY: this is the only thread, and it is not in the middle of a change. The value may be half changed: it leaks.
             unsafe { self.home.renew(None) };

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::base::event::Notification;
+use crate::base::wait_queue::Notification;
 use crate::item::account::{AccountRef, Later, Left, Leftover, Owner};
 use crate::item::extra::Extra;
 use crate::item::owned::{ItemRef, Pending};
@@ -201,7 +201,7 @@ impl<P: Platform> Item<P> {
         let queued = queued && word & (PENDING | TIMED) == PENDING;
         let count = u64::from(word & RUNNING != 0) + u64::from(queued);
         let target = (count != 0).then(|| {
-            extra.waiters.fetch_add(1, Ordering::Relaxed);
+            extra.waiting.fetch_add(1, Ordering::Relaxed);
             self.state.fetch_or(WAITED, Ordering::Relaxed);
             // What is counted separately comes right after the running execution.
             extra.ended.load(Ordering::Relaxed) + extra.later.load(Ordering::Relaxed) + count
@@ -212,7 +212,7 @@ impl<P: Platform> Item<P> {
 
     /// Whether what [`begin_wait`](Self::begin_wait) began to wait for has ended.
     pub(crate) fn has_ended(&self, target: u64) -> bool {
-        // SeqCst: `Event` requires it. Acquire: pairs with `count_ended`; what the execution did is visible.
+        // SeqCst: `WaitQueue` requires it. Acquire: pairs with `count_ended`; what the execution did is visible.
         self.known_extra().ended.load(Ordering::SeqCst) >= target
     }
 
@@ -220,7 +220,7 @@ impl<P: Platform> Item<P> {
     pub(crate) fn end_wait(&self) {
         let guard = self.lock();
         let extra = self.known_extra();
-        if extra.waiters.fetch_sub(1, Ordering::Relaxed) == 1 {
+        if extra.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.state.fetch_and(!WAITED, Ordering::Relaxed);
             // Nothing counts or compares any more.
             extra.later.store(0, Ordering::Relaxed);
@@ -344,7 +344,7 @@ impl<P: Platform> ItemGuard<'_, P> {
     fn count_ended(&self) {
         let extra = self.item.known_extra();
         let count = 1 + extra.later.swap(0, Ordering::Relaxed);
-        // Release: what the execution did. SeqCst: `Event` requires it.
+        // Release: what the execution did. SeqCst: `WaitQueue` requires it.
         extra.ended.fetch_add(count, Ordering::SeqCst);
         P::model_fence();
         self.notify.set(true);
@@ -402,7 +402,7 @@ impl<P: Platform> ItemGuard<'_, P> {
                     }
                 }
             } else if self.notify.take() {
-                waiters.push(item.known_extra().event.take());
+                waiters.push(item.known_extra().waiters.take());
             } else if let Some(told) = self.told.take() {
                 waiters.push(told);
             } else if item.is_to_be_emptied(word & !LOCKED) {

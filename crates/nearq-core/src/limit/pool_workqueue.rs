@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use crate::base::event::Notification;
 use crate::base::numa_box::NumaBox;
 use crate::base::pad::Padded;
+use crate::base::wait_queue::Notification;
 use crate::item::account::{Account, AccountRef, Owner};
 use crate::item::inbox::Inbox;
 use crate::item::owned::{Pending, Running};

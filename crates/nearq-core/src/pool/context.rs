@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use nearq_platform::{Instant, Platform};
 
-use crate::base::event::Event;
 use crate::base::executing::Executing;
+use crate::base::wait_queue::WaitQueue;
 use crate::home::{Home, Inside};
 use crate::item::account::Account;
 use crate::pool::Pool;
@@ -194,14 +194,14 @@ pub(crate) fn blocking<P: Platform, R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Blocks until `condition` holds, of which `event` is notified, or the deadline has passed; returns whether it holds. In a worker, another
-/// worker takes this one's place meanwhile. The condition may be evaluated any number of times; its reads are `SeqCst`.
+/// Blocks until `condition` holds, of which `waiters` is notified, or the deadline has passed; returns whether it holds. In a worker,
+/// another worker takes this one's place meanwhile. The condition may be evaluated any number of times; its reads are `SeqCst`.
 pub(crate) fn wait_until<P: Platform>(
-    event: &Event<P>,
+    waiters: &WaitQueue<P>,
     deadline: Option<Instant>,
     mut condition: impl FnMut() -> bool,
 ) -> bool {
-    condition() || blocking::<P, _>(|| event.sleep_until(deadline, condition))
+    condition() || blocking::<P, _>(|| waiters.sleep_until(deadline, condition))
 }
 
 /// Runs `poll`, which polls a future of the runtime's, as the current item.

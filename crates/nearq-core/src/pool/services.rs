@@ -9,7 +9,7 @@ use nearq_platform::{Atomic, Platform};
 use super::Pool;
 use super::alarm::Alarm;
 use super::spawn_failure::Denied;
-use crate::base::event::Event;
+use crate::base::wait_queue::WaitQueue;
 use crate::home::Homes;
 use crate::pool::worker::Worker;
 use crate::pool::worker_slab::WorkerSlab;
@@ -26,7 +26,7 @@ pub(crate) struct Services<P: Platform> {
     /// In the child of a fork: rescuers must be started again.
     pub(crate) rescuers_missing: P::AtomicU32,
     /// Notified when a worker has let go of the queue that it served; for a thread that wants to free one.
-    pub(crate) departures: Event<P>,
+    pub(crate) departures: WaitQueue<P>,
     host: *const dyn Host<P>,
 }
 
@@ -62,7 +62,7 @@ impl<P: Platform> Services<P> {
             homes,
             has_unused: P::AtomicU32::new(0),
             rescuers_missing: P::AtomicU32::new(0),
-            departures: Event::new(),
+            departures: WaitQueue::new(),
             host,
         }
     }

@@ -23,8 +23,8 @@
 //! its pwq by then. If not, the two calls are concurrent, and the flush may miss it; the next one will not, because it checks all sets. *A
 //! set is used again while a thread still checks it*: some pwqs are drained, the next has new items. The generation was incremented before
 //! these could come, so a thread that finds a pwq that is not drained reads the generation afterwards. *No waiter is forgotten*: a waiter
-//! marks the event, then checks (`event`). On pwqs that are watched, the event is checked after each end of an item. A thread that stops
-//! the watch, because the set is used again, notifies as well.
+//! marks the wait queue, then checks (`wait_queue`). On pwqs that are watched, the wait queue is checked after each end of an item. A
+//! thread that stops the watch, because the set is used again, notifies as well.
 //!
 //! # All sets are in use
 //! Then a new flush waits until one is drained. Not all waiters need a round of their own: a round that began after their call serves them
@@ -43,7 +43,7 @@ use core::time::Duration;
 use nearq_platform::{Atomic, AtomicInt, Instant, Linux, Ordering, Platform};
 
 use crate::base::error::Error;
-use crate::base::event::Listener;
+use crate::base::wait_queue::Listener;
 use crate::limit::pool_workqueue::{DRAINING, PAST, PoolWorkqueue};
 use crate::pool::context::wait_until;
 use crate::queue::sets::SETS;
@@ -74,7 +74,8 @@ pub(crate) struct Flush {
 }
 
 impl Flush {
-    /// Goes on as far as it can without waiting; returns whether it is done. Call it again after each notification of the queue's event.
+    /// Goes on as far as it can without waiting; returns whether it is done. Call it again after each notification of the queue's wait
+    /// queue.
     fn advance<P: Platform>(&mut self, queue: &Queue<P>) -> bool {
         if self.waited.is_none() {
             if self.begun.is_none() {
@@ -106,7 +107,7 @@ impl<P: Platform> Queue<P> {
             return Err(Error::Deadlock(WITHIN_FLUSH));
         }
         let mut flush = Flush::default();
-        wait_until(&self.flushing.event, None, || flush.advance(self));
+        wait_until(&self.flushing.waiters, None, || flush.advance(self));
         Ok(())
     }
 
@@ -118,7 +119,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// Leads issuers to another set if need be; returns the sets to wait for. `None` if no set is available: try again after a notification
-    /// of the event.
+    /// of the wait queue.
     fn begin_round(&self, begun: u64) -> Option<Waited> {
         let mut config = self.lock_config();
         let mut busy = [false; SETS];
@@ -145,7 +146,7 @@ impl<P: Platform> Queue<P> {
         drop(config);
         if reused {
             // A thread that waits for that set may have missed that it was drained. After the lock: wakers are foreign code.
-            self.flushing.event.notify();
+            self.flushing.waiters.notify();
         }
         Some(Waited(waited))
     }
@@ -154,7 +155,7 @@ impl<P: Platform> Queue<P> {
     fn switch(&self, config: &mut Config<P>, to: usize) {
         let from = core::mem::replace(&mut config.sets.current, to);
         // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are notified afterwards:
-        // Dekker's pattern with `Event::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards (`advance`); a
+        // Dekker's pattern with `WaitQueue::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards (`advance`); a
         // round increments it, then checks for what was queued (`PoolWorkqueue::is_drained`).
         self.flushing.generations[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
@@ -193,7 +194,7 @@ impl<P: Platform> Queue<P> {
 
     /// Waits until nothing is left on a queue that is shut. False if the deadline came first.
     pub(crate) fn wait_until_empty(&self, deadline: Instant) -> bool {
-        wait_until(&self.flushing.event, Some(deadline), || self.is_empty())
+        wait_until(&self.flushing.waiters, Some(deadline), || self.is_empty())
     }
 
     fn end_drain(&self) {
@@ -270,7 +271,7 @@ impl<'a, P: Platform> Draining<'a, P> {
     /// Waits until the queue is empty.
     fn wait(&mut self) {
         let queue = self.queue;
-        while !wait_until(&queue.flushing.event, self.next, || queue.is_empty()) {
+        while !wait_until(&queue.flushing.waiters, self.next, || queue.is_empty()) {
             self.warn_if_late();
         }
     }
@@ -346,8 +347,8 @@ impl<P: Platform> Future for FlushedQueue<'_, P> {
         if blocks_itself(queue) {
             return Poll::Ready(Err(Error::Deadlock(WITHIN_FLUSH)));
         }
-        let event = &queue.flushing.event;
-        if listener.poll_until(event, context.waker(), || flush.advance(queue)) {
+        let waiters = &queue.flushing.waiters;
+        if listener.poll_until(waiters, context.waker(), || flush.advance(queue)) {
             Poll::Ready(Ok(()))
         } else {
             P::retry_now();
@@ -367,8 +368,8 @@ impl<P: Platform> Future for DrainedQueue<'_, P> {
         }
         draining.take_if(|draining| draining.epoch != P::fork_epoch());
         let drained = draining.get_or_insert_with(|| Draining::begin(queue));
-        let event = &queue.flushing.event;
-        if listener.poll_until(event, context.waker(), || queue.is_empty()) {
+        let waiters = &queue.flushing.waiters;
+        if listener.poll_until(waiters, context.waker(), || queue.is_empty()) {
             // The queue works again as soon as the answer is available.
             *draining = None;
             return Poll::Ready(Ok(()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 
 use super::Queue;
-use crate::base::event::Notification;
+use crate::base::wait_queue::Notification;
 use crate::item::Item;
 use crate::item::account::{AccountRef, Leftover, Owner};
 use crate::item::owned::{ItemRef, Pending};

@@ -3,7 +3,7 @@
 use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::Queue;
-use crate::base::event::{Event, Notification};
+use crate::base::wait_queue::{Notification, WaitQueue};
 use crate::limit::pool_workqueue::{DRAINING, PoolWorkqueue};
 
 /// The most sets of pwqs.
@@ -11,7 +11,7 @@ pub(crate) const SETS: usize = 8;
 
 /// What a queue has for its waiters.
 pub(crate) struct Flushing<P: Platform> {
-    pub(crate) event: Event<P>,
+    pub(crate) waiters: WaitQueue<P>,
     /// Rounds that led issuers to another set.
     pub(crate) rounds: P::AtomicU64,
     /// How often each set came into use.
@@ -62,7 +62,7 @@ impl Sets {
 impl<P: Platform> Flushing<P> {
     pub(crate) fn new() -> Self {
         Flushing {
-            event: Event::new(),
+            waiters: WaitQueue::new(),
             rounds: P::AtomicU64::new(0),
             generations: core::array::from_fn(|_| P::AtomicU64::new(0)),
             warned: P::AtomicU32::new(0),
@@ -71,7 +71,7 @@ impl<P: Platform> Flushing<P> {
 
     /// Resets it to no waiters. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
-        self.event.after_fork_in_child();
+        self.waiters.after_fork_in_child();
     }
 
     pub(crate) fn rounds(&self) -> u64 {
@@ -95,8 +95,8 @@ impl<P: Platform> Queue<P> {
     #[cold]
     pub(crate) fn tell_of(&self, pwq: &PoolWorkqueue<P>) -> Notification<P> {
         // The waiters for a pwq are woken when it is drained: this is one of the steps after which it can be.
-        if pwq.is_watched() && self.flushing.event.is_awaited() && pwq.is_drained() {
-            self.flushing.event.take()
+        if pwq.is_watched() && self.flushing.waiters.is_awaited() && pwq.is_drained() {
+            self.flushing.waiters.take()
         } else {
             Notification::nobody()
         }
@@ -107,8 +107,8 @@ impl<P: Platform> Queue<P> {
     /// What has ended is read on all pwqs first, then what is held back, then what has entered. If the sums are the same, then on each
     /// pwq everything that had entered by the time of the last read had ended by the time of the first. So nothing ran then that could
     /// have queued something else, and what was held back would have been seen, or had entered since. Acquire reads are enough for this
-    /// order: a thread that sees that an item has ended also sees what that item had queued. The event (`event`: MARK, then SEE) ensures
-    /// that no thread goes to sleep on an outdated answer.
+    /// order: a thread that sees that an item has ended also sees what that item had queued. The wait queue (`wait_queue`: MARK, then SEE)
+    /// ensures that no thread goes to sleep on an outdated answer.
     pub(crate) fn is_empty(&self) -> bool {
         loop {
             let (newest, retired) = (self.newest_pwq(), self.first_retired());

@@ -13,8 +13,8 @@ use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Parker, P
 use nearq_topology::Scope;
 
 use super::new;
-use crate::base::event::tests::Count;
 use crate::base::outcome::JoinError;
+use crate::base::wait_queue::tests::Count;
 use crate::item::Started;
 use crate::item::owned::Pending;
 use crate::layout::attributes::{Attributes, Kind};
@@ -267,7 +267,7 @@ fn a_result_whose_drop_panics_does_not_end_a_worker() {
 #[test]
 fn a_waker_that_panics_when_it_is_replaced_harms_nobody() {
     static DROPPED: Count = Count::new(0);
-    let (waker, bell) = (crate::base::event::tests::bomb(&DROPPED), Bell::<Linux>::new());
+    let (waker, bell) = (crate::base::wait_queue::tests::bomb(&DROPPED), Bell::<Linux>::new());
     let (Sent(item), mut handle) = queued(|| 7);
     assert!(Pin::new(&mut handle).poll(&mut Context::from_waker(&waker)).is_pending());
     assert!(poll(&mut handle, &bell).is_pending());

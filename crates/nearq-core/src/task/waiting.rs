@@ -9,7 +9,7 @@ use core::task::{Context, Poll};
 use nearq_platform::{Linux, Platform};
 
 use crate::base::error::Error;
-use crate::base::event::Listener;
+use crate::base::wait_queue::Listener;
 use crate::item::{Item, PENDING, RUNNING};
 use crate::limit::node_active::NodeActive;
 use crate::pool::context::wait_until;
@@ -39,7 +39,7 @@ impl<P: Platform> Waiting<P> {
     }
 
     fn wait(self) {
-        wait_until(&self.work.header().extra().event, None, || self.is_over());
+        wait_until(&self.work.header().extra().waiters, None, || self.is_over());
     }
 }
 
@@ -222,8 +222,8 @@ impl<P: Platform> Future for Flushed<P> {
         let this = &mut *self;
         let Some(waiting) = &this.waiting else { return Poll::Ready(Ok(this.waited)) };
         waiting.work.refuse_own(FLUSH_OWN)?;
-        let event = &waiting.work.header().extra().event;
-        if !this.listener.poll_until(event, context.waker(), || waiting.is_over()) {
+        let waiters = &waiting.work.header().extra().waiters;
+        if !this.listener.poll_until(waiters, context.waker(), || waiting.is_over()) {
             P::retry_now();
             return Poll::Pending;
         }

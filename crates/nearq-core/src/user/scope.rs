@@ -12,8 +12,8 @@
 //! * A closure of the scope may spawn another one while the scope sleeps: it puts the ticket onto the list, then notifies.
 //! * If the queue already holds back many items, the ticket goes onto the list only: what an item that never ends leaves behind of its
 //!   scopes would grow without end.
-//! * The list and the event are in memory of their own, which every ticket keeps alive: it may come to a worker long after the scope has
-//!   ended. The closure itself, with what it borrows, is gone by then.
+//! * The list and the wait queue are in memory of their own, which every ticket keeps alive: it may come to a worker long after the scope
+//!   has ended. The closure itself, with what it borrows, is gone by then.
 //!
 //! # In the child of a fork
 //! If the fork came from inside the scope, the closures spawned before are the parent's: the child's scope counts, runs and waits for its
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform};
 
-use crate::base::event::Event;
 use crate::base::outcome::{Panic, contain};
+use crate::base::wait_queue::WaitQueue;
 use crate::pool::context::{blocking, with_current};
 use crate::user::workqueue::Workqueue;
 
@@ -68,7 +68,7 @@ const _: () = assert!(size_of::<Scope<'_, '_, Linux>>() == 64);
 struct Within<P: Platform> {
     /// Tickets that the scope has not seen yet, the last one first; the list has a reference to each.
     newest: P::AtomicPtr<Ticket<P>>,
-    event: Event<P>,
+    waiters: WaitQueue<P>,
 }
 
 /// A closure that a worker or the scope itself runs.
@@ -105,7 +105,7 @@ impl<P: Platform> Drop for Ticket<P> {
 impl<P: Platform> Within<P> {
     fn new() -> Arc<Self> {
         let newest = P::AtomicPtr::new(core::ptr::null_mut());
-        Arc::new(Within { newest, event: Event::new() })
+        Arc::new(Within { newest, waiters: WaitQueue::new() })
     }
 
     /// Puts a ticket onto the list, for the scope.
@@ -116,7 +116,7 @@ impl<P: Platform> Within<P> {
         loop {
             // SAFETY: the list's reference is ours until the exchange succeeds.
             unsafe { &*ticket }.next.store(head, Ordering::Relaxed);
-            // SeqCst: for the event. It also releases `next`.
+            // SeqCst: for the wait queue. It also releases `next`.
             match self.newest.compare_exchange_weak(
                 head,
                 ticket,
@@ -127,13 +127,13 @@ impl<P: Platform> Within<P> {
                 Err(found) => head = found,
             }
         }
-        self.event.notify();
+        self.waiters.notify();
     }
 
     /// Takes the list, first offered first.
     fn take_all(&self) -> Vec<Arc<Ticket<P>>> {
         let mut tickets = Vec::new();
-        // SeqCst: for the event. It also acquires the tickets.
+        // SeqCst: for the wait queue. It also acquires the tickets.
         let mut newest = self.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
         while let Some(ticket) = crate::base::shared::taken(newest) {
             // SAFETY: from `offer`; the swap gave us the list, and with it a reference to each ticket.
@@ -151,7 +151,7 @@ impl<P: Platform> Within<P> {
             let tickets = self.take_all();
             if tickets.is_empty() {
                 let news = || ended() || !self.newest.load(Ordering::SeqCst).is_null();
-                blocking::<P, _>(|| self.event.sleep_until(None, news));
+                blocking::<P, _>(|| self.waiters.sleep_until(None, news));
             }
             let epoch = P::fork_epoch();
             for ticket in tickets {
@@ -217,11 +217,11 @@ impl<P: Platform> Back<P> {
             *first = Some(panic);
             None
         });
-        // SAFETY: the scope lives until this step has made the count zero. Release: what the closure did. SeqCst: for the event.
+        // SAFETY: the scope lives until this step has made the count zero. Release: what the closure did. SeqCst: for the wait queue.
         // The address is used after, but not read.
         if unsafe { &*self.count }.fetch_sub(1, Ordering::SeqCst) == 1 {
             match self.within {
-                Some(within) => within.event.notify(),
+                Some(within) => within.waiters.notify(),
                 None => {
                     P::wake(self.count, 1);
                 }

@@ -7,7 +7,7 @@
 //!   handles back and never reads the list again; members that end later push themselves all the same: a push follows no pointer.
 //! * A member is pushed once, after `DONE`, while `RUNNING` or the canceller's handle keeps it alive. `next` belongs to the thread that
 //!   pushes it, and to the set once it has taken the list.
-//! * Push and take are `SeqCst`, for the event.
+//! * Push and take are `SeqCst`, for the wait queue.
 //! * A member that cannot be waited for ([`JoinError::Deadlock`]) is not a member any more; its handle stays, because it still pushes
 //!   itself, and is dropped when it is taken off the list.
 //! * In the child of a fork, members of the parent's never push themselves. Once the list is empty there, those that are left are returned
@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, Linux, Ordering, Platform};
 
-use crate::base::event::{Event, Listener};
 use crate::base::outcome::JoinError;
+use crate::base::wait_queue::{Listener, WaitQueue};
 use crate::item::Item;
 use crate::item::owned::Pending;
 use crate::limit::node_active::NodeActive;
@@ -41,13 +41,13 @@ struct Ring<P: Platform> {
     /// Members that have ended and have not been taken, the last one first.
     newest: P::AtomicPtr<Item<P>>,
     /// For the thread or the future that waits for the next one.
-    event: Event<P>,
+    waiters: WaitQueue<P>,
 }
 
 impl<P: Platform> Ring<P> {
     /// Whether a member has ended that has not been taken.
     fn has_ended(&self) -> bool {
-        // SeqCst: for the event.
+        // SeqCst: for the wait queue.
         !self.newest.load(Ordering::SeqCst).is_null()
     }
 }
@@ -98,14 +98,14 @@ impl<P: Platform> Owner<P> for InSet<P> {
         let mut attempt = 0;
         loop {
             self.next.store(head, Ordering::Relaxed);
-            // SeqCst: for the event. It also releases `next`.
+            // SeqCst: for the wait queue. It also releases `next`.
             match newest.compare_exchange_weak(head, node, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(_) => crate::base::pause::after_failure::<P>(&mut attempt),
             }
             head = newest.load(Ordering::Relaxed);
         }
-        self.ring.event.notify();
+        self.ring.waiters.notify();
     }
 }
 
@@ -137,7 +137,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     fn new() -> Self {
         let newest = P::AtomicPtr::new(core::ptr::null_mut());
         Members {
-            ring: Arc::new(Ring { newest, event: Event::new() }),
+            ring: Arc::new(Ring { newest, waiters: WaitQueue::new() }),
             listener: Listener::new(),
             handles: Vec::new(),
             free: Vec::new(),
@@ -184,7 +184,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     /// The result of what has ended, and where it was.
     fn take_any(&mut self) -> Option<(u32, Result<T, JoinError>)> {
         if self.ended.is_null() {
-            // SeqCst: for the event. It also acquires what the pushes released.
+            // SeqCst: for the wait queue. It also acquires what the pushes released.
             let mut newest = self.ring.newest.swap(core::ptr::null_mut(), Ordering::SeqCst);
             while let Some(item) = crate::base::shared::taken(newest) {
                 // SAFETY: a member of ours; we have its handle.
@@ -270,7 +270,7 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 
     fn wait(&self) {
-        self.ring.event.sleep_until(None, || self.ring.has_ended());
+        self.ring.waiters.sleep_until(None, || self.ring.has_ended());
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
@@ -281,7 +281,7 @@ impl<T: Send, P: Platform> Members<T, P> {
                 return Poll::Ready(result);
             }
             let ring = &self.ring;
-            if !self.listener.poll_until(&ring.event, context.waker(), || ring.has_ended()) {
+            if !self.listener.poll_until(&ring.waiters, context.waker(), || ring.has_ended()) {
                 P::retry_now();
                 return Poll::Pending;
             }

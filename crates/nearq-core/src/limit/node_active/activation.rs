@@ -8,7 +8,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{
     AGAIN, CLOSED, LOOKING, MANY_STALE, NOBODY, NodeActive, OPENING, ceiling, with_ceiling,
 };
-use crate::base::event::Notification;
+use crate::base::wait_queue::Notification;
 use crate::item::Activated;
 use crate::item::list::List;
 use crate::item::owned::Pending;

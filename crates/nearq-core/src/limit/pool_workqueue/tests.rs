@@ -24,7 +24,7 @@ fn an_item_is_refused_that_was_about_to_be_held_back_while_somebody_waits_for_it
             spawn(move || stub.queue.pwqs().for_each(super::PoolWorkqueue::let_go))
         };
         pwq.watch(PAST);
-        wait_until(&stub.queue.flushing.event, None, || pwq.is_drained());
+        wait_until(&stub.queue.flushing.waiters, None, || pwq.is_drained());
         Loom::join(issuer);
     });
 }

@@ -130,7 +130,7 @@ fn a_set_is_used_again_while_somebody_still_waits_for_it() {
         let waiting = {
             let stub = Arc::clone(&stub);
             spawn(move || {
-                wait_until(&stub.queue.flushing.event, None, || flush.advance(&*stub.queue));
+                wait_until(&stub.queue.flushing.waiters, None, || flush.advance(&*stub.queue));
             })
         };
         stub.run_out();

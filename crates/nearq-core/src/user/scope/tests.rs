@@ -27,7 +27,7 @@ fn a_worker_and_the_scope_run_each_closure_once() {
             let (count, within) = (Arc::clone(&count), Arc::clone(&within));
             Ticket::<Loom>::new(Box::new(move || {
                 count.fetch_sub(1, Ordering::SeqCst);
-                within.event.notify();
+                within.waiters.notify();
             }))
         };
         let [first, second] = [make(), make()];

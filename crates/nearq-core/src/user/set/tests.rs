@@ -1,5 +1,5 @@
-//! The set's list and its event through every interleaving: each member is returned once, in the order in which they ended, and no thread
-//! sleeps while one is available.
+//! The set's list and its wait queue through every interleaving: each member is returned once, in the order in which they ended, and no
+//! thread sleeps while one is available.
 
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
@@ -11,7 +11,7 @@ use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, Platform, Threads};
 
 use super::Members;
-use crate::base::event::tests::Count;
+use crate::base::wait_queue::tests::Count;
 use crate::item::tests::{model, spawn};
 use crate::task::tests::{Desk, Sent, execute};
 
@@ -224,7 +224,7 @@ fn cancelled_members_are_given_out_and_freed() {
 fn a_waker_goes_with_the_set_and_its_panic_goes_no_further() {
     static DROPPED: Count = Count::new(0);
     let (waker, other) =
-        (crate::base::event::tests::bomb(&DROPPED), Waker::from(ringer::<Linux>()));
+        (crate::base::wait_queue::tests::bomb(&DROPPED), Waker::from(ringer::<Linux>()));
     let mut members = Members::<u32, Linux>::new();
     let sent = add(&mut members, 1);
     for waker in [&*waker, &other, &*waker] {

@@ -10,7 +10,7 @@ use std::task::Wake;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Platform, Threads};
 
-use super::{ARMED, Event, LEAST, Listener};
+use super::{ARMED, LEAST, Listener, WaitQueue};
 use crate::item::tests::{model, spawn};
 use crate::pool::context::wait_until;
 
@@ -51,20 +51,20 @@ pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
     ManuallyDrop::new(unsafe { Waker::from_raw(raw) })
 }
 
-/// An event, and the condition that is waited for.
+/// An wait queue, and the condition that is waited for.
 struct Stage<P: Platform> {
-    event: Event<P>,
+    waiters: WaitQueue<P>,
     made: P::AtomicU32,
 }
 
 impl<P: Platform> Stage<P> {
     fn new() -> Arc<Self> {
-        Arc::new(Stage { event: Event::new(), made: P::AtomicU32::new(0) })
+        Arc::new(Stage { waiters: WaitQueue::new(), made: P::AtomicU32::new(0) })
     }
 
     fn make(&self) {
         self.made.fetch_add(1, Ordering::SeqCst);
-        self.event.notify();
+        self.waiters.notify();
     }
 
     fn has(&self, count: u32) -> bool {
@@ -72,13 +72,13 @@ impl<P: Platform> Stage<P> {
     }
 
     fn poll(&self, listener: &mut Listener<P>, waker: &Waker, count: u32) -> bool {
-        listener.poll_until(&self.event, waker, || self.has(count))
+        listener.poll_until(&self.waiters, waker, || self.has(count))
     }
 
     /// Registrations on the stack, and how many of them are armed; while no other thread exists.
     fn registered(&self) -> (usize, usize) {
         let (mut all, mut armed) = (0, 0);
-        let mut next = self.event.stack.load(Ordering::Relaxed);
+        let mut next = self.waiters.stack.load(Ordering::Relaxed);
         // SAFETY: no other thread exists, and what is on the stack is alive.
         while let Some(registration) = unsafe { next.as_ref() } {
             all += 1;
@@ -99,7 +99,7 @@ fn a_thread_that_waits_is_woken() {
             let stage = Arc::clone(&stage);
             spawn(move || stage.make())
         };
-        assert!(wait_until(&stage.event, None, || stage.has(1)));
+        assert!(wait_until(&stage.waiters, None, || stage.has(1)));
         Loom::join(other);
     });
 }
@@ -113,7 +113,7 @@ fn who_finds_the_mark_taken_away_was_seen_by_who_took_it() {
             let stage = Arc::clone(&stage);
             spawn(move || stage.make())
         });
-        assert!(wait_until(&stage.event, None, || stage.has(2)));
+        assert!(wait_until(&stage.waiters, None, || stage.has(2)));
         others.into_iter().for_each(Loom::join);
     });
 }
@@ -125,7 +125,7 @@ fn two_threads_that_wait_for_different_things_are_both_woken() {
         let stage = Stage::<Loom>::new();
         let other = {
             let stage = Arc::clone(&stage);
-            spawn(move || assert!(wait_until(&stage.event, None, || stage.has(1))))
+            spawn(move || assert!(wait_until(&stage.waiters, None, || stage.has(1))))
         };
         let maker = {
             let stage = Arc::clone(&stage);
@@ -134,7 +134,7 @@ fn two_threads_that_wait_for_different_things_are_both_woken() {
                 stage.make();
             })
         };
-        assert!(wait_until(&stage.event, None, || stage.has(2)));
+        assert!(wait_until(&stage.waiters, None, || stage.has(2)));
         Loom::join(other);
         Loom::join(maker);
     });
@@ -166,7 +166,7 @@ fn a_future_and_a_thread_on_one_event() {
         let stage = Stage::<Loom>::new();
         let other = {
             let stage = Arc::clone(&stage);
-            spawn(move || assert!(wait_until(&stage.event, None, || stage.has(1))))
+            spawn(move || assert!(wait_until(&stage.waiters, None, || stage.has(1))))
         };
         let (bell, waker) = bell::<Loom>();
         let poller = {
@@ -174,7 +174,7 @@ fn a_future_and_a_thread_on_one_event() {
             spawn(move || {
                 let mut listener = Listener::new();
                 let seen = stage.poll(&mut listener, &waker, 1);
-                // Kept until the event has been notified.
+                // Kept until the wait queue has been notified.
                 (!seen).then_some(listener).into_iter().for_each(core::mem::forget);
                 stage.made.fetch_add(u32::from(seen) << 16, Ordering::SeqCst);
             })
@@ -216,7 +216,7 @@ fn who_sweeps_while_it_is_notified_forgets_nobody() {
         let mut waiting = Listener::new();
         assert!(!stage.poll(&mut waiting, &waker, 1));
         // The next one to come checks what is on the stack.
-        stage.event.limit.store(0, Ordering::Relaxed);
+        stage.waiters.limit.store(0, Ordering::Relaxed);
         let other = {
             let stage = Arc::clone(&stage);
             spawn(move || stage.make())
@@ -294,7 +294,7 @@ fn a_waker_that_panics_harms_nobody() {
     assert_eq!((first_bell.rings(), last_bell.rings()), (1, 1));
 }
 
-/// A waker is replaced, its future leaves, or the event ends before the future.
+/// A waker is replaced, its future leaves, or the wait queue ends before the future.
 #[test]
 fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
     static DROPPED: Count = Count::new(0);
@@ -318,13 +318,13 @@ fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
 #[test]
 fn what_is_left_of_a_notification_needs_the_event_no_more() {
     let stage = Box::new(Stage::<Linux> {
-        event: Event::new(),
+        waiters: WaitQueue::new(),
         made: <Linux as LockPlatform>::AtomicU32::new(0),
     });
     let (bell, waker) = bell::<Linux>();
     let mut listener = Listener::new();
     assert!(!stage.poll(&mut listener, &waker, 1));
-    let notification = stage.event.take();
+    let notification = stage.waiters.take();
     drop(stage);
     assert_eq!(notification.wake(), 1);
     assert_eq!(bell.rings(), 1);
@@ -335,8 +335,11 @@ fn a_deadline_ends_the_wait() {
     let stage = Stage::<Linux>::new();
     let begin = Linux::now();
     let deadline = begin + core::time::Duration::from_millis(5);
-    assert!(!wait_until(&stage.event, Some(deadline), || stage.has(1)));
+    assert!(!wait_until(&stage.waiters, Some(deadline), || stage.has(1)));
     assert!(Linux::now() >= deadline);
     stage.make();
-    assert!(wait_until(&stage.event, Some(deadline), || stage.has(1)), "what holds needs no time");
+    assert!(
+        wait_until(&stage.waiters, Some(deadline), || stage.has(1)),
+        "what holds needs no time"
+    );
 }

@@ -1,6 +1,6 @@
-//! An event: threads and futures wait on it until a condition of their own holds.
+//! An wait queue: threads and futures wait on it until a condition of their own holds.
 //!
-//! An event does not say what happened. Each waiter brings a condition over other memory; a thread that may have made a condition true
+//! An wait queue does not say what happened. Each waiter brings a condition over other memory; a thread that may have made a condition true
 //! notifies afterwards.
 //!
 //! # The word
@@ -29,17 +29,17 @@
 //! since the last one, the thread that pushes takes the stack and wakes, for nothing, those that are still armed. The limit is four times
 //! the number that were armed then, and at least `LEAST`. So at most one of four registrations is woken for nothing.
 //!
-//! # When the event may be freed
-//! Not before [`Event::take`] has returned in every thread that calls it: the callers ensure that (a worker by the pwq that it serves, an
-//! issuer by its handle). What remains to be done then, [`Notification::wake`], no longer touches the event's memory: it has an address to
-//! wake, and registrations of its own. Wakers are foreign code, and are called nowhere else. A panic of a waker that is called or dropped
-//! goes no further.
+//! # When the wait queue may be freed
+//! Not before [`WaitQueue::take`] has returned in every thread that calls it: the callers ensure that (a worker by the pwq that it serves,
+//! an issuer by its handle). What remains to be done then, [`Notification::wake`], no longer touches the wait queue's memory: it has an
+//! address to wake, and registrations of its own. Wakers are foreign code, and are called nowhere else. A panic of a waker that is called
+//! or dropped goes no further.
 //!
 //! # In the child of a fork
 //! Marks and registrations of the parent's threads do no harm. A thread that the child does not have is woken without effect. A waker of
 //! the parent's is forgotten, neither called nor dropped. A future that the child has a copy of registers again when it is polled. So an
-//! event that the runtime has no list of needs no work after a fork. For the others, [`Event::after_fork_in_child`] saves work at the next
-//! notification.
+//! wait queue that the runtime has no list of needs no work after a fork. For the others, [`WaitQueue::after_fork_in_child`] saves work at
+//! the next notification.
 
 use core::task::Waker;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ const TAKEN: u32 = 2;
 const LEAST: u32 = 32;
 
 /// What threads and futures wait for.
-pub(crate) struct Event<P: Platform> {
+pub(crate) struct WaitQueue<P: Platform> {
     word: P::AtomicU32,
     /// Registrations, newest first.
     stack: P::AtomicPtr<Registration<P>>,
@@ -68,7 +68,7 @@ pub(crate) struct Event<P: Platform> {
     limit: P::AtomicU32,
 }
 
-/// A waker on an event's stack.
+/// A waker on a wait queue's stack.
 struct Registration<P: Platform> {
     state: P::AtomicU32,
     /// Belongs to the thread that changes `state` from `ARMED`.
@@ -79,7 +79,7 @@ struct Registration<P: Platform> {
     epoch: u64,
 }
 
-/// A future's side of an event. Dropping it takes the waker back.
+/// A future's side of a wait queue. Dropping it takes the waker back.
 pub(crate) struct Listener<P: Platform> {
     /// The registration, and the identity of its waker.
     registered: Option<(Arc<Registration<P>>, Identity)>,
@@ -96,7 +96,7 @@ impl Identity {
     }
 }
 
-/// The waiters to be woken; the event is not needed any more.
+/// The waiters to be woken; the wait queue is not needed any more.
 #[must_use = "nobody is woken before `wake`"]
 pub(crate) struct Notification<P: Platform> {
     /// The word, if threads sleep on it. Used as an address, never read.
@@ -110,9 +110,9 @@ unsafe impl<P: Platform> Send for Registration<P> {}
 // stack.
 unsafe impl<P: Platform> Sync for Registration<P> {}
 
-impl<P: Platform> Event<P> {
+impl<P: Platform> WaitQueue<P> {
     pub(crate) fn new() -> Self {
-        Event {
+        WaitQueue {
             word: P::AtomicU32::new(0),
             stack: P::AtomicPtr::new(core::ptr::null_mut()),
             pushed: P::AtomicU32::new(0),
@@ -138,7 +138,7 @@ impl<P: Platform> Event<P> {
         self.word.load(Ordering::SeqCst) & AWAITED != 0
     }
 
-    /// Takes the waiters, as the caller's last access to the event. The caller wakes them.
+    /// Takes the waiters, as the caller's last access to the wait queue. The caller wakes them.
     #[cold]
     pub(crate) fn take(&self) -> Notification<P> {
         // SeqCst: LOOK.
@@ -167,7 +167,7 @@ impl<P: Platform> Event<P> {
     }
 
     /// Drops all waiters: the threads and futures that waited are the parent's, and what was registered is forgotten. In the child of a
-    /// fork, by the thread that has the event to itself.
+    /// fork, by the thread that has the wait queue to itself.
     pub(crate) fn after_fork_in_child(&self) {
         let word = self.word.load(Ordering::Relaxed);
         crate::base::forked::set(&self.word, word & !(AWAITED | ASLEEP));
@@ -235,7 +235,7 @@ impl<P: Platform> Event<P> {
     }
 }
 
-impl<P: Platform> Drop for Event<P> {
+impl<P: Platform> Drop for WaitQueue<P> {
     fn drop(&mut self) {
         // Futures may still have theirs; their wakers will never be called.
         let mut next = self.take_stack();
@@ -314,7 +314,7 @@ impl<P: Platform> Listener<P> {
     /// Whether `condition` holds. If it does not, `waker` is called at the next notification.
     pub(crate) fn poll_until(
         &mut self,
-        event: &Event<P>,
+        waiters: &WaitQueue<P>,
         waker: &Waker,
         mut condition: impl FnMut() -> bool,
     ) -> bool {
@@ -340,10 +340,10 @@ impl<P: Platform> Listener<P> {
                 next: P::AtomicPtr::new(core::ptr::null_mut()),
                 epoch: P::fork_epoch(),
             });
-            event.push(Arc::clone(&registration));
+            waiters.push(Arc::clone(&registration));
             self.registered = Some((registration, own));
         }
-        event.mark(AWAITED);
+        waiters.mark(AWAITED);
         let holds = condition();
         if holds {
             self.leave();
