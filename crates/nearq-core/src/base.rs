@@ -2,20 +2,20 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `wait_queue`, `gate` | threads and wakers that wait; threads that touch a queue without a handle |
+//! | `wait_queue`, `rundown_ref` | threads and wakers that wait; threads that touch a queue without a handle |
 //! | `service_thread` | a thread of the runtime's own: started, refused, tried again, ended |
 //! | `executing`, `ending`, `outcome` | what the current thread executes; ends that are put off; panics |
 //! | `arena`, `numa_box`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, recovered from its address |
 //! | `forked`, `pause`, `error` | single words in the child of a fork; waiting for the holder of a word; errors |
 //!
-//! Its own: the words of a wait queue and of a gate, and the list of ends that are put off, which is on a thread's stack.
+//! Its own: the words of a wait queue and of a rundown reference, and the list of ends that are put off, which is on a thread's stack.
 
 pub(crate) mod arena;
 pub(crate) mod ending;
 pub(crate) mod error;
 pub(crate) mod executing;
 pub(crate) mod forked;
-pub(crate) mod gate;
+pub(crate) mod rundown_ref;
 pub(crate) mod wait_queue;
 
 pub(crate) mod numa_box;

@@ -28,8 +28,8 @@ use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
 use crate::base::arena::Arena;
 use crate::base::error::Error;
 use crate::base::forked;
-use crate::base::gate::Gate;
 use crate::base::pad::Padded;
+use crate::base::rundown_ref::RundownRef;
 use crate::item::owned::{ItemRef, Pending};
 use crate::item::{Epoch, Item, Origin};
 use crate::layout::attributes::{Attributes, Kind, Layout, Places};
@@ -125,7 +125,7 @@ pub(crate) struct Queue<P: Platform> {
     /// Handles by which items can be queued. The drop of the last one ends the queue.
     owners: P::AtomicU32,
     /// The threads that touch the queue although they have no handle, and have nothing counted there.
-    pub(crate) gate: Gate<P>,
+    pub(crate) rundown: RundownRef<P>,
     /// Items that are on a timer for it. May be wrong in the child of a fork.
     delays: P::AtomicU32,
     config: Mutex<Config<P>, P>,
@@ -158,7 +158,7 @@ impl<P: Platform> Queue<P> {
             first_retired: P::AtomicPtr::new(core::ptr::null_mut()),
             first_domain: P::AtomicPtr::new(core::ptr::null_mut()),
             owners: P::AtomicU32::new(1),
-            gate: Gate::new(),
+            rundown: RundownRef::new(),
             delays: P::AtomicU32::new(0),
             flushing: Flushing::new(),
             observed: Observed::new(),
@@ -553,7 +553,7 @@ impl<P: Platform> Queue<P> {
         if let Some(rescuer) = &self.rescuer {
             rescuer.after_fork_in_child();
         }
-        self.gate.after_fork_in_child();
+        self.rundown.after_fork_in_child();
         self.observed.after_fork_in_child();
     }
 }

@@ -17,11 +17,11 @@
 //! The queue is held weakly: an item on a timer does not keep a queue alive. When the queue's last handle is dropped and items are left,
 //! the timer's thread looks through all its items, so what an item captured for that queue does not wait for its time. The thread may miss
 //! an item then (for example because another thread keeps its queue for a moment); if the item's queue is gone, or going, when its time
-//! comes, the item is not pending any more. The thread that sends an item enters through the queue's gate (`gate`), as wakes do. Each hold
-//! that the timer takes on a node is a hold on the item's memory (`item/holds`), and a reference to the delay; the item has another
-//! reference to its delay. So what the function captured does not wait for the timer. If the last thing that keeps an item alive ends with
-//! its deadline, because its queue is gone, the timer's thread does not wait for the destructor (`timer`). An item that goes to another
-//! runtime, or comes out of a fork, gets a new delay; the old one is freed when the timer lets go of it.
+//! comes, the item is not pending any more. The thread that sends an item enters through the queue's rundown reference (`rundown_ref`), as
+//! wakes do. Each hold that the timer takes on a node is a hold on the item's memory (`item/holds`), and a reference to the delay; the item
+//! has another reference to its delay. So what the function captured does not wait for the timer. If the last thing that keeps an item
+//! alive ends with its deadline, because its queue is gone, the timer's thread does not wait for the destructor (`timer`). An item that
+//! goes to another runtime, or comes out of a fork, gets a new delay; the old one is freed when the timer lets go of it.
 
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -127,7 +127,7 @@ impl<P: Platform> Delay<P> {
         let guard = unsafe { delay.item.as_ref() }.lock_unless_abandoned()?;
         if guard.word() & TIMED != 0 && core::ptr::eq(current(&guard), delay) {
             let queue = delay.queue();
-            if queue.as_ref().is_none_or(|queue| queue.gate.is_closed()) {
+            if queue.as_ref().is_none_or(|queue| queue.rundown.is_closed()) {
                 disarm();
                 forget(&guard);
             }
@@ -141,7 +141,7 @@ impl<P: Platform> Delay<P> {
     /// Gives the item's lock back, and sends what must be sent. What is returned may be the end of the item: what the function captured may
     /// take long to drop, may wait for other deadlines, and may be the last handle of the queue. By the timer's thread.
     fn unlock(&self, guard: ItemGuard<'_, P>, launch: Option<Launch<P>>) -> Option<Foreign> {
-        // Given back when we are out of the lock and the queue's gate.
+        // Given back when we are out of the lock and the queue's rundown reference.
         guard.item().add_reference();
         let left = guard.unlock_by_worker();
         debug_assert_eq!(left, Finished::Done, "we have a reference");

@@ -29,7 +29,7 @@ impl<P: Platform> Queue<P> {
         self.delays.load(Ordering::Relaxed)
     }
 
-    /// Makes the timer look for items whose queue is gone, if there are any. After the gate was closed.
+    /// Makes the timer look for items whose queue is gone, if there are any. After the rundown reference was closed.
     pub(crate) fn abandon_delays(&self) {
         if self.delays.load(Ordering::Relaxed) != 0 {
             self.inner().timer.sweep();

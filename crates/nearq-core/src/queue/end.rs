@@ -1,6 +1,7 @@
 //! A queue's end: the threads that may still touch it, and when none does any more.
 //!
-//! A thread that has a handle, or whose item is counted, keeps the queue alive. Threads that have neither enter through the gate (`gate`).
+//! A thread that has a handle, or whose item is counted, keeps the queue alive. Threads that have neither enter through the rundown
+//! reference (`rundown_ref`).
 
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ impl<P: Platform> Queue<P> {
 
     /// Runs `f`, unless the queue is being dropped; returns whether it ran. By a thread that has a reference and no handle.
     pub(crate) fn pass(self: &Arc<Self>, f: impl FnOnce()) -> bool {
-        let passed = self.gate.pass(f);
+        let passed = self.rundown.pass(f);
         if passed.orphaned {
             self.inner().reap_orphans_now();
         }
@@ -83,9 +84,9 @@ impl<P: Platform> Queue<P> {
     fn is_unused(&self) -> bool {
         // After a shutdown only an activation item may be left, which no worker will run.
         let is_left = || self.is_left() || self.inner().has_ended();
-        // The gate first: a thread that has passed it has counted its item by then. Once more afterwards: a visit may make the queue empty,
-        // and then send an activation item.
-        self.gate.is_quiet() && is_left() && self.gate.is_quiet() && is_left()
+        // The rundown reference first: a thread that has passed it has counted its item by then. Once more afterwards: a visit may make the
+        // queue empty, and then send an activation item.
+        self.rundown.is_quiet() && is_left() && self.rundown.is_quiet() && is_left()
     }
 
     /// Closes the queue if no thread touches it any more; then none ever will. By a thread that took the last handle.

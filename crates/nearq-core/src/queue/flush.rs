@@ -218,7 +218,7 @@ impl<P: Platform> Queue<P> {
     /// Waits until nothing is left and no thread touches the queue any more. It never works again.
     pub(crate) fn end(&self) {
         // It is closed; a thread that was inside has counted its item by the time it is quiet.
-        crate::pool::context::blocking::<P, _>(|| self.gate.wait_until_quiet());
+        crate::pool::context::blocking::<P, _>(|| self.rundown.wait_until_quiet());
         let mut draining = Draining::begin(self);
         draining.wait();
         core::mem::forget(draining);

@@ -66,11 +66,11 @@ impl<P: Platform> Owner<P> for Queue<P> {
     }
 
     fn begin_visit(&self) {
-        self.gate.begin_visit();
+        self.rundown.begin_visit();
     }
 
     fn end_visit(&self) -> Option<Leftover<P>> {
-        self.gate.end_visit(|| {
+        self.rundown.end_visit(|| {
             // SAFETY: `new` has put it into an exposed `Arc`, and the visit keeps it alive.
             let own: Arc<Self> = unsafe { crate::base::shared::share(self) };
             Leftover::new(own)
@@ -86,14 +86,14 @@ impl<P: Platform> Owner<P> for Queue<P> {
     }
 
     fn submit(self: Arc<Self>, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize) {
-        // Through the gate: we have no handle of the queue, whose drop must not find it empty while we are on our way.
+        // Through the rundown reference: we have no handle of the queue, whose drop must not find it empty while we are on our way.
         let mut node = Some(node);
         self.pass(|| {
             if let Some(node) = node.take() {
                 self.launch(item, node, cpu);
             }
         });
-        // The gate is closed.
+        // The rundown reference is closed.
         if let Some(node) = node {
             Item::unclaim(item, node);
         }

@@ -240,7 +240,7 @@ impl<P: Platform> KnownQueue for Queue<P> {
     }
 
     fn mark_orphaned(&self) {
-        self.gate.mark_orphaned();
+        self.rundown.mark_orphaned();
     }
 
     fn close_if_unused(&self) -> bool {

@@ -46,7 +46,7 @@ fn a_queue_is_orphaned_while_a_thread_is_in_its_gate() {
     model(2, || {
         let stub = Stub::new(1, 1);
         // As its drop does.
-        stub.queue.gate.close();
+        stub.queue.rundown.close();
         let other = {
             let queue = Arc::clone(&stub.queue);
             spawn(move || assert!(!queue.pass(|| unreachable!("it is closed"))))
@@ -62,7 +62,7 @@ fn a_queue_is_orphaned_while_its_last_item_is_cancelled() {
         let stub = Stub::new(0, 1);
         let work = Work::<Loom>::new_in(|_| unreachable!("it is held back"));
         stub.issue(&work);
-        stub.queue.gate.close();
+        stub.queue.rundown.close();
         let other = spawn(move || assert!(work.cancel()));
         orphan_beside(&stub, other);
     });

@@ -1,7 +1,7 @@
 //! Queues that no thread waits for: an item of their own has dropped them, or their owner has waited long enough.
 //!
 //! They are kept on a list until no thread touches them any more. The list is checked by a worker that comes to rest, a rescuer, the
-//! monitor, and a thread that leaves the gate of one of them (`gate`).
+//! monitor, and a thread that leaves the rundown reference of one of them (`rundown_ref`).
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use nearq_platform::{Atomic, Ordering, Platform};
 use super::{Core, KnownQueue};
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
-    /// Keeps a queue whose drop must not wait, until no thread touches it any more. Its gate is closed.
+    /// Keeps a queue whose drop must not wait, until no thread touches it any more. Its rundown reference is closed.
     pub(crate) fn adopt(&self, queue: Arc<Q>) {
         let mut orphans = self.orphans.lock();
-        // With the lock: a thread that finds the mark finds the queue on the list (`gate`).
+        // With the lock: a thread that finds the mark finds the queue on the list (`rundown_ref`).
         queue.mark_orphaned();
         orphans.push(queue);
         // SeqCst: Dekker's pattern with `reap_orphans`: the mark, then a check whether a worker serves the queue (`Queue::is_left`).
@@ -31,7 +31,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         }
     }
 
-    /// As [`reap_orphans`](Self::reap_orphans), by any thread that was in the gate of one of them, outside all locks.
+    /// As [`reap_orphans`](Self::reap_orphans), by any thread that was in the rundown reference of one of them, outside all locks.
     #[cold]
     pub(crate) fn reap_orphans_now(&self) {
         let mut empty = Vec::new();

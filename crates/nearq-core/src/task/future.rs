@@ -21,12 +21,12 @@
 //! # The end of its queue
 //! A task does not keep its queue alive, and a future that waits for a wake does not delay the queue's drop. The task has a `Weak`.
 //! * A wake from within an item of the same queue needs no more: that item is counted, so the queue exists.
-//! * Any other wake must enter through the queue's gate (`gate`), which the drop closes before it drains.
-//! * After a shutdown of the runtime the queue, like the gate, refuses every thread that is not one of the runtime's workers.
-//! * A thread that the gate or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and publishes; the
-//!   item's pwq stays null, as it has been since the last start. If no thread runs the item, the waking thread ends it itself. If a thread
-//!   does, `DEFERRED` tells that thread, which sees the pwq, takes the queueing back, and ends the item on the spot. What the future drops
-//!   then may end other futures in the same way: `ending` ensures that a chain of them needs no deep stack.
+//! * Any other wake must enter through the queue's rundown reference (`rundown_ref`), which the drop closes before it drains.
+//! * After a shutdown of the runtime the queue, like the rundown reference, refuses every thread that is not one of the runtime's workers.
+//! * A thread that the rundown reference or the queue refuses cannot count the item on the queue. It has `PENDING`, sets `CANCELLED`, and
+//!   publishes; the item's pwq stays null, as it has been since the last start. If no thread runs the item, the waking thread ends it
+//!   itself. If a thread does, `DEFERRED` tells that thread, which sees the pwq, takes the queueing back, and ends the item on the spot.
+//!   What the future drops then may end other futures in the same way: `ending` ensures that a chain of them needs no deep stack.
 //! * A thread that ends an item outside of the queue may find, when it finishes, that an item of the draining queue has woken it properly.
 //!   Then it pushes the item, as a worker does; it has kept the queue alive meanwhile.
 //!

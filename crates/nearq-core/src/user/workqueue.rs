@@ -514,7 +514,7 @@ impl<P: Platform> Drop for Workqueue<P> {
 
 /// Ends a queue that has no owner any more.
 fn end<P: Platform>(queue: Arc<Queue<P>>) {
-    queue.gate.close();
+    queue.rundown.close();
     queue.abandon_delays();
     // Dropped last; waits for the runtime's threads if it is the last handle.
     let runtime = queue.runtime().clone();

@@ -166,11 +166,11 @@ fn expires_while_its_queue_is_dropped() {
         let timer = subject.timer();
         // What `Workqueue`'s drop does.
         let queue = &subject.stub.queue;
-        queue.gate.close();
+        queue.rundown.close();
         let ender = {
             let stub = Arc::clone(&subject.stub);
             spawn(move || {
-                stub.queue.gate.wait_until_quiet();
+                stub.queue.rundown.wait_until_quiet();
                 stub.node_active().begin_drain();
                 stub.work_while(1, || !stub.queue.is_empty());
                 let completed = stub.queue.completed();

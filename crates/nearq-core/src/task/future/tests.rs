@@ -1,5 +1,5 @@
 //! A spawned future through every interleaving: wakes against the poll's end, cancelling against both, and a queue that is closed
-//! meanwhile. A list with a gate stands in for the queue.
+//! meanwhile. A list with a rundown reference stands in for the queue.
 
 #![allow(clippy::disallowed_types, reason = "a place that is set once; nobody waits for it")]
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
@@ -15,8 +15,8 @@ use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, Threads};
 
 use super::{Route, owned};
-use crate::base::gate::Gate;
 use crate::base::outcome::JoinError;
+use crate::base::rundown_ref::RundownRef;
 use crate::item::account::Account;
 use crate::item::inbox::Inbox;
 use crate::item::owned::{ItemRef, Pending, Running};
@@ -25,17 +25,21 @@ use crate::item::{Epoch, Item, PENDING, REFERENCE, RUNNING, Started};
 use crate::task::Alone;
 use crate::task::join::JoinHandle;
 
-/// Stands in for a queue: a list, and a gate as in `Queue`.
+/// Stands in for a queue: a list, and a rundown reference as in `Queue`.
 struct Place<P: Platform> {
     inbox: Inbox<P>,
-    gate: Gate<P>,
+    rundown: RundownRef<P>,
     /// Items sent, and not executed.
     counted: P::AtomicU32,
 }
 
 impl<P: Platform> Place<P> {
     fn new() -> Arc<Self> {
-        Arc::new(Place { inbox: Inbox::new(), gate: Gate::new(), counted: P::AtomicU32::new(0) })
+        Arc::new(Place {
+            inbox: Inbox::new(),
+            rundown: RundownRef::new(),
+            counted: P::AtomicU32::new(0),
+        })
     }
 
     fn send_now(&self, item: Pending<P>) {
@@ -80,7 +84,7 @@ impl<P: Platform> Place<P> {
     }
 
     fn close(&self) {
-        self.gate.close();
+        self.rundown.close();
     }
 }
 
@@ -91,7 +95,7 @@ impl<P: Platform> Route<P> for Way<P> {
 
     fn send(&self, item: Pending<P>) -> Result<(), (Pending<P>, Self::Kept)> {
         let mut item = Some(item);
-        self.0.gate.pass(|| item.take().into_iter().for_each(|item| self.0.send_now(item)));
+        self.0.rundown.pass(|| item.take().into_iter().for_each(|item| self.0.send_now(item)));
         item.map_or(Ok(()), |item| Err((item, Arc::clone(&self.0))))
     }
 

@@ -1,10 +1,10 @@
-//! The gate of a queue: it tracks threads that touch the queue without a handle.
+//! The rundown reference of a queue: it tracks threads that touch the queue without a handle, so that a drop can wait for them.
 //!
 //! Users queue through a handle, so none of them queues while the queue is dropped. Two kinds of threads have no handle:
 //! * Those that *pass*: they wake a future, or send an item whose time has come, and keep the queue's memory by a reference. The drop
-//!   closes the gate, waits until no thread is inside it, and only then checks whether the queue is empty. A thread that was inside before
-//!   has counted its item by then; a thread that comes later is refused. Items of the queue itself do not pass the gate: they are counted
-//!   while they run.
+//!   closes the rundown reference, waits until no thread is inside it, and only then checks whether the queue is empty. A thread that was
+//!   inside before has counted its item by then; a thread that comes later is refused. Items of the queue itself do not pass the rundown
+//!   reference: they are counted while they run.
 //! * Those that *visit*: they have cancelled an item, or send one whose lock they held. What they do may make the queue empty, so they
 //!   enter first, and keep its memory by being inside. They are never refused.
 //!
@@ -12,11 +12,11 @@
 //!
 //! # Orphans
 //! No thread waits for a queue that one of its own items drops. The queue is put on a list (`Core::adopt`), and a worker that has nothing
-//! to do drops those queues of the list that no thread touches any more. If the worker finds a thread in the gate, that thread must check
-//! again when it leaves, because there may be no worker to do it. So the thread that puts a queue on the list marks the gate (MARK), under
-//! the lock of the list. A thread that leaves (LEAVE) and finds the mark checks the list: it finds the queue there, or another thread has
-//! dropped it. LEAVE and MARK change the same word: if LEAVE comes first, each thread that checks the queue after MARK finds that the
-//! leaving thread has left.
+//! to do drops those queues of the list that no thread touches any more. If the worker finds a thread in the rundown reference, that thread
+//! must check again when it leaves, because there may be no worker to do it. So the thread that puts a queue on the list marks the rundown
+//! reference (MARK), under the lock of the list. A thread that leaves (LEAVE) and finds the mark checks the list: it finds the queue there,
+//! or another thread has dropped it. LEAVE and MARK change the same word: if LEAVE comes first, each thread that checks the queue after
+//! MARK finds that the leaving thread has left.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
@@ -26,25 +26,25 @@ const ORPHANED: u32 = 1 << 30;
 const COUNT: u32 = ORPHANED - 1;
 
 /// See the head of the file.
-pub(crate) struct Gate<P: Platform> {
+pub(crate) struct RundownRef<P: Platform> {
     word: P::AtomicU32,
 }
 
 /// How a thread has passed.
 pub(crate) struct Passed {
-    /// Whether the gate was open, so that the thread passed.
+    /// Whether the rundown reference was open, so that the thread passed.
     pub(crate) open: bool,
     /// Whether the queue is an orphan, so that the thread must check whether it was the last.
     pub(crate) orphaned: bool,
 }
 
-impl<P: Platform> Gate<P> {
-    /// An open gate.
+impl<P: Platform> RundownRef<P> {
+    /// An open rundown reference.
     pub(crate) fn new() -> Self {
-        Gate { word: P::AtomicU32::new(0) }
+        RundownRef { word: P::AtomicU32::new(0) }
     }
 
-    /// Runs `f` inside, or not at all if the gate is closed. The caller keeps the gate alive.
+    /// Runs `f` inside, or not at all if the rundown reference is closed. The caller keeps the rundown reference alive.
     pub(crate) fn pass(&self, f: impl FnOnce()) -> Passed {
         // Acquire: keeps `f` behind it.
         let open = self.word.fetch_add(1, Ordering::AcqRel) & CLOSED == 0;
@@ -58,14 +58,14 @@ impl<P: Platform> Gate<P> {
         Passed { open, orphaned: before & ORPHANED != 0 }
     }
 
-    /// Enters, whether the gate is closed or not. Must come before the change that may make the queue empty, and that change must be a
-    /// release: a thread that sees it sees the visit as well.
+    /// Enters, whether the rundown reference is closed or not. Must come before the change that may make the queue empty, and that change
+    /// must be a release: a thread that sees it sees the visit as well.
     pub(crate) fn begin_visit(&self) {
         self.word.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Ends a visit: the caller's last access to the gate. If the queue is an orphan, `keep` is called first; it returns a reference by
-    /// which the caller can check whether it was the last.
+    /// Ends a visit: the caller's last access to the rundown reference. If the queue is an orphan, `keep` is called first; it returns a
+    /// reference by which the caller can check whether it was the last.
     pub(crate) fn end_visit<T>(&self, keep: impl Fn() -> T) -> Option<T> {
         let mut word = self.word.load(Ordering::Acquire);
         let mut kept = None;
@@ -91,7 +91,8 @@ impl<P: Platform> Gate<P> {
         }
     }
 
-    /// Wakes the thread that drops the queue, if the caller was the last inside. The gate may be gone: only its address is used.
+    /// Wakes the thread that drops the queue, if the caller was the last inside. The rundown reference may be gone: only its address is
+    /// used.
     fn wake_after(&self, before: u32) {
         // No thread waits if the queue is an orphan.
         if before == CLOSED + 1 {
@@ -99,8 +100,8 @@ impl<P: Platform> Gate<P> {
         }
     }
 
-    /// Resets the gate to having no thread inside: those that were inside are the parent's. A closed gate stays closed. In the child of a
-    /// fork.
+    /// Resets the rundown reference to having no thread inside: those that were inside are the parent's. A closed rundown reference stays
+    /// closed. In the child of a fork.
     pub(crate) fn after_fork_in_child(&self) {
         crate::base::forked::set(&self.word, self.word.load(Ordering::Relaxed) & !COUNT);
     }

@@ -1,4 +1,4 @@
-//! The gate through every interleaving: the thread that closed it sees everything that passed.
+//! The rundown reference through every interleaving: the thread that closed it sees everything that passed.
 
 #![cfg(not(miri))]
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 
-use super::Gate;
+use super::RundownRef;
 use crate::item::tests::{model, spawn};
 
 type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
@@ -15,24 +15,25 @@ type AtomicU32 = <Loom as LockPlatform>::AtomicU32;
 #[test]
 fn who_closes_it_sees_what_was_let_in() {
     model(3, || {
-        let gate = Arc::new(Gate::<Loom>::new());
+        let rundown = Arc::new(RundownRef::<Loom>::new());
         let (sent, passed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let wakers = [(); 2].map(|()| {
-            let (gate, sent, passed) = (Arc::clone(&gate), Arc::clone(&sent), Arc::clone(&passed));
+            let (rundown, sent, passed) =
+                (Arc::clone(&rundown), Arc::clone(&sent), Arc::clone(&passed));
             spawn(move || {
-                let inside = gate.pass(|| {
+                let inside = rundown.pass(|| {
                     sent.fetch_add(1, Ordering::Relaxed);
                 });
                 passed.fetch_add(u32::from(inside.open), Ordering::Relaxed);
             })
         });
-        gate.close();
-        gate.wait_until_quiet();
+        rundown.close();
+        rundown.wait_until_quiet();
         // From here on no thread passes.
         let seen = sent.load(Ordering::Relaxed);
         wakers.into_iter().for_each(Loom::join);
         assert_eq!(passed.load(Ordering::Relaxed), seen);
         assert_eq!(sent.load(Ordering::Relaxed), seen);
-        assert!(gate.is_quiet() && !gate.pass(|| unreachable!("it is closed")).open);
+        assert!(rundown.is_quiet() && !rundown.pass(|| unreachable!("it is closed")).open);
     });
 }
