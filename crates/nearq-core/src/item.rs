@@ -72,22 +72,22 @@
 //! | `execution` | the steps of the thread that executes or admits an item |
 //! | `guard`, `proxy` | the item's lock and what is done under it; the node of an item whose own is still on a list |
 //! | `holds` | what ends with an item, and when |
-//! | `extra`, `stamp`, `origin` | what few items need, and the word for it; when a sample was queued; which CPU queued an item, and its home |
+//! | `item_ext`, `stamp`, `origin` | what few items need, and the word for it; when a sample was queued; which CPU queued an item, and its home |
 //! | `account` | what an item knows of its queue, and of the timer |
 //! | `owned` | ownership of an item, as types |
 //! | `inbox`, `batch`, `list` | where items wait: for a pool, for a worker, with one thread |
 //! | `wait_snapshot` | what was seen on a list while its lock was held |
 //!
-//! `guard`, `proxy`, `extra`, `account` and `owned` form a circle with the state word: the slow steps of the word end when the lock is
+//! `guard`, `proxy`, `item_ext`, `account` and `owned` form a circle with the state word: the slow steps of the word end when the lock is
 //! given back, which makes other steps; and a proxy is an item.
 
 pub(crate) mod account;
 pub(crate) mod batch;
 pub(crate) mod execution;
-pub(crate) mod extra;
 pub(crate) mod guard;
 pub(crate) mod holds;
 pub(crate) mod inbox;
+pub(crate) mod item_ext;
 pub(crate) mod list;
 mod origin;
 pub(crate) mod owned;
@@ -100,7 +100,7 @@ use core::ptr::NonNull;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::shared::{pushed, taken};
-use crate::item::extra::Attachment;
+use crate::item::item_ext::Attachment;
 use crate::item::stamp::Stamp;
 use account::Account;
 pub(crate) use origin::Origin;
@@ -390,7 +390,7 @@ impl<P: Platform> Item<P> {
             match self.state.compare_exchange(word, locked, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     self.forget_account();
-                    self.forget_extra(word);
+                    self.forget_ext(word);
                     self.guard().unlock();
                     return idle;
                 }
@@ -505,7 +505,7 @@ impl<P: Platform> Item<P> {
         let ended = if word & DISABLED == 0 { word & (DONE | CANCELLED) } else { 0 };
         let kept = word & (RUNNING | !(REFERENCE - 1)) | ended | disabled | epoch::<P>();
         self.forget_account();
-        self.forget_extra(word);
+        self.forget_ext(word);
         self.state.store(kept, Ordering::Relaxed);
     }
 
@@ -515,10 +515,10 @@ impl<P: Platform> Item<P> {
         crate::base::forked::set(&self.account, core::ptr::null_mut());
     }
 
-    /// Makes `extra` forget the parent's threads. Called by the thread that has the item to itself; `word` is what the parent left.
-    fn forget_extra(&self, word: u64) {
-        if let Some(extra) = self.attachment.extra() {
-            extra.after_fork_in_child(word & LOCKED != 0);
+    /// Makes `item_ext` forget the parent's threads. Called by the thread that has the item to itself; `word` is what the parent left.
+    fn forget_ext(&self, word: u64) {
+        if let Some(ext) = self.attachment.ext() {
+            ext.after_fork_in_child(word & LOCKED != 0);
         }
     }
 

@@ -11,7 +11,7 @@
 //!
 //! # The timer: a record, and how it is called
 //! The record is made and read in `queue/delay`, which knows queues. The item's lock keeps it alive: it is replaced and freed under the
-//! lock, or with the item (`extra`).
+//! lock, or with the item (`item_ext`).
 
 use core::marker::PhantomData;
 use core::ops::Deref;

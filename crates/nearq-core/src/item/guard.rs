@@ -33,7 +33,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::wait_queue::Notification;
 use crate::item::account::{AccountRef, Later, Left, Leftover, Owner};
-use crate::item::extra::Extra;
+use crate::item::item_ext::ItemExt;
 use crate::item::owned::{ItemRef, Pending};
 use crate::item::{
     ARRIVED, DEFERRED, DISABLED, DISABLED_ONCE, ENDED, Finished, INACTIVE, Item, LOCKED, PENDING,
@@ -152,11 +152,11 @@ impl<P: Platform> Item<P> {
     /// of a fork, which has lost the thread, drops it. However many such calls are under way, they count as one `disable`, which no
     /// `enable` by another caller takes back.
     pub(crate) fn disable_for_now(&self) {
-        let extra = self.extra();
+        let ext = self.ext();
         let guard = self.lock();
         // Relaxed, here and below: under the lock.
-        let syncs = extra.syncs.load(Ordering::Relaxed);
-        extra.syncs.store(syncs + 1, Ordering::Relaxed);
+        let syncs = ext.syncs.load(Ordering::Relaxed);
+        ext.syncs.store(syncs + 1, Ordering::Relaxed);
         if syncs == 0 {
             // `disable` leaves room for one more. AcqRel: every step hands the item on.
             self.state.fetch_add(DISABLED_ONCE + SYNCED, Ordering::AcqRel);
@@ -167,7 +167,7 @@ impl<P: Platform> Item<P> {
     /// Undoes [`disable_for_now`](Self::disable_for_now).
     pub(crate) fn enable_after(&self) {
         let guard = self.lock();
-        let syncs = &self.known_extra().syncs;
+        let syncs = &self.known_ext().syncs;
         match syncs.load(Ordering::Relaxed) {
             // A fork has discarded it.
             0 => {}
@@ -181,30 +181,30 @@ impl<P: Platform> Item<P> {
     }
 
     /// What few items need; made now if there is none.
-    pub(crate) fn extra(&self) -> &Extra<P> {
-        self.attachment.extra_or_new()
+    pub(crate) fn ext(&self) -> &ItemExt<P> {
+        self.attachment.ext_or_new()
     }
 
-    /// The extra of an item that has one.
-    fn known_extra(&self) -> &Extra<P> {
+    /// The extension of an item that has one.
+    fn known_ext(&self) -> &ItemExt<P> {
         self.attachment
-            .extra()
-            .expect("the caller has seen a bit that only items with an extra have")
+            .ext()
+            .expect("the caller has seen a bit that only items with an extension have")
     }
 
     /// Begins to wait for the running execution, and for the queued one if `queued`; nothing if there is none. Ends with
     /// [`end_wait`](Self::end_wait).
     pub(crate) fn begin_wait(&self, queued: bool) -> Option<u64> {
-        let extra = self.extra();
+        let ext = self.ext();
         let guard = self.lock();
         let word = self.state.load(Ordering::Acquire);
         let queued = queued && word & (PENDING | TIMED) == PENDING;
         let count = u64::from(word & RUNNING != 0) + u64::from(queued);
         let target = (count != 0).then(|| {
-            extra.waiting.fetch_add(1, Ordering::Relaxed);
+            ext.waiting.fetch_add(1, Ordering::Relaxed);
             self.state.fetch_or(WAITED, Ordering::Relaxed);
             // What is counted separately comes right after the running execution.
-            extra.ended.load(Ordering::Relaxed) + extra.later.load(Ordering::Relaxed) + count
+            ext.ended.load(Ordering::Relaxed) + ext.later.load(Ordering::Relaxed) + count
         });
         guard.unlock();
         target
@@ -213,17 +213,17 @@ impl<P: Platform> Item<P> {
     /// Whether what [`begin_wait`](Self::begin_wait) began to wait for has ended.
     pub(crate) fn has_ended(&self, target: u64) -> bool {
         // SeqCst: `WaitQueue` requires it. Acquire: pairs with `count_ended`; what the execution did is visible.
-        self.known_extra().ended.load(Ordering::SeqCst) >= target
+        self.known_ext().ended.load(Ordering::SeqCst) >= target
     }
 
     /// Ends a wait.
     pub(crate) fn end_wait(&self) {
         let guard = self.lock();
-        let extra = self.known_extra();
-        if extra.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
+        let ext = self.known_ext();
+        if ext.waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.state.fetch_and(!WAITED, Ordering::Relaxed);
             // Nothing counts or compares any more.
-            extra.later.store(0, Ordering::Relaxed);
+            ext.later.store(0, Ordering::Relaxed);
         }
         guard.unlock();
     }
@@ -294,7 +294,7 @@ impl<P: Platform> ItemGuard<'_, P> {
             PENDING => self.item,
             word if word == PENDING | PROXIED => {
                 // SAFETY: the item is away, and we have its lock: so the node is alive.
-                unsafe { &*crate::item::proxy::of(self.item.known_extra()).as_raw().as_ptr() }
+                unsafe { &*crate::item::proxy::of(self.item.known_ext()).as_raw().as_ptr() }
             }
             _ => return Some(None),
         };
@@ -337,15 +337,15 @@ impl<P: Platform> ItemGuard<'_, P> {
 
     /// The item's timer record; null if it was never on a timer.
     pub(crate) fn later(&self) -> *const Later<P> {
-        self.item.extra().delay.load(Ordering::Acquire)
+        self.item.ext().delay.load(Ordering::Acquire)
     }
 
     /// Counts an execution that has ended, for the waiters, and what was cancelled behind it.
     fn count_ended(&self) {
-        let extra = self.item.known_extra();
-        let count = 1 + extra.later.swap(0, Ordering::Relaxed);
+        let ext = self.item.known_ext();
+        let count = 1 + ext.later.swap(0, Ordering::Relaxed);
         // Release: what the execution did. SeqCst: `WaitQueue` requires it.
-        extra.ended.fetch_add(count, Ordering::SeqCst);
+        ext.ended.fetch_add(count, Ordering::SeqCst);
         P::model_fence();
         self.notify.set(true);
     }
@@ -359,7 +359,7 @@ impl<P: Platform> ItemGuard<'_, P> {
         // Under the lock an execution neither starts nor ends, except that it may leave `ENDED`: that is counted when the lock is
         // given back.
         if word & RUNNING != 0 {
-            self.item.known_extra().later.fetch_add(1, Ordering::Relaxed);
+            self.item.known_ext().later.fetch_add(1, Ordering::Relaxed);
         } else {
             self.count_ended();
         }
@@ -402,7 +402,7 @@ impl<P: Platform> ItemGuard<'_, P> {
                     }
                 }
             } else if self.notify.take() {
-                waiters.push(item.known_extra().waiters.take());
+                waiters.push(item.known_ext().waiters.take());
             } else if let Some(told) = self.told.take() {
                 waiters.push(told);
             } else if item.is_to_be_emptied(word & !LOCKED) {
@@ -444,7 +444,7 @@ impl<P: Platform> ItemGuard<'_, P> {
         let node = match word & PROXIED {
             0 => self.item.whole(),
             // SAFETY: we have the lock.
-            _ => unsafe { crate::item::proxy::of(self.item.known_extra()) },
+            _ => unsafe { crate::item::proxy::of(self.item.known_ext()) },
         };
         // SAFETY: what is accounted, as this queueing is, cannot be given back without our lock, so the queue is there.
         let account = unsafe { AccountRef::new(node.account()) }.expect("accounted");

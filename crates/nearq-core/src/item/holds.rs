@@ -21,7 +21,7 @@
 //! # The memory
 //! The thread that finds the item abandoned (`is_abandoned`) ends it: it drops the value, if that is still there, and gives back the item's
 //! own *hold* on the memory. A proxy and a timer each have a hold but no handle. The last hold frees the memory. Holds are counted in the
-//! extra; an item whose only hold is its own need not have one.
+//! extension; an item whose only hold is its own need not have one.
 //!
 //! A thread that takes a hold keeps the item from being abandoned while it does so; the item's own hold is therefore still counted.
 
@@ -172,7 +172,7 @@ impl<P: Platform> Item<P> {
     /// Takes a hold on the memory. The caller keeps the item from being abandoned.
     pub(crate) fn hold(&self) {
         // Relaxed: the thread that takes a hold already keeps the memory.
-        let before = self.extra().holds.fetch_add(1, Ordering::Relaxed);
+        let before = self.ext().holds.fetch_add(1, Ordering::Relaxed);
         if before > TOO_MANY {
             std::process::abort();
         }
@@ -181,7 +181,7 @@ impl<P: Platform> Item<P> {
     /// Gives back a hold on the memory. The caller keeps the item from being abandoned, so it is not the last one.
     pub(crate) fn unhold(&self) {
         // Release: what was done under the hold comes before the memory is freed.
-        let before = self.extra().holds.fetch_sub(1, Ordering::Release);
+        let before = self.ext().holds.fetch_sub(1, Ordering::Release);
         debug_assert!(before > 1, "the item's own hold is there");
     }
 
@@ -193,10 +193,8 @@ impl<P: Platform> Item<P> {
         // SAFETY: the hold keeps the memory.
         let this = unsafe { item.as_ref() };
         // Release: what was done under the hold comes before the memory is freed. Acquire: the thread that frees it sees that.
-        let others = this
-            .attachment
-            .extra()
-            .is_some_and(|extra| extra.holds.fetch_sub(1, Ordering::AcqRel) != 1);
+        let others =
+            this.attachment.ext().is_some_and(|ext| ext.holds.fetch_sub(1, Ordering::AcqRel) != 1);
         if !others {
             debug_assert!(is_abandoned(this.state.load(Ordering::Relaxed)));
             let parts = this.table().parts.as_ref().expect("only such items are held");

@@ -14,7 +14,7 @@
 //!   none (`DEFERRED`), the canceller frees it.
 //!
 //! A node's own word has `PENDING | PROXIED`, or `STALE | PROXIED` once it is cancelled, and `INACTIVE` like any item's; it is never
-//! `LOCKED` or `RUNNING`. `PROXIED` in the target's word means that `Extra::proxy` is alive and belongs to the current queueing. Both
+//! `LOCKED` or `RUNNING`. `PROXIED` in the target's word means that `ItemExt::proxy` is alive and belongs to the current queueing. Both
 //! change only under the target's lock.
 
 use core::ptr::NonNull;
@@ -22,8 +22,8 @@ use core::ptr::NonNull;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::item::account::Account;
-use crate::item::extra::Extra;
 use crate::item::guard::ItemGuard;
+use crate::item::item_ext::ItemExt;
 use crate::item::owned::{ItemRef, Pending, Running};
 use crate::item::{
     ARRIVED, DEFERRED, DISABLED, Epoch, Executed, INACTIVE, Item, ItemVtable, LOCKED, PENDING,
@@ -103,7 +103,7 @@ pub(crate) unsafe fn free<P: Platform>(node: Pending<P>) {
 
 /// Claims an item whose node is stale; returns the node to send. Nothing if it is not stale any more, or is claimed.
 pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
-    let extra = target.extra();
+    let ext = target.ext();
     let made = make(target);
     let guard = target.lock();
     let node = loop {
@@ -113,7 +113,7 @@ pub(crate) fn claim<P: Platform>(target: ItemRef<'_, P>) -> Option<Pending<P>> {
             unsafe { free(made) };
             break None;
         }
-        extra.proxy.store(made.as_raw().as_ptr(), Ordering::Relaxed);
+        ext.proxy.store(made.as_raw().as_ptr(), Ordering::Relaxed);
         if target.change(word, word | PENDING | PROXIED) {
             break Some(made);
         }
@@ -135,7 +135,7 @@ pub(crate) fn take_off_timer<P: Platform>(guard: &ItemGuard<'_, P>) -> Pending<P
             }
         } else {
             let node = make(target.whole());
-            target.extra().proxy.store(node.as_raw().as_ptr(), Ordering::Relaxed);
+            target.ext().proxy.store(node.as_raw().as_ptr(), Ordering::Relaxed);
             if target.change(word, word & !(TIMED | ARRIVED) | PROXIED) {
                 return node;
             }
@@ -160,8 +160,8 @@ fn make<P: Platform>(target: ItemRef<'_, P>) -> Pending<P> {
 ///
 /// # Safety
 /// The caller has the item's lock while the answer is used.
-pub(crate) unsafe fn of<P: Platform>(extra: &Extra<P>) -> ItemRef<'_, P> {
-    let node = NonNull::new(extra.proxy.load(Ordering::Relaxed));
+pub(crate) unsafe fn of<P: Platform>(ext: &ItemExt<P>) -> ItemRef<'_, P> {
+    let node = NonNull::new(ext.proxy.load(Ordering::Relaxed));
     // SAFETY: an item that is away has a node, which is alive while the item is locked.
     unsafe { ItemRef::new(node.expect("an item that is away has a node")) }
 }
@@ -232,7 +232,7 @@ fn start_target<P: Platform>(guard: ItemGuard<'_, P>, node: Pending<P>) -> Arriv
 pub(crate) fn cancel<P: Platform>(guard: &ItemGuard<'_, P>) -> Option<(*const Account<P>, bool)> {
     let target = guard.item();
     // SAFETY: the target is away, and we have its lock.
-    let node = unsafe { of(target.extra()) };
+    let node = unsafe { of(target.ext()) };
     let account = node.accounted();
     if account.is_null() {
         return None;

@@ -8,7 +8,7 @@
 
 use nearq_platform::Instant;
 
-/// Where the weight begins in a stamp, of which one bit belongs to the item (`extra`). The bits below are nanoseconds: 9 years.
+/// Where the weight begins in a stamp, of which one bit belongs to the item (`item_ext`). The bits below are nanoseconds: 9 years.
 const WEIGHT: u32 = 58;
 
 /// What a sample knows of its queueing.

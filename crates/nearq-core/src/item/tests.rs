@@ -500,7 +500,7 @@ fn a_list_keeps_the_order() {
 fn more_holds_than_can_be_counted_end_the_process() {
     aborts("item::tests::more_holds_than_can_be_counted_end_the_process", || {
         let work = Work::new(|_: &Work| {});
-        work.header().extra().holds.store(u32::MAX / 2 + 1, Ordering::Relaxed);
+        work.header().ext().holds.store(u32::MAX / 2 + 1, Ordering::Relaxed);
         work.header().hold();
         std::process::exit(0);
     });

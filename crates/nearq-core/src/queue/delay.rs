@@ -199,7 +199,7 @@ impl<P: Platform> Delay<P> {
             deadline: P::AtomicU64::new(0),
             target: P::Cell::new(Target { queue: Weak::new(), cpu: 0 }),
         }));
-        let place = &guard.item().extra().delay;
+        let place = &guard.item().ext().delay;
         let before = place.swap(made.cast_mut().cast(), Ordering::AcqRel);
         // SAFETY: the item does not have it any more.
         unsafe { Later::abandon(before) };

@@ -39,7 +39,7 @@ impl<P: Platform> Waiting<P> {
     }
 
     fn wait(self) {
-        wait_until(&self.work.header().extra().waiters, None, || self.is_over());
+        wait_until(&self.work.header().ext().waiters, None, || self.is_over());
     }
 }
 
@@ -222,7 +222,7 @@ impl<P: Platform> Future for Flushed<P> {
         let this = &mut *self;
         let Some(waiting) = &this.waiting else { return Poll::Ready(Ok(this.waited)) };
         waiting.work.refuse_own(FLUSH_OWN)?;
-        let waiters = &waiting.work.header().extra().waiters;
+        let waiters = &waiting.work.header().ext().waiters;
         if !this.listener.poll_until(waiters, context.waker(), || waiting.is_over()) {
             P::retry_now();
             return Poll::Pending;

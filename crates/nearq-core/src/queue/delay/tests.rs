@@ -49,7 +49,7 @@ impl Subject {
 
     /// What the timer calls when it finds the item due. The timer has a hold on it.
     fn expire(work: &Work<Loom>) {
-        let delay = work.header().extra().delay.load(Ordering::Acquire);
+        let delay = work.header().ext().delay.load(Ordering::Acquire);
         // SAFETY: armed, so it has a delay, which the timer's hold keeps alive until the end.
         unsafe { Delay::<Loom>::expire(NonNull::new(delay).expect("armed").cast()) };
     }

@@ -7,13 +7,13 @@
 //! | null | neither |
 //! | odd | a stamp, in all bits but the lowest |
 //! | bit 1 | a handle of a home ([`Home::into_raw`]), in all other bits: of a spawned item, whose home never changes |
-//! | otherwise | a pointer to an [`Extra`], which has room for the stamp and the home; never changes again |
+//! | otherwise | a pointer to an [`ItemExt`], which has room for the stamp and the home; never changes again |
 //!
-//! A thread that needs the extra makes it and moves the stamp or the home into it; if several do so, one wins. A thread that reads a home
-//! in the word meanwhile may use it while the item lives: the handle stays the same, and is dropped with the item. The home of a
-//! [`Work`](crate::Work) can be changed, so it is in the extra, behind a lock. The owner of `PENDING` writes the stamp, by compare-exchange
-//! if the word is no pointer: if that fails, another thread has made the extra. AcqRel when a pointer is written, Acquire when one may be
-//! read: a thread that sees the pointer sees what it points to.
+//! A thread that needs the extension makes it and moves the stamp or the home into it; if several do so, one wins. A thread that reads a
+//! home in the word meanwhile may use it while the item lives: the handle stays the same, and is dropped with the item. The home of a
+//! [`Work`](crate::Work) can be changed, so it is in the extension, behind a lock. The owner of `PENDING` writes the stamp, by
+//! compare-exchange if the word is no pointer: if that fails, another thread has made the extension. AcqRel when a pointer is written,
+//! Acquire when one may be read: a thread that sees the pointer sees what it points to.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -32,14 +32,14 @@ use crate::item::stamp::Stamp;
 const HOME: usize = 1 << 1;
 
 /// The word of an item that says what else belongs to it.
-pub(crate) struct Attachment<P: Platform>(P::AtomicPtr<Extra<P>>);
+pub(crate) struct Attachment<P: Platform>(P::AtomicPtr<ItemExt<P>>);
 
 impl<P: Platform> Attachment<P> {
     pub(crate) fn none() -> Self {
         Attachment(P::AtomicPtr::new(core::ptr::null_mut()))
     }
 
-    fn of_stamp(stamp: Stamp) -> *mut Extra<P> {
+    fn of_stamp(stamp: Stamp) -> *mut ItemExt<P> {
         match stamp {
             Stamp::NONE => core::ptr::null_mut(),
             Stamp(bits) => core::ptr::without_provenance_mut((bits << 1 | 1) as usize),
@@ -47,33 +47,33 @@ impl<P: Platform> Attachment<P> {
     }
 
     /// The stamp in the word; none if the word is a pointer.
-    fn stamp_in(word: *mut Extra<P>) -> Stamp {
+    fn stamp_in(word: *mut ItemExt<P>) -> Stamp {
         if word.addr() & 1 == 0 { Stamp::NONE } else { Stamp(word.addr() as u64 >> 1) }
     }
 
-    fn pointer_in(word: *mut Extra<P>) -> Option<NonNull<Extra<P>>> {
+    fn pointer_in(word: *mut ItemExt<P>) -> Option<NonNull<ItemExt<P>>> {
         NonNull::new(word).filter(|pointer| pointer.addr().get() & (HOME | 1) == 0)
     }
 
     /// The handle in the word, as it was before it was stored there.
-    fn home_in(word: *mut Extra<P>) -> Option<*const Inside<P>> {
+    fn home_in(word: *mut ItemExt<P>) -> Option<*const Inside<P>> {
         let is_home = word.addr() & (HOME | 1) == HOME;
         is_home.then(|| word.map_addr(|address| address & !HOME).cast_const().cast())
     }
 
-    /// The extra, if there is one.
-    pub(crate) fn extra(&self) -> Option<&Extra<P>> {
+    /// The extension, if there is one.
+    pub(crate) fn ext(&self) -> Option<&ItemExt<P>> {
         let pointer = Self::pointer_in(self.0.load(Ordering::Acquire))?;
-        // SAFETY: made by `extra_or_new`; freed with the word.
+        // SAFETY: made by `ext_or_new`; freed with the word.
         Some(unsafe { pointer.as_ref() })
     }
 
-    /// The extra; made now if there is none.
-    pub(crate) fn extra_or_new(&self) -> &Extra<P> {
-        if let Some(extra) = self.extra() {
-            return extra;
+    /// The extension; made now if there is none.
+    pub(crate) fn ext_or_new(&self) -> &ItemExt<P> {
+        if let Some(ext) = self.ext() {
+            return ext;
         }
-        let made = Box::into_raw(Box::new(Extra::new()));
+        let made = Box::into_raw(Box::new(ItemExt::new()));
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             if let Some(first) = Self::pointer_in(word) {
@@ -84,16 +84,16 @@ impl<P: Platform> Attachment<P> {
                 }
             }
             // SAFETY: no other thread has seen it yet; never borrowed exclusively afterwards.
-            let extra: &Extra<P> = unsafe { &*made };
-            extra.stamp.store(Self::stamp_in(word).0, Ordering::Relaxed);
-            // SAFETY: the word's handle, which belongs to the extra after the exchange; if the exchange fails, it is left alone.
+            let ext: &ItemExt<P> = unsafe { &*made };
+            ext.stamp.store(Self::stamp_in(word).0, Ordering::Relaxed);
+            // SAFETY: the word's handle, which belongs to the extension after the exchange; if the exchange fails, it is left alone.
             let home = Self::home_in(word).map(|home| unsafe { Home::from_raw(home) });
-            *extra.home.lock() = home;
+            *ext.home.lock() = home;
             match self.0.compare_exchange(word, made, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return extra,
+                Ok(_) => return ext,
                 Err(found) => word = found,
             }
-            core::mem::forget(extra.home.lock().take());
+            core::mem::forget(ext.home.lock().take());
         }
     }
 
@@ -102,8 +102,8 @@ impl<P: Platform> Attachment<P> {
     pub(crate) fn stamp(&self) -> Stamp {
         let word = self.0.load(Ordering::Acquire);
         match Self::pointer_in(word) {
-            // SAFETY: made by `extra_or_new`, and freed with the word, which is borrowed.
-            Some(extra) => Stamp(unsafe { extra.as_ref() }.stamp.load(Ordering::Relaxed)),
+            // SAFETY: made by `ext_or_new`, and freed with the word, which is borrowed.
+            Some(ext) => Stamp(unsafe { ext.as_ref() }.stamp.load(Ordering::Relaxed)),
             None => Self::stamp_in(word),
         }
     }
@@ -117,14 +117,14 @@ impl<P: Platform> Attachment<P> {
             return;
         }
         if Self::home_in(word).is_some() && stamp != Stamp::NONE {
-            self.extra_or_new().stamp.store(stamp.0, Ordering::Relaxed);
+            self.ext_or_new().stamp.store(stamp.0, Ordering::Relaxed);
             return;
         }
         let written = Self::pointer_in(word).is_none()
             && Self::home_in(word).is_none()
             && self.0.compare_exchange(word, new, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if let (false, Some(extra)) = (written, self.extra()) {
-            extra.stamp.store(stamp.0, Ordering::Relaxed);
+        if let (false, Some(ext)) = (written, self.ext()) {
+            ext.stamp.store(stamp.0, Ordering::Relaxed);
         }
     }
 
@@ -132,7 +132,7 @@ impl<P: Platform> Attachment<P> {
 
     /// Gives the item a home for good. Called by the thread that made the item, before any other thread knows of it.
     pub(crate) fn give_home(&self, home: Home<P>) {
-        let raw = home.into_raw().cast_mut().cast::<Extra<P>>();
+        let raw = home.into_raw().cast_mut().cast::<ItemExt<P>>();
         let word = raw.map_addr(|address| address | HOME);
         let given = self.0.compare_exchange(
             core::ptr::null_mut(),
@@ -149,10 +149,10 @@ impl<P: Platform> Attachment<P> {
 
     /// Changes the item's home. Not called for an item whose home is in the word.
     pub(crate) fn set_home(&self, home: Option<Home<P>>) {
-        if home.is_none() && self.extra().is_none() {
+        if home.is_none() && self.ext().is_none() {
             return;
         }
-        let before = core::mem::replace(&mut *self.extra_or_new().home.lock(), home);
+        let before = core::mem::replace(&mut *self.ext_or_new().home.lock(), home);
         // Outside the lock.
         drop(before);
     }
@@ -173,14 +173,14 @@ impl<P: Platform> Attachment<P> {
         if let Some(home) = Self::home_in(word) {
             return Some(read(home));
         }
-        let home = self.extra()?.home.lock();
+        let home = self.ext()?.home.lock();
         home.as_ref().map(|home| read(Arc::as_ptr(home.inside())))
     }
 
     /// As [`home`](Self::home), for a worker, which does not wait: also none if another thread is changing it.
     pub(crate) fn home_at_once(&self) -> Option<Home<P>> {
-        match self.extra() {
-            Some(extra) => extra.home.try_lock()?.clone(),
+        match self.ext() {
+            Some(ext) => ext.home.try_lock()?.clone(),
             None => self.home(),
         }
     }
@@ -204,10 +204,10 @@ impl<P: Platform> Attachment<P> {
     /// # Safety
     /// As for [`free`](Self::free); the word is the attachment's.
     #[inline(never)]
-    unsafe fn free_contents(word: *mut Extra<P>) {
-        if let Some(extra) = Self::pointer_in(word) {
-            // SAFETY: made by `extra_or_new`, no other thread has the item, and this is the only call.
-            drop(unsafe { Box::from_raw(extra.as_ptr()) });
+    unsafe fn free_contents(word: *mut ItemExt<P>) {
+        if let Some(ext) = Self::pointer_in(word) {
+            // SAFETY: made by `ext_or_new`, no other thread has the item, and this is the only call.
+            drop(unsafe { Box::from_raw(ext.as_ptr()) });
         } else if let Some(home) = Self::home_in(word) {
             // SAFETY: the word's handle, which is given back once.
             drop(unsafe { Home::from_raw(home) });
@@ -216,7 +216,7 @@ impl<P: Platform> Attachment<P> {
 }
 
 /// See the fields.
-pub(crate) struct Extra<P: Platform> {
+pub(crate) struct ItemExt<P: Platform> {
     /// What has ended while a thread waited (`guard`). Written under the item's lock.
     pub(crate) ended: P::AtomicU64,
     /// Queueings that were cancelled behind the running execution while a thread waited: they count when that execution has ended. Under
@@ -239,9 +239,9 @@ pub(crate) struct Extra<P: Platform> {
     pub(crate) delay: P::AtomicPtr<Later<P>>,
 }
 
-impl<P: Platform> Extra<P> {
+impl<P: Platform> ItemExt<P> {
     pub(crate) fn new() -> Self {
-        Extra {
+        ItemExt {
             ended: P::AtomicU64::new(0),
             later: P::AtomicU64::new(0),
             waiting: P::AtomicU32::new(0),
@@ -275,7 +275,7 @@ impl<P: Platform> Extra<P> {
     }
 }
 
-impl<P: Platform> Drop for Extra<P> {
+impl<P: Platform> Drop for ItemExt<P> {
     fn drop(&mut self) {
         // SAFETY: null, or the record of the item, which is being dropped.
         unsafe { Later::abandon(self.delay.load(Ordering::Acquire)) };
@@ -290,19 +290,19 @@ mod tests {
     #[test]
     fn a_stamp_is_kept_where_there_is_an_extra_and_where_there_is_none() {
         let mut word = Attachment::<Linux>::none();
-        assert!(word.stamp() == Stamp::NONE && word.extra().is_none());
+        assert!(word.stamp() == Stamp::NONE && word.ext().is_none());
         // The largest possible one.
         for stamp in [Stamp(1), Stamp(u64::MAX >> 1), Stamp::NONE, Stamp(7)] {
             word.set_stamp(stamp);
-            assert!(word.stamp() == stamp && word.extra().is_none());
+            assert!(word.stamp() == stamp && word.ext().is_none());
         }
-        let extra = core::ptr::from_ref(word.extra_or_new());
+        let ext = core::ptr::from_ref(word.ext_or_new());
         assert_eq!(word.stamp(), Stamp(7), "it is taken along");
         for stamp in [Stamp::NONE, Stamp(u64::MAX >> 1)] {
             word.set_stamp(stamp);
             assert_eq!(word.stamp(), stamp);
         }
-        assert!(core::ptr::eq(word.extra_or_new(), extra));
+        assert!(core::ptr::eq(word.ext_or_new(), ext));
         // SAFETY: the word is not used any more.
         unsafe { word.free() };
     }
@@ -315,7 +315,7 @@ mod tests {
         let none = Attachment::<Linux>::none();
         assert!(none.home().is_none() && none.home_at_once().is_none());
         none.set_home(None);
-        assert!(none.extra().is_none(), "nothing is made for nothing");
+        assert!(none.ext().is_none(), "nothing is made for nothing");
         for stamped in [false, true] {
             let mut word = Attachment::<Linux>::none();
             if stamped {
@@ -323,13 +323,13 @@ mod tests {
             }
             word.give_home(home.clone());
             assert!(same(&word) && word.home_at_once().as_ref() == Some(&home));
-            assert_eq!(word.extra().is_some(), stamped, "the word has room for one of them");
+            assert_eq!(word.ext().is_some(), stamped, "the word has room for one of them");
             // No sample: the home stays.
             word.set_stamp(Stamp::NONE);
             assert!(same(&word));
             word.set_stamp(Stamp(u64::MAX >> 1));
             assert!(same(&word) && word.stamp() == Stamp(u64::MAX >> 1));
-            assert!(word.extra().is_some(), "it takes the home along");
+            assert!(word.ext().is_some(), "it takes the home along");
             word.set_home(None);
             assert!(word.home().is_none());
             word.set_home(Some(home.clone()));
