@@ -54,7 +54,7 @@ pub(crate) mod runtime;
 mod sampling;
 pub(crate) mod sets;
 
-pub(crate) use homes::Way;
+pub(crate) use homes::SubmitKind;
 use homes::{HomeConfig, QueueHome};
 pub(crate) use owner::serves;
 use rescuer::Rescuer;
@@ -206,7 +206,7 @@ impl<P: Platform> Queue<P> {
 
     /// As [`queue`](Self::queue), with an error if it is refused.
     pub(crate) fn try_queue(&self, item: ItemRef<'_, P>) -> Result<bool, Error> {
-        self.queue_for(item, P::current_cpu(), Way::Again)
+        self.queue_for(item, P::current_cpu(), SubmitKind::Again)
     }
 
     /// As [`try_queue`](Self::try_queue), for the pod of the CPU that `choose` names.
@@ -217,7 +217,7 @@ impl<P: Platform> Queue<P> {
         choose: impl FnOnce(&Places) -> Result<usize, Error>,
     ) -> Result<bool, Error> {
         let cpu = choose(&self.current_map().layout.places)?;
-        self.queue_for(item, cpu, Way::Named)
+        self.queue_for(item, cpu, SubmitKind::Named)
     }
 
     /// The process that it is in.
@@ -255,16 +255,21 @@ impl<P: Platform> Queue<P> {
     /// Sends an item whose claim gave `node`; false if the queue refuses it.
     #[inline]
     pub(crate) fn launch(&self, item: ItemRef<'_, P>, node: Pending<P>, cpu: usize) -> bool {
-        match self.send_by(node, cpu, Way::Again) {
+        match self.send_by(node, cpu, SubmitKind::Again) {
             Ok(()) => true,
             Err(node) => self.refuse_and_warn(item, node),
         }
     }
 
     #[inline]
-    fn queue_for(&self, item: ItemRef<'_, P>, cpu: usize, way: Way) -> Result<bool, Error> {
+    fn queue_for(
+        &self,
+        item: ItemRef<'_, P>,
+        cpu: usize,
+        submit: SubmitKind,
+    ) -> Result<bool, Error> {
         let Some(node) = Item::claim(item, self.epoch()) else { return self.why_not(&item) };
-        match self.send_by(node, cpu, way) {
+        match self.send_by(node, cpu, submit) {
             Ok(()) => Ok(true),
             Err(node) => Err(self.refuse(item, node)),
         }
@@ -272,11 +277,16 @@ impl<P: Platform> Queue<P> {
 
     /// Sends a queueing. If the queue drains, nothing has happened, and the caller gets it back.
     #[inline(always)]
-    pub(crate) fn send_by(&self, item: Pending<P>, cpu: usize, way: Way) -> Result<(), Pending<P>> {
+    pub(crate) fn send_by(
+        &self,
+        item: Pending<P>,
+        cpu: usize,
+        submit: SubmitKind,
+    ) -> Result<(), Pending<P>> {
         let pwq = self.pwq_for(cpu);
         crate::queue::points::queued(pwq, &item, cpu);
         if pwq.flags() & (OBSERVED | HOMED) != 0 {
-            return self.send_otherwise(pwq, item, cpu, way);
+            return self.send_otherwise(pwq, item, cpu, submit);
         }
         Self::send_to::<false>(pwq, item, Origin::of_cpu(cpu))
     }
@@ -290,12 +300,12 @@ impl<P: Platform> Queue<P> {
         pwq: &PoolWorkqueue<P>,
         item: Pending<P>,
         cpu: usize,
-        way: Way,
+        submit: SubmitKind,
     ) -> Result<(), Pending<P>> {
         let flags = pwq.flags();
         let (pwq, origin) = match flags & HOMED {
             0 => (pwq, Origin::of_cpu(cpu)),
-            _ => self.find_home(pwq, &item, cpu, way),
+            _ => self.find_home(pwq, &item, cpu, submit),
         };
         if cfg!(feature = "observe") && flags & OBSERVED != 0 {
             pwq.stamp(&item, cpu as u32);
@@ -356,7 +366,7 @@ impl<P: Platform> Queue<P> {
     /// Sends an item that already belongs to the queue, such as a future that is woken, even while the queue drains. If the runtime is shut
     /// down, and the caller is not one of its workers, nothing has happened, and the caller gets it back.
     pub(crate) fn send_own(&self, item: Pending<P>, cpu: usize) -> Result<(), Pending<P>> {
-        let Err(mut item) = self.send_by(item, cpu, Way::Again) else { return Ok(()) };
+        let Err(mut item) = self.send_by(item, cpu, SubmitKind::Again) else { return Ok(()) };
         loop {
             let pwq = self.pwq_for(cpu);
             match pwq.node_active().hold_back(pwq, item, Origin::of_cpu(cpu), true) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-use super::{Queue, Way};
+use super::{Queue, SubmitKind};
 use crate::base::error::Error;
 use crate::item::owned::ItemRef;
 use crate::item::{Item, PENDING};
@@ -44,7 +44,7 @@ impl<P: Platform> Queue<P> {
         delay: Duration,
     ) -> Result<bool, Error> {
         if delay.is_zero() {
-            return self.queue_for(item, cpu, Way::Again);
+            return self.queue_for(item, cpu, SubmitKind::Again);
         }
         // The timer is about to drop what it has.
         let shut = self.inner().is_shut();

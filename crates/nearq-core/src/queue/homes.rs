@@ -25,7 +25,7 @@ use crate::limit::pool_workqueue::{HOMED, PoolWorkqueue};
 
 /// How an item comes to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SubmitKind {
     /// By a thread that has queued it before, or may have.
     Again,
     /// A task, by the thread that spawned it.
@@ -139,13 +139,13 @@ impl<P: Platform> Queue<P> {
         pwq: &'a PoolWorkqueue<P>,
         node: &Item<P>,
         cpu: usize,
-        way: Way,
+        submit: SubmitKind,
     ) -> (&'a PoolWorkqueue<P>, Origin) {
         debug_assert!(pwq.flags() & HOMED != 0);
-        let Some(home) = self.home_for(node, way) else { return (pwq, Origin::new(cpu, None)) };
+        let Some(home) = self.home_for(node, submit) else { return (pwq, Origin::new(cpu, None)) };
         let origin = Origin::new(cpu, Some(home));
         let there = self.inner().services.homes.map.node_of(cpu) == Some(home);
-        if there || way == Way::Named {
+        if there || submit == SubmitKind::Named {
             return (pwq, origin);
         }
         // SAFETY: pwqs live as long as the queue.
@@ -154,7 +154,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// The number of the home node of an item that is about to be sent.
-    fn home_for(&self, node: &Item<P>, way: Way) -> Option<u32> {
+    fn home_for(&self, node: &Item<P>, submit: SubmitKind) -> Option<u32> {
         let target;
         let item = match node.state.load(Ordering::Relaxed) & PROXIED {
             0 => node,
@@ -177,7 +177,7 @@ impl<P: Platform> Queue<P> {
         }
         let home = crate::pool::context::home_of_caller(&raw const self.inner().services)?;
         let node = home.inside().node();
-        if way == Way::New {
+        if submit == SubmitKind::New {
             item.attachment.give_home(home);
         }
         Some(node)

@@ -11,7 +11,7 @@ use crate::base::error::Error;
 use crate::home::Home;
 use crate::item::owned::Pending;
 use crate::queue::flush::{DrainedQueue, FlushedQueue};
-use crate::queue::{Queue, Way};
+use crate::queue::{Queue, SubmitKind};
 use crate::task;
 use crate::task::join::JoinHandle;
 use crate::task::work::Work;
@@ -265,7 +265,7 @@ impl<P: Platform> Workqueue<P> {
         closure: impl FnOnce() -> T + Send + 'static,
     ) -> Result<JoinHandle<T, P>, Error> {
         let (item, handle) = task::new(closure);
-        match self.inside().send_by(item, P::current_cpu(), Way::New) {
+        match self.inside().send_by(item, P::current_cpu(), SubmitKind::New) {
             Ok(()) => Ok(handle),
             Err(item) => {
                 Self::refuse(item);
@@ -359,7 +359,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// Sends a new task.
     pub(crate) fn send_here(&self, item: Pending<P>) {
-        if let Err(item) = self.inside().send_by(item, P::current_cpu(), Way::New) {
+        if let Err(item) = self.inside().send_by(item, P::current_cpu(), SubmitKind::New) {
             Self::refuse(item);
             self.inside().warn_refused();
         }
