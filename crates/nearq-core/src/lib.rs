@@ -77,13 +77,13 @@ pub use user::default::{
 };
 pub use user::handle::QueueHandle;
 pub use user::info::{PoolInfo, WorkerState};
-pub use user::look::{RunningNow, WaitingNow};
 pub use user::node_homes::NodeHomes;
 pub use user::readers::{Timing, Tracer};
 pub use user::scope::Scope as BorrowScope;
 pub use user::set::{JoinNext, JoinSet};
 pub use user::settings::WorkqueueBuilder;
 pub use user::shutdown::{RunningItem, StillRunning, WaitingItems};
+pub use user::snapshot::{RunningNow, WaitingNow};
 pub use user::workqueue::Workqueue;
 
 /// Sets the description of what the current item does, for observers of the worker; cut to 31 bytes, cleared when the item ends. Has no
@@ -96,7 +96,7 @@ pub fn set_description(text: &str) {
 pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
     pool::context::with_current::<P, _>(|context| {
         context.worker.set_description(text);
-        context.look_after.set(true);
+        context.clean_up.set(true);
     });
 }
 

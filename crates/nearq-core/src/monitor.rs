@@ -54,14 +54,14 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
                 alarm.thread.sleep(until_retry::<P>(None));
                 (quiet, still, pace) = (0, 0, Pace::Begins);
                 // What the clocks show now is what the first check compares with.
-                watcher.look(&inner.services.workers);
+                watcher.sample(&inner.services.workers);
                 continue;
             }
-            Task::Look => {}
+            Task::Check => {}
         }
         alarm.thread.sleep(Some(P::now() + pace.interval()));
         P::retry_now();
-        let moved = watcher.look(&inner.services.workers);
+        let moved = watcher.sample(&inner.services.workers);
         still = if moved { 0 } else { still + 1 };
         pace = if still < STILL { Pace::Looks } else { Pace::Waits };
         let now = P::now();
@@ -79,10 +79,10 @@ fn watch<P: Platform>(inner: &Inner<P>) -> bool {
             // As workers would, if one came by.
             inner.live_queues().iter().for_each(|queue| queue.tidy());
         }
-        if !stalls.look(inner, &pools, &watcher, now) {
+        if !stalls.check(inner, &pools, &watcher, now) {
             return false;
         }
-        inner.look_at_machine(now);
+        inner.refresh_machine(now);
         inner.services.homes.judge(now);
         // If work waits all the time, workers may never come to rest.
         inner.reap_orphans();

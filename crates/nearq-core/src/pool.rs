@@ -32,7 +32,7 @@
 //! |---|---|
 //! | `calling`, `siblings`, `homes` | which worker a pusher wakes; pools that help; helpers for items with homes |
 //! | `threads`, `members`, `hooks`, `spawn_failure` | a pool's threads and entries; start hooks; what to do if none can be started |
-//! | `worker`, `worker_slab`, `context`, `place` | a worker as other threads see it; all of them; a worker as it sees itself; where it may run |
+//! | `worker`, `worker_slab`, `context`, `affinity` | a worker as other threads see it; all of them; a worker as it sees itself; where it may run |
 //! | `idle`, `concurrency_limit` | which workers sleep, and which is woken; how many run at once |
 //! | `service`, `services`, `alarm` | whether the monitor checks the pool; what all pools share; what wakes the monitor |
 //! | `homed` | how many items with homes wait |
@@ -41,6 +41,7 @@
 //! which workers are awake. Its own: the lock of the list (`ready`), those of a concurrency limit and of a worker's entry; the words
 //! `awake`, `max_running`, `short_runners` and `queued_at_level`, the stack of idle workers, a worker's status, and `armed`.
 
+pub(crate) mod affinity;
 pub(crate) mod alarm;
 mod calling;
 pub(crate) mod concurrency_limit;
@@ -50,7 +51,6 @@ pub(crate) mod homes;
 mod hooks;
 pub(crate) mod idle;
 mod members;
-pub(crate) mod place;
 mod service;
 pub(crate) mod services;
 mod siblings;
@@ -441,7 +441,7 @@ impl<P: Platform> Pool<P> {
         }
     }
 
-    /// Records what waits; see `look`.
+    /// Records what waits; see `snapshot`.
     pub(crate) fn see_waiting(&self, snapshot: &mut WaitSnapshot<P>) {
         let ready = self.listed.ready.lock();
         // SAFETY: the lists keep their items alive; only the thread that has the lock takes some, and this one has it.

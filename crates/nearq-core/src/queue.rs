@@ -13,7 +13,7 @@
 //! | `delayed`, `delay` | queueing later; what the timer needs of an item |
 //! | `homes` | where an item goes because of its home |
 //! | `rescuer` | the rescuer as the queue sees it |
-//! | `sampling`, `points` | samples of its items; probes and spans |
+//! | `sampling`, `tracepoints` | samples of its items; probes and spans |
 //! | `end` | owners, and the queue's end |
 //!
 //! `queue`, `homes`, `owner`, `runtime` and `sets` form a circle: parts of one record, and the impl of one trait. Its own: the lock
@@ -47,12 +47,12 @@ mod end;
 pub(crate) mod flush;
 mod homes;
 mod owner;
-pub(crate) mod points;
 pub(crate) mod rescuer;
 mod retired;
 pub(crate) mod runtime;
 mod sampling;
 pub(crate) mod sets;
+pub(crate) mod tracepoints;
 
 pub(crate) use homes::SubmitKind;
 use homes::{HomeConfig, QueueHome};
@@ -284,7 +284,7 @@ impl<P: Platform> Queue<P> {
         submit: SubmitKind,
     ) -> Result<(), Pending<P>> {
         let pwq = self.pwq_for(cpu);
-        crate::queue::points::queued(pwq, &item, cpu);
+        crate::queue::tracepoints::queued(pwq, &item, cpu);
         if pwq.flags() & (OBSERVED | HOMED) != 0 {
             return self.send_otherwise(pwq, item, cpu, submit);
         }

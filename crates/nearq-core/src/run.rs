@@ -38,8 +38,8 @@ use crate::limit::pool_workqueue::{
     HOMED, INTENSIVE, LOCALIZE, OBSERVED, PoolWorkqueue, push_deferred,
 };
 use crate::pool::Pool;
+use crate::pool::affinity::Affinity;
 use crate::pool::context::{self, Context, Surplus};
-use crate::pool::place::Place;
 use crate::pool::worker::Worker;
 use crate::queue::runtime::Inner;
 use crate::runtime::until_retry;
@@ -82,7 +82,7 @@ pub(crate) struct Runner<'a, P: Platform> {
     inner: &'a Inner<P>,
     pool: &'a Arc<Pool<P>>,
     worker: &'a Worker<P>,
-    place: Place,
+    affinity: Affinity,
     memory: WorkerMemory,
     /// Items to take at a time.
     limit: usize,
@@ -111,12 +111,12 @@ pub(crate) fn run<P: Platform>(
     inner: &Inner<P>,
     pool: &Arc<Pool<P>>,
     worker: &Worker<P>,
-    place: Place,
+    affinity: Affinity,
 ) -> bool {
     let context = Context::new(pool, worker);
     let _entered = context.enter();
     *worker.thread.lock() = Some(P::current_thread());
-    let mut runner = Runner::new(&context, inner, pool, worker, place);
+    let mut runner = Runner::new(&context, inner, pool, worker, affinity);
     let ended = runner.live();
     if ended != Ran::Forked {
         // The entry may belong to another thread by now.
@@ -133,7 +133,7 @@ fn execute<P: Platform>(
     table: &'static ItemVtable<P>,
 ) -> Ended<P> {
     let address = item.as_raw().as_ptr();
-    crate::queue::points::run(served, address, table, || item.execute(table))
+    crate::queue::tracepoints::run(served, address, table, || item.execute(table))
 }
 
 impl<'a, P: Platform> Runner<'a, P> {
@@ -143,16 +143,16 @@ impl<'a, P: Platform> Runner<'a, P> {
         inner: &'a Inner<P>,
         pool: &'a Arc<Pool<P>>,
         worker: &'a Worker<P>,
-        mut place: Place,
+        mut affinity: Affinity,
     ) -> Self {
-        place.begin::<P>();
+        affinity.begin::<P>();
         let now = P::now();
         Runner {
             context,
             inner,
             pool,
             worker,
-            place,
+            affinity,
             memory: WorkerMemory::new(&inner.services.homes),
             limit: 1,
             each: u64::MAX,
@@ -254,7 +254,7 @@ impl<'a, P: Platform> Runner<'a, P> {
             }
             // By the monitor: reading the machine takes a millisecond of CPU time, for which a worker would wait for seconds if there are
             // many threads.
-            if self.inner.is_look_due(end) {
+            if self.inner.is_refresh_due(end) {
                 self.inner.services.alarm.arm();
             }
             // From here on it may wait for a lock, and no item is responsible for that.
@@ -353,7 +353,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         if self.context.account.get() != account {
             self.serve(account);
         }
-        if self.place.repatriate::<P>() {
+        if self.affinity.repatriate::<P>() {
             served.count_repatriated(self.worker.index);
         }
         if !core::ptr::eq(Arc::as_ptr(&served.pool), Arc::as_ptr(self.pool)) {
@@ -369,7 +369,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         } else {
             self.run_with_flags(served, item, table)
         };
-        if self.context.look_after.take() && self.look_after(&mut deferred) == Ran::Forked {
+        if self.context.clean_up.take() && self.clean_up(&mut deferred) == Ran::Forked {
             return Ran::Forked;
         }
         if panicked {
@@ -393,7 +393,7 @@ impl<'a, P: Platform> Runner<'a, P> {
         let flags = served.flags();
         let stamp = item.stamp();
         if flags & LOCALIZE != 0 {
-            self.place.localize::<P>(item.origin().cpu());
+            self.affinity.localize::<P>(item.origin().cpu());
         }
         let execute = |item: Running<P>| {
             if flags & INTENSIVE == 0 {
@@ -416,7 +416,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     /// The item has described itself, or it has forked and this is the child. In the child, nothing of the pool, the entry or the pwq may
     /// be touched: all of it may belong to another thread by now.
     #[cold]
-    fn look_after(&self, deferred: &mut Option<Running<P>>) -> Ran {
+    fn clean_up(&self, deferred: &mut Option<Running<P>>) -> Ran {
         if P::fork_epoch() == self.epoch {
             self.worker.set_description("");
             return Ran::Here;

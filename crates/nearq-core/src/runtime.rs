@@ -56,7 +56,7 @@ mod threads;
 pub(crate) use retry::until_retry;
 
 /// The machine, affinity and quota are read again at most this often, and only while there is work.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const REFRESH_EVERY: Duration = Duration::from_secs(1);
 
 /// A queue, as its runtime knows it.
 pub(crate) trait KnownQueue: Send + Sync + 'static {
@@ -116,7 +116,7 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     /// No spinning if one CPU is allowed: the thread that is waited for could not run.
     may_spin: P::AtomicU32,
     pub(crate) idle_timeout: P::AtomicU64,
-    pub(crate) last_look: P::AtomicU64,
+    pub(crate) last_refresh: P::AtomicU64,
     /// The scheduler that has been told the homes of all workers; 0 is none. Relaxed: only one thread at a time checks.
     heard: P::AtomicU64,
     /// 1 while an attempt is left to the threads that wait for work; see `retry`.
@@ -188,7 +188,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             spin: P::AtomicU32::new(beginning.spin),
             may_spin: P::AtomicU32::new(u32::from(may_spin)),
             idle_timeout: P::AtomicU64::new(nanos(beginning.idle_timeout)),
-            last_look: P::AtomicU64::new(P::now().as_nanos()),
+            last_refresh: P::AtomicU64::new(P::now().as_nanos()),
             heard: P::AtomicU64::new(0),
             left: P::AtomicU32::new(0),
             next_pool: P::AtomicU32::new(0),
@@ -281,22 +281,22 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
 
     /// Called by threads that are awake anyway: reads the machine again if the last time is long enough ago.
     #[inline]
-    pub(crate) fn look_at_machine(&self, now: Instant) {
-        if self.is_look_due(now) {
-            self.look_at_machine_slow(now, self.last_look.load(Ordering::Relaxed));
+    pub(crate) fn refresh_machine(&self, now: Instant) {
+        if self.is_refresh_due(now) {
+            self.refresh_machine_slow(now, self.last_refresh.load(Ordering::Relaxed));
         }
     }
 
     /// Whether the machine should be read again.
     #[inline]
-    pub(crate) fn is_look_due(&self, now: Instant) -> bool {
-        let last = self.last_look.load(Ordering::Relaxed);
-        now.as_nanos().saturating_sub(last) >= LOOK_EVERY.as_nanos() as u64
+    pub(crate) fn is_refresh_due(&self, now: Instant) -> bool {
+        let last = self.last_refresh.load(Ordering::Relaxed);
+        now.as_nanos().saturating_sub(last) >= REFRESH_EVERY.as_nanos() as u64
     }
 
     #[cold]
-    fn look_at_machine_slow(&self, now: Instant, last: u64) {
-        let claimed = self.last_look.compare_exchange(
+    fn refresh_machine_slow(&self, now: Instant, last: u64) {
+        let claimed = self.last_refresh.compare_exchange(
             last,
             now.as_nanos(),
             Ordering::Relaxed,

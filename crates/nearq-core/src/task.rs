@@ -12,17 +12,17 @@
 //! | 6 | `CHANGING` | the joiner writes its waker; the thread that ends the task leaves it alone | the joiner sets and clears it |
 //! | 7 | `CANCELLED` | the result is, or will be, `JoinError::Cancelled` | the canceller sets it |
 //!
-//! * Closure and result share their place, the stage. It belongs to the worker from `RUNNING` on, or to the thread that has taken back the
+//! * Closure and result share their place, the state. It belongs to the worker from `RUNNING` on, or to the thread that has taken back the
 //!   queueing of a closure (`Item::cancel`); to the handle after `DONE`. `DONE` is written with release and read with acquire.
 //! * A closure's start against its cancellation: `Item::cancel` decides, for one canceller. A closure that has neither `PENDING` nor
 //!   `RUNNING` nor `DONE` has been cancelled by a thread that is dropping it. That thread sets `CANCELLED` and `DONE` in one step. The node
-//!   may still be on a list; the thread that takes it off touches the stage only to free it.
+//!   may still be on a list; the thread that takes it off touches the state only to free it.
 //! * If no thread waits, the worker ends with one compare-exchange: `DONE` set, `RUNNING` cleared. Otherwise it sets `DONE`, wakes the
 //!   waiter while `RUNNING` keeps the task alive, and clears `RUNNING` last.
 //! * The waker's place belongs to the joiner in `CHANGING`, and to the thread that ends the task from `POLLED | DONE` on. Each changes the
 //!   word before it touches the place, so the later one sees the earlier one.
 //! * In the child of a fork, a task of the parent's that has no result yet will never have one: its word is of another epoch (`item`), and
-//!   its handle treats it as cancelled. No thread touches its stage: it may be half moved.
+//!   its handle treats it as cancelled. No thread touches its state: it may be half moved.
 //! * The memory is one allocation, freed by the thread that ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
 //!
 //! # The folder
@@ -84,7 +84,7 @@ impl<P: Platform> Owner<P> for Alone {
     unsafe fn ended(&self, _: NonNull<Item<P>>) {}
 }
 
-pub(crate) enum Stage<F, T> {
+pub(crate) enum TaskState<F, T> {
     /// The closure, or the future.
     Program(F),
     Result(Result<T, JoinError>),
@@ -103,7 +103,7 @@ pub(crate) struct Head<P: Platform> {
 pub(crate) struct Task<P: Platform, O, F, T> {
     pub(crate) head: Head<P>,
     pub(crate) owner: O,
-    pub(crate) stage: P::Cell<Stage<F, T>>,
+    pub(crate) state: P::Cell<TaskState<F, T>>,
 }
 
 impl<P: Platform, O, F, T> Task<P, O, F, T> {
@@ -111,7 +111,7 @@ impl<P: Platform, O, F, T> Task<P, O, F, T> {
         Task {
             head: Head { item: Item::new_pending(table), waker: P::Cell::new(None) },
             owner,
-            stage: P::Cell::new(Stage::Program(program)),
+            state: P::Cell::new(TaskState::Program(program)),
         }
     }
 
@@ -126,10 +126,10 @@ impl<P: Platform, O, F, T> Task<P, O, F, T> {
     pub(crate) unsafe fn take(item: NonNull<Item<P>>) -> Result<T, JoinError> {
         // SAFETY: the header comes first (repr C), and the caller says that it is a task of this type.
         let this = unsafe { item.cast::<Self>().as_ref() };
-        this.stage.with_mut(|stage| {
+        this.state.with_mut(|state| {
             // SAFETY: after DONE the place belongs to the only handle.
-            match core::mem::replace(unsafe { &mut *stage }, Stage::Taken) {
-                Stage::Result(result) => result,
+            match core::mem::replace(unsafe { &mut *state }, TaskState::Taken) {
+                TaskState::Result(result) => result,
                 _ => panic!("a JoinHandle was polled after it had given its result"),
             }
         })
@@ -150,16 +150,16 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
         // SAFETY: the table belongs to items of this type, whose header comes first (repr C); RUNNING keeps it alive.
         let this = unsafe { item.cast::<Self>().as_ref() };
         let mut panicked = false;
-        this.stage.with_mut(|stage| {
+        this.state.with_mut(|state| {
             // SAFETY: until DONE the place belongs to the worker that runs the task.
-            let stage = unsafe { &mut *stage };
-            let Stage::Program(closure) = core::mem::replace(stage, Stage::Taken) else {
+            let state = unsafe { &mut *state };
+            let TaskState::Program(closure) = core::mem::replace(state, TaskState::Taken) else {
                 unreachable!("a task runs once")
             };
             let result = catch_unwind(AssertUnwindSafe(closure));
             panicked = result.is_err();
             let result = result.map_err(|payload| JoinError::Panicked(Panic::new(payload)));
-            *stage = Stage::Result(result);
+            *state = TaskState::Result(result);
         });
         // SAFETY: RUNNING is ours, and header and owner are those of this very task.
         if unsafe { this.head.complete(item, &this.owner) } {
@@ -194,10 +194,10 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
     /// # Safety
     /// The caller has ensured that it will not start, and has a handle; `item` is the task's header.
     unsafe fn be_cancelled(&self, item: NonNull<Item<P>>) {
-        self.stage.with_mut(|stage| {
-            let cancelled = Stage::Result(Err(JoinError::Cancelled));
+        self.state.with_mut(|state| {
+            let cancelled = TaskState::Result(Err(JoinError::Cancelled));
             // SAFETY: no thread starts the closure, so the place belongs to us until DONE.
-            let closure = core::mem::replace(unsafe { &mut *stage }, cancelled);
+            let closure = core::mem::replace(unsafe { &mut *state }, cancelled);
             // Dropping what it captured may panic.
             contain(|| drop(closure));
         });

@@ -6,7 +6,7 @@
 //! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what becomes of them in the child of a fork |
 //! | `set`, `scope` | many tasks at once |
 //! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what is on a node |
-//! | `handle`, `look`, `readers`, `info` | observation from outside: settings, what runs and waits, times and events, pools |
+//! | `handle`, `snapshot`, `readers`, `info` | observation from outside: settings, what runs and waits, times and events, pools |
 
 pub(crate) mod at_home;
 pub(crate) mod builder;
@@ -17,12 +17,12 @@ pub(crate) mod freeze;
 pub(crate) mod handle;
 pub(crate) mod homes;
 pub(crate) mod info;
-pub(crate) mod look;
 pub(crate) mod node_homes;
 pub(crate) mod readers;
 pub(crate) mod scope;
 pub(crate) mod set;
 pub(crate) mod settings;
 pub(crate) mod shutdown;
+pub(crate) mod snapshot;
 pub(crate) mod variables;
 pub(crate) mod workqueue;

@@ -51,7 +51,7 @@ pub(crate) struct ItemGuard<'a, P: Platform> {
     /// What must not be dropped under the lock: it may be the last handle of a queue.
     kept: Cell<Option<Arc<dyn Owner<P>>>>,
     /// The waiters of the queue where an item was cancelled.
-    told: Cell<Option<Notification<P>>>,
+    notification: Cell<Option<Notification<P>>>,
     /// That queue, if it has no handle any more.
     leftover: Cell<Option<Leftover<P>>>,
 }
@@ -95,7 +95,7 @@ impl<P: Platform> Item<P> {
             item: self,
             notify: Cell::new(false),
             kept: Cell::new(None),
-            told: Cell::new(None),
+            notification: Cell::new(None),
             leftover: Cell::new(None),
         }
     }
@@ -277,8 +277,8 @@ impl<P: Platform> ItemGuard<'_, P> {
         // SAFETY: the queueing was counted there, and the queue waits for it to be retired.
         let account = unsafe { AccountRef::new(account) }?;
         let homed = word & PROXIED == 0 && self.item.origin().home().is_some();
-        let (told, leftover) = account.owner().retire(account, held_back, homed);
-        self.told.set(Some(told));
+        let (notification, leftover) = account.owner().retire(account, held_back, homed);
+        self.notification.set(Some(notification));
         self.leftover.set(leftover);
         Some(true)
     }
@@ -403,8 +403,8 @@ impl<P: Platform> ItemGuard<'_, P> {
                 }
             } else if self.notify.take() {
                 waiters.push(item.known_ext().waiters.take());
-            } else if let Some(told) = self.told.take() {
-                waiters.push(told);
+            } else if let Some(notification) = self.notification.take() {
+                waiters.push(notification);
             } else if item.is_to_be_emptied(word & !LOCKED) {
                 // Its destructor may take long, and workers come again and again while the item is locked: so it runs after the unlock.
                 item.add_reference();

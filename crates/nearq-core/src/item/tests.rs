@@ -151,14 +151,14 @@ pub(crate) fn aborts(test: &str, part: impl FnOnce()) {
 }
 
 /// Something that items are pushed onto, and counts.
-struct Place {
+struct TestList {
     inbox: Inbox<Loom>,
     pushes: AtomicU32,
 }
 
-impl Place {
+impl TestList {
     fn new() -> Arc<Self> {
-        Arc::new(Place { inbox: Inbox::new(), pushes: AtomicU32::new(0) })
+        Arc::new(TestList { inbox: Inbox::new(), pushes: AtomicU32::new(0) })
     }
 
     fn push(&self, item: Pending<Loom>) {
@@ -194,7 +194,7 @@ impl Place {
 #[cfg(not(miri))]
 fn each_claim_leads_to_one_push_and_one_execution() {
     model(3, || {
-        let place = Place::new();
+        let list = TestList::new();
         let runs = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&runs);
         // The model watches the function's memory: two executions at once, or in an order that the second does
@@ -206,18 +206,18 @@ fn each_claim_leads_to_one_push_and_one_execution() {
         });
         let claims = Arc::new(AtomicU32::new(0));
         let queuers = [(); 2].map(|()| {
-            let (place, work, claims) = (Arc::clone(&place), work.clone(), Arc::clone(&claims));
+            let (list, work, claims) = (Arc::clone(&list), work.clone(), Arc::clone(&claims));
             spawn(move || {
-                claims.fetch_add(u32::from(place.queue(&work)), Ordering::Relaxed);
+                claims.fetch_add(u32::from(list.queue(&work)), Ordering::Relaxed);
             })
         });
-        place.run();
-        place.run();
+        list.run();
+        list.run();
         queuers.into_iter().for_each(Loom::join);
-        place.run_out();
+        list.run_out();
         let claims = claims.load(Ordering::Relaxed);
         assert!(claims >= 1);
-        assert_eq!(place.pushes.load(Ordering::Relaxed), claims);
+        assert_eq!(list.pushes.load(Ordering::Relaxed), claims);
         assert_eq!(runs.load(Ordering::Relaxed), claims);
         assert!(!work.is_pending() && !work.is_running());
     });
@@ -227,7 +227,7 @@ fn each_claim_leads_to_one_push_and_one_execution() {
 #[cfg(not(miri))]
 fn what_was_written_before_a_queueing_that_stands_or_joins_another_is_seen() {
     model(3, || {
-        let place = Place::new();
+        let list = TestList::new();
         let said = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
         let heard = [(); 2].map(|()| Arc::new(AtomicU32::new(0)));
         let (from, to) = (said.clone(), heard.clone());
@@ -239,15 +239,15 @@ fn what_was_written_before_a_queueing_that_stands_or_joins_another_is_seen() {
             }
         });
         let queuers = [0, 1].map(|number| {
-            let (place, work, said) = (Arc::clone(&place), work.clone(), Arc::clone(&said[number]));
+            let (list, work, said) = (Arc::clone(&list), work.clone(), Arc::clone(&said[number]));
             spawn(move || {
                 said.store(1, Ordering::Relaxed);
-                place.queue(&work);
+                list.queue(&work);
             })
         });
-        place.run();
+        list.run();
         queuers.into_iter().for_each(Loom::join);
-        place.run_out();
+        list.run_out();
         // Whatever the queueings answered: an execution came after each of them.
         assert_eq!(heard.map(|word| word.load(Ordering::Relaxed)), [1, 1]);
     });
@@ -265,7 +265,7 @@ fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees
     unsafe impl Send for Shared {}
 
     model(3, || {
-        let place = Place::new();
+        let list = TestList::new();
         let cell = Arc::new(Shared(PlatformCell::new(0)));
         let (own, ran) = (Arc::clone(&cell), Arc::new(AtomicU32::new(0)));
         let count = Arc::clone(&ran);
@@ -275,26 +275,26 @@ fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees
             count.fetch_add(1, Ordering::Release);
         });
         let queuer = {
-            let (place, cell, ran) = (Arc::clone(&place), Arc::clone(&cell), Arc::clone(&ran));
+            let (list, cell, ran) = (Arc::clone(&list), Arc::clone(&cell), Arc::clone(&ran));
             let work = work.clone();
             spawn(move || {
                 // SAFETY: nothing is queued yet.
                 cell.0.with_mut(|value| unsafe { *value = 10 });
-                assert!(place.queue(&work));
+                assert!(list.queue(&work));
                 if ran.load(Ordering::Acquire) == 1 {
                     // It may still be running: then the thread that runs it pushes it.
-                    assert!(place.queue(&work), "it is not pending once it runs");
+                    assert!(list.queue(&work), "it is not pending once it runs");
                 }
             })
         };
-        place.run();
-        place.run();
+        list.run();
+        list.run();
         Loom::join(queuer);
-        place.run_out();
+        list.run_out();
         let runs = ran.load(Ordering::Relaxed);
         // SAFETY: every other thread has ended.
         assert_eq!(cell.0.with(|value| unsafe { *value }), 10 + runs);
-        assert_eq!(place.pushes.load(Ordering::Relaxed), runs);
+        assert_eq!(list.pushes.load(Ordering::Relaxed), runs);
     });
 }
 
@@ -302,8 +302,8 @@ fn an_execution_sees_plain_memory_that_the_queuer_wrote_and_the_next_queuer_sees
 #[cfg(not(miri))]
 fn requeueing_from_inside_and_from_outside_at_once() {
     model(3, || {
-        let place = Place::new();
-        let own = Arc::clone(&place);
+        let list = TestList::new();
+        let own = Arc::clone(&list);
         let answers = Arc::new(AtomicU32::new(0));
         let inside = Arc::clone(&answers);
         let mut runs = 0;
@@ -315,19 +315,19 @@ fn requeueing_from_inside_and_from_outside_at_once() {
             // The high half counts executions.
             inside.fetch_add(1 << 16, Ordering::Relaxed);
         });
-        assert!(place.queue(&work));
+        assert!(list.queue(&work));
         let queuer = {
-            let (place, work, answers) = (Arc::clone(&place), work.clone(), Arc::clone(&answers));
+            let (list, work, answers) = (Arc::clone(&list), work.clone(), Arc::clone(&answers));
             spawn(move || {
-                answers.fetch_add(u32::from(place.queue(&work)), Ordering::Relaxed);
+                answers.fetch_add(u32::from(list.queue(&work)), Ordering::Relaxed);
             })
         };
-        place.run();
+        list.run();
         Loom::join(queuer);
-        place.run_out();
+        list.run_out();
         let answers = answers.load(Ordering::Relaxed);
         assert_eq!(answers >> 16, 1 + (answers & 0xffff), "an execution for each queueing");
-        assert_eq!(place.pushes.load(Ordering::Relaxed), answers >> 16);
+        assert_eq!(list.pushes.load(Ordering::Relaxed), answers >> 16);
     });
 }
 
@@ -345,7 +345,7 @@ impl Drop for Tail {
 #[cfg(not(miri))]
 fn whoever_comes_last_frees_the_item_and_nobody_else() {
     model(3, || {
-        let place = Place::new();
+        let list = TestList::new();
         let frees = Arc::new(AtomicU32::new(0));
         let tail = Tail(Arc::clone(&frees));
         let counted = Arc::clone(&frees);
@@ -355,17 +355,17 @@ fn whoever_comes_last_frees_the_item_and_nobody_else() {
         });
         let other = work.clone();
         let queuer = {
-            let place = Arc::clone(&place);
+            let list = Arc::clone(&list);
             spawn(move || {
-                place.queue(&work);
+                list.queue(&work);
                 drop(work);
             })
         };
         let dropper = spawn(move || drop(other));
-        place.run();
+        list.run();
         Loom::join(queuer);
         Loom::join(dropper);
-        place.run_out();
+        list.run_out();
         assert_eq!(counted.load(Ordering::Relaxed), 1);
     });
 }
@@ -374,8 +374,8 @@ fn whoever_comes_last_frees_the_item_and_nobody_else() {
 #[cfg(not(miri))]
 fn a_queueing_from_inside_outlives_the_last_handle() {
     model(3, || {
-        let place = Place::new();
-        let own = Arc::clone(&place);
+        let list = TestList::new();
+        let own = Arc::clone(&list);
         let (frees, runs) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (tail, count) = (Tail(Arc::clone(&frees)), Arc::clone(&runs));
         let work = Work::<Loom>::new_in(move |work: &Work<Loom>| {
@@ -384,9 +384,9 @@ fn a_queueing_from_inside_outlives_the_last_handle() {
                 assert!(own.queue(work));
             }
         });
-        assert!(place.queue(&work));
+        assert!(list.queue(&work));
         let dropper = spawn(move || drop(work));
-        place.run_out();
+        list.run_out();
         Loom::join(dropper);
         assert_eq!(runs.load(Ordering::Relaxed), 2);
         assert_eq!(frees.load(Ordering::Relaxed), 1);

@@ -1,4 +1,4 @@
-//! What was seen on a list of items while its lock was held, to be examined afterwards (`look`).
+//! What was seen on a list of items while its lock was held, to be examined afterwards (`snapshot`).
 
 use nearq_platform::Platform;
 

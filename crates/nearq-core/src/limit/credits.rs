@@ -4,31 +4,31 @@
 //! the items of all pods would wait for that line, one after the other, however small the pods are.
 //!
 //! # Protocol
-//! One word: how many credits there are, an epoch, and how many items have *entered* (were admitted on this pwq, all in all). Each credit
+//! One word: how many credits there are, a version, and how many items have *entered* (were admitted on this pwq, all in all). Each credit
 //! is already counted in the domain's `admitted`; a thread that takes one has nothing more to count.
 //! * `take`: an issuer uses a credit, and its item has entered.
 //! * `enter`: an item enters that was admitted without a credit. `enter_with`: the same, by an issuer that got several credits from the
-//!   domain (`NodeActive::refill`); it leaves the rest here, if the epoch is the one that it saw *before* it checked whether the queue is
+//!   domain (`NodeActive::refill`); it leaves the rest here, if the version is the one that it saw *before* it checked whether the queue is
 //!   open.
-//! * `withdraw`: takes all back, for other pwqs. `revoke`: the same, and increments the epoch. A thread that closes a queue revokes after
-//!   it has closed. Then no credit is left, and none comes: a thread that saw the new epoch saw the queue closed, and one that saw the old
-//!   epoch cannot add. A thread that has taken credits back or could not add them returns them to the domain.
+//! * `withdraw`: takes all back, for other pwqs. `revoke`: the same, and increments the version. A thread that closes a queue revokes after
+//!   it has closed. Then no credit is left, and none comes: a thread that saw the new version saw the queue closed, and one that saw the
+//!   old version cannot add. A thread that has taken credits back or could not add them returns them to the domain.
 //!
 //! An item has entered before any worker can run it: so if as many have ended as have entered, none is left. That costs nothing: `take`
 //! adds one number to the word, whatever is in it. The count has 32 bits, and so have the counts that it is compared with: far fewer items
 //! than that are on pools and running.
 //!
-//! All are `SeqCst`, because the order of the closed ceiling and the epoch matters, and (`pwq`) that of what has entered and ended.
+//! All are `SeqCst`, because the order of the closed ceiling and the version matters, and (`pwq`) that of what has entered and ended.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
-/// Where the epoch begins in the word; credits come before it.
-const EPOCH: u32 = 10;
+/// Where the version begins in the word; credits come before it.
+const VERSION: u32 = 10;
 /// Where the count of what has entered begins.
 const ENTERED: u32 = 32;
 /// As many as fit; the excess goes back.
-const MOST: u32 = (1 << EPOCH) - 1;
-const EPOCHS: u32 = (1 << (ENTERED - EPOCH)) - 1;
+const MOST: u32 = (1 << VERSION) - 1;
+const VERSIONS: u32 = (1 << (ENTERED - VERSION)) - 1;
 const ONE_ENTERED: u64 = 1 << ENTERED;
 
 /// Credits of one pwq.
@@ -38,21 +38,21 @@ pub(crate) struct Credits<P: Platform> {
 
 /// When credits were requested; those that come later than a revocation do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch(u32);
+pub(crate) struct Version(u32);
 
 fn credits(word: u64) -> u32 {
     word as u32 & MOST
 }
 
-fn epoch(word: u64) -> Epoch {
-    Epoch(word as u32 >> EPOCH)
+fn version(word: u64) -> Version {
+    Version(word as u32 >> VERSION)
 }
 
-/// `word` with no credits and the next epoch.
-fn next_epoch(word: u64) -> u64 {
-    let Epoch(before) = epoch(word);
-    let next = before.wrapping_add(1) & EPOCHS;
-    (word & !(ONE_ENTERED - 1)) | u64::from(next << EPOCH)
+/// `word` with no credits and the next version.
+fn next_version(word: u64) -> u64 {
+    let Version(before) = version(word);
+    let next = before.wrapping_add(1) & VERSIONS;
+    (word & !(ONE_ENTERED - 1)) | u64::from(next << VERSION)
 }
 
 impl<P: Platform> Credits<P> {
@@ -68,9 +68,9 @@ impl<P: Platform> Credits<P> {
             .is_some()
     }
 
-    /// The epoch of credits that are requested from now on.
-    pub(crate) fn epoch(&self) -> Epoch {
-        epoch(self.word.load(Ordering::SeqCst))
+    /// The version of credits that are requested from now on.
+    pub(crate) fn version(&self) -> Version {
+        version(self.word.load(Ordering::SeqCst))
     }
 
     /// How many there are.
@@ -95,9 +95,9 @@ impl<P: Platform> Credits<P> {
 
     /// As [`enter`](Self::enter), with more credits that were requested at `asked`. False if these have been revoked since, or are too
     /// many: then they are not added.
-    pub(crate) fn enter_with(&self, more: u32, asked: Epoch) -> bool {
+    pub(crate) fn enter_with(&self, more: u32, asked: Version) -> bool {
         let added = self.update(|word| {
-            let fits = epoch(word) == asked && credits(word) + more <= MOST;
+            let fits = version(word) == asked && credits(word) + more <= MOST;
             fits.then(|| word.wrapping_add(ONE_ENTERED + u64::from(more)))
         });
         if added.is_none() {
@@ -114,7 +114,7 @@ impl<P: Platform> Credits<P> {
 
     /// Takes all, including those that are on their way here.
     pub(crate) fn revoke(&self) -> u32 {
-        self.update(|word| Some(next_epoch(word))).map_or(0, credits)
+        self.update(|word| Some(next_version(word))).map_or(0, credits)
     }
 
     /// Resets it to no credits, and as many items entered as have `ended`. In the child of a fork, where no thread brings any.
@@ -149,20 +149,20 @@ mod tests {
     #[test]
     fn each_number_keeps_its_place() {
         let all = Credits::<Linux>::new();
-        let first = all.epoch();
+        let first = all.version();
         assert!(!all.take() && all.entered() == 0, "there is none");
         assert!(all.enter_with(3, first));
-        assert_eq!((all.count(), all.entered(), all.epoch()), (3, 1, first));
+        assert_eq!((all.count(), all.entered(), all.version()), (3, 1, first));
         assert!(all.take());
-        assert_eq!((all.count(), all.entered(), all.epoch()), (2, 2, first));
+        assert_eq!((all.count(), all.entered(), all.version()), (2, 2, first));
         assert_eq!(all.withdraw(), 2);
-        assert_eq!((all.count(), all.entered(), all.epoch()), (0, 2, first));
+        assert_eq!((all.count(), all.entered(), all.version()), (0, 2, first));
         all.enter();
         all.leave();
-        assert_eq!((all.count(), all.entered(), all.epoch()), (0, 2, first));
+        assert_eq!((all.count(), all.entered(), all.version()), (0, 2, first));
         assert!(all.enter_with(5, first));
         assert_eq!(all.revoke(), 5);
-        assert_ne!(all.epoch(), first);
+        assert_ne!(all.version(), first);
         assert!(!all.enter_with(5, first), "asked for before the revocation");
         assert_eq!((all.count(), all.entered()), (0, 4), "but it has entered");
     }
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn nothing_flows_over_into_its_neighbour() {
         let all = Credits::<Linux>::new();
-        // The last epoch, and the last but one item.
+        // The last version, and the last but one item.
         all.word.store(!u64::from(MOST) - ONE_ENTERED, Ordering::SeqCst);
-        assert!(all.enter_with(MOST, all.epoch()));
+        assert!(all.enter_with(MOST, all.version()));
         assert_eq!((all.count(), all.entered()), (MOST, u32::MAX));
-        assert!(!all.enter_with(1, all.epoch()), "no more fit");
+        assert!(!all.enter_with(1, all.version()), "no more fit");
         assert_eq!((all.count(), all.entered()), (MOST, 0));
         assert_eq!(all.revoke(), MOST);
-        assert_eq!((all.count(), all.entered(), all.epoch()), (0, 0, Epoch(0)));
+        assert_eq!((all.count(), all.entered(), all.version()), (0, 0, Version(0)));
     }
 }

@@ -13,7 +13,7 @@
 //!   other pwqs have in advance before it gives up.
 //! * A ceiling of zero is `CLOSED`: items are held back, or a thread waits for the queue to drain. Every issuer takes the slow path, and
 //!   every completion checks what waits.
-//! * The low byte of the ceiling's word is an epoch, which each change of the limit increments. Otherwise, a thread that has computed a
+//! * The low byte of the ceiling's word is a version, which each change of the limit increments. Otherwise, a thread that has computed a
 //!   ceiling from the old limit, and finds the word unchanged (closed, or as high as before), would restore that ceiling.
 //! * *A lower limit counts at once*: a thread that has admitted something by a limit that it read before reads the limit once more
 //!   afterwards, and takes the admission back if the limit was lowered. The one admits, then reads the limit; the other writes the limit,
@@ -73,8 +73,8 @@ const CLOSED: u64 = 0;
 const NOBODY: u32 = 0;
 const LOOKING: u32 = 1;
 const AGAIN: u32 = 2;
-/// The epoch in the ceiling's word.
-const EPOCH: u64 = 0xff;
+/// The version in the ceiling's word.
+const VERSION: u64 = 0xff;
 /// An activator is about to open the ceiling, and no thread has closed it since.
 const OPENING: u64 = 0x100;
 /// Where the ceiling begins in its word.
@@ -88,7 +88,7 @@ fn ceiling(word: u64) -> u64 {
 
 /// `word` with another ceiling.
 fn with_ceiling(word: u64, ceiling: u64) -> u64 {
-    ceiling << SHIFT | word & EPOCH
+    ceiling << SHIFT | word & VERSION
 }
 
 /// How many items a queue may have active by default, as in the kernel.
@@ -205,7 +205,7 @@ impl<P: Platform> NodeActive<P> {
         self.main_pwq.store(pwq.cast_mut(), Ordering::Release);
     }
 
-    /// Records what is held back; see `look`.
+    /// Records what is held back; see `snapshot`.
     pub(crate) fn see_inactive(&self, snapshot: &mut WaitSnapshot<P>) {
         if self.inactive.load(Ordering::Relaxed) == 0 {
             return;
@@ -236,8 +236,8 @@ impl<P: Platform> NodeActive<P> {
     /// credit.
     pub(crate) fn refill(&self, pwq: &PoolWorkqueue<P>) -> Entry {
         // Before the ceiling is read: see `credits`.
-        let epoch = pwq.credits.epoch();
-        // After the epoch: no credits come to a pwq that is retired.
+        let version = pwq.credits.version();
+        // After the version: no credits come to a pwq that is retired.
         if pwq.is_retired() {
             return Entry::Elsewhere;
         }
@@ -278,7 +278,7 @@ impl<P: Platform> NodeActive<P> {
                 }
                 if got == 1 {
                     pwq.credits.enter();
-                } else if !pwq.credits.enter_with(got as u32 - 1, epoch) {
+                } else if !pwq.credits.enter_with(got as u32 - 1, version) {
                     self.give_back(got - 1);
                 }
                 return self.has_entered(pwq);
@@ -321,9 +321,9 @@ impl<P: Platform> NodeActive<P> {
     /// Whether the limit has been changed since the ceiling's word was read; true inside if nothing may be admitted now.
     fn overruled(&self, word: u64) -> Option<bool> {
         P::model_fence();
-        let changed = (self.ceiling.load(Ordering::SeqCst) ^ word) & EPOCH != 0;
+        let changed = (self.ceiling.load(Ordering::SeqCst) ^ word) & VERSION != 0;
         // The limit comes before the ceiling: a thread that freezes may be between the two, and no thread must spin until it goes on. The
-        // epoch, too, may have wrapped around while the caller slept.
+        // version, too, may have wrapped around while the caller slept.
         let frozen = self.limit() == 0;
         (changed || frozen).then_some(frozen)
     }
@@ -432,7 +432,7 @@ impl<P: Platform> NodeActive<P> {
 
     /// Makes every completion check what waits, and admits nothing.
     fn close(&self) {
-        self.ceiling.fetch_and(EPOCH, Ordering::SeqCst);
+        self.ceiling.fetch_and(VERSION, Ordering::SeqCst);
         P::model_fence();
         self.revoke();
     }
@@ -515,9 +515,9 @@ impl<P: Platform> NodeActive<P> {
         forked::set(&self.stale, 0);
         // The limit may be that of a change which had not reached this domain.
         forked::set(&self.limit, limit);
-        let epoch = self.ceiling.load(Ordering::Relaxed) & EPOCH;
+        let version = self.ceiling.load(Ordering::Relaxed) & VERSION;
         let ceiling = if shut || limit == 0 { CLOSED } else { completed + limit };
-        forked::set(&*self.ceiling, with_ceiling(epoch, ceiling));
+        forked::set(&*self.ceiling, with_ceiling(version, ceiling));
         forked::set(&*self.attention, NOBODY);
         forked::set(&self.drainers, u32::from(shut));
         forked::set(&self.freezers, 0);
@@ -533,12 +533,12 @@ impl<P: Platform> NodeActive<P> {
         self.close_anew();
     }
 
-    /// Closes the ceiling, with a new epoch.
+    /// Closes the ceiling, with a new version.
     fn close_anew(&self) {
         let mut word = self.ceiling.load(Ordering::SeqCst);
         while let Err(found) = self.ceiling.compare_exchange_weak(
             word,
-            (word + 1) & EPOCH,
+            (word + 1) & VERSION,
             Ordering::SeqCst,
             Ordering::SeqCst,
         ) {
@@ -562,7 +562,7 @@ impl<P: Platform> NodeActive<P> {
             return;
         }
         self.limit.store(limit, Ordering::SeqCst);
-        // Closed, so that no issuer uses the old ceiling, and with a new epoch; the activation item opens it again.
+        // Closed, so that no issuer uses the old ceiling, and with a new version; the activation item opens it again.
         self.close_anew();
         self.kick();
         if self.freezers.load(Ordering::SeqCst) != 0 {

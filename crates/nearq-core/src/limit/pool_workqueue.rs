@@ -171,7 +171,7 @@ impl<P: Platform> PoolWorkqueue<P> {
     }
 
     /// The waiters to wake after something has ended here.
-    pub(crate) fn told(&self) -> Notification<P> {
+    pub(crate) fn notification(&self) -> Notification<P> {
         self.account.owner().tell_of(self.lent())
     }
 
@@ -404,7 +404,7 @@ impl<P: Platform> PoolWorkqueue<P> {
     #[inline]
     pub(crate) fn tell(&self) {
         if self.is_watched() {
-            self.told().wake();
+            self.notification().wake();
         }
     }
 

@@ -134,12 +134,12 @@ pub(crate) struct Balance<P: Platform> {
     pools: ByPool<OfPool>,
     concurrency_limits: Vec<OfLimit<P>>,
     /// When it last checked.
-    looked: Option<Instant>,
+    checked_at: Option<Instant>,
 }
 
 impl<P: Platform> Balance<P> {
     pub(crate) fn new() -> Self {
-        Balance { pools: ByPool::new(), concurrency_limits: Vec::new(), looked: None }
+        Balance { pools: ByPool::new(), concurrency_limits: Vec::new(), checked_at: None }
     }
 
     /// Nothing waits any more. What was given stays for workers that are asleep now; the rest is taken back.
@@ -172,13 +172,13 @@ impl<P: Platform> Balance<P> {
             of.adjust();
         }
         let passed =
-            now.saturating_since(self.looked.replace(now).unwrap_or(now)).min(LONGEST_STEP);
+            now.saturating_since(self.checked_at.replace(now).unwrap_or(now)).min(LONGEST_STEP);
         let (mut replaced, mut stuck) = (false, false);
         let homes_are_used = inner.services.homes.are_used();
         for (index, pool) in pools.iter().enumerate() {
             let of = &mut self.pools.values()[index];
             if homes_are_used {
-                pool.look_after_homed(&mut of.noted, own[index], now);
+                pool.update_homed(&mut of.noted, own[index], now);
             }
             if !waiting[index] {
                 (of.surplus, of.progress) = (Surplus::default(), None);
@@ -285,7 +285,7 @@ impl<P: Platform> Balance<P> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Surplus {
     /// Checks in a row with an excess.
-    looks: u32,
+    checks: u32,
     /// The least of those.
     least: u32,
 }
@@ -297,12 +297,12 @@ impl Surplus {
             *self = Surplus::default();
             return 0;
         }
-        self.least = if self.looks == 0 { now } else { self.least.min(now) };
-        self.looks += 1;
-        if self.looks < SURPLUS {
+        self.least = if self.checks == 0 { now } else { self.least.min(now) };
+        self.checks += 1;
+        if self.checks < SURPLUS {
             return 0;
         }
-        self.looks = 0;
+        self.checks = 0;
         self.least.div_ceil(2)
     }
 }

@@ -46,7 +46,7 @@ struct Seen {
 /// What the monitor remembers of stalls.
 pub(crate) struct Stalls {
     pools: ByPool<Option<Seen>>,
-    /// When the next look is due.
+    /// When the next check is due.
     next: Option<Instant>,
 }
 
@@ -56,7 +56,7 @@ impl Stalls {
     }
 
     /// Checks whether anything has stalled, and reports it. By the monitor. False if the callback has forked, and this is the child.
-    pub(crate) fn look<P: Platform>(
+    pub(crate) fn check<P: Platform>(
         &mut self,
         inner: &Inner<P>,
         pools: &[Arc<Pool<P>>],
@@ -129,7 +129,7 @@ fn describe<P: Platform>(
             idle += usize::from(!worker.rescues());
         } else if let Some(function) = busy_with(worker) {
             if busy.len() < MOST_NAMED {
-                busy.push(look_at(worker, function, watcher, now));
+                busy.push(describe_worker(worker, function, watcher, now));
             } else {
                 more_busy += 1;
             }
@@ -166,7 +166,7 @@ fn busy_with<P: Platform>(worker: &Worker<P>) -> Option<&'static str> {
     if worker.is_in_hook() { Some(START_HOOK) } else { worker.function() }
 }
 
-fn look_at<P: Platform>(
+fn describe_worker<P: Platform>(
     worker: &Worker<P>,
     function: &'static str,
     watcher: &Watcher<P>,

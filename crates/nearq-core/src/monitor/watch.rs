@@ -74,7 +74,7 @@ pub(crate) struct Watcher<P: Platform> {
     /// The number of the worker that is next, if there are too many for one check.
     next: u32,
     /// Checks so far.
-    looks: u32,
+    samples: u32,
     /// By the pool's number.
     loads: Vec<Load>,
     /// The numbers of the pools whose workers used a CPU since the last check: there may be thousands that are not used any more.
@@ -99,7 +99,7 @@ impl Load {
 
 impl<P: Platform> Watcher<P> {
     pub(crate) fn new() -> Self {
-        Watcher { workers: Vec::new(), next: 0, looks: 0, loads: Vec::new(), busy: Vec::new() }
+        Watcher { workers: Vec::new(), next: 0, samples: 0, loads: Vec::new(), busy: Vec::new() }
     }
 
     /// What is known of the worker, if it has a place.
@@ -113,8 +113,8 @@ impl<P: Platform> Watcher<P> {
     }
 
     /// Checks the workers. Returns whether any has run since the last check.
-    pub(crate) fn look(&mut self, slab: &WorkerSlab<P>) -> bool {
-        self.looks = self.looks.wrapping_add(1);
+    pub(crate) fn sample(&mut self, slab: &WorkerSlab<P>) -> bool {
+        self.samples = self.samples.wrapping_add(1);
         // In the order of their numbers. An entry that is about to be written may be missing.
         let mut due = Vec::new();
         for worker in slab.iter() {
@@ -164,7 +164,7 @@ impl<P: Platform> Watcher<P> {
     fn is_due(&self, worker: &Worker<P>) -> bool {
         let sleeps = |seen: &Seen<P>| seen.doing == Doing::Blocked && !seen.ran;
         !self.seen(worker).is_some_and(sleeps)
-            || self.looks.wrapping_add(worker.index).is_multiple_of(SELDOM)
+            || self.samples.wrapping_add(worker.index).is_multiple_of(SELDOM)
     }
 
     fn count_load(&mut self, worker: &Worker<P>, used: u64) {
@@ -182,7 +182,7 @@ impl<P: Platform> Watcher<P> {
     pub(crate) fn is_left_alone(&self, pool: &Pool<P>) -> bool {
         let load = self.loads.get(pool.id as usize);
         load.is_some_and(|load| !load.suspect && load.fills(pool.cpus()))
-            && !self.looks.is_multiple_of(SELDOM)
+            && !self.samples.is_multiple_of(SELDOM)
     }
 
     /// Sets whether more of the pool's workers may be running than should, so that their state must be known.

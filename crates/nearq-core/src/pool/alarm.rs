@@ -24,7 +24,7 @@ pub(crate) enum Task {
     /// Sleep until it is armed.
     Sleep,
     /// Check what waits.
-    Look,
+    Check,
     /// End.
     End,
 }
@@ -160,7 +160,7 @@ impl<P: Platform> Alarm<P> {
         }
         match self.armed.load(Ordering::SeqCst) {
             DISARMED => Task::Sleep,
-            _ => Task::Look,
+            _ => Task::Check,
         }
     }
 

@@ -75,7 +75,7 @@ impl<P: Platform> ConcurrencyLimit<P> {
         let left = leave::<P>(&self.running, || self.places());
         if left {
             // The number of places may have grown meanwhile, and a pool may have queued up before that.
-            self.look_at_waiting();
+            self.grant_waiting();
         }
         left
     }
@@ -114,7 +114,7 @@ impl<P: Platform> ConcurrencyLimit<P> {
     /// Sets how many places there are beyond the limit, and hands out what is free. By the monitor only.
     pub(crate) fn set_extra(&self, extra: u32) {
         self.extra.store(extra, Ordering::SeqCst);
-        self.look_at_waiting();
+        self.grant_waiting();
     }
 
     /// Places that are taken.
@@ -157,11 +157,11 @@ impl<P: Platform> ConcurrencyLimit<P> {
     pub(crate) fn release(&self) {
         let running = self.running.fetch_sub(1, Ordering::SeqCst);
         debug_assert_ne!(running, 0, "a place was given back twice");
-        self.look_at_waiting();
+        self.grant_waiting();
     }
 
     /// A place may be free: hands it on if a pool waits.
-    fn look_at_waiting(&self) {
+    fn grant_waiting(&self) {
         P::model_fence();
         if self.waiting.load(Ordering::SeqCst) != 0 {
             self.hand_out();

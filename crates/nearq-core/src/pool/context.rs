@@ -46,7 +46,7 @@ pub(crate) struct Context<'a, P: Platform> {
     /// Whether the pool counts it as one that runs short items.
     pub(crate) runs_short: Cell<bool>,
     /// Something must be done when the current item has returned: it has described itself, or it has forked and this is the child.
-    pub(crate) look_after: Cell<bool>,
+    pub(crate) clean_up: Cell<bool>,
     /// The account whose items it serves; null between batches.
     pub(crate) account: Cell<*const Account<P>>,
     /// Whether the current item is a future which it polls: a future that waits leaves its place, so it may wait for its own queue.
@@ -67,7 +67,7 @@ impl<'a, P: Platform> Context<'a, P> {
             lent: Cell::new(false),
             over_since: Cell::new(None),
             runs_short: Cell::new(false),
-            look_after: Cell::new(false),
+            clean_up: Cell::new(false),
             account: Cell::new(core::ptr::null()),
             polls: Cell::new(false),
             home: Cell::new(core::ptr::null()),

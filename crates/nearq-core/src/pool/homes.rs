@@ -179,7 +179,7 @@ impl<P: Platform> Pool<P> {
     }
 
     /// Opens the pool if items with homes have waited for long, and closes it again. By the monitor.
-    pub(crate) fn look_after_homed(&self, noted: &mut Option<Noted>, waits: bool, now: Instant) {
+    pub(crate) fn update_homed(&self, noted: &mut Option<Noted>, waits: bool, now: Instant) {
         // Relaxed: a thread that has seen an item wait sees that it was counted; see `push_homed`.
         if self.homed.count.load(Ordering::Relaxed) == 0 {
             *noted = None;

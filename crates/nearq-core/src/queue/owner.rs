@@ -61,8 +61,8 @@ impl<P: Platform> Owner<P> for Queue<P> {
         if node_active.needs_attention() {
             node_active.kick();
         }
-        let told = self.tell_of(pwq);
-        (told, self.end_visit())
+        let notification = self.tell_of(pwq);
+        (notification, self.end_visit())
     }
 
     fn begin_visit(&self) {

@@ -32,7 +32,7 @@ impl<P: Platform> Runner<'_, P> {
         self.memory.want::<P>(memory, homes);
         let Some(node) = node else { return execute(item) };
         if served.pool.node.is_none() {
-            self.place.go_home::<P>(node, homes);
+            self.affinity.go_home::<P>(node, homes);
         }
         let here = homes.map.node_of(P::current_cpu());
         served.count_home(self.worker.index, here == Some(node));

@@ -214,7 +214,7 @@ fn visit<P: Platform>(
     worker: &Worker<P>,
 ) -> Ran {
     let me = P::current_thread();
-    let (mask, place) = inner.place_of(pool);
+    let (mask, affinity) = inner.affinity_in(pool);
     // If the system does not allow it, it runs where it is.
     let _ = P::set_affinity(me, &mask);
     let node = pool.near_node();
@@ -224,7 +224,7 @@ fn visit<P: Platform>(
     worker.set_pool(Arc::as_ptr(pool));
     let context = Context::new(pool, worker);
     let entered = context.enter();
-    let mut runner = Runner::new(&context, inner, pool, worker, place);
+    let mut runner = Runner::new(&context, inner, pool, worker, affinity);
     if rescue(rescuer, &queue, pool, &mut runner) == Ran::Forked {
         // In the child it is an ordinary thread, whose reference to the queue is the child's own.
         return Ran::Forked;

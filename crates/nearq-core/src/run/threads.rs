@@ -15,7 +15,7 @@ impl<P: Platform> services::Host<P> for Inner<P> {
     /// Starts the thread of `worker`, an entry of `pool`.
     fn start_thread(&self, pool: &Pool<P>, worker: &Worker<P>) -> Result<(), Denied> {
         self.count_thread()?;
-        let (mask, place) = self.place_of(pool);
+        let (mask, affinity) = self.affinity_in(pool);
         let info = WorkerInfo { name: worker.name(), pod: pool.key.pod.clone() };
         let spec = ThreadSpec {
             name: info.name.clone(),
@@ -39,17 +39,17 @@ impl<P: Platform> services::Host<P> for Inner<P> {
             // Hooks and items may fork. In the child this thread is not a worker, and not counted.
             let epoch = P::fork_epoch();
             own.begin_worker(&pool, worker, &info);
-            let mut place = place;
+            let mut affinity = affinity;
             if let Some(node) = pool.node.filter(|_| own.services.homes.has_several()) {
                 // The part of its stack that it touches from here on lies on its node. The first page was touched by the thread that
                 // started it.
-                place.begin_on::<P>(node, &own.services.homes);
+                affinity.begin_on::<P>(node, &own.services.homes);
                 // The system's scheduler makes it go back there; it forgets that with the thread.
                 P::tell_home(P::current_thread(), Some(node as usize));
             }
             let mut retired = false;
             if P::fork_epoch() == epoch {
-                retired = crate::run::run(&own, &pool, worker, place);
+                retired = crate::run::run(&own, &pool, worker, affinity);
             }
             if P::fork_epoch() == epoch {
                 // The hook may wait for work of another thread that the limit allows only now. This count first: the thread that stops the

@@ -8,7 +8,7 @@ use nearq_topology::CpuSet;
 use super::{Core, KnownQueue};
 use crate::layout::priority::{self, Priority};
 use crate::pool::Pool;
-use crate::pool::place::Place;
+use crate::pool::affinity::Affinity;
 use crate::pool::spawn_failure::Denied;
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
@@ -80,17 +80,18 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     }
 
     /// The mask of a pool's workers, and where they belong.
-    pub(crate) fn place_of(&self, pool: &Pool<P>) -> (CpuSet, Place) {
+    pub(crate) fn affinity_in(&self, pool: &Pool<P>) -> (CpuSet, Affinity) {
         let (pod, mask) = (pool.key.pod.clone(), self.mask_of(pool));
-        let place = if pool.key.bound { Place::bound(pod) } else { Place::new(pod, mask.clone()) };
-        (mask, place)
+        let affinity =
+            if pool.key.bound { Affinity::bound(pod) } else { Affinity::new(pod, mask.clone()) };
+        (mask, affinity)
     }
 
     /// The mask that a pool's workers have when nothing else is wanted. If the pool may use all that the process may, that is the widest
     /// one.
     fn mask_of(&self, pool: &Pool<P>) -> CpuSet {
         let allowed = self.machine_config().limits.effective();
-        // If a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`place`).
+        // If a CPU of a per-CPU queue is offline or not allowed, its workers go there when they can (`affinity`).
         let away = pool.key.bound && !pool.key.pod.intersects(&allowed);
         if away || pool.key.allowed == allowed && !pool.key.strict {
             self.widest_mask()

@@ -9,7 +9,7 @@
 //! * While it waits for a wake it is on no list, and is not counted anywhere.
 //!
 //! # Its end
-//! The stage belongs to the thread that has `RUNNING`. That thread drops the future in place (it is pinned there), writes the result, sets
+//! The state belongs to the thread that has `RUNNING`. That thread drops the future in place (it is pinned there), writes the result, sets
 //! `DONE`, notifies the joiner and the owner, and finishes. A wake after that does nothing; one that came in between has queued the item
 //! once more: that execution finds `DONE`, and is only counted.
 //!
@@ -56,7 +56,7 @@ use crate::item::{
 use crate::pool::context::polling;
 use crate::queue::Queue;
 use crate::task::join::{JoinHandle, Kind};
-use crate::task::{Owner, Stage, Task, left_behind};
+use crate::task::{Owner, Task, TaskState, left_behind};
 
 /// Where a future goes when it is woken.
 pub(crate) trait Route<P: Platform>: Send + 'static {
@@ -168,9 +168,9 @@ where
         let raw = RawWaker::new(item.as_ptr().cast_const().cast(), &Self::WAKER);
         // SAFETY: the table's functions fulfil the contract of `RawWaker`.
         let waker = ManuallyDrop::new(unsafe { Waker::from_raw(raw) });
-        let polled = self.task.stage.with_mut(|stage| {
-            // SAFETY: until DONE the stage belongs to the thread that has RUNNING.
-            let Stage::Program(future) = (unsafe { &mut *stage }) else {
+        let polled = self.task.state.with_mut(|state| {
+            // SAFETY: until DONE the state belongs to the thread that has RUNNING.
+            let TaskState::Program(future) = (unsafe { &mut *state }) else {
                 unreachable!("not DONE, so the future is there")
             };
             // SAFETY: the future never leaves its place in the allocation before it is dropped.
@@ -195,14 +195,14 @@ where
     /// # Safety
     /// As for [`run`](Self::run).
     unsafe fn end(&self, item: NonNull<Item<P>>, result: Result<T, JoinError>) -> bool {
-        let mut panicked = self.replace(Stage::Result(result));
+        let mut panicked = self.replace(TaskState::Result(result));
         let state = &self.item().state;
         let mut heeded = false;
         let mut before = state.load(Ordering::Relaxed);
         loop {
             if before & CANCELLED != 0 && !heeded {
                 heeded = true;
-                panicked |= self.replace(Stage::Result(Err(JoinError::Cancelled)));
+                panicked |= self.replace(TaskState::Result(Err(JoinError::Cancelled)));
             }
             // Release: the result. Acquire: the waker.
             match state.compare_exchange_weak(
@@ -221,14 +221,14 @@ where
         panicked
     }
 
-    /// Replaces the stage; the old one is dropped in place. True if that panicked.
-    fn replace(&self, next: Stage<F, T>) -> bool {
-        self.task.stage.with_mut(|stage| {
-            // SAFETY: until DONE the stage belongs to the thread that has RUNNING; what is there is dropped once, because it is
+    /// Replaces the state; the old one is dropped in place. True if that panicked.
+    fn replace(&self, next: TaskState<F, T>) -> bool {
+        self.task.state.with_mut(|state| {
+            // SAFETY: until DONE the state belongs to the thread that has RUNNING; what is there is dropped once, because it is
             // overwritten next, and a panic in between goes no further.
-            let panicked = contain(|| unsafe { core::ptr::drop_in_place(stage) });
-            // SAFETY: the stage is still ours: DONE is not set. What was there has been dropped, so nothing is lost by overwriting it.
-            unsafe { stage.write(next) };
+            let panicked = contain(|| unsafe { core::ptr::drop_in_place(state) });
+            // SAFETY: the state is still ours: DONE is not set. What was there has been dropped, so nothing is lost by overwriting it.
+            unsafe { state.write(next) };
             panicked
         })
     }

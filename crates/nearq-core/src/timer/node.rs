@@ -19,18 +19,18 @@
 //! | none | 0 | 1 | the timer's thread is handling it, calls `expire` or is about to let go |
 //!
 //! # When the timer will read the node
-//! `place` is the deadline under which the node is on the wheel; only the timer's thread writes it. A deadline that is not earlier than
-//! that needs no request: at that time the thread takes the node off the wheel, sees the later deadline, and puts it back.
+//! `wheel_deadline` is the deadline under which the node is on the wheel; only the timer's thread writes it. A deadline that is not earlier
+//! than that needs no request: at that time the thread takes the node off the wheel, sees the later deadline, and puts it back.
 //!
-//! The race is Dekker's pattern. The owner: write the word (WANT), read `place` (LOOK). The thread, which puts the node on the wheel: write
-//! `place` (PLACE), read the word (CHECK). All are `SeqCst`. Either PLACE comes before LOOK: then the owner sees that the node will be read
-//! too late, and queues a request. Or WANT comes before CHECK: then the thread sees the earlier deadline, and places the node again. All
-//! other steps of the thread (expiring, letting go, taking the request) are read-modify-writes of the word, which either see what the owner
-//! wants or are seen by it.
+//! The race is Dekker's pattern. The owner: write the word (WANT), read `wheel_deadline` (LOOK). The thread, which puts the node on the
+//! wheel: write `wheel_deadline` (FILE), read the word (CHECK). All are `SeqCst`. Either FILE comes before LOOK: then the owner sees that
+//! the node will be read too late, and queues a request. Or WANT comes before CHECK: then the thread sees the earlier deadline, and places
+//! the node again. All other steps of the thread (expiring, letting go, taking the request) are read-modify-writes of the word, which
+//! either see what the owner wants or are seen by it.
 //!
 //! # Which thread may touch what
-//! The word and `place`: as above. `next`: the thread that set `QUEUED`, until it is pushed; then the timer's thread, until it clears
-//! `QUEUED`. `entry`: the timer's thread. The owner's calls for one node come one after the other.
+//! The word and `wheel_deadline`: as above. `next`: the thread that set `QUEUED`, until it is pushed; then the timer's thread, until it
+//! clears `QUEUED`. `entry`: the timer's thread. The owner's calls for one node come one after the other.
 
 use core::ptr::NonNull;
 
@@ -72,7 +72,7 @@ pub(crate) struct TimerTable<P: Platform> {
 #[repr(C)]
 pub(crate) struct TimerNode<P: Platform> {
     word: P::AtomicU64,
-    place: P::AtomicU64,
+    wheel_deadline: P::AtomicU64,
     /// The next request of the inbox.
     pub(super) next: P::AtomicPtr<TimerNode<P>>,
     table: &'static TimerTable<P>,
@@ -115,7 +115,7 @@ impl<P: Platform> TimerNode<P> {
     pub(crate) fn new(table: &'static TimerTable<P>) -> Self {
         TimerNode {
             word: P::AtomicU64::new(IDLE),
-            place: P::AtomicU64::new(0),
+            wheel_deadline: P::AtomicU64::new(0),
             next: P::AtomicPtr::new(core::ptr::null_mut()),
             table,
             entry: P::Cell::new(Entry::new()),
@@ -141,7 +141,7 @@ impl<P: Platform> TimerNode<P> {
         loop {
             let known = word & (HELD | QUEUED);
             // On the wheel, and apparently read early enough.
-            let early = known == HELD && self.place.load(Ordering::Relaxed) <= deadline;
+            let early = known == HELD && self.wheel_deadline.load(Ordering::Relaxed) <= deadline;
             let new = deadline << SHIFT | HELD | if early { 0 } else { QUEUED };
             // WANT. Release: `expire` sees what the caller wrote. Acquire: the caller sees what `expire` did.
             match self.word.compare_exchange_weak(word, new, Ordering::SeqCst, Ordering::Relaxed) {
@@ -150,7 +150,7 @@ impl<P: Platform> TimerNode<P> {
                     let push = if early {
                         P::model_fence();
                         // LOOK. If the word has changed, the deadline has come.
-                        self.place.load(Ordering::SeqCst) > deadline
+                        self.wheel_deadline.load(Ordering::SeqCst) > deadline
                             && self
                                 .word
                                 .compare_exchange(
@@ -229,12 +229,12 @@ impl<P: Platform> TimerNode<P> {
                 }
                 continue;
             }
-            // PLACE and CHECK.
-            self.place.store(deadline, Ordering::SeqCst);
+            // FILE and CHECK.
+            self.wheel_deadline.store(deadline, Ordering::SeqCst);
             P::model_fence();
             word = self.word.load(Ordering::SeqCst);
             if wanted(word) >= deadline {
-                return Decision::Place(deadline);
+                return Decision::Arm(deadline);
             }
         }
     }
@@ -253,7 +253,7 @@ pub(super) enum Decision {
     /// Call `release`; the hold is over.
     Release,
     /// Put it on the wheel, under this deadline.
-    Place(u64),
+    Arm(u64),
     /// A request is on its way into the inbox: keep it until then.
     Await,
 }

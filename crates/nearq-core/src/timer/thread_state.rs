@@ -102,7 +102,7 @@ impl<P: Platform> ThreadState<P> {
                     // SAFETY: we have ended our hold, and leave the node alone from here on.
                     return unsafe { (table.release)(node, false) };
                 }
-                Decision::Place(deadline) => deadline,
+                Decision::Arm(deadline) => deadline,
                 // On the wheel, so that the end finds it; the request takes it off.
                 Decision::Await => FOREVER,
             };

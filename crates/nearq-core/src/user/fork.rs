@@ -42,7 +42,7 @@
 //! It may be a worker, in the middle of an item. In the child it is an ordinary thread from then on: its slot is cleared, its entry is
 //! free. The item's function goes on in the child as well, on the child's copy of what it captured. So the child's copy of the item stays
 //! running, gets the child's epoch, and ends like any other ([`Item::after_fork_in_child`]); what was queued for it meanwhile is the
-//! parent's. When the function returns, the worker's loop finds a mark that costs it nothing (`Context::look_after`, which it reads after
+//! parent's. When the function returns, the worker's loop finds a mark that costs it nothing (`Context::clean_up`, which it reads after
 //! each item anyway), sees that the epoch has changed, and ends its thread without touching pool, concurrency limit, pwq or entry. The
 //! thread was the child's first: if no other thread is alive, its end ends the process; otherwise the process lives on until it exits in
 //! another way. A program that forks in an item should `exec` or `exit` there.
@@ -187,7 +187,7 @@ impl<P: Platform> Inner<P> {
         let left = context::with_current::<P, _>(|context| {
             let ours = core::ptr::eq(context.services, &raw const self.services);
             if ours {
-                context.look_after.set(true);
+                context.clean_up.set(true);
                 let item = context.executing.item.get().cast::<Item<P>>();
                 // SAFETY: null if the worker frees something between two items, or has nothing to do. Otherwise users' code runs in it only
                 // inside this item, or while the item's memory is being freed; it forked, so it is in users' code.

@@ -125,7 +125,7 @@ struct Members<T, P: Platform> {
     /// The process in which all members that had stayed behind in a fork were checked.
     epoch: u64,
     /// How far that check has got, and in which process.
-    looked: (u64, usize),
+    checked: (u64, usize),
 }
 
 // SAFETY: it owns its members' handles, which are Send; the pointers point to members and to where those are counted.
@@ -145,7 +145,7 @@ impl<T: Send, P: Platform> Members<T, P> {
             held_back: None,
             ended: core::ptr::null_mut(),
             epoch: P::fork_epoch(),
-            looked: (P::fork_epoch(), 0),
+            checked: (P::fork_epoch(), 0),
         }
     }
 
@@ -210,13 +210,13 @@ impl<T: Send, P: Platform> Members<T, P> {
         if self.epoch == epoch {
             return None;
         }
-        if self.looked.0 != epoch {
-            self.looked = (epoch, 0);
+        if self.checked.0 != epoch {
+            self.checked = (epoch, 0);
         }
-        for place in self.looked.1..self.handles.len() {
+        for place in self.checked.1..self.handles.len() {
             if let Some(mut handle) = self.handles[place].take_if(|handle| handle.is_left_behind())
             {
-                self.looked.1 = place + 1;
+                self.checked.1 = place + 1;
                 let place = u32::try_from(place).expect("made from one");
                 return handle.try_take().map(|result| (place, result));
             }

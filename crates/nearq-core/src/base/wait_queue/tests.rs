@@ -52,14 +52,14 @@ pub(crate) fn bomb(dropped: &'static Count) -> ManuallyDrop<Waker> {
 }
 
 /// An wait queue, and the condition that is waited for.
-struct Stage<P: Platform> {
+struct Scene<P: Platform> {
     waiters: WaitQueue<P>,
     made: P::AtomicU32,
 }
 
-impl<P: Platform> Stage<P> {
+impl<P: Platform> Scene<P> {
     fn new() -> Arc<Self> {
-        Arc::new(Stage { waiters: WaitQueue::new(), made: P::AtomicU32::new(0) })
+        Arc::new(Scene { waiters: WaitQueue::new(), made: P::AtomicU32::new(0) })
     }
 
     fn make(&self) {
@@ -94,12 +94,12 @@ impl<P: Platform> Stage<P> {
 #[cfg(not(miri))]
 fn a_thread_that_waits_is_woken() {
     model(3, || {
-        let stage = Stage::<Loom>::new();
+        let scene = Scene::<Loom>::new();
         let other = {
-            let stage = Arc::clone(&stage);
-            spawn(move || stage.make())
+            let scene = Arc::clone(&scene);
+            spawn(move || scene.make())
         };
-        assert!(wait_until(&stage.waiters, None, || stage.has(1)));
+        assert!(wait_until(&scene.waiters, None, || scene.has(1)));
         Loom::join(other);
     });
 }
@@ -108,12 +108,12 @@ fn a_thread_that_waits_is_woken() {
 #[cfg(not(miri))]
 fn who_finds_the_mark_taken_away_was_seen_by_who_took_it() {
     model(3, || {
-        let stage = Stage::<Loom>::new();
+        let scene = Scene::<Loom>::new();
         let others = [(); 2].map(|()| {
-            let stage = Arc::clone(&stage);
-            spawn(move || stage.make())
+            let scene = Arc::clone(&scene);
+            spawn(move || scene.make())
         });
-        assert!(wait_until(&stage.waiters, None, || stage.has(2)));
+        assert!(wait_until(&scene.waiters, None, || scene.has(2)));
         others.into_iter().for_each(Loom::join);
     });
 }
@@ -122,19 +122,19 @@ fn who_finds_the_mark_taken_away_was_seen_by_who_took_it() {
 #[cfg(not(miri))]
 fn two_threads_that_wait_for_different_things_are_both_woken() {
     model(2, || {
-        let stage = Stage::<Loom>::new();
+        let scene = Scene::<Loom>::new();
         let other = {
-            let stage = Arc::clone(&stage);
-            spawn(move || assert!(wait_until(&stage.waiters, None, || stage.has(1))))
+            let scene = Arc::clone(&scene);
+            spawn(move || assert!(wait_until(&scene.waiters, None, || scene.has(1))))
         };
         let maker = {
-            let stage = Arc::clone(&stage);
+            let scene = Arc::clone(&scene);
             spawn(move || {
-                stage.make();
-                stage.make();
+                scene.make();
+                scene.make();
             })
         };
-        assert!(wait_until(&stage.waiters, None, || stage.has(2)));
+        assert!(wait_until(&scene.waiters, None, || scene.has(2)));
         Loom::join(other);
         Loom::join(maker);
     });
@@ -144,17 +144,17 @@ fn two_threads_that_wait_for_different_things_are_both_woken() {
 #[cfg(not(miri))]
 fn a_future_sees_its_condition_or_its_waker_is_called() {
     model(3, || {
-        let stage = Stage::<Loom>::new();
+        let scene = Scene::<Loom>::new();
         let other = {
-            let stage = Arc::clone(&stage);
-            spawn(move || stage.make())
+            let scene = Arc::clone(&scene);
+            spawn(move || scene.make())
         };
         let (bell, waker) = bell::<Loom>();
         let mut listener = Listener::new();
-        let seen = stage.poll(&mut listener, &waker, 1);
+        let seen = scene.poll(&mut listener, &waker, 1);
         Loom::join(other);
         assert!(seen || bell.rings() == 1);
-        assert!(stage.poll(&mut listener, &waker, 1), "it is there now");
+        assert!(scene.poll(&mut listener, &waker, 1), "it is there now");
     });
 }
 
@@ -163,26 +163,26 @@ fn a_future_sees_its_condition_or_its_waker_is_called() {
 #[cfg(not(miri))]
 fn a_future_and_a_thread_on_one_event() {
     model(3, || {
-        let stage = Stage::<Loom>::new();
+        let scene = Scene::<Loom>::new();
         let other = {
-            let stage = Arc::clone(&stage);
-            spawn(move || assert!(wait_until(&stage.waiters, None, || stage.has(1))))
+            let scene = Arc::clone(&scene);
+            spawn(move || assert!(wait_until(&scene.waiters, None, || scene.has(1))))
         };
         let (bell, waker) = bell::<Loom>();
         let poller = {
-            let stage = Arc::clone(&stage);
+            let scene = Arc::clone(&scene);
             spawn(move || {
                 let mut listener = Listener::new();
-                let seen = stage.poll(&mut listener, &waker, 1);
+                let seen = scene.poll(&mut listener, &waker, 1);
                 // Kept until the wait queue has been notified.
                 (!seen).then_some(listener).into_iter().for_each(core::mem::forget);
-                stage.made.fetch_add(u32::from(seen) << 16, Ordering::SeqCst);
+                scene.made.fetch_add(u32::from(seen) << 16, Ordering::SeqCst);
             })
         };
-        stage.make();
+        scene.make();
         Loom::join(other);
         Loom::join(poller);
-        assert!(stage.made.load(Ordering::SeqCst) >> 16 == 1 || bell.rings() == 1);
+        assert!(scene.made.load(Ordering::SeqCst) >> 16 == 1 || bell.rings() == 1);
     });
 }
 
@@ -190,19 +190,19 @@ fn a_future_and_a_thread_on_one_event() {
 #[cfg(not(miri))]
 fn who_leaves_while_it_is_notified_has_its_waker_called_once_or_not_at_all() {
     model(3, || {
-        let stage = Stage::<Loom>::new();
+        let scene = Scene::<Loom>::new();
         let (bell, waker) = bell::<Loom>();
         let mut listener = Listener::new();
-        assert!(!stage.poll(&mut listener, &waker, 1));
+        assert!(!scene.poll(&mut listener, &waker, 1));
         let other = {
-            let stage = Arc::clone(&stage);
-            spawn(move || stage.make())
+            let scene = Arc::clone(&scene);
+            spawn(move || scene.make())
         };
         drop(listener);
         Loom::join(other);
         assert!(bell.rings() <= 1);
         drop(waker);
-        drop(stage);
+        drop(scene);
         assert_eq!(Arc::strong_count(&bell), 1, "no waker is left");
     });
 }
@@ -211,19 +211,19 @@ fn who_leaves_while_it_is_notified_has_its_waker_called_once_or_not_at_all() {
 #[cfg(not(miri))]
 fn who_sweeps_while_it_is_notified_forgets_nobody() {
     model(2, || {
-        let stage = Stage::<Loom>::new();
+        let scene = Scene::<Loom>::new();
         let (bell, waker) = bell::<Loom>();
         let mut waiting = Listener::new();
-        assert!(!stage.poll(&mut waiting, &waker, 1));
+        assert!(!scene.poll(&mut waiting, &waker, 1));
         // The next one to come checks what is on the stack.
-        stage.waiters.limit.store(0, Ordering::Relaxed);
+        scene.waiters.limit.store(0, Ordering::Relaxed);
         let other = {
-            let stage = Arc::clone(&stage);
-            spawn(move || stage.make())
+            let scene = Arc::clone(&scene);
+            spawn(move || scene.make())
         };
         let (own, own_waker) = self::bell::<Loom>();
         let mut late = Listener::new();
-        let seen = stage.poll(&mut late, &own_waker, 1);
+        let seen = scene.poll(&mut late, &own_waker, 1);
         Loom::join(other);
         assert_eq!(bell.rings(), 1, "by one or the other");
         assert!(seen || own.rings() == 1);
@@ -235,44 +235,44 @@ fn who_sweeps_while_it_is_notified_forgets_nobody() {
 #[test]
 #[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
 fn nothing_is_kept_for_those_who_have_left() {
-    let stage = Stage::<Linux>::new();
+    let scene = Scene::<Linux>::new();
     let (kept_bell, kept_waker) = bell::<Linux>();
     let mut kept = Listener::new();
     let (bell, waker) = bell::<Linux>();
     for _ in 0..1000 {
         let mut passing = Listener::new();
-        assert!(!stage.poll(&mut passing, &waker, 1));
-        assert!(!stage.poll(&mut kept, &kept_waker, 1));
+        assert!(!scene.poll(&mut passing, &waker, 1));
+        assert!(!scene.poll(&mut kept, &kept_waker, 1));
         drop(passing);
         assert_eq!(Arc::strong_count(&bell), 2, "who leaves takes the waker along");
-        let (all, armed) = stage.registered();
+        let (all, armed) = scene.registered();
         assert!(all <= LEAST as usize + 2 && armed == 1, "{all} are there, {armed} wait");
     }
     assert_eq!(bell.rings(), 0);
     assert!(kept_bell.rings() <= 1000 / LEAST + 1, "woken for nothing now and then");
     let before = kept_bell.rings();
-    stage.make();
+    scene.make();
     assert_eq!(kept_bell.rings(), before + 1);
-    assert_eq!(stage.registered(), (0, 0));
-    assert!(stage.poll(&mut kept, &kept_waker, 1));
+    assert_eq!(scene.registered(), (0, 0));
+    assert!(scene.poll(&mut kept, &kept_waker, 1));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "there a waker does not know its clone: each has a table of its own")]
 fn one_registration_serves_many_polls_until_the_waker_changes() {
-    let stage = Stage::<Linux>::new();
+    let scene = Scene::<Linux>::new();
     let ((first_bell, first), (second_bell, second)) = (bell::<Linux>(), bell::<Linux>());
     let mut listener = Listener::new();
     for _ in 0..10 {
-        assert!(!stage.poll(&mut listener, &first, 1));
+        assert!(!scene.poll(&mut listener, &first, 1));
     }
-    assert_eq!(stage.registered(), (1, 1));
-    assert!(!stage.poll(&mut listener, &second, 1));
-    assert_eq!(stage.registered(), (2, 1));
-    stage.make();
+    assert_eq!(scene.registered(), (1, 1));
+    assert!(!scene.poll(&mut listener, &second, 1));
+    assert_eq!(scene.registered(), (2, 1));
+    scene.make();
     assert_eq!((first_bell.rings(), second_bell.rings()), (0, 1));
     // Nothing waits, so no waker is called.
-    stage.make();
+    scene.make();
     assert_eq!(second_bell.rings(), 1);
 }
 
@@ -284,13 +284,13 @@ fn a_waker_that_panics_harms_nobody() {
             std::panic::resume_unwind(Box::new("on purpose"));
         }
     }
-    let stage = Stage::<Linux>::new();
+    let scene = Scene::<Linux>::new();
     let ((first_bell, first), (last_bell, last)) = (bell::<Linux>(), bell::<Linux>());
     let mut listeners = [(); 3].map(|()| Listener::new());
-    assert!(!stage.poll(&mut listeners[0], &first, 1));
-    assert!(!stage.poll(&mut listeners[1], &Waker::from(Arc::new(Broken)), 1));
-    assert!(!stage.poll(&mut listeners[2], &last, 1));
-    stage.make();
+    assert!(!scene.poll(&mut listeners[0], &first, 1));
+    assert!(!scene.poll(&mut listeners[1], &Waker::from(Arc::new(Broken)), 1));
+    assert!(!scene.poll(&mut listeners[2], &last, 1));
+    scene.make();
     assert_eq!((first_bell.rings(), last_bell.rings()), (1, 1));
 }
 
@@ -298,18 +298,18 @@ fn a_waker_that_panics_harms_nobody() {
 #[test]
 fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
     static DROPPED: Count = Count::new(0);
-    let stage = Arc::into_inner(Stage::<Linux>::new()).expect("the only one");
+    let scene = Arc::into_inner(Scene::<Linux>::new()).expect("the only one");
     let ((_bell, other), waker) = (bell::<Linux>(), bomb(&DROPPED));
     let mut listeners = [(); 3].map(|()| Listener::new());
     for listener in &mut listeners {
-        assert!(!stage.poll(listener, &waker, 1));
+        assert!(!scene.poll(listener, &waker, 1));
     }
     let [mut first, second, third] = listeners;
-    assert!(!stage.poll(&mut first, &other, 1));
+    assert!(!scene.poll(&mut first, &other, 1));
     assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
     drop(second);
     assert_eq!(DROPPED.load(Ordering::Relaxed), 2);
-    drop(stage);
+    drop(scene);
     assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
     drop(third);
     assert_eq!(DROPPED.load(Ordering::Relaxed), 3);
@@ -317,29 +317,29 @@ fn wakers_that_panic_when_they_are_dropped_harm_nobody() {
 
 #[test]
 fn what_is_left_of_a_notification_needs_the_event_no_more() {
-    let stage = Box::new(Stage::<Linux> {
+    let scene = Box::new(Scene::<Linux> {
         waiters: WaitQueue::new(),
         made: <Linux as LockPlatform>::AtomicU32::new(0),
     });
     let (bell, waker) = bell::<Linux>();
     let mut listener = Listener::new();
-    assert!(!stage.poll(&mut listener, &waker, 1));
-    let notification = stage.waiters.take();
-    drop(stage);
+    assert!(!scene.poll(&mut listener, &waker, 1));
+    let notification = scene.waiters.take();
+    drop(scene);
     assert_eq!(notification.wake(), 1);
     assert_eq!(bell.rings(), 1);
 }
 
 #[test]
 fn a_deadline_ends_the_wait() {
-    let stage = Stage::<Linux>::new();
+    let scene = Scene::<Linux>::new();
     let begin = Linux::now();
     let deadline = begin + core::time::Duration::from_millis(5);
-    assert!(!wait_until(&stage.waiters, Some(deadline), || stage.has(1)));
+    assert!(!wait_until(&scene.waiters, Some(deadline), || scene.has(1)));
     assert!(Linux::now() >= deadline);
-    stage.make();
+    scene.make();
     assert!(
-        wait_until(&stage.waiters, Some(deadline), || stage.has(1)),
+        wait_until(&scene.waiters, Some(deadline), || scene.has(1)),
         "what holds needs no time"
     );
 }

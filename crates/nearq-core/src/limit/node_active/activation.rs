@@ -38,9 +38,9 @@ impl<P: Platform> NodeActive<P> {
             }
         }
         let mut left = AT_ONCE;
-        let mut told = Vec::new();
+        let mut notifications = Vec::new();
         loop {
-            self.look(&mut left, &mut told);
+            self.activate_once(&mut left, &mut notifications);
             if left == 0 {
                 // The activation item comes after all requests that were made meanwhile.
                 self.attention.swap(NOBODY, Ordering::SeqCst);
@@ -55,7 +55,7 @@ impl<P: Platform> NodeActive<P> {
             P::model_fence();
         }
         // Wakers are foreign code: not while this is the one worker that may admit anything.
-        for notification in told {
+        for notification in notifications {
             notification.wake();
         }
     }
@@ -65,7 +65,7 @@ impl<P: Platform> NodeActive<P> {
     }
 
     /// What [`attend`](Self::attend) does, once, for that many items at most. Adds the waiters to wake afterwards.
-    fn look(&self, left: &mut u32, told: &mut Vec<Notification<P>>) {
+    fn activate_once(&self, left: &mut u32, notifications: &mut Vec<Notification<P>>) {
         let mut inactive_queue = self.inactive_queue.lock();
         loop {
             self.activate(&mut inactive_queue, left);
@@ -101,7 +101,7 @@ impl<P: Platform> NodeActive<P> {
         for pwq in watched {
             // SAFETY: the pwq belongs to the queue, which the caller keeps alive.
             let pwq = unsafe { &*pwq };
-            told.push(pwq.told());
+            notifications.push(pwq.notification());
         }
         if self.freezers.load(Ordering::SeqCst) != 0 && self.is_still() {
             self.wake_freezers();

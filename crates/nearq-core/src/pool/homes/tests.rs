@@ -137,22 +137,22 @@ fn the_pool_is_open_while_some_have_waited_for_long() {
         put(here, &list);
         let mut noted = None;
         let begin = Sim::now();
-        let look = |noted: &mut _, millis| {
-            here.look_after_homed(noted, here.has_waiting(), begin + Duration::from_millis(millis));
+        let update = |noted: &mut _, millis| {
+            here.update_homed(noted, here.has_waiting(), begin + Duration::from_millis(millis));
             here.lets_in(other)
         };
-        assert!(!look(&mut noted, 0) && !look(&mut noted, 9));
-        assert!(look(&mut noted, 10), "two waited, and none was taken");
+        assert!(!update(&mut noted, 0) && !update(&mut noted, 9));
+        assert!(update(&mut noted, 10), "two waited, and none was taken");
         let worker = here.entry_for_test();
         while here.take(worker, 1) != 0 {
             taken(here, worker);
         }
-        assert!(!look(&mut noted, 11) && noted.is_none());
+        assert!(!update(&mut noted, 11) && noted.is_none());
         // A count that is wrong is corrected when nothing waits at two checks.
         here.homed.count.store(3, Ordering::SeqCst);
-        look(&mut noted, 12);
+        update(&mut noted, 12);
         assert_eq!(here.homed.count.load(Ordering::SeqCst), 3);
-        look(&mut noted, 15);
+        update(&mut noted, 15);
         assert_eq!(here.homed.count.load(Ordering::SeqCst), 0);
         here.homed_left();
         assert_eq!(here.homed.count.load(Ordering::SeqCst), 0, "never below zero");

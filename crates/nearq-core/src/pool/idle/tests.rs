@@ -63,7 +63,7 @@ impl<P: Platform> Stub<P> {
     }
 
     /// A searching worker checks once; it searches again afterwards. Returns how many it found.
-    fn look(&self) -> u32 {
+    fn search(&self) -> u32 {
         let mut items = self.inbox.take_all();
         let mut count = 0;
         if !items.is_empty() {
@@ -92,7 +92,7 @@ impl<P: Platform> Stub<P> {
         let worker = self.slab.get(number);
         let mut had = 0;
         loop {
-            had += self.look();
+            had += self.search();
             if had >= quota {
                 self.idle.end_search();
                 return;
@@ -201,7 +201,7 @@ mod modelled {
                 };
                 // Checks once, settles, and is either woken or may go on sleeping because the other was woken.
                 let worker = stub.slab.get(first);
-                stub.look();
+                stub.search();
                 stub.settle(worker);
                 Loom::join(pusher);
                 let taken = stub.taken.load(Ordering::Relaxed) == 1;
@@ -219,7 +219,7 @@ mod modelled {
             let other = {
                 let stub = Arc::clone(&stub);
                 spawn(move || {
-                    stub.look();
+                    stub.search();
                     stub.settle(stub.slab.get(1));
                 })
             };
@@ -227,7 +227,7 @@ mod modelled {
                 let stub = Arc::clone(&stub);
                 spawn(move || stub.push(0))
             };
-            stub.look();
+            stub.search();
             stub.settle(stub.slab.get(0));
             Loom::join(other);
             Loom::join(pusher);
@@ -252,7 +252,7 @@ mod modelled {
             while !worker.die() {
                 worker.parker.park(None);
                 assert!(!worker.is_idle());
-                stub.look();
+                stub.search();
                 stub.settle(worker);
             }
             pushers.into_iter().for_each(Loom::join);
@@ -328,7 +328,7 @@ mod modelled {
             }
             let left = worker.leave();
             if !left {
-                assert_eq!(stub.look(), 1, "it was woken for the item");
+                assert_eq!(stub.search(), 1, "it was woken for the item");
             }
             Loom::join(pusher);
             Loom::join(other);
@@ -422,7 +422,7 @@ mod modelled {
                 spawn(move || stub.push(0))
             };
             stub.idle.begin_search();
-            stub.look();
+            stub.search();
             let worker = stub.slab.get(0);
             stub.settle(worker);
             Loom::join(pusher);

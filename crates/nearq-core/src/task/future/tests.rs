@@ -1,7 +1,7 @@
 //! A spawned future through every interleaving: wakes against the poll's end, cancelling against both, and a queue that is closed
 //! meanwhile. A list with a rundown reference stands in for the queue.
 
-#![allow(clippy::disallowed_types, reason = "a place that is set once; nobody waits for it")]
+#![allow(clippy::disallowed_types, reason = "a queue that is set once; nobody waits for it")]
 #![cfg_attr(miri, allow(dead_code, unused_imports, reason = "the model checker is not for Miri"))]
 
 use core::future::Future;
@@ -26,16 +26,16 @@ use crate::task::Alone;
 use crate::task::join::JoinHandle;
 
 /// Stands in for a queue: a list, and a rundown reference as in `Queue`.
-struct Place<P: Platform> {
+struct StandInQueue<P: Platform> {
     inbox: Inbox<P>,
     rundown: RundownRef<P>,
     /// Items sent, and not executed.
     counted: P::AtomicU32,
 }
 
-impl<P: Platform> Place<P> {
+impl<P: Platform> StandInQueue<P> {
     fn new() -> Arc<Self> {
-        Arc::new(Place {
+        Arc::new(StandInQueue {
             inbox: Inbox::new(),
             rundown: RundownRef::new(),
             counted: P::AtomicU32::new(0),
@@ -88,10 +88,10 @@ impl<P: Platform> Place<P> {
     }
 }
 
-struct Way<P: Platform>(Arc<Place<P>>);
+struct TestRoute<P: Platform>(Arc<StandInQueue<P>>);
 
-impl<P: Platform> Route<P> for Way<P> {
-    type Kept = Arc<Place<P>>;
+impl<P: Platform> Route<P> for TestRoute<P> {
+    type Kept = Arc<StandInQueue<P>>;
 
     fn send(&self, item: Pending<P>) -> Result<(), (Pending<P>, Self::Kept)> {
         let mut item = Some(item);
@@ -104,13 +104,13 @@ impl<P: Platform> Route<P> for Way<P> {
     }
 }
 
-/// Spawns a future on `place`.
+/// Spawns a future on `queue`.
 fn spawn_on<P: Platform, T: Send + 'static>(
-    place: &Arc<Place<P>>,
+    queue: &Arc<StandInQueue<P>>,
     future: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T, P> {
-    let (item, handle) = owned::<P, _, _, _, T>(Alone, Way(Arc::clone(place)), future);
-    place.send_now(item);
+    let (item, handle) = owned::<P, _, _, _, T>(Alone, TestRoute(Arc::clone(queue)), future);
+    queue.send_now(item);
     handle
 }
 
@@ -194,28 +194,28 @@ mod modelled {
     /// A waiting future on a place, a worker that comes by twice, `first` and `second` in threads of their own.
     fn check(
         preemptions: usize,
-        first: fn(&Place<Loom>, &Shared<Loom>),
-        second: fn(&Place<Loom>, &Shared<Loom>, &JoinHandle<u32, Loom>),
+        first: fn(&StandInQueue<Loom>, &Shared<Loom>),
+        second: fn(&StandInQueue<Loom>, &Shared<Loom>, &JoinHandle<u32, Loom>),
         outcome: fn(Result<u32, JoinError>),
     ) {
         model(preemptions, move || {
-            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
-            let handle = spawn_on(&place, waits(&shared));
+            let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&queue, waits(&shared));
             let thread = {
-                let (place, shared) = (Arc::clone(&place), Arc::clone(&shared));
-                spawn(move || first(&place, &shared))
+                let (queue, shared) = (Arc::clone(&queue), Arc::clone(&shared));
+                spawn(move || first(&queue, &shared))
             };
             let worker = {
-                let place = Arc::clone(&place);
+                let queue = Arc::clone(&queue);
                 spawn(move || {
-                    place.run();
-                    place.run();
+                    queue.run();
+                    queue.run();
                 })
             };
-            second(&place, &shared, &handle);
+            second(&queue, &shared, &handle);
             Loom::join(thread);
             Loom::join(worker);
-            place.run_out();
+            queue.run_out();
             outcome(handle.join());
             assert_eq!(drops(&shared), 1, "the future is dropped once");
             // The last waker is a reference; nothing leaks, which the model watches.
@@ -251,23 +251,23 @@ mod modelled {
     #[test]
     fn cancelled_while_it_is_woken() {
         model(2, || {
-            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
-            let handle = spawn_on(&place, waits(&shared));
+            let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&queue, waits(&shared));
             let waker = {
                 let shared = Arc::clone(&shared);
                 spawn(move || shared.fire())
             };
             let worker = {
-                let place = Arc::clone(&place);
+                let queue = Arc::clone(&queue);
                 spawn(move || {
-                    place.run();
-                    place.run();
+                    queue.run();
+                    queue.run();
                 })
             };
             let cancelled = handle.cancel();
             Loom::join(waker);
             Loom::join(worker);
-            place.run_out();
+            queue.run_out();
             match handle.join() {
                 Ok(_) => assert!(!cancelled),
                 Err(error) => assert!(cancelled && error.is_cancelled()),
@@ -282,7 +282,7 @@ mod modelled {
         check(
             2,
             |_, shared| shared.fire(),
-            |place, _, _| place.close(),
+            |queue, _, _| queue.close(),
             |result| match result {
                 Ok(polls) => assert!(polls <= 2),
                 Err(error) => assert!(error.is_cancelled()),
@@ -293,11 +293,11 @@ mod modelled {
     #[test]
     fn woken_by_two_where_the_queue_is_closed_and_one_is_within() {
         model(2, || {
-            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
-            let handle = spawn_on(&place, waits(&shared));
-            place.run();
+            let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&queue, waits(&shared));
+            queue.run();
             let waker = shared.waker().expect("it has been polled");
-            place.close();
+            queue.close();
             // From outside: refused.
             let outside = {
                 let waker = waker.clone();
@@ -309,11 +309,11 @@ mod modelled {
                 unsafe { NonNull::new_unchecked(waker.data().cast_mut().cast::<Item<Loom>>()) };
             // SAFETY: `waker` keeps the item alive.
             if let Some(node) = Item::claim(unsafe { ItemRef::new(item) }, Epoch::now::<Loom>()) {
-                place.send_now(node);
+                queue.send_now(node);
             }
-            place.run();
+            queue.run();
             Loom::join(outside);
-            place.run_out();
+            queue.run_out();
             if !handle.is_finished() {
                 // The wake from outside joined the one from within, which stood.
                 assert_eq!(shared.polls.load(Ordering::Relaxed), 2);
@@ -333,19 +333,19 @@ mod modelled {
     #[test]
     fn woken_where_the_queue_is_closed_while_another_thread_has_the_lock() {
         model(3, || {
-            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
-            let handle = spawn_on(&place, waits(&shared));
-            place.run();
+            let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
+            let handle = spawn_on(&queue, waits(&shared));
+            queue.run();
             let waker = shared.waker().expect("it has been polled");
             // SAFETY: the waker is of `spawn_on`, so its data is the item.
             let item =
                 unsafe { NonNull::new_unchecked(waker.data().cast_mut().cast::<Item<Loom>>()) };
-            place.close();
+            queue.close();
             let outside = spawn(move || waker.wake());
             // SAFETY: the handle keeps the item alive.
             unsafe { item.as_ref() }.lock().unlock();
             Loom::join(outside);
-            place.run_out();
+            queue.run_out();
             assert!(handle.join().unwrap_err().is_cancelled());
             assert_eq!(drops(&shared), 1, "the future is dropped once");
             drop(shared.waker.lock().take());
@@ -355,8 +355,8 @@ mod modelled {
     #[test]
     fn the_last_waker_goes_while_it_is_polled() {
         model(3, || {
-            let (place, shared) = (Place::<Loom>::new(), Shared::<Loom>::new());
-            drop(spawn_on(&place, waits(&shared)));
+            let (queue, shared) = (StandInQueue::<Loom>::new(), Shared::<Loom>::new());
+            drop(spawn_on(&queue, waits(&shared)));
             let dropper = {
                 let shared = Arc::clone(&shared);
                 spawn(move || {
@@ -364,10 +364,10 @@ mod modelled {
                     drop(waker);
                 })
             };
-            place.run();
+            queue.run();
             Loom::join(dropper);
             drop(shared.waker.lock().take());
-            place.run_out();
+            queue.run_out();
             assert_eq!(drops(&shared), 1, "nobody can wake it any more");
         });
     }
@@ -377,30 +377,30 @@ mod modelled {
 
 #[test]
 fn woken_late_and_often() {
-    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
-    let handle = spawn_on(&place, waits(&shared));
-    place.run_out();
+    let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&queue, waits(&shared));
+    queue.run_out();
     assert_eq!(shared.polls.load(Ordering::Relaxed), 1);
     let waker = shared.waker().expect("it waits");
     for _ in 0..3 {
         waker.wake_by_ref();
     }
-    place.run_out();
+    queue.run_out();
     assert_eq!(shared.polls.load(Ordering::Relaxed), 2, "three wakes of what is queued are one");
     assert!(waker.will_wake(&shared.waker().unwrap()));
     shared.fire();
-    place.run_out();
+    queue.run_out();
     assert_eq!(handle.join().unwrap(), 3);
     assert_eq!(drops(&shared), 1);
     // After the end, and after the handle.
     waker.wake_by_ref();
     let own = waker.clone();
     own.wake();
-    assert!(place.inbox.is_empty());
+    assert!(queue.inbox.is_empty());
     drop(shared.waker.lock().take());
     assert_eq!(Arc::strong_count(&shared), 1);
     drop(waker);
-    assert_eq!(Arc::strong_count(&place), 1, "the task is freed");
+    assert_eq!(Arc::strong_count(&queue), 1, "the task is freed");
 }
 
 #[test]
@@ -419,54 +419,54 @@ fn who_wakes_itself_runs_again_and_goes_to_the_end() {
             Poll::Pending
         }
     }
-    let place = Place::<Linux>::new();
-    let handle = spawn_on(&place, Yields(0));
-    place.run_out();
+    let queue = StandInQueue::<Linux>::new();
+    let handle = spawn_on(&queue, Yields(0));
+    queue.run_out();
     assert_eq!(handle.join().unwrap(), 5);
-    assert_eq!(Arc::strong_count(&place), 1);
+    assert_eq!(Arc::strong_count(&queue), 1);
 }
 
 #[test]
 fn cancelled_before_between_and_after() {
-    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
-    let handle = spawn_on(&place, waits(&shared));
+    let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&queue, waits(&shared));
     assert!(handle.cancel());
     assert_eq!(drops(&shared), 0, "not in this thread");
-    place.run_out();
+    queue.run_out();
     assert_eq!((drops(&shared), shared.polls.load(Ordering::Relaxed)), (1, 0));
     assert!(handle.cancel() && handle.is_finished());
     assert!(handle.join().unwrap_err().is_cancelled());
     // It waits for a wake.
     let shared = Shared::<Linux>::new();
-    let handle = spawn_on(&place, waits(&shared));
-    place.run_out();
+    let handle = spawn_on(&queue, waits(&shared));
+    queue.run_out();
     assert!(handle.cancel());
-    place.run_out();
+    queue.run_out();
     assert_eq!((drops(&shared), shared.polls.load(Ordering::Relaxed)), (1, 1));
     drop(handle);
     shared.fire();
     // It has ended.
-    let handle = spawn_on(&place, async { 5 });
-    place.run_out();
+    let handle = spawn_on(&queue, async { 5 });
+    queue.run_out();
     assert!(!handle.cancel());
     assert_eq!(handle.join().unwrap(), 5);
-    assert_eq!(Arc::strong_count(&place), 1);
+    assert_eq!(Arc::strong_count(&queue), 1);
 }
 
 #[test]
 fn cancelled_by_its_own_poll_its_result_does_not_count() {
-    let place = Place::<Linux>::new();
+    let queue = StandInQueue::<Linux>::new();
     let slot = Arc::new(std::sync::OnceLock::<JoinHandle<u32, Linux>>::new());
     let own = Arc::clone(&slot);
-    let handle = spawn_on(&place, async move {
+    let handle = spawn_on(&queue, async move {
         assert!(own.get().expect("set before it runs").cancel());
         7
     });
     slot.set(handle).unwrap();
-    place.run_out();
+    queue.run_out();
     let handle = Arc::into_inner(slot).unwrap().into_inner().unwrap();
     assert!(handle.join().unwrap_err().is_cancelled(), "true is a promise");
-    assert_eq!(Arc::strong_count(&place), 1);
+    assert_eq!(Arc::strong_count(&queue), 1);
 }
 
 #[test]
@@ -484,34 +484,34 @@ fn panics_reach_the_joiner_and_drops_that_panic_reach_nobody() {
             panic!("on purpose: a drop");
         }
     }
-    let place = Place::<Linux>::new();
-    let handle = spawn_on(&place, Bomb(true));
-    place.run_out();
+    let queue = StandInQueue::<Linux>::new();
+    let handle = spawn_on(&queue, Bomb(true));
+    queue.run_out();
     assert_eq!(handle.join().unwrap_err().message(), Some("on purpose: a poll"));
-    let handle = spawn_on(&place, Bomb(false));
-    place.run_out();
+    let handle = spawn_on(&queue, Bomb(false));
+    queue.run_out();
     assert_eq!(handle.join().unwrap(), 8);
-    let handle = spawn_on(&place, Bomb(false));
+    let handle = spawn_on(&queue, Bomb(false));
     handle.cancel();
-    place.run_out();
+    queue.run_out();
     assert!(handle.join().unwrap_err().is_cancelled());
-    assert_eq!(Arc::strong_count(&place), 1);
+    assert_eq!(Arc::strong_count(&queue), 1);
 }
 
 #[test]
 fn a_wake_where_the_queue_is_closed_ends_it_in_the_wakers_thread() {
-    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
-    let handle = spawn_on(&place, waits(&shared));
-    place.run_out();
-    place.close();
+    let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&queue, waits(&shared));
+    queue.run_out();
+    queue.close();
     assert!(!handle.is_finished(), "a future that waits is left alone");
     shared.fire();
     assert!(handle.is_finished());
     assert_eq!((drops(&shared), shared.polls.load(Ordering::Relaxed)), (1, 1));
     assert!(handle.join().unwrap_err().is_cancelled());
     // While it is polled: the poll's own waker, from outside.
-    let place = Place::<Linux>::new();
-    let own = Arc::clone(&place);
+    let queue = StandInQueue::<Linux>::new();
+    let own = Arc::clone(&queue);
     let mut polls = 0;
     let future = core::future::poll_fn(move |context| {
         polls += 1;
@@ -521,30 +521,30 @@ fn a_wake_where_the_queue_is_closed_ends_it_in_the_wakers_thread() {
         context.waker().wake_by_ref();
         Poll::<()>::Pending
     });
-    let handle = spawn_on(&place, future);
-    place.run_out();
+    let handle = spawn_on(&queue, future);
+    queue.run_out();
     assert!(handle.join().unwrap_err().is_cancelled());
     // By its handle.
-    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
-    let handle = spawn_on(&place, waits(&shared));
-    place.run_out();
-    place.close();
+    let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
+    let handle = spawn_on(&queue, waits(&shared));
+    queue.run_out();
+    queue.close();
     assert!(handle.cancel() && handle.is_finished());
     assert_eq!(drops(&shared), 1);
 }
 
 #[test]
 fn without_wakers_and_without_a_handle_it_is_freed() {
-    let (place, shared) = (Place::<Linux>::new(), Shared::<Linux>::new());
-    drop(spawn_on(&place, waits(&shared)));
-    place.run_out();
+    let (queue, shared) = (StandInQueue::<Linux>::new(), Shared::<Linux>::new());
+    drop(spawn_on(&queue, waits(&shared)));
+    queue.run_out();
     assert_eq!(drops(&shared), 0, "it can still be woken");
     drop(shared.waker.lock().take());
     assert_eq!(drops(&shared), 1);
     // A result that is never taken.
     let tail = Arc::new(());
     let own = Arc::clone(&tail);
-    drop(spawn_on(&place, async move { own }));
-    place.run_out();
-    assert_eq!((Arc::strong_count(&tail), Arc::strong_count(&place)), (1, 1));
+    drop(spawn_on(&queue, async move { own }));
+    queue.run_out();
+    assert_eq!((Arc::strong_count(&tail), Arc::strong_count(&queue)), (1, 1));
 }

@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_millis(1);
 const REFUSALS: u32 = 2;
 
 /// Where one worker belongs and where it may go. Private to its thread.
-pub(crate) struct Place {
+pub(crate) struct Affinity {
     pod: CpuSet,
     /// The mask that it has when nothing else is wanted.
     wide: CpuSet,
@@ -40,15 +40,15 @@ pub(crate) struct Place {
     refusals: u32,
 }
 
-impl Place {
+impl Affinity {
     pub(crate) fn new(pod: CpuSet, wide: CpuSet) -> Self {
         let strays = !wide.is_subset(&pod);
-        Place { pod, wide, left: None, strays, bound: false, last: None, refusals: 0 }
+        Affinity { pod, wide, left: None, strays, bound: false, last: None, refusals: 0 }
     }
 
-    /// The place of a worker of one CPU.
+    /// The affinity of a worker of one CPU.
     pub(crate) fn bound(pod: CpuSet) -> Self {
-        Place { strays: true, bound: true, ..Place::new(pod.clone(), pod) }
+        Affinity { strays: true, bound: true, ..Affinity::new(pod.clone(), pod) }
     }
 
     /// Remembers the mask that the system gave the thread. By the thread itself, when it starts.
@@ -159,7 +159,7 @@ impl Place {
             let line = format!(
                 "a worker could not be brought back to CPUs {cpus}: {refused}; it stays where the system puts it"
             );
-            P::warn_once(&format!("place: {}", refused.cause()), &line);
+            P::warn_once(&format!("affinity: {}", refused.cause()), &line);
         }
     }
 }

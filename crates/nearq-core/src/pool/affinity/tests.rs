@@ -6,7 +6,7 @@ use nearq_platform::{LockPlatform, Placement, Threads};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
 
-use super::{INTERVAL, Place};
+use super::{Affinity, INTERVAL};
 
 fn set(list: &str) -> CpuSet {
     list.parse().expect("well formed")
@@ -32,12 +32,12 @@ fn on_eight_cpus(program: impl FnOnce() + 'static) -> Vec<String> {
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
 fn a_stray_is_brought_back_and_may_leave_again() {
     on_eight_cpus(|| {
-        let mut place = Place::new(set("0-3"), set("0-7"));
+        let mut affinity = Affinity::new(set("0-3"), set("0-7"));
         stand_on(6);
-        assert!(place.repatriate::<Sim>());
+        assert!(affinity.repatriate::<Sim>());
         assert!(Sim::current_cpu() < 4);
         assert_eq!(Sim::affinity(Sim::current_thread()).expect("alive"), set("0-7"));
-        assert!(!place.repatriate::<Sim>(), "it is at home");
+        assert!(!affinity.repatriate::<Sim>(), "it is at home");
     });
 }
 
@@ -45,15 +45,15 @@ fn a_stray_is_brought_back_and_may_leave_again() {
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
 fn it_is_brought_back_once_a_millisecond_at_most() {
     on_eight_cpus(|| {
-        let mut place = Place::new(set("0-3"), set("0-7"));
+        let mut affinity = Affinity::new(set("0-3"), set("0-7"));
         stand_on(6);
-        assert!(place.repatriate::<Sim>());
+        assert!(affinity.repatriate::<Sim>());
         stand_on(5);
-        assert!(!place.repatriate::<Sim>());
+        assert!(!affinity.repatriate::<Sim>());
         assert_eq!(Sim::current_cpu(), 5);
         Sim::sleep(INTERVAL + Duration::from_micros(100));
         stand_on(5);
-        assert!(place.repatriate::<Sim>());
+        assert!(affinity.repatriate::<Sim>());
         assert!(Sim::current_cpu() < 4);
     });
 }
@@ -63,9 +63,9 @@ fn it_is_brought_back_once_a_millisecond_at_most() {
 fn who_cannot_stray_is_never_moved() {
     on_eight_cpus(|| {
         // A strict worker: its mask is its pod. (A test may stand elsewhere all the same.)
-        let mut place = Place::new(set("0-3"), set("0-3"));
+        let mut affinity = Affinity::new(set("0-3"), set("0-3"));
         stand_on(6);
-        assert!(!place.repatriate::<Sim>());
+        assert!(!affinity.repatriate::<Sim>());
         assert_eq!(Sim::current_cpu(), 6);
     });
 }
@@ -74,13 +74,13 @@ fn who_cannot_stray_is_never_moved() {
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
 fn localised_to_the_cpu_that_queued_if_the_worker_may_run_there() {
     on_eight_cpus(|| {
-        let mut place = Place::new(set("0-3"), set("0-5"));
+        let mut affinity = Affinity::new(set("0-3"), set("0-5"));
         for cpu in [3, 0, 5] {
-            place.localize::<Sim>(cpu);
+            affinity.localize::<Sim>(cpu);
             assert_eq!(Sim::current_cpu(), cpu);
             assert_eq!(Sim::affinity(Sim::current_thread()).expect("alive"), set("0-5"));
         }
-        place.localize::<Sim>(7);
+        affinity.localize::<Sim>(7);
         assert_eq!(Sim::current_cpu(), 5, "not outside its mask");
     });
 }
@@ -90,13 +90,13 @@ fn localised_to_the_cpu_that_queued_if_the_worker_may_run_there() {
 fn a_pod_of_which_nothing_is_allowed_is_left_alone_and_is_no_refusal() {
     let warnings = on_eight_cpus(|| {
         // A pod that the machine has lost.
-        let mut place = Place::new(set("8-9"), set("0-9"));
+        let mut affinity = Affinity::new(set("8-9"), set("0-9"));
         for _ in 0..5 {
-            assert!(!place.repatriate::<Sim>());
+            assert!(!affinity.repatriate::<Sim>());
             Sim::sleep(2 * INTERVAL);
         }
         let before = Sim::current_cpu();
-        place.localize::<Sim>((before + 1) % 8);
+        affinity.localize::<Sim>((before + 1) % 8);
         assert_eq!(Sim::current_cpu(), (before + 1) % 8, "elsewhere it still goes");
     });
     assert_eq!(warnings, Vec::<String>::new());
@@ -106,17 +106,17 @@ fn a_pod_of_which_nothing_is_allowed_is_left_alone_and_is_no_refusal() {
 #[cfg_attr(miri, ignore = "Miri does not know the simulator's stacks")]
 fn a_worker_of_one_cpu_comes_back_to_it_when_it_is_there_again() {
     on_eight_cpus(|| {
-        let mut place = Place::bound(set("3"));
+        let mut affinity = Affinity::bound(set("3"));
         Sim::set_affinity(Sim::current_thread(), &set("3")).unwrap();
-        place.begin::<Sim>();
-        assert!(!place.repatriate::<Sim>(), "it is there");
+        affinity.begin::<Sim>();
+        assert!(!affinity.repatriate::<Sim>(), "it is there");
         Sim::set_online(3, false).unwrap();
         Sim::sleep(INTERVAL);
         assert_ne!(Sim::current_cpu(), 3);
-        assert!(!place.repatriate::<Sim>(), "it cannot be there");
+        assert!(!affinity.repatriate::<Sim>(), "it cannot be there");
         Sim::set_online(3, true).unwrap();
         Sim::sleep(INTERVAL);
-        assert!(place.repatriate::<Sim>());
+        assert!(affinity.repatriate::<Sim>());
         assert_eq!(Sim::current_cpu(), 3);
         assert_eq!(Sim::affinity(Sim::current_thread()).unwrap(), set("3"));
     });
