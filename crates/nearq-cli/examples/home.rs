@@ -105,7 +105,7 @@ fn at_home(first: usize, last: usize) -> Checked {
             let mut seen = seen.lock().unwrap();
             if here { seen.0 += 1 } else { seen.1 += 1 }
         };
-        queue.spawn_at(&home, note).join()?;
+        queue.task().home(&home).spawn(note).join()?;
     }
     drop(issuer);
     let (there, elsewhere) = *seen.lock().unwrap();
@@ -188,7 +188,7 @@ fn dynamic(first: usize, last: usize) -> Checked {
     home.follow(true);
     let begin = Instant::now();
     while home.node() == Some(first) && begin.elapsed() < WITHIN {
-        queue.spawn_at(&home, || spin(Duration::from_millis(2))).join()?;
+        queue.task().home(&home).spawn(|| spin(Duration::from_millis(2))).join()?;
         std::thread::sleep(Duration::from_millis(20));
     }
     println!("after {:?}: {}", begin.elapsed(), home.explain());

@@ -8,7 +8,7 @@ pub(crate) mod settings;
 
 use std::collections::{BTreeMap, HashSet};
 
-use nearq_core::{QueueHandle, Runtime, Times, Timing, TraceKind as CoreKind, Tracer};
+use nearq_core::{QueueView, Runtime, Times, Timing, TraceKind as CoreKind, Tracer};
 use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::process::this_process;
@@ -34,7 +34,7 @@ impl RuntimeSubject {
 }
 
 /// `percpu`, `ordered`, `unbound`, or `unbound,S` for a strict one, as in the kernel's tools.
-fn kind(queue: &QueueHandle) -> &'static str {
+fn kind(queue: &QueueView) -> &'static str {
     if queue.is_per_cpu() {
         "percpu"
     } else if queue.is_ordered() {
@@ -47,7 +47,7 @@ fn kind(queue: &QueueHandle) -> &'static str {
 }
 
 /// The queue with that name, or with that number after a `#`.
-fn find<'a>(queues: &'a [QueueHandle], name: &str) -> Result<&'a QueueHandle, Refusal> {
+fn find<'a>(queues: &'a [QueueView], name: &str) -> Result<&'a QueueView, Refusal> {
     let number = name.strip_prefix('#').and_then(|number| number.parse().ok());
     if let Some(queue) = queues.iter().find(|queue| Some(queue.id()) == number) {
         return Ok(queue);
@@ -86,7 +86,7 @@ fn cpu_time() -> u64 {
 }
 
 impl RuntimeSubject {
-    fn queue_statistics(&self, queue: &QueueHandle, pods: &mut [PodStatistics]) -> QueueStatistics {
+    fn queue_statistics(&self, queue: &QueueView, pods: &mut [PodStatistics]) -> QueueStatistics {
         let rows = queue.statistics();
         for row in &rows {
             let pod = pods.iter_mut().find(|pod| pod.pool == u64::from(row.pool));
@@ -216,7 +216,7 @@ impl Subject for RuntimeSubject {
     fn trace(&mut self, wanted: &Trace) -> Result<Box<dyn Tracing>, Refusal> {
         let queues = self.runtime.queues();
         let queue = wanted.queue.as_deref().map(|name| find(&queues, name)).transpose()?;
-        let tracer = self.runtime.trace(queue.map(QueueHandle::id), wanted.every.unwrap_or(1));
+        let tracer = self.runtime.trace(queue.map(QueueView::id), wanted.every.unwrap_or(1));
         Ok(Box::new(RunningTrace { runtime: self.runtime.clone(), tracer, named: HashSet::new() }))
     }
 }

@@ -75,7 +75,7 @@ pub use user::default::{
     system_freezable, system_highpri, system_long, system_percpu, system_unbound,
     system_unbound_long,
 };
-pub use user::handle::QueueHandle;
+pub use user::handle::Handle;
 pub use user::info::{PoolInfo, WorkerState};
 pub use user::node_homes::NodeHomes;
 pub use user::readers::{Timing, Tracer};
@@ -84,6 +84,8 @@ pub use user::set::{JoinNext, JoinSet};
 pub use user::settings::WorkqueueBuilder;
 pub use user::shutdown::{RunningItem, StillRunning, WaitingItems};
 pub use user::snapshot::{RunningNow, WaitingNow};
+pub use user::task_builder::{TaskBuilder, TrySpawnError};
+pub use user::view::QueueView;
 pub use user::workqueue::Workqueue;
 
 /// Sets the description of what the current item does, for observers of the worker; cut to 31 bytes, cleared when the item ends. Has no

@@ -391,6 +391,12 @@ impl<P: Platform> Queue<P> {
         false
     }
 
+    /// The error for a caller that queues by a handle after the queue's end.
+    #[cold]
+    pub(crate) fn ended(&self) -> Error {
+        Error::Ended { queue: self.name.clone() }
+    }
+
     /// The error for a caller that queues while the queue drains.
     pub(crate) fn refusal(&self) -> Error {
         if self.inner().is_shut() {
@@ -414,7 +420,7 @@ impl<P: Platform> Queue<P> {
         cpu_map.by_cpu.iter().map(|pwq| unsafe { &**pwq }.pool.id).collect()
     }
 
-    /// The scope in words; see `QueueHandle::scope_in_words`.
+    /// The scope in words; see `QueueView::scope_in_words`.
     pub(crate) fn scope_in_words(&self) -> String {
         match self.kind {
             Kind::PerCpu => return "per-cpu".into(),

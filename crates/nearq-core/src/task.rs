@@ -115,6 +115,17 @@ impl<P: Platform, O, F, T> Task<P, O, F, T> {
         }
     }
 
+    /// The program of a task that never began.
+    pub(crate) fn into_program(self) -> F {
+        self.state.with_mut(|state| {
+            // SAFETY: the task is owned, so no other thread has it.
+            match core::mem::replace(unsafe { &mut *state }, TaskState::Taken) {
+                TaskState::Program(program) => program,
+                _ => unreachable!("it never began"),
+            }
+        })
+    }
+
     /// Takes the result.
     ///
     /// # Safety
@@ -184,27 +195,26 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
         // SAFETY: as the caller says.
         let this = unsafe { item.cast::<Self>().as_ref() };
         // SAFETY: as the caller says.
-        unsafe { this.be_cancelled(item) };
+        unsafe { this.end_unstarted(item, JoinError::Refused, 0) };
         // Acquire: what was done through the handle, which still exists.
         this.head.item.state.fetch_and(!PENDING, Ordering::AcqRel);
     }
 
-    /// The closure will not start: drops it, and records that.
+    /// The closure will not start: drops it, and records why, with `bit` for the handle.
     ///
     /// # Safety
     /// The caller has ensured that it will not start, and has a handle; `item` is the task's header.
-    unsafe fn be_cancelled(&self, item: NonNull<Item<P>>) {
+    unsafe fn end_unstarted(&self, item: NonNull<Item<P>>, why: JoinError, bit: u64) {
         self.state.with_mut(|state| {
-            let cancelled = TaskState::Result(Err(JoinError::Cancelled));
             // SAFETY: no thread starts the closure, so the place belongs to us until DONE.
-            let closure = core::mem::replace(unsafe { &mut *state }, cancelled);
+            let closure = core::mem::replace(unsafe { &mut *state }, TaskState::Result(Err(why)));
             // Dropping what it captured may panic.
             contain(|| drop(closure));
         });
         // Release: the result. Acquire: the waker.
-        let before = self.head.item.state.fetch_or(DONE | CANCELLED, Ordering::AcqRel);
+        let before = self.head.item.state.fetch_or(DONE | bit, Ordering::AcqRel);
         self.head.tell(before);
-        // SAFETY: the owner of this very task, which the caller's handle keeps alive; no other thread ends a cancelled closure.
+        // SAFETY: the owner of this very task, which the caller's handle keeps alive; no other thread ends a closure that does not start.
         unsafe { self.owner.ended(item) };
     }
 
@@ -226,7 +236,7 @@ impl<P: Platform, O: Owner<P>, F: FnOnce() -> T + Send, T: Send + 'static> Task<
             return word & CANCELLED != 0 || word & (PENDING | RUNNING | DONE) == 0;
         }
         // SAFETY: as the caller says; the queueing was taken back.
-        unsafe { this.be_cancelled(item) };
+        unsafe { this.end_unstarted(item, JoinError::Cancelled, CANCELLED) };
         true
     }
 }
@@ -303,6 +313,20 @@ pub(crate) unsafe fn born<P: Platform, T>(
 ) -> (Pending<P>, JoinHandle<T, P>) {
     // SAFETY: as the caller says.
     unsafe { (Pending::from_raw(Item::expose(item)), JoinHandle::new(item, kind)) }
+}
+
+/// Takes the closure out of a task that its queue has refused, and frees the task.
+pub(crate) fn take_back<P: Platform, F, T>(item: Pending<P>, handle: JoinHandle<T, P>) -> F
+where
+    F: FnOnce() -> T + Send,
+    T: Send + 'static,
+{
+    debug_assert!(core::ptr::eq(item.table(), &Task::<P, Alone, F, T>::TABLE));
+    // The handle's reference and the queueing are given up together, with the allocation.
+    core::mem::forget(handle);
+    let task = item.into_raw().cast::<Task<P, Alone, F, T>>();
+    // SAFETY: allocated as a box of this type by `new`; the queueing and the handle are all that it was ever known by.
+    unsafe { Box::from_raw(task.as_ptr()) }.into_program()
 }
 
 /// A closure that has been allocated, and the handle to it.

@@ -2,11 +2,12 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `workqueue`, `settings`, `default` | queues: their handle, how they are built and changed, the system queues |
+//! | `workqueue`, `handle`, `settings`, `default` | queues: their owner, weak handles, how they are built, the system queues |
+//! | `task_builder` | one closure or future with settings of its own |
 //! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what becomes of them in the child of a fork |
 //! | `set`, `scope` | many tasks at once |
 //! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what is on a node |
-//! | `handle`, `snapshot`, `readers`, `info` | observation from outside: settings, what runs and waits, times and events, pools |
+//! | `view`, `snapshot`, `readers`, `info` | observation from outside: settings, what runs and waits, times and events, pools |
 
 pub(crate) mod at_home;
 pub(crate) mod builder;
@@ -24,5 +25,7 @@ pub(crate) mod set;
 pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod snapshot;
+pub(crate) mod task_builder;
 pub(crate) mod variables;
+pub(crate) mod view;
 pub(crate) mod workqueue;

@@ -187,7 +187,7 @@ fn a_member_of_a_set_allocates_once() {
         for number in 0..count {
             if number % 2 == 0 { set.spawn(|| {}) } else { set.spawn_future(async {}) }
         }
-        while let Some(result) = set.join_next() {
+        while let Some(result) = set.blocking_join_next() {
             result.unwrap();
         }
         ALLOCATIONS.load(Ordering::Relaxed) - before

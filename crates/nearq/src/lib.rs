@@ -62,13 +62,14 @@ pub mod metrics {
 }
 pub use nearq_core::{
     Activity, AtHome, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit,
-    DrainedQueue, Error, Flushed, FlushedQueue, Home, HomeChoice, InHand, JoinError, JoinHandle,
-    JoinNext, JoinSet, NoHome, NodeHomes, Panic, PoolInfo, PoolStatistics, PoolThreads,
-    QueueHandle, QueueMemory, Registered, Residency, RunningItem, RunningNow, Runtime,
-    RuntimeBuilder, Scope, Stall, StillRunning, ThreadLimit, TimeClass, Times, Timing, TraceEvent,
-    TraceKind, Tracer, WaitingItems, WaitingNow, Weights, Work, WorkerInfo, WorkerState, Workqueue,
-    WorkqueueBuilder, WrongWeight, blocking, set_description, system_freezable, system_highpri,
-    system_long, system_percpu, system_unbound, system_unbound_long,
+    DrainedQueue, Error, Flushed, FlushedQueue, Handle, Home, HomeChoice, InHand, JoinError,
+    JoinHandle, JoinNext, JoinSet, NoHome, NodeHomes, Panic, PoolInfo, PoolStatistics, PoolThreads,
+    QueueMemory, QueueView, Registered, Residency, RunningItem, RunningNow, Runtime,
+    RuntimeBuilder, Scope, Stall, StillRunning, TaskBuilder, ThreadLimit, TimeClass, Times, Timing,
+    TraceEvent, TraceKind, Tracer, TrySpawnError, WaitingItems, WaitingNow, Weights, Work,
+    WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder, WrongWeight, blocking, set_description,
+    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
+    system_unbound_long,
 };
 pub use nearq_platform::Refused;
 /// What a machine consists of, as [`Runtime::topology`] describes it.

@@ -245,13 +245,13 @@ impl Stage {
         note(format_args!("has joined future {future}"));
         let right = match &result {
             Ok(answer) => !panics && answer.number == future,
-            Err(JoinError::Cancelled) => true,
+            Err(JoinError::Cancelled | JoinError::Refused) => true,
             Err(error) => panics && error.message() == Some(panic_text(future).as_str()),
         };
         if !right {
             self.ledger.violation(format!("joining future {future} gave {result:?}"));
         }
-        let cancelled = matches!(result, Err(JoinError::Cancelled));
+        let cancelled = matches!(result, Err(JoinError::Cancelled | JoinError::Refused));
         self.ledger.future_joined(future, cancelled);
     }
 
@@ -301,7 +301,7 @@ impl Stage {
             }
         }
         for _ in 0..joined {
-            self.joined_of_set(&mut out, set.join_next());
+            self.joined_of_set(&mut out, set.blocking_join_next());
         }
         if end != SetEnd::Join {
             out.futures.iter().for_each(|(future, _)| self.ledger.begin_cancel_future(*future));
@@ -318,9 +318,9 @@ impl Stage {
                     note(format_args!("has cancelled a set on queue-{number}"));
                 }
                 while !set.is_empty() {
-                    self.joined_of_set(&mut out, set.join_next());
+                    self.joined_of_set(&mut out, set.blocking_join_next());
                 }
-                if set.join_next().is_some() {
+                if set.blocking_join_next().is_some() {
                     self.ledger.violation("a set has more results than members".into());
                 }
                 drop(set);
@@ -363,7 +363,7 @@ impl Stage {
                 }
                 found
             }
-            Err(JoinError::Cancelled) => {
+            Err(JoinError::Cancelled | JoinError::Refused) => {
                 out.cancelled += 1;
                 true
             }

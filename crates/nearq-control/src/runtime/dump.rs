@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nearq_core::{CpuSet, Domain, QueueHandle, Runtime, Scope, Weights};
+use nearq_core::{CpuSet, Domain, QueueView, Runtime, Scope, Weights};
 use nearq_platform::{Linux, LockPlatform};
 use nearq_topology::Topology;
 
@@ -112,7 +112,7 @@ fn pools(runtime: &Runtime, queues: &[QueueDump]) -> Vec<PoolDump> {
         .collect()
 }
 
-fn of_queue(queue: &QueueHandle, topology: &Topology) -> QueueDump {
+fn of_queue(queue: &QueueView, topology: &Topology) -> QueueDump {
     let pools = queue.pools_by_cpu().into_iter().enumerate();
     let rescuer = queue.has_rescuer().then(|| RescuerDump {
         thread: queue.rescuer_thread_id().unwrap_or(0),

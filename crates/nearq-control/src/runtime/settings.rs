@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nearq_core::{
-    Attributes, CpuSet, Error, Home, HomeChoice, QueueHandle, QueueMemory, Runtime, Weights,
+    Attributes, CpuSet, Error, Home, HomeChoice, QueueMemory, QueueView, Runtime, Weights,
 };
 
 use crate::knobs::{self, Knob, Owner, PROCESS, QUEUE};
@@ -48,7 +48,7 @@ pub(crate) enum Kinds {
 
 impl Kinds {
     /// Why it cannot be set for this queue.
-    fn unfit(self, queue: &QueueHandle) -> Option<&'static str> {
+    fn unfit(self, queue: &QueueView) -> Option<&'static str> {
         match self {
             Kinds::NotPerCpu | Kinds::Unbound if queue.is_per_cpu() => Some(
                 "this is a per-CPU queue, of which nice, idle, slice_us and max_active can be set",
@@ -66,7 +66,7 @@ pub(crate) const WHEN_MADE: &str = "it is decided when the queue is made";
 
 /// A queue whose settings are shown.
 pub(crate) struct Seen<'a> {
-    pub(crate) handle: &'a QueueHandle,
+    pub(crate) handle: &'a QueueView,
     /// What is set.
     pub(crate) set: Attributes,
     /// Whether its scope has an effect.
@@ -109,7 +109,7 @@ pub(crate) fn weight(runtime: &Runtime, name: &str) -> Value {
     plain(runtime.home_weights().get(name).unwrap_or_default())
 }
 
-pub(super) fn of_queue(runtime: &Runtime, queue: &QueueHandle) -> QueueSettings {
+pub(super) fn of_queue(runtime: &Runtime, queue: &QueueView) -> QueueSettings {
     let set = queue.attributes();
     let pods = !queue.is_per_cpu() && !queue.is_ordered();
     let affine = pods && set.affinity && runtime.affinity();
@@ -227,7 +227,7 @@ fn no_such_key(owner: Owner, key: &str) -> Refusal {
 
 pub(super) fn set_queue(
     runtime: &Runtime,
-    queue: &QueueHandle,
+    queue: &QueueView,
     changes: &BTreeMap<String, String>,
 ) -> Result<(), Refusal> {
     let mut attributes = Vec::new();

@@ -58,6 +58,11 @@ pub enum Error {
         /// The workqueue's name.
         queue: String,
     },
+    /// The workqueue has ended: its last [`Workqueue`](crate::Workqueue) was dropped.
+    Ended {
+        /// The workqueue's name.
+        queue: String,
+    },
     /// The work item is [disabled](crate::Work::disable).
     Disabled,
     /// A limit of zero threads.
@@ -134,6 +139,11 @@ impl fmt::Display for Error {
                 f,
                 "the workqueue `{queue}` is being drained and takes items from its own running items only; \
                  queue again when the drain has ended"
+            ),
+            Error::Ended { queue } => write!(
+                f,
+                "the workqueue `{queue}` has ended, because its last `Workqueue` was dropped; keep a clone of it for as long as \
+                 handles queue"
             ),
             Error::ShutDown => f.write_str(
                 "the runtime was shut down and takes nothing new; \

@@ -49,22 +49,30 @@ pub enum JoinError {
     /// [`JoinSet`](crate::JoinSet), or, if it is a future, by a wake after its queue was dropped. Or the process is the child of
     /// a fork, and its parent runs it.
     Cancelled,
+    /// It never ran: the queue did not take it, because it drains, because its last [`Workqueue`](crate::Workqueue) was dropped, or because
+    /// the runtime was shut down. `try_spawn` returns it instead, with the reason.
+    Refused,
     /// The wait for it was refused because it would never have ended: the limit of its queue holds it back, and every item that has a place
     /// of that limit waits like the caller. It goes on by itself, and starts when one of these has ended.
     Deadlock,
 }
 
 impl JoinError {
-    /// Whether it was cancelled.
+    /// Whether it was cancelled. False if its queue refused it.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, JoinError::Cancelled)
+    }
+
+    /// Whether its queue did not take it, so that it never ran.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, JoinError::Refused)
     }
 
     /// The panic, if there was one.
     pub fn panic(&self) -> Option<&Panic> {
         match self {
             JoinError::Panicked(panic) => Some(panic),
-            JoinError::Cancelled | JoinError::Deadlock => None,
+            JoinError::Cancelled | JoinError::Refused | JoinError::Deadlock => None,
         }
     }
 
@@ -72,7 +80,7 @@ impl JoinError {
     pub fn into_panic(self) -> Option<Panic> {
         match self {
             JoinError::Panicked(panic) => Some(panic),
-            JoinError::Cancelled | JoinError::Deadlock => None,
+            JoinError::Cancelled | JoinError::Refused | JoinError::Deadlock => None,
         }
     }
 
@@ -87,6 +95,10 @@ impl fmt::Display for JoinError {
         match self {
             JoinError::Panicked(panic) => panic.fmt(f),
             JoinError::Cancelled => write!(f, "it was cancelled before it had ended"),
+            JoinError::Refused => write!(
+                f,
+                "it never ran: its queue is being drained or has ended, or its runtime was shut down; `try_spawn` says which"
+            ),
             JoinError::Deadlock => write!(
                 f,
                 "it is held back by its queue's limit, and every item that has a place of that limit waits like the caller; let the \

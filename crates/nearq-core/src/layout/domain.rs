@@ -80,7 +80,7 @@ impl Bounds {
     }
 }
 
-/// The state of a queue's limit in one of its domains; see [`QueueHandle::limits`](crate::QueueHandle::limits).
+/// The state of a queue's limit in one of its domains; see [`QueueView::limits`](crate::QueueView::limits).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainLimit {
     /// The domain.

@@ -36,7 +36,7 @@ pub struct TraceEvent {
     pub at_nanos: u64,
     /// What.
     pub kind: TraceKind,
-    /// The queue's [number](crate::QueueHandle::id).
+    /// The queue's [number](crate::QueueView::id).
     pub queue: u64,
     /// The item's address: the same for its events, and for a later item at the same place.
     pub item: usize,

@@ -69,7 +69,7 @@ impl<P: Platform> Queue<P> {
 
     /// Executes the queue's activation items that still wait for a worker. By a thread that waits for the queue's end: all workers may be
     /// inside items, and no further worker may be allowed.
-    pub(crate) fn carry_out_kickers(&self) {
+    pub(crate) fn carry_out_activations(&self) {
         let is_own = |item: &Item<P>| self.domains().any(|domain| domain.activation_item.is(item));
         for pwq in self.pwqs() {
             while let Some(item) = pwq.pool.take_one(is_own) {
@@ -87,6 +87,11 @@ impl<P: Platform> Queue<P> {
         // The rundown reference first: a thread that has passed it has counted its item by then. Once more afterwards: a visit may make the
         // queue empty, and then send an activation item.
         self.rundown.is_quiet() && is_left() && self.rundown.is_quiet() && is_left()
+    }
+
+    /// Whether the queue is closed for good.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.config.lock().closed
     }
 
     /// Closes the queue if no thread touches it any more; then none ever will. By a thread that took the last handle.

@@ -50,7 +50,7 @@ use crate::queue::sets::SETS;
 use crate::queue::{Config, Queue};
 
 /// How long the activation items of an ending queue wait for a worker; then the thread that ends the queue executes them.
-const KICKED: Duration = Duration::from_millis(10);
+const ACTIVATE_AFTER: Duration = Duration::from_millis(10);
 /// How long a drain may take before a warning; ten times longer each time after.
 const FIRST_WARNING: Duration = Duration::from_secs(10);
 /// The most warnings.
@@ -225,8 +225,8 @@ impl<P: Platform> Queue<P> {
         // All that is left is a few instructions of a worker that runs, or of one that is preempted in them.
         let inner = self.inner();
         let is_left = || self.is_left() || inner.has_ended();
-        while !wait_until(&inner.services.departures, Some(P::now() + KICKED), is_left) {
-            self.carry_out_kickers();
+        while !wait_until(&inner.services.departures, Some(P::now() + ACTIVATE_AFTER), is_left) {
+            self.carry_out_activations();
         }
         // This also covers a thread that has just cancelled the last item: it could not be known afterwards that it has left.
         while !self.close_if_unused() {

@@ -306,7 +306,15 @@ where
     /// The item is of this type and on no list, and the caller has its `PENDING` and a reference.
     unsafe fn refuse(item: NonNull<Item<P>>) {
         // SAFETY: as the caller says.
-        unsafe { Self::end_here(Pending::from_raw(item), None) };
+        let node = unsafe { Pending::from_raw(item) };
+        // No waker exists yet, so no thread but this one ends it.
+        let Some(node) = node.publish() else { return };
+        let item = node.start_here().into_raw();
+        // SAFETY: the caller says that it is of this type; RUNNING is ours since `start_here`.
+        unsafe { Self::of(item).end(item, Err(JoinError::Refused)) };
+        // SAFETY: it is of this type, and RUNNING is still ours: `end` does not give it back.
+        let woken = unsafe { Self::finish(item) };
+        debug_assert!(!woken, "nothing can wake a future that was never polled");
     }
 
     /// Drops the future in the calling thread, or leaves that to the thread that polls it: it is cancelled.
@@ -429,6 +437,22 @@ where
     let item: NonNull<Item<P>> = NonNull::from(Box::leak(spawned)).cast();
     // SAFETY: made with PENDING and one reference, which are these two.
     unsafe { crate::task::born(item, &Spawned::<P, O, R, F, T>::KIND) }
+}
+
+/// Takes the future out of a task that its queue has refused, and frees the task.
+pub(crate) fn take_back<P, F, T>(item: Pending<P>, handle: JoinHandle<T, P>) -> F
+where
+    P: Platform,
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    type Made<P, F, T> = Spawned<P, crate::task::Alone, Weak<Queue<P>>, F, T>;
+    debug_assert!(core::ptr::eq(item.table(), &Made::<P, F, T>::TABLE));
+    // The handle's reference and the queueing are given up together, with the allocation.
+    core::mem::forget(handle);
+    // SAFETY: allocated as a box of this type by `owned`; no waker was made, and the queueing and the handle are all that it was known by.
+    let spawned = unsafe { Box::from_raw(item.into_raw().cast::<Made<P, F, T>>().as_ptr()) };
+    spawned.task.into_program()
 }
 
 #[cfg(test)]

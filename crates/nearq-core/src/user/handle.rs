@@ -1,75 +1,221 @@
-//! A queue without the right to queue: it can be read and changed, and ends when its owner ends it.
+//! [`Handle`]: queues to a workqueue without keeping it open.
+//!
+//! # A thread that queues by a handle while the queue is dropped
+//! The thread enters through the queue's rundown reference (`base/rundown_ref`), as wakes do: either the drop waits for it and then for what
+//! it has queued, or it finds the reference closed and is refused. An item of the queue itself needs no such protection: it is counted, so
+//! the drop waits for it, and what it queues is counted before it ends.
+//!
+//! A delayed item is armed inside, too. The drop closes the reference, then has the timer give up what waits for the queue. If the arming
+//! thread leaves before that, the drop sees the item (the words of the reference are changed by AcqRel operations); otherwise the thread
+//! finds the reference closed when it has left, and has the timer give up the item itself.
 
-mod live;
-mod reading;
-
+use core::future::Future;
+use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_platform::{Linux, Platform};
 
-use crate::queue::Queue;
-use crate::queue::runtime::Runtime;
+use crate::base::error::Error;
+use crate::item::owned::Pending;
+use crate::queue::{Queue, SubmitKind};
+use crate::task::join::JoinHandle;
+use crate::task::work::Work;
+use crate::user::set::JoinSet;
+use crate::user::task_builder::{TaskBuilder, TrySpawnError};
+use crate::user::view::QueueView;
 use crate::user::workqueue::Workqueue;
 
-/// A workqueue without the right to queue: it can be read, and its attributes can be changed. A [`Workqueue`] has all of this as well.
+/// Queues to a workqueue without keeping it open: a weak, cloneable reference that items, services and threads can store.
 ///
-/// It does not keep the queue from ending: the drop of the last [`Workqueue`] drains the queue as usual, and what a handle reads afterwards
-/// does not change any more. Hold it only for a short time: the memory of the queue is freed with the last handle.
-pub struct QueueHandle<P: Platform = Linux> {
-    pub(super) queue: Arc<Queue<P>>,
+/// The drop of the last [`Workqueue`] drains the queue as usual. From then on a handle is refused, unless the caller is one of the queue's
+/// own running items: [`try_spawn`](Self::try_spawn) and [`try_queue`](Self::try_queue) return [`Error::Ended`], and joining what
+/// [`spawn`](Self::spawn) returned gives [`JoinError::Refused`](crate::JoinError::Refused). What was queued before the drop runs.
+///
+/// Its functions do what those of the same name of [`Workqueue`] do; [`upgrade`](Self::upgrade) gives the others. They change one more
+/// cache line, which all handles of the queue share: a thread that queues millions of items a second keeps a clone of the `Workqueue`.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Handle, Work, Workqueue};
+///
+/// /// Queues itself again until the service ends.
+/// fn tick(queue: &Handle) -> Work {
+///     let queue = queue.clone();
+///     Work::new(move |work: &Work| {
+///         queue.queue_delayed(work, std::time::Duration::from_secs(1));
+///     })
+/// }
+///
+/// let queue = Workqueue::builder("service").build()?;
+/// let handle = queue.handle();
+/// queue.queue(&tick(&handle));
+/// drop(queue);
+/// assert!(handle.spawn(|| 1).join().is_err());
+/// # Ok::<(), nearq::Error>(())
+/// ```
+pub struct Handle<P: Platform = Linux> {
+    view: QueueView<P>,
 }
 
-impl<P: Platform> Runtime<P> {
-    /// The queues whose end has not begun, oldest first.
-    ///
-    /// ```
-    /// # use nearq_core as nearq;
-    /// use nearq::{Runtime, Workqueue};
-    ///
-    /// let queue = Workqueue::builder("visible").build()?;
-    /// assert!(Runtime::default().queues().iter().any(|queue| queue.name() == "visible"));
-    /// # Ok::<(), nearq::Error>(())
-    /// ```
-    pub fn queues(&self) -> Vec<QueueHandle<P>> {
-        let queues = self.inner().live_queues().into_iter();
-        queues.map(|queue| QueueHandle { queue }).collect()
+impl<P: Platform> Handle<P> {
+    pub(crate) fn of(queue: &Arc<Queue<P>>) -> Self {
+        Handle { view: QueueView { queue: Arc::clone(queue) } }
     }
-}
 
-impl<P: Platform> QueueHandle<P> {
-    /// The queue with the right to queue; none once its last [`Workqueue`] has been dropped. So an item can queue to its own queue without
-    /// keeping it alive.
+    #[inline]
+    pub(crate) fn shared(&self) -> &Arc<Queue<P>> {
+        &self.view.queue
+    }
+
+    /// The queue itself; none once its last [`Workqueue`] has been dropped. While the result lives, the queue is kept open.
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::{Work, Workqueue};
+    /// use nearq::Workqueue;
     ///
     /// let queue = Workqueue::builder("own").build()?;
-    /// let own = queue.handle();
-    /// let work = Work::new(move |work: &Work| {
-    ///     if let Some(queue) = own.upgrade() {
-    ///         queue.queue_delayed(work, std::time::Duration::from_secs(1));
-    ///     }
-    /// });
-    /// queue.queue(&work);
     /// let handle = queue.handle();
+    /// assert!(handle.upgrade().is_some());
     /// drop(queue);
     /// assert!(handle.upgrade().is_none());
     /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn upgrade(&self) -> Option<Workqueue<P>> {
-        self.queue.try_add_owner().then(|| Workqueue::of(Arc::clone(&self.queue)))
+        self.shared().try_add_owner().then(|| Workqueue::of(Arc::clone(self.shared())))
+    }
+
+    /// As [`Workqueue::queue`]. Also false if the queue has ended.
+    pub fn queue(&self, work: &Work<P>) -> bool {
+        match self.try_queue(work) {
+            Ok(queued) => queued,
+            Err(Error::Disabled | Error::Ended { .. }) => false,
+            Err(_) => {
+                self.shared().warn_refused();
+                false
+            }
+        }
+    }
+
+    /// As [`Workqueue::try_queue`].
+    ///
+    /// # Errors
+    /// As [`Workqueue::try_queue`]; or [`Error::Ended`].
+    pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
+        let queue = self.shared();
+        if crate::queue::serves::<P>(Arc::as_ptr(queue)) {
+            return queue.try_queue(work.item());
+        }
+        self.within(|| queue.try_queue(work.item()))
+    }
+
+    /// As [`Workqueue::queue_delayed`]. Also false if the queue has ended.
+    pub fn queue_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
+        match self.try_queue_delayed(work, delay) {
+            Ok(queued) => queued,
+            Err(Error::Disabled | Error::Ended { .. }) => false,
+            Err(_) => {
+                self.shared().warn_refused();
+                false
+            }
+        }
+    }
+
+    /// As [`Workqueue::try_queue_delayed`].
+    ///
+    /// # Errors
+    /// As [`Workqueue::try_queue_delayed`]; or [`Error::Ended`], also in one of the queue's own items.
+    pub fn try_queue_delayed(&self, work: &Work<P>, delay: Duration) -> Result<bool, Error> {
+        let queue = self.shared();
+        let result = self.within(|| queue.try_queue_delayed(work.item(), P::current_cpu(), delay));
+        // The drop may have looked for delayed items before this one was there.
+        if queue.rundown.is_closed() {
+            queue.abandon_delays();
+        }
+        result
+    }
+
+    /// As [`Workqueue::spawn`].
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        closure: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        self.task().spawn(closure)
+    }
+
+    /// As [`Workqueue::try_spawn`].
+    ///
+    /// # Errors
+    /// As [`Workqueue::try_spawn`]; or [`Error::Ended`].
+    pub fn try_spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+        &self,
+        closure: F,
+    ) -> Result<JoinHandle<T, P>, TrySpawnError<F>> {
+        self.task().try_spawn(closure)
+    }
+
+    /// As [`Workqueue::spawn_future`].
+    pub fn spawn_future<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T, P> {
+        self.task().spawn_future(future)
+    }
+
+    /// As [`Workqueue::task`].
+    pub fn task(&self) -> TaskBuilder<'_, P> {
+        TaskBuilder::by_handle(self)
+    }
+
+    /// As [`Workqueue::join_set`].
+    pub fn join_set<T: Send + 'static>(&self) -> JoinSet<T, P> {
+        JoinSet::new(self.clone())
+    }
+
+    /// Runs `f`, which queues, unless the queue has ended.
+    fn within<R>(&self, f: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
+        let mut result = None;
+        self.shared().pass(|| result = Some(f()));
+        result.unwrap_or_else(|| Err(self.shared().ended()))
+    }
+
+    /// Sends a new task; gives it back with the reason if it is refused.
+    pub(crate) fn send(
+        &self,
+        item: Pending<P>,
+        cpu: usize,
+        submit: SubmitKind,
+    ) -> Result<(), (Pending<P>, Error)> {
+        let queue = self.shared();
+        let send = |item| queue.send_by(item, cpu, submit).map_err(|item| (item, queue.refusal()));
+        if crate::queue::serves::<P>(Arc::as_ptr(queue)) {
+            return send(item);
+        }
+        let mut item = Some(item);
+        let mut result = Ok(());
+        queue.pass(|| result = item.take().map_or(Ok(()), send));
+        match item {
+            Some(item) => Err((item, queue.ended())),
+            None => result,
+        }
     }
 }
 
-impl<P: Platform> Clone for QueueHandle<P> {
+impl<P: Platform> core::ops::Deref for Handle<P> {
+    type Target = QueueView<P>;
+
+    fn deref(&self) -> &QueueView<P> {
+        &self.view
+    }
+}
+
+impl<P: Platform> Clone for Handle<P> {
     fn clone(&self) -> Self {
-        QueueHandle { queue: Arc::clone(&self.queue) }
+        Handle { view: self.view.clone() }
     }
 }
 
-impl<P: Platform> core::fmt::Debug for QueueHandle<P> {
+impl<P: Platform> core::fmt::Debug for Handle<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("QueueHandle").field("id", &self.id()).field("name", &self.name()).finish()
+        f.debug_struct("Handle").field("id", &self.id()).field("name", &self.name()).finish()
     }
 }

@@ -30,7 +30,7 @@ use crate::pool::context::blocking;
 use crate::task::join::JoinHandle;
 use crate::task::waiting::Beside;
 use crate::task::{Head, Owner};
-use crate::user::workqueue::Workqueue;
+use crate::user::handle::Handle;
 
 mod order;
 
@@ -295,6 +295,8 @@ impl<T: Send, P: Platform> Members<T, P> {
 
 /// Closures and futures spawned on one queue, and joined in the order in which they end.
 ///
+/// The set has a [`Handle`] of the queue, so a service can hold both in one struct. It does not keep the queue open.
+///
 /// Taking a result costs the same whether ten or ten thousand are still running: each of them puts itself on the set's list
 /// when it ends.
 ///
@@ -311,34 +313,39 @@ impl<T: Send, P: Platform> Members<T, P> {
 /// }
 /// set.spawn_future(async { 0 });
 /// let mut sum = 0;
-/// while let Some(result) = set.join_next() {
+/// while let Some(result) = set.blocking_join_next() {
 ///     sum += result.unwrap();
 /// }
 /// assert_eq!(sum, 385);
 /// # Ok::<(), nearq::Error>(())
 /// ```
-pub struct JoinSet<'queue, T: Send + 'static, P: Platform = Linux> {
-    queue: &'queue Workqueue<P>,
+pub struct JoinSet<T: Send + 'static, P: Platform = Linux> {
+    queue: Handle<P>,
     members: Members<T, P>,
 }
 
-impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
-    /// An empty set, whose members run on `queue`.
-    pub fn new(queue: &'queue Workqueue<P>) -> Self {
+impl<T: Send + 'static, P: Platform> JoinSet<T, P> {
+    /// An empty set, whose members run on the queue of that handle.
+    pub fn new(queue: Handle<P>) -> Self {
         JoinSet { queue, members: Members::new() }
     }
 
-    /// Adds a closure, and queues it as [`Workqueue::spawn`] does.
+    /// Adds a closure, and queues it as [`Handle::spawn`] does. If it is refused, its result is [`JoinError::Refused`].
     pub fn spawn(&mut self, closure: impl FnOnce() -> T + Send + 'static) {
         let item = self.members.add(|owner| crate::task::owned(owner, closure));
-        self.queue.send_here(item);
+        self.queue.task().send_or_refuse(item);
     }
 
-    /// Adds a future, and queues it as [`Workqueue::spawn_future`] does.
+    /// Adds a future, and queues it as [`Handle::spawn_future`] does. If it is refused, its result is [`JoinError::Refused`].
     pub fn spawn_future(&mut self, future: impl Future<Output = T> + Send + 'static) {
-        let route = self.queue.route();
+        let route = Arc::downgrade(self.queue.shared());
         let item = self.members.add(|owner| crate::task::future::owned(owner, route, future));
-        self.queue.send_here(item);
+        self.queue.task().send_or_refuse(item);
+    }
+
+    /// The queue that the members run on.
+    pub fn queue(&self) -> &Handle<P> {
+        &self.queue
     }
 
     /// Members whose results have not been taken.
@@ -356,7 +363,7 @@ impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
     /// In a worker, another worker takes this one's place meanwhile. If the limit of the queue holds all members back, and every item that
     /// has a place of that limit, including the caller's, waits like that, none of them would ever end: one of them is returned as
     /// [`JoinError::Deadlock`]; it goes on by itself.
-    pub fn join_next(&mut self) -> Option<Result<T, JoinError>> {
+    pub fn blocking_join_next(&mut self) -> Option<Result<T, JoinError>> {
         loop {
             let result = self.members.take();
             if result.is_some() || self.is_empty() {
@@ -376,13 +383,16 @@ impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
         self.members.take()
     }
 
-    /// As [`join_next`](Self::join_next), as a future. Dropping it before it is ready loses nothing.
-    pub fn next_joined(&mut self) -> JoinNext<'_, 'queue, T, P> {
+    /// As [`blocking_join_next`](Self::blocking_join_next), as a future. Dropping it before it is ready loses nothing.
+    pub fn join_next(&mut self) -> JoinNext<'_, T, P> {
         JoinNext { set: self }
     }
 
-    /// As [`next_joined`](Self::next_joined), for futures written by hand.
-    pub fn poll_joined(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, JoinError>>> {
+    /// As [`join_next`](Self::join_next), for futures written by hand.
+    pub fn poll_join_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<T, JoinError>>> {
         self.members.poll(context)
     }
 
@@ -395,7 +405,7 @@ impl<'queue, T: Send + 'static, P: Platform> JoinSet<'queue, T, P> {
     }
 }
 
-impl<T: Send + 'static, P: Platform> Drop for JoinSet<'_, T, P> {
+impl<T: Send + 'static, P: Platform> Drop for JoinSet<T, P> {
     fn drop(&mut self) {
         for handle in self.members.handles() {
             handle.abandon();
@@ -403,28 +413,28 @@ impl<T: Send + 'static, P: Platform> Drop for JoinSet<'_, T, P> {
     }
 }
 
-impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinSet<'_, T, P> {
+impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinSet<T, P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("JoinSet").field("len", &self.len()).finish()
     }
 }
 
-/// The next result of a [`JoinSet`], as a future; see [`JoinSet::next_joined`]. [`JoinHandle`] says which thread calls its waker, and what
+/// The next result of a [`JoinSet`], as a future; see [`JoinSet::join_next`]. [`JoinHandle`] says which thread calls its waker, and what
 /// applies if threads are refused.
 #[must_use = "a future does nothing until it is awaited"]
-pub struct JoinNext<'set, 'queue, T: Send + 'static, P: Platform = Linux> {
-    set: &'set mut JoinSet<'queue, T, P>,
+pub struct JoinNext<'set, T: Send + 'static, P: Platform = Linux> {
+    set: &'set mut JoinSet<T, P>,
 }
 
-impl<T: Send + 'static, P: Platform> Future for JoinNext<'_, '_, T, P> {
+impl<T: Send + 'static, P: Platform> Future for JoinNext<'_, T, P> {
     type Output = Option<Result<T, JoinError>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.set.poll_joined(context)
+        self.set.poll_join_next(context)
     }
 }
 
-impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinNext<'_, '_, T, P> {
+impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinNext<'_, T, P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("JoinNext").field("set", &self.set).finish()
     }

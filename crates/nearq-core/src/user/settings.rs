@@ -201,7 +201,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///
     /// A value that is refused for lack of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
     /// below 0, a [slice](Self::slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
-    /// [`Workqueue::effective_nice`](crate::QueueHandle::effective_nice) tells what the workers have.
+    /// [`Workqueue::effective_nice`](crate::QueueView::effective_nice) tells what the workers have.
     pub fn nice(mut self, nice: i32) -> Self {
         self.attributes.nice = nice;
         self
@@ -262,7 +262,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///
     /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's CPUs there,
     /// rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are counted separately. So
-    /// on a machine of several nodes slightly more may be active; [`Workqueue::limits`](crate::QueueHandle::limits) says how much.
+    /// on a machine of several nodes slightly more may be active; [`Workqueue::limits`](crate::QueueView::limits) says how much.
     pub fn max_active(mut self, items: usize) -> Self {
         self.max_active = Some(items);
         self

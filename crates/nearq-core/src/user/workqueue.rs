@@ -3,21 +3,22 @@
 use core::future::Future;
 use core::mem::ManuallyDrop;
 use core::time::Duration;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use nearq_platform::{Linux, Platform};
 
 use crate::base::error::Error;
-use crate::home::Home;
 use crate::item::owned::Pending;
 use crate::queue::flush::{DrainedQueue, FlushedQueue};
 use crate::queue::{Queue, SubmitKind};
 use crate::task;
 use crate::task::join::JoinHandle;
 use crate::task::work::Work;
-use crate::user::handle::QueueHandle;
+use crate::user::handle::Handle;
 use crate::user::set::JoinSet;
 use crate::user::settings::WorkqueueBuilder;
+use crate::user::task_builder::{self, TaskBuilder, TrySpawnError};
+use crate::user::view::QueueView;
 
 /// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
 /// share the workers of the same pods.
@@ -100,10 +101,10 @@ use crate::user::settings::WorkqueueBuilder;
 /// ```
 ///
 /// # Reading and changing it
-/// The functions of [`QueueHandle`], to which a `Workqueue` dereferences, read what is set and what has happened, and change attributes.
-/// [`handle`](Self::handle) returns a handle that does not keep the queue from ending.
+/// The functions of [`QueueView`], to which a `Workqueue` dereferences, read what is set and what has happened, and change attributes.
+/// [`handle`](Self::handle) returns a reference that queues and does not keep the queue open.
 pub struct Workqueue<P: Platform = Linux> {
-    handle: ManuallyDrop<QueueHandle<P>>,
+    handle: ManuallyDrop<QueueView<P>>,
 }
 
 impl Workqueue<Linux> {
@@ -116,7 +117,7 @@ impl Workqueue<Linux> {
 impl<P: Platform> Workqueue<P> {
     /// An owner of a queue, which counts it already: the first one, or a further one.
     pub(crate) fn of(queue: Arc<Queue<P>>) -> Self {
-        Workqueue { handle: ManuallyDrop::new(QueueHandle { queue }) }
+        Workqueue { handle: ManuallyDrop::new(QueueView { queue }) }
     }
 
     #[inline]
@@ -124,9 +125,14 @@ impl<P: Platform> Workqueue<P> {
         &self.handle.queue
     }
 
-    /// The queue, without the right to queue: it does not keep the queue from ending.
-    pub fn handle(&self) -> QueueHandle<P> {
-        QueueHandle::clone(self)
+    /// A reference that queues as this does while the queue is open, and does not keep it open.
+    pub fn handle(&self) -> Handle<P> {
+        Handle::of(self.shared())
+    }
+
+    /// The queue as it can be read and changed. It does not keep the queue open.
+    pub fn view(&self) -> QueueView<P> {
+        QueueView::clone(self)
     }
 
     #[inline]
@@ -179,7 +185,7 @@ impl<P: Platform> Workqueue<P> {
 
     /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is already
     /// pending, on a timer or on a queue; if it is disabled; or if the runtime was [shut down](crate::Runtime::shutdown), which is reported
-    /// once per queue. [`queue_delayed_on`](Self::queue_delayed_on) distinguishes these cases. A delay of zero queues it at once, without a
+    /// once per queue. [`try_queue_delayed`](Self::try_queue_delayed) distinguishes these cases. A delay of zero queues it at once, without a
     /// timer.
     ///
     /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
@@ -208,7 +214,16 @@ impl<P: Platform> Workqueue<P> {
         self.shared().queue_delayed(work.item(), P::current_cpu(), delay)
     }
 
-    /// As [`queue_delayed`](Self::queue_delayed), for the pod of `cpu`.
+    /// As [`queue_delayed`](Self::queue_delayed), with an error if the item is refused: false means that it is already pending.
+    ///
+    /// # Errors
+    /// The item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or the runtime was
+    /// [shut down](crate::Runtime::shutdown). If the delay is zero, also as [`try_queue`](Self::try_queue).
+    pub fn try_queue_delayed(&self, work: &Work<P>, delay: Duration) -> Result<bool, Error> {
+        self.shared().try_queue_delayed(work.item(), P::current_cpu(), delay)
+    }
+
+    /// As [`try_queue_delayed`](Self::try_queue_delayed), for the pod of `cpu`.
     ///
     /// # Errors
     /// The machine has no such CPU; the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or
@@ -244,7 +259,8 @@ impl<P: Platform> Workqueue<P> {
     /// [`spawn_future`](Self::spawn_future) takes futures.
     ///
     /// If the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and joining the
-    /// handle says so. That is reported once per queue.
+    /// handle returns [`JoinError::Refused`](crate::JoinError::Refused). That is reported once per queue. [`try_spawn`](Self::try_spawn)
+    /// gives the closure back instead, and [`task`](Self::task) sets a home or a CPU.
     ///
     /// Workers block the signals that were blocked by the thread that built the runtime ([`Work`] says more).
     pub fn spawn<T: Send + 'static>(
@@ -256,30 +272,28 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    /// As [`spawn`](Self::spawn), with an error if the closure is refused: it has been dropped then.
+    /// As [`spawn`](Self::spawn), with an error that holds the closure if it is refused.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("example").build()?;
+    /// match queue.try_spawn(|| 42) {
+    ///     Ok(handle) => assert_eq!(handle.join().unwrap(), 42),
+    ///     Err(refused) => println!("{}; here instead: {}", refused.error(), (refused.into_inner())()),
+    /// }
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`try_queue`](Self::try_queue).
-    pub fn try_spawn<T: Send + 'static>(
+    /// The queue is being [drained](Self::drain), and the caller is not one of its own items; or the runtime was
+    /// [shut down](crate::Runtime::shutdown), and the caller is not one of the runtime's.
+    pub fn try_spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
-        closure: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<JoinHandle<T, P>, Error> {
-        let (item, handle) = task::new(closure);
-        match self.inside().send_by(item, P::current_cpu(), SubmitKind::New) {
-            Ok(()) => Ok(handle),
-            Err(item) => {
-                Self::refuse(item);
-                Err(self.inside().refusal())
-            }
-        }
-    }
-
-    /// Ends a task that the draining queue has refused.
-    #[cold]
-    fn refuse(item: Pending<P>) {
-        let refuse = item.table().refuse;
-        // SAFETY: made a moment ago, and not queued; its handle is alive.
-        unsafe { refuse(item.into_raw()) };
+        closure: F,
+    ) -> Result<JoinHandle<T, P>, TrySpawnError<F>> {
+        self.task().try_spawn(closure)
     }
 
     /// Queues a future, which the workers poll. If the handle is dropped, the future goes on by itself.
@@ -309,58 +323,26 @@ impl<P: Platform> Workqueue<P> {
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T, P> {
-        let (item, handle) = crate::task::future::owned(task::Alone, self.route(), future);
+        let route = Arc::downgrade(self.shared());
+        let (item, handle) = crate::task::future::owned(task::Alone, route, future);
         self.send_here(item);
         handle
     }
 
-    /// As [`spawn`](Self::spawn), for a closure that is at [home](Home) there, whatever the queue's home is. A per-CPU queue ignores the
-    /// home.
-    ///
-    /// ```
-    /// # use nearq_core as nearq;
-    /// use nearq::{Home, Workqueue};
-    ///
-    /// let queue = Workqueue::builder("tables").build()?;
-    /// let home = Home::pick()?;
-    /// assert_eq!(queue.spawn_at(&home, || 2 + 3).join().unwrap(), 5);
-    /// # Ok::<(), nearq::Error>(())
-    /// ```
-    pub fn spawn_at<T: Send + 'static>(
-        &self,
-        home: &Home<P>,
-        closure: impl FnOnce() -> T + Send + 'static,
-    ) -> JoinHandle<T, P> {
-        let (item, handle) = task::new(closure);
-        self.send_home(home, item);
-        handle
-    }
-
-    /// As [`spawn_future`](Self::spawn_future), for a future that is at [home](Home) there, whichever thread wakes it.
-    pub fn spawn_future_at<T: Send + 'static>(
-        &self,
-        home: &Home<P>,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> JoinHandle<T, P> {
-        let (item, handle) = crate::task::future::owned(task::Alone, self.route(), future);
-        self.send_home(home, item);
-        handle
-    }
-
-    fn send_home(&self, home: &Home<P>, item: Pending<P>) {
-        item.attachment.give_home(home.clone());
-        self.send_here(item);
+    /// Settings of one closure or future: its [home](crate::Home), its CPU. They are spawned by the builder's functions.
+    pub fn task(&self) -> TaskBuilder<'_, P> {
+        TaskBuilder::by_owner(self)
     }
 
     /// An empty set of closures and futures, which run on this queue and are joined in the order in which they end.
-    pub fn join_set<T: Send + 'static>(&self) -> JoinSet<'_, T, P> {
-        JoinSet::new(self)
+    pub fn join_set<T: Send + 'static>(&self) -> JoinSet<T, P> {
+        JoinSet::new(self.handle())
     }
 
     /// Sends a new task.
     pub(crate) fn send_here(&self, item: Pending<P>) {
         if let Err(item) = self.inside().send_by(item, P::current_cpu(), SubmitKind::New) {
-            Self::refuse(item);
+            task_builder::refuse(item);
             self.inside().warn_refused();
         }
     }
@@ -368,11 +350,6 @@ impl<P: Platform> Workqueue<P> {
     /// Whether the caller is within an item of this queue.
     pub(crate) fn is_served_here(&self) -> bool {
         crate::queue::serves::<P>(self.inside())
-    }
-
-    /// The route of a future that is woken.
-    pub(crate) fn route(&self) -> Weak<Queue<P>> {
-        Arc::downgrade(self.shared())
     }
 
     /// Queues closures that borrow, and waits until all have ended. What they wrote is visible then.
@@ -488,9 +465,9 @@ impl<P: Platform> Workqueue<P> {
 }
 
 impl<P: Platform> core::ops::Deref for Workqueue<P> {
-    type Target = QueueHandle<P>;
+    type Target = QueueView<P>;
 
-    fn deref(&self) -> &QueueHandle<P> {
+    fn deref(&self) -> &QueueView<P> {
         &self.handle
     }
 }
@@ -505,7 +482,7 @@ impl<P: Platform> Clone for Workqueue<P> {
 impl<P: Platform> Drop for Workqueue<P> {
     fn drop(&mut self) {
         // SAFETY: once: this is the drop.
-        let QueueHandle { queue } = unsafe { ManuallyDrop::take(&mut self.handle) };
+        let QueueView { queue } = unsafe { ManuallyDrop::take(&mut self.handle) };
         if queue.drop_owner() {
             end(queue);
         }

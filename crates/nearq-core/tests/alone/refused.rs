@@ -98,11 +98,11 @@ const WAYS: [(&str, Way); 13] = [
         queue.queue_delayed(&work, Duration::from_millis(1));
         common::eventually("it runs", || !work.is_pending());
     }),
-    ("join_next", |queue, refuse| {
+    ("blocking_join_next", |queue, refuse| {
         refuse();
         let mut set = queue.join_set();
         set.spawn(|| {});
-        assert!(set.join_next().unwrap().is_ok());
+        assert!(set.blocking_join_next().unwrap().is_ok());
     }),
     ("cancel_sync", |queue, refuse| {
         let (sender, receiver) = mpsc::channel();

@@ -130,7 +130,7 @@ fn nothing_new_is_taken() {
     assert!(!work.is_pending());
     let own = Arc::clone(&captured);
     let refused = queue.spawn(move || drop(own)).join().unwrap_err();
-    assert!(refused.is_cancelled(), "{refused}");
+    assert!(refused.is_refused(), "{refused}");
     assert_eq!(Arc::strong_count(&captured), 1, "the closure is gone");
     assert!(queue.try_spawn(|| ()).is_err());
     assert_eq!(builder.build_in().unwrap_err(), Error::ShutDown);

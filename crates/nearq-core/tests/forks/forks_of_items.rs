@@ -404,7 +404,7 @@ fn a_waker_of_the_parents_is_not_dropped() {
     let drops = Arc::new(Mutex::new(0));
     let waker = Waker::from(Arc::new(Locking(Arc::clone(&drops))));
     let context = &mut Context::from_waker(&waker);
-    assert!(set.poll_joined(context).is_pending());
+    assert!(set.poll_join_next(context).is_pending());
     assert!(flushed.as_mut().poll(context).is_pending());
     let held = drops.lock().unwrap();
     child(|| {
@@ -412,14 +412,14 @@ fn a_waker_of_the_parents_is_not_dropped() {
         let mut copy = unsafe { core::ptr::read(&raw const flushed) };
         let noop = &mut Context::from_waker(Waker::noop());
         let _ = copy.as_mut().poll(noop);
-        assert!(set.join_next().unwrap().unwrap_err().is_cancelled());
+        assert!(set.blocking_join_next().unwrap().unwrap_err().is_cancelled());
         set.spawn_future(std::future::pending());
-        set.poll_joined(noop).is_pending()
+        set.poll_join_next(noop).is_pending()
     });
     drop(held);
     barrier.open();
     last.join().unwrap();
-    set.join_next().unwrap().unwrap();
+    set.blocking_join_next().unwrap().unwrap();
     block_on(flushed).unwrap();
 }
 
@@ -449,10 +449,10 @@ fn sets() {
         if polled {
             // The set has a waker.
             for _ in 0..3 {
-                set.join_next().unwrap().unwrap();
+                set.blocking_join_next().unwrap().unwrap();
             }
             let waker = Waker::from(Arc::clone(&counted));
-            assert!(set.poll_joined(&mut Context::from_waker(&waker)).is_pending());
+            assert!(set.poll_join_next(&mut Context::from_waker(&waker)).is_pending());
         }
         let ended = if polled { 0 } else { 3 };
         let left = set.len();
@@ -462,15 +462,15 @@ fn sets() {
                 if at == left / 2 {
                     // Members of the child's own among them, and a grandchild.
                     child(|| {
-                        while let Some(result) = set.join_next() {
+                        while let Some(result) = set.blocking_join_next() {
                             assert!(result.unwrap_err().is_cancelled());
                         }
                         set.spawn(|| 1);
-                        set.join_next().unwrap().unwrap() == 1 && set.is_empty()
+                        set.blocking_join_next().unwrap().unwrap() == 1 && set.is_empty()
                     });
                 }
                 let result =
-                    if at % 2 == 0 { set.join_next() } else { block_on(set.next_joined()) };
+                    if at % 2 == 0 { set.blocking_join_next() } else { block_on(set.join_next()) };
                 match result.unwrap() {
                     Ok(number) => {
                         assert!(number < 3);
@@ -480,17 +480,17 @@ fn sets() {
                 }
             }
             assert_eq!(results, ended, "what had ended has its result");
-            assert!(set.join_next().is_none() && set.is_empty());
+            assert!(set.blocking_join_next().is_none() && set.is_empty());
             for number in 0..50 {
                 set.spawn(move || number);
             }
             let sum: u32 =
-                core::iter::from_fn(|| block_on(set.next_joined())).map(Result::unwrap).sum();
+                core::iter::from_fn(|| block_on(set.join_next())).map(Result::unwrap).sum();
             assert_eq!(sum, 49 * 25);
             assert_eq!(counted.0.load(Ordering::SeqCst), 0, "a waker of the parent's was called");
             set.spawn_future(std::future::pending());
             set.cancel_all();
-            set.join_next().unwrap().unwrap_err().is_cancelled()
+            set.blocking_join_next().unwrap().unwrap_err().is_cancelled()
         });
         barrier.open();
         drop(set);

@@ -35,7 +35,7 @@ fn in_the_order_in_which_they_end() {
     let queue = runtime.workqueue("order").max_active(16).build_in().unwrap();
     let _watchdog = watch(Some(&runtime));
     let mut set = queue.join_set();
-    assert!(set.is_empty() && set.join_next().is_none() && set.try_join_next().is_none());
+    assert!(set.is_empty() && set.blocking_join_next().is_none() && set.try_join_next().is_none());
     let gates: Vec<_> = (0..6_usize)
         .map(|number| {
             let (open, gate) = mpsc::channel::<()>();
@@ -50,7 +50,7 @@ fn in_the_order_in_which_they_end() {
     for number in [3, 0, 5, 1, 4, 2] {
         assert!(set.try_join_next().is_none());
         gates[number].send(()).unwrap();
-        assert_eq!(set.join_next().unwrap().unwrap(), number);
+        assert_eq!(set.blocking_join_next().unwrap().unwrap(), number);
     }
     assert!(set.is_empty());
 }
@@ -60,7 +60,7 @@ fn many_members_of_both_kinds_and_their_panics() {
     let runtime = runtime();
     let queue = runtime.workqueue("many").build_in().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let mut set = JoinSet::new(&queue);
+    let mut set = JoinSet::new(queue.handle());
     for number in 0..10_000_u64 {
         match number % 3 {
             0 => set.spawn(move || number),
@@ -72,7 +72,7 @@ fn many_members_of_both_kinds_and_their_panics() {
         }
     }
     let (mut sum, mut panics) = (0, 0);
-    while let Some(result) = set.join_next() {
+    while let Some(result) = set.blocking_join_next() {
         match result {
             Ok(number) => sum += number,
             Err(error) => {
@@ -97,7 +97,7 @@ fn awaited_on_the_queue_itself() {
                 set.spawn(move || number);
             }
             let mut sum = 0;
-            while let Some(result) = set.next_joined().await {
+            while let Some(result) = set.join_next().await {
                 sum += result.unwrap();
             }
             sum
@@ -117,7 +117,7 @@ fn joined_within_the_only_worker() {
     let handle = queue.spawn(move || {
         let mut set = own.join_set();
         (0..20).for_each(|number| set.spawn(move || number));
-        core::iter::from_fn(|| set.join_next()).map(Result::unwrap).sum::<u32>()
+        core::iter::from_fn(|| set.blocking_join_next()).map(Result::unwrap).sum::<u32>()
     });
     assert_eq!(handle.join().unwrap(), 190);
 }
@@ -190,9 +190,9 @@ fn sets_cancel_what_has_not_started() {
     set.cancel_all();
     open.send(()).unwrap();
     for _ in 0..50 {
-        assert!(set.join_next().unwrap().unwrap_err().is_cancelled());
+        assert!(set.blocking_join_next().unwrap().unwrap_err().is_cancelled());
     }
-    assert!(set.join_next().is_none());
+    assert!(set.blocking_join_next().is_none());
     drop(set);
     // A set that is dropped: what runs goes on, what has not started is gone.
     let (begun, has_begun) = mpsc::channel();
@@ -286,7 +286,7 @@ fn scopes_within_items_that_have_all_the_places() {
                 });
             });
         }
-        while let Some(result) = set.join_next() {
+        while let Some(result) = set.blocking_join_next() {
             result.unwrap();
         }
         assert_eq!(count.load(Ordering::Relaxed), 60);
@@ -350,11 +350,11 @@ fn a_set_that_has_given_out_everything_has_no_waker() {
     set.spawn(|| ());
     let counted = Arc::new(Counted(AtomicU32::new(0)));
     let waker = Waker::from(Arc::clone(&counted));
-    assert!(set.poll_joined(&mut Context::from_waker(&waker)).is_pending());
+    assert!(set.poll_join_next(&mut Context::from_waker(&waker)).is_pending());
     drop(open);
     eventually("it is woken", || counted.0.load(Ordering::SeqCst) == 1);
     for left in [true, false] {
-        match set.poll_joined(&mut Context::from_waker(&waker)) {
+        match set.poll_join_next(&mut Context::from_waker(&waker)) {
             Poll::Ready(result) => assert_eq!(result.is_some(), left),
             Poll::Pending => panic!("it has ended"),
         }
@@ -381,7 +381,7 @@ fn a_future_that_nobody_can_wake_is_dropped_with_its_set() {
         let _told = told;
         let mut set = queue.join_set();
         set.spawn(|| std::thread::sleep(Duration::from_millis(20)));
-        set.next_joined().await.unwrap().unwrap();
+        set.join_next().await.unwrap().unwrap();
         std::future::pending::<()>().await;
         drop(set);
     }));
@@ -412,7 +412,7 @@ fn a_clone_that_panics_beside_a_drop_that_does() {
     let waker = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) };
     let waker = std::mem::ManuallyDrop::new(waker);
     for _ in 0..3 {
-        let poll = || set.poll_joined(&mut Context::from_waker(&waker)).is_pending();
+        let poll = || set.poll_join_next(&mut Context::from_waker(&waker)).is_pending();
         let _ = catch_unwind(AssertUnwindSafe(poll));
     }
 }

@@ -16,6 +16,7 @@ mod flushing;
 #[cfg(not(miri))]
 mod foreign;
 mod futures;
+mod handles;
 mod join_set;
 mod live;
 mod looking;

@@ -1,16 +1,12 @@
 //! Closures that run once: joined, awaited, dropped, panicking, borrowing, and from within workers.
 
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 
 use nearq_core::{CpuSet, Runtime, Scope, Work, Workqueue};
 
-use crate::common::{self, PATIENCE, watch};
+use crate::common::{self, PATIENCE, block_on, watch};
 
 fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
@@ -26,26 +22,6 @@ fn narrow(runtime: &Runtime) -> Workqueue {
     let narrow =
         runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
     narrow.scope(Scope::System).build_in().unwrap()
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
-        }
-        std::thread::park();
-    }
 }
 
 #[test]
@@ -385,7 +361,7 @@ fn joining_what_one_keeps_from_starting_is_an_error() {
         let mut set = own.join_set();
         (0..3).for_each(|number| set.spawn(move || number));
         let mut deadlocks = 0;
-        while let Some(result) = set.join_next() {
+        while let Some(result) = set.blocking_join_next() {
             deadlocks += u32::from(matches!(result, Err(nearq_core::JoinError::Deadlock)));
         }
         (deadlocks, set.len())

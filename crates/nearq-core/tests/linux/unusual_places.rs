@@ -122,7 +122,7 @@ fn a_destructor_may_wait_by_a_set_for_a_future_that_it_ends() {
     let runtime = Runtime::builder().build().unwrap();
     let queue: &'static Workqueue = Box::leak(Box::new(runtime.workqueue("deep").build().unwrap()));
     let places: Vec<Place> = (0..=DEPTH).map(|_| Place::default()).collect();
-    let mut set: JoinSet<'static, ()> = queue.join_set();
+    let mut set: JoinSet<()> = queue.join_set();
     let last = Arc::clone(&places[DEPTH]);
     set.spawn_future(Sleep(last));
     let mut set = Some(set);
@@ -136,7 +136,7 @@ fn a_destructor_may_wait_by_a_set_for_a_future_that_it_ends() {
                 let waker = next.lock().unwrap().take();
                 waker.unwrap().wake();
                 if let Some(mut set) = waits.take() {
-                    sender.send(set.join_next().unwrap().is_err()).unwrap();
+                    sender.send(set.blocking_join_next().unwrap().is_err()).unwrap();
                 }
             });
             Sleep(own).await;

@@ -181,7 +181,7 @@ fn an_item_may_wait_for_what_the_thaw_lets_in() {
         |queue| {
             let mut set = queue.join_set();
             set.spawn(|| {});
-            matches!(set.join_next(), Some(Err(JoinError::Deadlock)))
+            matches!(set.blocking_join_next(), Some(Err(JoinError::Deadlock)))
         },
     ];
     for (wait, limit) in waits.into_iter().flat_map(|wait| [(wait, 1), (wait, 2)]) {

@@ -266,9 +266,9 @@ fn a_set_can_be_waited_for_once_its_queue_has_another_place() {
         let joiner = queue.spawn(move || {
             let mut set = own.join_set();
             (0..4).for_each(|number| set.spawn(move || number));
-            assert!(matches!(set.join_next(), Some(Err(JoinError::Deadlock))));
+            assert!(matches!(set.blocking_join_next(), Some(Err(JoinError::Deadlock))));
             own.set_max_active(2).expect("can be done");
-            let rest: Vec<u32> = core::iter::from_fn(|| set.join_next()?.ok()).collect();
+            let rest: Vec<u32> = core::iter::from_fn(|| set.blocking_join_next()?.ok()).collect();
             (rest, set.len())
         });
         joiner.join().expect("does not panic")

@@ -178,7 +178,7 @@ fn to_be_told_of_all_members_that_they_cannot_be_waited_for_takes_steps_by_their
             let joiner = queue.spawn(move || {
                 let mut set = own.join_set();
                 (0..members).for_each(|number| set.spawn(move || number));
-                let results = core::iter::from_fn(|| set.join_next());
+                let results = core::iter::from_fn(|| set.blocking_join_next());
                 results.filter(|result| matches!(result, Err(JoinError::Deadlock))).count() as u64
             });
             assert_eq!(joiner.join().expect("does not panic"), members);

@@ -234,7 +234,7 @@ fn whatever_is_awaited_ends() {
     awaits(async |queue| {
         let mut set = queue.join_set();
         set.spawn(|| {});
-        assert!(set.next_joined().await.is_some_and(|result| result.is_ok()));
+        assert!(set.join_next().await.is_some_and(|result| result.is_ok()));
     });
 }
 

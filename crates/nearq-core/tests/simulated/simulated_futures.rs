@@ -98,7 +98,7 @@ fn ring(seed: u64, schedule: Schedule, scope: Scope, max_active: usize) -> (usiz
                 .collect();
             let mut ended = 0;
             let mut polls = 0_u64;
-            while let Some(result) = set.join_next() {
+            while let Some(result) = set.blocking_join_next() {
                 polls += result.expect("neither panicked nor cancelled");
                 ended += 1;
             }

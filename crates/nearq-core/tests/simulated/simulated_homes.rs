@@ -63,7 +63,7 @@ fn an_item_with_a_home_runs_there_wherever_it_is_queued() {
                 for _ in 0..50 {
                     issuers_queue.queue(&work);
                     let note = note.clone();
-                    drop(issuers_queue.spawn_at(&home, move || {
+                    drop(issuers_queue.task().home(&home).spawn(move || {
                         compute(Duration::from_micros(20));
                         note();
                     }));
@@ -98,7 +98,7 @@ fn burst(seed: u64, items: usize) -> (u64, u64, Duration) {
         drop(warm);
         let begin = Sim::now();
         let all: Vec<_> = (0..items)
-            .map(|_| queue.spawn_at(&home, || compute(Duration::from_millis(5))))
+            .map(|_| queue.task().home(&home).spawn(|| compute(Duration::from_millis(5))))
             .collect();
         for item in all {
             item.join().expect("no panic");
@@ -134,7 +134,7 @@ fn what_has_waited_for_long_may_be_taken_by_anybody() {
             let begin = Sim::now();
             // One waits for four CPUs: far below the threshold.
             let all: Vec<_> = (0..5)
-                .map(|_| queue.spawn_at(&home, || compute(Duration::from_millis(100))))
+                .map(|_| queue.task().home(&home).spawn(|| compute(Duration::from_millis(100))))
                 .collect();
             for item in all {
                 item.join().expect("no panic");
@@ -156,7 +156,7 @@ fn items_without_a_home_are_taken_although_others_are_at_home_there() {
         let (issuers_queue, seen) = (Arc::clone(&queue), Arc::clone(&nodes));
         on_cpu(0, move || {
             for _ in 0..6 {
-                drop(issuers_queue.spawn_at(&home, || compute(Duration::from_millis(8))));
+                drop(issuers_queue.task().home(&home).spawn(|| compute(Duration::from_millis(8))));
             }
             for _ in 0..4 {
                 let seen = Arc::clone(&seen);
@@ -337,7 +337,7 @@ fn homes_are_spread_and_given_back() {
         assert_eq!((late.node(), given()), (None, vec![0, 0]));
         let there = Home::on_in(&runtime, 0).expect("there is one");
         let queue = self::queue(&runtime);
-        queue.spawn_at(&late, || {}).join().expect("no panic");
+        queue.task().home(&late).spawn(|| {}).join().expect("no panic");
         assert_eq!((late.node(), given()), (Some(1), vec![1, 1]));
         assert!(late.explain().contains("least loaded"), "{}", late.explain());
         drop(there);
@@ -365,7 +365,12 @@ fn a_dynamic_home_follows_its_memory_once_in_an_interval() {
         for step in 0..120_u64 {
             // The memory moves to and fro, faster than a home may.
             place(if step < 40 { 1 } else { (step / 4 % 2) as usize });
-            queue.spawn_at(&home, || compute(Duration::from_millis(2))).join().expect("no panic");
+            queue
+                .task()
+                .home(&home)
+                .spawn(|| compute(Duration::from_millis(2)))
+                .join()
+                .expect("no panic");
             Sim::sleep(Duration::from_millis(100));
             if home.node() != node {
                 node = home.node();
@@ -486,9 +491,9 @@ fn disturbed(seed: u64) -> (usize, usize) {
                             _ => runtime.set_inherits_homes(round.is_multiple_of(2)),
                         }
                         *wanted.lock() += 2;
-                        drop(queue.spawn_at(home, note.clone()));
+                        drop(queue.task().home(home).spawn(note.clone()));
                         let note = note.clone();
-                        drop(queue.spawn_future_at(home, async move { note() }));
+                        drop(queue.task().home(home).spawn_future(async move { note() }));
                         queue.queue(&work);
                         if round.is_multiple_of(5) {
                             // Its child was counted when it ran, or it did not.

@@ -97,7 +97,7 @@ fn job(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> 
                 let home = (row == HOMES).then(|| Home::near_in(&runtime, &input));
                 let item = move || declared.compile(&input);
                 let item = match &home {
-                    Some(home) => queue.spawn_at(home, item),
+                    Some(home) => queue.task().home(home).spawn(item),
                     None => queue.spawn(item),
                 };
                 let output = item.join().expect("a compilation does not panic");

@@ -347,7 +347,7 @@ pub(super) fn do_as_items(row: &str, job: &Arc<Job>, plan: &Plan) -> Result<(), 
         let (job, inside) = (Arc::clone(job), runtime.clone());
         let item = move || inside.blocking(|| job.do_one(file));
         items.push(if row == HOMES {
-            queue.spawn_at(&Home::pick_in(&runtime), item)
+            queue.task().home(&Home::pick_in(&runtime)).spawn(item)
         } else {
             queue.spawn(item)
         });

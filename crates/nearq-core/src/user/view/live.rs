@@ -5,13 +5,13 @@ use core::time::Duration;
 use nearq_platform::Platform;
 use nearq_topology::{CpuSet, Scope};
 
-use super::QueueHandle;
+use super::QueueView;
 use crate::base::error::Error;
 use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::Attributes;
 use crate::user::settings::change_of_bounds;
 
-impl<P: Platform> QueueHandle<P> {
+impl<P: Platform> QueueView<P> {
     /// Changes several attributes at once: those that the closure changes, which is given the current ones. It may use the queue. If
     /// another thread changes one of them meanwhile, the later change counts.
     ///

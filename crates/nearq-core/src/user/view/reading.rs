@@ -3,7 +3,7 @@
 use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
-use super::QueueHandle;
+use super::QueueView;
 use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::DomainLimit;
@@ -11,7 +11,7 @@ use crate::limit::pool_workqueue::{InHand, PoolStatistics};
 use crate::observe::histogram::Times;
 use crate::queue::runtime::Runtime;
 
-impl<P: Platform> QueueHandle<P> {
+impl<P: Platform> QueueView<P> {
     /// Its number, from 1 on; never used for another queue of the runtime.
     pub fn id(&self) -> u64 {
         self.queue.id

@@ -1,0 +1,224 @@
+//! Weak handles of a workqueue: they queue while it is open, are refused afterwards, and give back what was refused.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nearq_core::{Error, Handle, JoinError, JoinSet, Runtime, Work, Workqueue};
+use nearq_platform::{Linux, LockPlatform as _};
+
+use crate::common::{PATIENCE, block_on};
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().expect("the machine is known")
+}
+
+fn queue(runtime: &Runtime, name: &str) -> Workqueue {
+    runtime.workqueue(name).build_in().expect("can be done")
+}
+
+#[test]
+fn a_handle_queues_while_the_queue_is_open() {
+    let runtime = runtime();
+    let queue = queue(&runtime, "open");
+    let handle = queue.handle();
+    assert_eq!(handle.name(), "open");
+    assert_eq!(handle.spawn(|| 1).join().unwrap(), 1);
+    assert_eq!(handle.try_spawn(|| 2).unwrap().join().unwrap(), 2);
+    assert_eq!(handle.spawn_future(async { 3 }).join().unwrap(), 3);
+    let (sender, receiver) = mpsc::channel();
+    let work = Work::new(move |_: &Work| sender.send(()).unwrap());
+    assert!(handle.queue(&work));
+    receiver.recv().unwrap();
+    work.flush().unwrap();
+    assert_eq!(handle.try_queue_delayed(&work, Duration::from_millis(1)), Ok(true));
+    receiver.recv().unwrap();
+    let mut set = handle.join_set();
+    set.spawn(|| 4);
+    assert_eq!(set.blocking_join_next().unwrap().unwrap(), 4);
+}
+
+#[test]
+fn after_the_last_owner_is_gone_a_handle_is_refused_and_gets_its_closure_back() {
+    let runtime = runtime();
+    let queue = queue(&runtime, "gone");
+    let handle = queue.handle();
+    drop(queue);
+    assert!(handle.upgrade().is_none());
+    let ended = Error::Ended { queue: "gone".to_owned() };
+    let token = Arc::new(());
+    let own = Arc::clone(&token);
+    let refused = handle.try_spawn(move || Arc::strong_count(&own)).unwrap_err();
+    assert_eq!(*refused.error(), ended);
+    assert_eq!(refused.to_string(), ended.to_string());
+    assert_eq!((refused.into_inner())(), 2, "the closure is whole");
+    assert_eq!(Arc::strong_count(&token), 1);
+
+    let own = Arc::clone(&token);
+    let refused = handle.task().try_spawn_future(async move { drop(own) }).unwrap_err();
+    assert_eq!(Arc::strong_count(&token), 2);
+    block_on(refused.into_inner());
+    assert_eq!(Arc::strong_count(&token), 1);
+
+    for future in [false, true] {
+        let own = Arc::clone(&token);
+        let refused = match future {
+            false => handle.spawn(move || drop(own)),
+            true => handle.spawn_future(async move { drop(own) }),
+        };
+        assert_eq!(Arc::strong_count(&token), 1, "what is refused is dropped at once");
+        assert!(refused.is_finished());
+        assert!(!refused.cancel(), "it is refused, not cancelled");
+        let error = refused.join().unwrap_err();
+        assert!(error.is_refused() && !error.is_cancelled(), "{error}");
+    }
+
+    let work = Work::new(|_: &Work| unreachable!("it is refused"));
+    assert!(!handle.queue(&work) && !handle.queue_delayed(&work, Duration::from_millis(1)));
+    assert_eq!(handle.try_queue(&work), Err(ended.clone()));
+    assert_eq!(handle.try_queue_delayed(&work, Duration::from_millis(1)), Err(ended));
+    assert!(!work.is_pending());
+
+    let mut set: JoinSet<u32> = handle.join_set();
+    set.spawn(|| unreachable!("it is refused"));
+    set.spawn_future(async { 1 });
+    for _ in 0..2 {
+        assert!(matches!(set.blocking_join_next(), Some(Err(JoinError::Refused))));
+    }
+    assert!(set.blocking_join_next().is_none());
+}
+
+#[test]
+fn the_queues_own_items_queue_by_a_handle_while_it_drains() {
+    let runtime = runtime();
+    let queue = queue(&runtime, "draining");
+    let handle = queue.handle();
+    let (open, closed) = mpsc::channel::<()>();
+    let ran = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&ran);
+    queue.spawn(move || {
+        // The drop of the queue has begun, or begins now.
+        closed.recv().unwrap();
+        while handle.upgrade().is_some() {
+            thread::yield_now();
+        }
+        let again = Arc::clone(&counted);
+        handle.try_spawn(move || again.fetch_add(1, Ordering::Relaxed)).unwrap();
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    open.send(()).unwrap();
+    drop(queue);
+    assert_eq!(ran.load(Ordering::Relaxed), 2, "the drop waited for both");
+}
+
+#[test]
+fn what_a_handle_queues_beside_the_drop_runs_before_it_returns_or_is_refused() {
+    for round in 0..200 {
+        let runtime = runtime();
+        let queue = queue(&runtime, "raced");
+        let (taken, ran) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let start = Arc::new(Barrier::new(3));
+        let threads = [0, 1].map(|_| {
+            let (handle, start) = (queue.handle(), Arc::clone(&start));
+            let (taken, ran) = (Arc::clone(&taken), Arc::clone(&ran));
+            thread::spawn(move || {
+                start.wait();
+                loop {
+                    let ran = Arc::clone(&ran);
+                    match handle.try_spawn(move || ran.fetch_add(1, Ordering::Relaxed)) {
+                        Ok(_) => taken.fetch_add(1, Ordering::Relaxed),
+                        Err(refused) => {
+                            assert!(matches!(refused.error(), Error::Ended { .. }));
+                            return;
+                        }
+                    };
+                }
+            })
+        });
+        start.wait();
+        thread::sleep(Duration::from_micros(round));
+        drop(queue);
+        let ran_by_then = ran.load(Ordering::Relaxed);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(ran_by_then, ran.load(Ordering::Relaxed), "the drop waited for all of it");
+        assert_eq!(ran_by_then, taken.load(Ordering::Relaxed));
+    }
+}
+
+/// A delay that is armed beside the drop must not keep its item pending until its time has come.
+#[test]
+fn a_delay_that_is_armed_beside_the_drop_is_given_up_soon() {
+    let runtime = runtime();
+    for round in 0..100 {
+        let queue = queue(&runtime, "delays");
+        let work = Work::new(|_: &Work| ());
+        let start = Barrier::new(2);
+        thread::scope(|scope| {
+            let handle = queue.handle();
+            let (work, start) = (&work, &start);
+            scope.spawn(move || {
+                start.wait();
+                handle.queue_delayed(work, Duration::from_secs(3600));
+            });
+            start.wait();
+            thread::sleep(Duration::from_micros(round % 20));
+            drop(queue);
+        });
+        let begin = Instant::now();
+        while work.is_pending() {
+            assert!(begin.elapsed() < PATIENCE, "the timer still has it");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What a service looks like: its queue and its set in one struct, which moves to another thread.
+#[test]
+fn a_service_holds_its_queue_and_a_set_of_it() {
+    struct Service {
+        queue: Workqueue,
+        jobs: JoinSet<u32>,
+    }
+    let runtime = runtime();
+    let queue = queue(&runtime, "service");
+    let mut service = Service { jobs: queue.join_set(), queue };
+    service.jobs.spawn(|| 20);
+    let sum = thread::spawn(move || {
+        service.jobs.spawn(|| 22);
+        assert_eq!(service.jobs.queue().id(), service.queue.id());
+        let mut sum = 0;
+        while let Some(result) = service.jobs.blocking_join_next() {
+            sum += result.unwrap();
+        }
+        sum
+    });
+    assert_eq!(sum.join().unwrap(), 42);
+}
+
+#[test]
+fn a_task_goes_to_the_cpu_that_is_named() {
+    let runtime = runtime();
+    let queue = runtime.workqueue("named").per_cpu(true).build_in().expect("can be done");
+    let error = queue.task().on_cpu(60_000).unwrap_err();
+    assert!(matches!(error, Error::NoSuchCpu { cpu: 60_000, .. }), "{error}");
+    for cpu in runtime.allowed().iter() {
+        let ran_on = queue.task().on_cpu(cpu).unwrap().spawn(Linux::current_cpu);
+        assert_eq!(ran_on.join().unwrap(), cpu);
+    }
+}
+
+/// The handle of one queue can be kept by an item of another, without a cycle that keeps either open.
+#[test]
+fn handles_make_no_cycles() {
+    let runtime = runtime();
+    let (first, second) = (queue(&runtime, "first"), queue(&runtime, "second"));
+    let bounce = |to: Handle| Work::new(move |_: &Work| drop(to.spawn(|| ())));
+    let (there, back) = (bounce(second.handle()), bounce(first.handle()));
+    assert!(first.queue(&there) && second.queue(&back));
+    drop(first);
+    drop(second);
+    assert!(runtime.queues().is_empty());
+}
