@@ -1,7 +1,7 @@
-//! What was decided about processes whose memory is not at home: the last of it, in a file that `status` shows.
+//! The last decisions about processes whose memory is not at home, in a file that `status` shows.
 //!
-//! The file is written anew and put in the place of the old one, so that a reader has one or the other. It is no part of how anything
-//! works: where it cannot be written nothing is shown.
+//! A new file replaces the old one, so a reader gets one or the other. Nothing else depends on the file: if it cannot be written, nothing
+//! is shown.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::pins;
 
-/// So many are kept.
+/// How many are kept.
 const KEPT: usize = 64;
 
 pub(crate) fn path() -> PathBuf {
@@ -29,7 +29,7 @@ pub(crate) struct Decision {
     pub(crate) what: String,
 }
 
-/// The last of them, and what looking has cost.
+/// The last decisions, and what sampling has cost.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     kept: VecDeque<(u64, Decision)>,
@@ -61,7 +61,7 @@ impl Log {
         })
     }
 
-    /// Puts it where `status` finds it.
+    /// Writes it to the place where `status` reads it.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let new = path.with_extension("new");
         fs::write(&new, format!("{}\n", self.value()))?;
@@ -69,19 +69,19 @@ impl Log {
     }
 }
 
-/// Removes the file: what it says is of a scheduler that is gone.
+/// Removes the file: it is about a scheduler that is gone.
 pub(crate) fn remove() {
     // There may be none.
     let _ = fs::remove_file(path());
 }
 
-/// What the file says; nothing where there is none.
+/// What the file says; nothing if there is none.
 pub(crate) fn read(path: &Path) -> Value {
     let text = fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or(Value::Null)
 }
 
-/// The last of the decisions that the file says, as lines.
+/// The last decisions in the file, as lines.
 pub(crate) fn lines(value: &Value, most: usize, now: u64) -> Vec<String> {
     let all = value["decisions"].as_array().map_or(&[][..], Vec::as_slice);
     let line = |one: &Value| {

@@ -1,13 +1,13 @@
-//! Dynamic homes: once a second, where the memory is of processes that use CPUs, and what is done where that is not their home.
+//! Dynamic homes: once a second, finds where the memory of processes that use CPUs is, and acts if that is not their home.
 //!
-//! Under a loaded scheduler the kernel does not balance memory between nodes; this stands in for it. What is worth a look is told by the
-//! scheduler's own account of each process. [`nearq_home::Mover`] says when memory is elsewhere for long enough, [`Remedy`] what is
-//! done then; [`Crowds`] says which processes had better be at home elsewhere as their node is crowded for long. A process whose home somebody
-//! has told is left alone, and so is one that has outgrown its node, as its threads have several homes.
+//! Under a loaded scheduler the kernel does not balance memory between nodes; this module does it instead. The scheduler's own account of
+//! each process says which processes to sample. [`nearq_home::Mover`] decides when memory has been elsewhere for long enough, [`Remedy`]
+//! what is done then. [`Crowds`] says which processes should get another home because their node has been crowded for long. A process whose
+//! home was told is left alone, and so is one that has outgrown its node, because its threads have several homes.
 //!
-//! Looking may take a hundredth of a CPU: what is spent beyond is saved in the seconds after. So only those are looked at that have run, and
-//! seldom whose memory was found at home and has not grown since. Pages are moved by a thread of its own, one process at a time, as that may take
-//! seconds.
+//! Sampling may take a hundredth of a CPU: what is spent beyond that is saved in the following seconds. So only processes that have run are
+//! sampled, and seldom those whose memory was found at home and has not grown since. A separate thread moves pages, one process at a time,
+//! because that may take seconds.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,33 +30,33 @@ mod followed;
 
 use followed::{Followed, SETTLED_BUT_FOR};
 
-/// Who used less of a CPU in the last period, in thousandths, is not looked at.
+/// A process that used less of a CPU in the last period, in thousandths, is not sampled.
 const LEAST_USE: u64 = 50;
-/// What looking may take of the time that passes, in thousandths, and how much of it may be saved up.
+/// The part of the elapsed time that sampling may take, in thousandths, and how much of it may be saved up.
 const BUDGET: u64 = 10;
 const MOST_SAVED: Duration = Duration::from_millis(50);
-/// For how long a home that was told because of memory stays told: by then all threads have heard it that run at all, and a program
-/// that the process begins later shall choose anew.
+/// For how long a home that was told because of memory stays told. By then all threads that run at all have taken it over, and a program
+/// that the process executes later must choose again.
 const TOLD_FOR: Duration = Duration::from_secs(3);
-/// What moving a mebibyte is expected to take where that cannot be measured: 256 pages of 6 microseconds.
+/// The expected time to move a mebibyte if it cannot be measured: 256 pages of 6 microseconds.
 const FOR_MEBIBYTE: Duration = Duration::from_micros(1_500);
-/// Who has got another home as its own was crowded has it for so long at least.
+/// A process that got another home because its own was crowded keeps it for at least this long.
 const REST: Duration = Duration::from_secs(30);
-/// How often it is seen which of those that are followed have ended.
+/// How often followed processes that have ended are dropped.
 const PRUNE_EACH: Duration = Duration::from_secs(10);
-/// How often the file is written though nothing was decided.
+/// How often the file is written even if nothing was decided.
 const WRITE_EACH: Duration = Duration::from_secs(10);
 
-/// Whether a home is what somebody has told, and not one that was found here.
+/// Whether a home was told from outside, and not chosen by this module.
 pub(crate) fn is_told(told: Told) -> bool {
     ![HomeReason::Memory as u32, HomeReason::Room as u32].contains(&told.why)
 }
 
-/// What the part in the kernel knows and is told.
+/// The interface to the kernel's part.
 pub(crate) trait Kernel {
     /// All processes that it knows, by number.
     fn processes(&self) -> Vec<(u32, Process)>;
-    /// Those that have run since it was asked last. None if they are too many: then one looks at all.
+    /// The processes that have run since the last call. None if they are too many to list: then the caller must go through all.
     fn ran(&self) -> Option<Vec<(u32, Process)>>;
     /// One of them. None if it has ended.
     fn process(&self, pid: u32) -> Option<Process>;
@@ -66,7 +66,7 @@ pub(crate) trait Kernel {
     fn forget(&self, pid: u32);
 }
 
-/// Looks, and decides.
+/// Samples memory, and decides.
 #[derive(Debug)]
 pub(crate) struct Memory {
     nodes: Nodes,
@@ -74,9 +74,9 @@ pub(crate) struct Memory {
     followed: HashMap<u32, Followed>,
     began: Instant,
     looked: Instant,
-    /// When those that had ended were forgotten.
+    /// When processes that had ended were last dropped.
     pruned: Instant,
-    /// Nanoseconds that looking may take; below zero after one that took long.
+    /// Nanoseconds that sampling may take; below zero after a round that took long.
     saved: i64,
     seed: u64,
     for_mebibyte: Duration,
@@ -86,27 +86,27 @@ pub(crate) struct Memory {
     written: Option<Instant>,
 }
 
-/// One look at all.
+/// One round over all processes.
 struct Look<'a, K> {
     nq: &'a Nq,
     kernel: &'a K,
     now: Instant,
-    /// Since the one before.
+    /// Since the round before.
     elapsed: Duration,
 }
 
 impl<K> Look<'_, K> {
-    /// CPUs that were used by who ran for so many nanoseconds, in thousandths.
+    /// The CPUs that a process used if it ran for this many nanoseconds, in thousandths.
     fn thousandths(&self, nanos: u64) -> u64 {
         nanos * 1000 / (self.elapsed.as_nanos() as u64).max(1)
     }
 }
 
-/// What comes of looking at one process.
+/// The result of sampling one process.
 #[derive(Debug)]
 enum Considered {
     Decided(Decision),
-    /// It is one of those that had better be at home elsewhere.
+    /// It is one of those that should get another home.
     Crowded(Relocation),
 }
 
@@ -116,7 +116,7 @@ struct Busy {
     process: Process,
     ran: [u64; NODES],
     sampled: Option<Instant>,
-    /// It had better be at home there, as its home is crowded.
+    /// The better home, if its own is crowded.
     room: Option<Better>,
 }
 
@@ -136,7 +136,7 @@ impl Memory {
             began: now,
             looked: now,
             pruned: now,
-            // Nobody has looked before; and what is on the wrong node is there now, most of it.
+            // Nothing has been sampled before, and most of the memory that is on the wrong node is there now.
             saved: MOST_SAVED.as_nanos() as i64,
             seed: std::process::id().into(),
             for_mebibyte: FOR_MEBIBYTE,
@@ -147,7 +147,7 @@ impl Memory {
         }
     }
 
-    /// The scheduler begins, on this machine.
+    /// Begins again, for a scheduler that has just been loaded on this machine.
     pub(crate) fn begin(&mut self, machine: &Topology) {
         self.nodes = Nodes::of(machine, machine.online());
         if !self.nodes.is_single() {
@@ -162,7 +162,7 @@ impl Memory {
         self.pruned = self.looked;
     }
 
-    /// Looks once. What was decided, as lines.
+    /// Runs one round. Returns what was decided, as lines.
     pub(crate) fn look(&mut self, nq: &Nq, kernel: &impl Kernel) -> Vec<String> {
         let begun = cpu_time();
         let now = Instant::now();
@@ -183,7 +183,7 @@ impl Memory {
         }
         if !lines.is_empty() || self.written.is_none_or(|at| now - at > WRITE_EACH) {
             self.written = Some(now);
-            // It is for those who look; where it cannot be written they see nothing.
+            // The file is only for display: if it cannot be written, nothing is shown.
             let _ = self.log.write(&decisions::path());
         }
         lines
@@ -193,8 +193,8 @@ impl Memory {
         let mut said = Vec::new();
         let mut crowded: Option<Relocation> = None;
         let (mut busy, mut places) = self.follow(look);
-        // Those of a crowd are first, if it is not known that they stay; then who was not looked at for longest, and of those who has
-        // used most.
+        // Processes of a crowd come first, unless they are known to stay; then those that were not sampled for longest, and among those the
+        // one that has used most.
         let would_go = |one: &Busy| {
             one.room.is_some() && self.followed.get(&one.pid).is_some_and(|known| !known.stays)
         };
@@ -210,7 +210,7 @@ impl Memory {
             let found = Residency::of(one.pid, self.seed);
             if let Some(known) = self.followed.get_mut(&one.pid) {
                 known.sampled = Some(look.now);
-                // Of what cannot be looked at nothing is found the next time.
+                // If a process cannot be sampled now, the next attempt will find nothing either.
                 known.stays |= found.is_none();
                 known.settled = found.is_none().then_some(one.process.touched);
             }
@@ -232,7 +232,7 @@ impl Memory {
         said
     }
 
-    /// Who used CPUs since the last look, and how much those used who are at home on each node.
+    /// The processes that used CPUs since the last round, and for each node how much the processes at home there used.
     fn follow(&mut self, look: &Look<'_, impl Kernel>) -> (Vec<Busy>, Vec<Place>) {
         let Look { nq, kernel, now, .. } = *look;
         self.crowds.look(nq);
@@ -245,7 +245,7 @@ impl Memory {
             })
             .collect();
         let mut busy = Vec::new();
-        // To go through all takes what some looks may take, so that is not done as long as the list has room.
+        // Going through all processes takes as long as sampling several, so it is done only if the list is full.
         let listed = kernel.ran();
         let are_all = listed.is_none();
         for (pid, process) in listed.unwrap_or_else(|| kernel.processes()) {
@@ -294,12 +294,12 @@ impl Memory {
         (busy, places)
     }
 
-    /// The index of a node among those that can be homes here, by the policy's.
+    /// The index of a node among those that can be homes, from the policy's index.
     fn index(&self, nq: &Nq, node: u32) -> Option<usize> {
         self.nodes.index_of(node_id(nq, node)? as usize).ok()
     }
 
-    /// Whether it is worth a look where a process's memory is.
+    /// Whether a process's memory should be sampled.
     fn is_due(&self, look: &Look<'_, impl Kernel>, one: &Busy) -> bool {
         let is_settled = |known: &Followed| known.is_settled(&one.process, look.now);
         has_one_home(&one.process)
@@ -307,7 +307,7 @@ impl Memory {
             && !self.followed.get(&one.pid).is_some_and(is_settled)
     }
 
-    /// One process, whose memory is there. None where all is well.
+    /// Considers one process, whose memory was found as given. None if nothing needs to be done.
     fn consider(
         &mut self,
         look: &Look<'_, impl Kernel>,
@@ -326,13 +326,13 @@ impl Memory {
         let Verdict::Move { to, why } = verdict else {
             return self.crowded(look, one, found, &evidence).map(Considered::Crowded);
         };
-        // It stays there until the kernel says that its home is another, if it comes to be.
+        // For the mover it stays at home until the kernel reports another home.
         known.mover.set(own, at);
         self.follow_memory(look, one, found.bytes / 1000 * part, part, to, &why, places)
             .map(Considered::Decided)
     }
 
-    /// Where a process's memory is and where it ran, by index of those nodes that can be homes.
+    /// Where a process's memory is and where it ran, by index of the nodes that can be homes.
     fn evidence(&self, nq: &Nq, one: &Busy, found: &Residency) -> Evidence {
         let mut evidence = Evidence {
             pages: vec![0; self.nodes.len()],
@@ -351,7 +351,7 @@ impl Memory {
         evidence
     }
 
-    /// Most of a process's memory is on another node: so many bytes, that part of all, in thousandths.
+    /// Most of a process's memory is on another node: `bytes` of it, which is `part` of all in thousandths.
     #[expect(clippy::too_many_arguments, reason = "one step of the caller's")]
     fn follow_memory(
         &mut self,
@@ -417,7 +417,7 @@ impl Memory {
         Some(Decision { pid, name: name(pid), what })
     }
 
-    /// Where a process had better be at home because its own is crowded.
+    /// The better home for a process whose own is crowded.
     fn room(&self, look: &Look<'_, impl Kernel>, one: &Busy) -> Option<Better> {
         let known = self.followed.get(&one.pid)?;
         known.away.for_long()?;
@@ -434,7 +434,7 @@ impl Memory {
         self.crowds.better(look.nq, home, uses, |node| may_run(look.nq, &task, node))
     }
 
-    /// What it would cost it to be there, and what it costs not to be.
+    /// What moving to the better home would cost, and what staying costs.
     fn crowded(
         &self,
         look: &Look<'_, impl Kernel>,
@@ -462,9 +462,9 @@ impl Memory {
         })
     }
 
-    /// Of those that had better be at home elsewhere, the one that gains most.
+    /// Moves the process that gains most from another home.
     fn relocate(&mut self, look: &Look<'_, impl Kernel>, one: &Relocation) -> Option<Decision> {
-        // Pages of another one may be on their way since.
+        // Pages of another process may have begun to move since.
         if self.pages.moves().is_some() {
             return None;
         }
@@ -488,13 +488,13 @@ fn may_run(nq: &Nq, task: &Task, node: usize) -> bool {
     words.into_iter().any(|((cpus, allowed), online)| cpus & allowed & online != 0)
 }
 
-/// Whether its threads are at home where it is, but for a few. Those of one that has outgrown its node are not.
+/// Whether all but a few of its threads are at home on its own home node. This is not so for a process that has outgrown its node.
 fn has_one_home(process: &Process) -> bool {
     let at_home = process.at_home.get(process.home as usize).copied().unwrap_or(0);
     u64::from(at_home) * 10 >= u64::from(process.threads) * 9
 }
 
-/// All that a process has used of CPUs.
+/// All CPU time that a process has used.
 fn process_time(process: &Process) -> Duration {
     Duration::from_nanos(process.ran.iter().sum())
 }
@@ -519,13 +519,13 @@ impl Memory {
         self.pages.bring(Order { pid, from, to, bytes });
     }
 
-    /// What has become of an order.
+    /// The result of an order.
     fn moved(&mut self) -> Option<Decision> {
         let Moved { order, took, stayed } = self.pages.moved()?;
         let what = match stayed {
             Ok(stayed) => {
                 let mebibytes = (order.bytes >> 20) as u32;
-                // What takes next to nothing tells next to nothing.
+                // A very short move is no useful measurement.
                 if stayed == 0 && mebibytes >= 4 {
                     self.for_mebibyte = (self.for_mebibyte + took / mebibytes) / 2;
                 }

@@ -1,4 +1,4 @@
-//! The thread that moves pages between nodes: one process's at a time, as that may take seconds.
+//! The thread that moves pages between nodes, those of one process at a time, because that may take seconds.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::residency;
 
-/// Whose pages go where.
+/// Which process's pages go where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     pub(crate) pid: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Order {
     pub(crate) bytes: u64,
 }
 
-/// What has become of it.
+/// The result of an order.
 #[derive(Debug)]
 pub(crate) struct Moved {
     pub(crate) order: Order,
@@ -26,22 +26,22 @@ pub(crate) struct Moved {
     pub(crate) stayed: io::Result<u64>,
 }
 
-/// The thread, as those know it who give orders. It begins with the first one.
+/// The handle for giving orders to the thread, which starts with the first order.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     thread: Option<(SyncSender<Order>, Receiver<Moved>)>,
-    /// Whose pages are on their way.
+    /// The process whose pages are being moved.
     moves: Option<u32>,
 }
 
 impl Pages {
-    /// Whose pages are being moved.
+    /// The process whose pages are being moved, if there is one.
     pub(crate) fn moves(&self) -> Option<u32> {
         self.moves
     }
 
-    /// Has pages moved. Nothing happens while others are, or where there can be no thread: the next check sees that they are
-    /// where they were.
+    /// Orders a move of pages. Nothing happens while other pages are being moved, or if the thread cannot be started: the next check will
+    /// find the pages where they were.
     pub(crate) fn bring(&mut self, order: Order) {
         if self.moves.is_some() {
             return;
@@ -54,7 +54,7 @@ impl Pages {
         self.moves = sender.try_send(order).is_ok().then_some(pid);
     }
 
-    /// What has become of the last order, once.
+    /// The result of the last order; it is returned once.
     pub(crate) fn moved(&mut self) -> Option<Moved> {
         let (_, receiver) = self.thread.as_ref()?;
         let moved = receiver.try_recv().ok()?;
@@ -81,7 +81,7 @@ fn begin() -> Option<(SyncSender<Order>, Receiver<Moved>)> {
 
 #[cfg(test)]
 impl Pages {
-    /// Nobody moves anything: orders come out here.
+    /// For tests: no pages are moved, the receiver gets the orders.
     pub(crate) fn pretended() -> (Self, Receiver<Order>, SyncSender<Moved>) {
         let (sender, orders) = mpsc::sync_channel(1);
         let (done, receiver) = mpsc::sync_channel(1);

@@ -1,13 +1,13 @@
-//! The maps of the loaded scheduler in the BPF file system, where others find them, and who may do what with them.
+//! The maps of the loaded scheduler in the BPF file system, where other processes find them, and the permissions of each.
 //!
-//! | pin | holds | who may |
+//! | pin | holds | permissions |
 //! |---|---|---|
-//! | `state` | the machine, what is counted, the weights | everybody reads, root sets |
-//! | `tasks` | each task's home and times | everybody reads: `/proc` shows as much of everybody's CPU time |
-//! | `processes` | the same by process | everybody reads |
-//! | `told` | homes that were told | who may tell: see [`Tellers`] |
+//! | `state` | the machine, what is counted, the weights | all users read, root sets |
+//! | `tasks` | each task's home and times | all users read: `/proc` shows as much about every user's CPU time |
+//! | `processes` | the same by process | all users read |
+//! | `told` | homes that were told | users that may tell homes write: see [`Tellers`] |
 //!
-//! They stay when the process that pinned them is killed, and then are of no use: the lock that it held says whether it lives.
+//! They stay when the process that pinned them is killed, and are then useless: the lock that it held says whether it is alive.
 
 use std::ffi::CString;
 use std::fmt;
@@ -28,10 +28,10 @@ use crate::private;
 
 /// Where BPF file systems are mounted.
 const MOUNT: &str = "/sys/fs/bpf";
-/// What `statfs` says of one.
+/// The type that `statfs` returns for such a file system.
 const MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
 const FOLDER: &str = "/sys/fs/bpf/nearq";
-/// Where the running one keeps its lock and its decisions.
+/// Where the running scheduler keeps its lock and its decisions.
 pub(crate) const RUN: &str = "/run/nearq-scx";
 
 pub(crate) const STATE: &str = "state";
@@ -39,19 +39,19 @@ pub(crate) const TASKS: &str = "tasks";
 pub(crate) const PROCESSES: &str = "processes";
 pub(crate) const TOLD: &str = "told";
 
-/// Has the kernel look for a thread and not for a process: since 6.9.
+/// Makes the kernel look up a thread and not a process: since 6.9.
 const PIDFD_THREAD: u32 = libc::O_EXCL.cast_unsigned();
 
-/// The group that may tell homes, where the system has it and nothing else is said.
+/// The group that may tell homes by default, if the system has it.
 const GROUP: &str = "nearq";
 
 pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// Who may tell homes. A map knows no owners: who may tell may tell it of everybody's tasks, and may fill the map. A home is a
-/// wish that costs other people's tasks speed at worst, and never a CPU that they may use; still it is not everybody's
-/// business on a machine that several share. So it is root's alone unless the administrator has made a group for it.
+/// Which users may tell homes. A map knows no owners: a user that may tell homes may tell them of every user's tasks, and may fill the map.
+/// A home is a preference that at worst costs other users' tasks speed, and never a CPU that they may use. Still, not every user of a
+/// shared machine should be able to set it. So only root may, unless the administrator has made a group for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Tellers {
     Root,
@@ -60,7 +60,7 @@ pub(crate) enum Tellers {
 }
 
 impl Tellers {
-    /// Those that an option names; without one the group `nearq` if there is one, and otherwise root.
+    /// The users that an option names; without the option the group `nearq` if there is one, and otherwise root.
     pub(crate) fn parse(named: Option<&str>, groups: &str) -> Result<Self, Failure> {
         match named {
             Some("root") => Ok(Tellers::Root),
@@ -101,7 +101,7 @@ fn group(groups: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Mounts a BPF file system where none is.
+/// Mounts a BPF file system if there is none.
 pub(crate) fn mount() -> Result<(), Failure> {
     if is_mounted() {
         return Ok(());
@@ -116,22 +116,22 @@ pub(crate) fn mount() -> Result<(), Failure> {
         })
 }
 
-/// Whether a BPF file system is where they belong.
+/// Whether there is a BPF file system at the place of the pins.
 pub(crate) fn is_mounted() -> bool {
     statfs(MOUNT).is_ok_and(|found| found.f_type == MAGIC)
 }
 
-/// Whether everybody may look for the pins: systems mount it for root alone.
+/// Whether all users may look up the pins: most systems mount the file system for root alone.
 pub(crate) fn is_open() -> bool {
     fs::metadata(MOUNT).is_ok_and(|found| found.mode() & 0o001 != 0)
 }
 
-/// Makes the folder for them.
+/// Makes the folder for the pins.
 pub(crate) fn folder() -> Result<(), Failure> {
     private::make_folder(Path::new(FOLDER)).map(drop)
 }
 
-/// Lets those use them who may.
+/// Sets the permissions of the pins.
 pub(crate) fn open_to(tellers: &Tellers) -> Result<(), Failure> {
     let modes = [(STATE, 0o644), (TASKS, 0o644), (PROCESSES, 0o644), (TOLD, tellers.mode())];
     for (name, mode) in modes {
@@ -148,11 +148,11 @@ pub(crate) fn open_to(tellers: &Tellers) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes them; those of a scheduler that was killed too. What lies in a folder of somebody else stays.
+/// Removes the pins, also those of a scheduler that was killed. What is in a folder of another user stays.
 pub(crate) fn remove() {
     let Ok(folder) = private::folder(Path::new(FOLDER), geteuid().as_raw()) else { return };
     for name in [STATE, TASKS, PROCESSES, TOLD] {
-        // What is not there need not go.
+        // A pin that does not exist need not be removed.
         let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
     }
     let _ = fs::remove_dir(FOLDER);
@@ -166,7 +166,7 @@ pub(crate) fn exist() -> bool {
 /// Bytes of a process's number in the lock's file.
 const LONGEST_NUMBER: u64 = 32;
 
-/// Held by the one that has the scheduler loaded; the kernel lets go of it however that one ends.
+/// Held by the process that has the scheduler loaded. The kernel releases it however that process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -187,7 +187,7 @@ impl Lock {
         let mut file = private::file(&folder, "lock").map_err(refused)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let mut holder = String::new();
-            // Its number helps; that it is not there yet is no harm.
+            // The holder's PID helps the reader of the error; it may not have been written yet.
             let _ = (&mut file).take(LONGEST_NUMBER).read_to_string(&mut holder);
             return Err(Failure::input(format!(
                 "the scheduler is loaded already, by process {}; `nearq-scx status` shows it, ending that process unloads it",
@@ -199,18 +199,18 @@ impl Lock {
     }
 }
 
-/// For what a pin is opened.
+/// What a pin is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// Root, or who may tell.
+    /// For root, or users that may tell homes.
     Write,
 }
 
-/// Opens a pin. Where the scheduler is not loaded, one line says how to load it.
+/// Opens a pin. If the scheduler is not loaded, the error says how to load it.
 pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
     let path = path(name);
-    // Where everybody may make files in that file system, somebody else could have made it.
+    // If all users may make files in that file system, another user could have made it.
     if fs::symlink_metadata(FOLDER).is_ok() {
         private::folder(Path::new(FOLDER), 0)?;
     }
@@ -262,7 +262,7 @@ pub(crate) fn machine(state: &MapHandle) -> Result<Box<Nq>, Failure> {
         .map_err(|expected| unreadable(&format!("{expected} bytes were expected")))
 }
 
-/// All that is in a map: as much as is found while others change it.
+/// All entries of a map that are found while other threads change it.
 fn all(map: &impl MapCore) -> Vec<(Vec<u8>, Vec<u8>)> {
     const AT_ONCE: u32 = 256;
     let found = map.lookup_batch(AT_ONCE, MapFlags::ANY, MapFlags::ANY);
@@ -309,7 +309,7 @@ pub(crate) fn told(map: &impl MapCore, pid: u32) -> Option<Told> {
     one(map, pid)
 }
 
-/// Tells a home; with `NO_EXIST` only where none is told.
+/// Tells a home; with `NO_EXIST` only if none is told.
 pub(crate) fn tell(
     map: &impl MapCore,
     pid: u32,
@@ -330,7 +330,7 @@ impl Plain for Told {}
 
 /// What these bytes are; none if they are too few or too many.
 fn plain<T: Plain>(bytes: &[u8]) -> Option<T> {
-    // SAFETY: as many bytes as the type has, of which any are a value; read from where they need not be aligned.
+    // SAFETY: there are as many bytes as the type has, and any bytes are a value of it; the read needs no alignment.
     (bytes.len() == size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -362,7 +362,7 @@ mod tests {
         let refused = Lock::take_in(&run).unwrap_err().to_string();
         assert!(refused.contains(&format!("by process {}", std::process::id())), "{refused}");
         drop(lock);
-        // Left behind by a version whose file everybody could open, and so lock.
+        // Left behind by a version whose file all users could open, and so lock.
         let path = run.join("lock");
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let others = File::open(&path).unwrap();

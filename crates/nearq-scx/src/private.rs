@@ -1,7 +1,8 @@
-//! Folders and files of one's own, which for what is loaded is root: nobody else has put them there, or can hold or change them.
+//! Folders and files that belong to this user alone (root, for the loaded scheduler): no other user has created them, or can hold or change
+//! them.
 //!
-//! Each is opened without following a link, and then checked. Every user that can open a file can lock it: so a file that is locked can be
-//! opened by its owner alone.
+//! Each is opened without following a link, and then checked. Any user that can open a file can lock it, so only the owner can open a file
+//! that is used as a lock.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io;
@@ -14,15 +15,15 @@ use rustix::process::geteuid;
 
 use crate::output::Failure;
 
-/// What others may do in a folder of one's own: look.
+/// Other users may read a private folder.
 const OPEN: Mode = Mode::from_raw_mode(0o755);
-/// What others may do with a file: nothing.
+/// Other users may not open a private file.
 const CLOSED: Mode = Mode::from_raw_mode(0o600);
 /// The bits of a mode by which others may write.
 const WRITABLE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Opens a folder of this user's own, and makes it where there is none.
+/// Opens a folder of this user's own, and makes it if there is none.
 pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
     let told = |error: io::Error| {
         Failure::run(format!("{}: the folder cannot be made: {error}", path.display()))
@@ -34,13 +35,13 @@ pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
     }
     let folder = folder(path, geteuid().as_raw())?;
     if made.is_ok() {
-        // Whatever the process's mask says.
+        // Independently of the process's file mode mask.
         folder.set_permissions(Permissions::from_mode(OPEN.as_raw_mode())).map_err(told)?;
     }
     Ok(folder)
 }
 
-/// Opens a folder of that user, in which nobody else can write, and which nobody else can replace.
+/// Opens a folder of that user, in which no other user can write, and which no other user can replace.
 pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     let refused = |why: &str| {
         Failure::input(format!(
@@ -74,8 +75,8 @@ pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     Ok(folder)
 }
 
-/// Opens a file in a folder of this user's own for writing, and makes it where there is none. One that others can open, or is no plain
-/// file, is made anew: they may hold it.
+/// Opens a file in a folder of this user's own for writing, and makes it if there is none. A file that other users can open, or that is not
+/// a plain file, is replaced by a new one, because others may hold it.
 pub(crate) fn file(folder: &File, name: &str) -> io::Result<File> {
     let flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

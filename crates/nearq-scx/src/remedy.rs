@@ -1,9 +1,9 @@
-//! What to do for a process whose memory is not where it is at home: take it to its memory, take its memory to it, or leave both.
+//! What to do for a process whose memory is not at home: move the process to its memory, move the memory to the process, or leave both.
 //!
-//! To go costs least: what it had in its caches. But it only helps where there is room, or the next one would have to leave. To move pages
-//! costs so much for each, while the process waits for those that it touches. To leave it costs a part of all the CPU time that it has
-//! yet to use. How much that will be nobody knows; half of the processes that have used so much CPU time use as much again
-//! (Harchol-Balter and Downey, 1997), so what it has used is what is expected.
+//! Moving the process costs least: what it had in its caches. But it helps only if the node has room, or another process would have to
+//! leave. Moving pages has a cost for each page, during which the process waits for the pages that it touches. Leaving both costs a part of
+//! all the CPU time that the process has yet to use. That time is not known, but half of the processes that have used a certain CPU time
+//! use as much again (Harchol-Balter and Downey, 1997). So the expected CPU time is what it has used.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const LOST_FOR_TEN: u64 = 500;
 /// The least and the most that is expected of a process.
 const LEAST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_mins(10);
-/// A node may be fuller than its CPUs by this part, in thousandths: what is measured is chance in part.
+/// A node may be fuller than its CPUs by this part, in thousandths, because measured loads vary by chance.
 const TOLERANCE: u64 = 100;
 
 /// How much of a node is used.
@@ -24,7 +24,7 @@ const TOLERANCE: u64 = 100;
 pub(crate) struct Place {
     /// The operating system's number.
     pub(crate) node: u32,
-    /// CPUs that were used in the last period by those who are at home there, and that there are; in thousandths.
+    /// CPUs that the processes at home there used in the last period, and CPUs that exist; in thousandths.
     pub(crate) used: u64,
     pub(crate) capacity: u64,
     /// Tasks that run or wait there, in thousandths, smoothed.
@@ -46,7 +46,7 @@ pub(crate) struct Situation {
     pub(crate) uses: u64,
     /// CPU time that it has used so far.
     pub(crate) ran: Duration,
-    /// It has its home because another one was crowded: to go back for its memory would make the crowd anew.
+    /// It has its home because another one was crowded: going back for its memory would make the crowd again.
     pub(crate) left_crowd: bool,
     /// Whether it may run there; whether its pages may be moved now.
     pub(crate) may_go: bool,
@@ -95,7 +95,7 @@ impl Remedy {
     }
 }
 
-/// What being away costs a process that has run for so long, if that part of what it does is away at that distance, in thousandths.
+/// The cost of being away for a process that has run for `ran`, if `part` of it, in thousandths, is away at that distance.
 pub(crate) fn staying(ran: Duration, distance: u32, part: u64) -> Duration {
     let expected = ran.clamp(LEAST, MOST).as_nanos() as u64;
     let steps = u64::from(distance.saturating_sub(10));
@@ -103,7 +103,7 @@ pub(crate) fn staying(ran: Duration, distance: u32, part: u64) -> Duration {
     Duration::from_nanos(expected / 1000 * lost)
 }
 
-/// What moving so many bytes costs.
+/// The cost of moving this many bytes.
 pub(crate) fn moving(bytes: u64, for_mebibyte: Duration) -> Duration {
     let mebibytes = bytes.div_ceil(1 << 20).min(u64::from(u32::MAX)) as u32;
     for_mebibyte.saturating_mul(mebibytes)
@@ -114,7 +114,7 @@ impl Place {
         self.used + uses <= self.capacity * (1000 + TOLERANCE) / 1000
     }
 
-    /// Whether it is no fuller than another node if one comes from there that uses so much.
+    /// Whether it is no fuller than another node if a process that uses this much comes from there.
     fn is_no_fuller_with(&self, uses: u64, other: &Place) -> bool {
         let all = |place: &Place| u128::from(place.load.max(place.used));
         let with = all(self) + u128::from(uses);
@@ -122,7 +122,7 @@ impl Place {
     }
 }
 
-/// Thousandths as a number with one digit behind the point.
+/// Thousandths as a number with one digit after the decimal point.
 pub(crate) fn milli(value: u64) -> String {
     format!("{}.{}", value / 1000, value % 1000 / 100)
 }
@@ -209,7 +209,7 @@ mod tests {
         let both = Situation { home: full(both.home), there: full(both.there), ..both };
         let home = Place { load: 7000, ..both.home };
         assert_eq!(chosen(&Situation { home, ..both }).0, Remedy::Go);
-        // It would make a crowd there: then its memory comes.
+        // It would make a crowd there, so its memory is moved.
         assert_eq!(chosen(&both).0, Remedy::MovePages);
     }
 
@@ -239,7 +239,7 @@ mod tests {
         // A little of it, or a node that is near.
         assert_eq!(chosen(&Situation { part: 10, bytes: 64 << 20, ..crowded }).0, Remedy::Leave);
         assert_eq!(chosen(&Situation { distance: 10, ..crowded }).0, Remedy::Leave);
-        // Where moving is slow.
+        // If moving is slow.
         let slow = Duration::from_millis(100);
         let (remedy, why) = chosen(&Situation { for_mebibyte: slow, ..crowded });
         assert_eq!(remedy, Remedy::Leave);

@@ -1,9 +1,9 @@
-//! On which nodes a process's memory is, by a sample; and moving it.
+//! Samples on which nodes a process's memory is, and moves it.
 //!
-//! The kernel is asked for the node of single pages (`move_pages(2)` without nodes), which costs what is asked for and not what there
-//! is. What is sampled is the memory that the process may write: code and what it only reads is shared with others, and lies where
-//! the first of them touched it. Where next to nothing is behind the addresses (reserves of language runtimes), and the process is
-//! small, all of it is counted.
+//! The kernel returns the node of single pages (`move_pages(2)` without nodes), so the cost depends on the number of pages that are
+//! sampled, not on the number that exist. The sample is of memory that the process may write: code and memory that it only reads is shared
+//! with other processes, and lies where the first of them touched it. If almost no pages are behind the addresses (reserves of language
+//! runtimes), and the process is small, all of its pages are counted.
 
 use std::io;
 use std::ops::Range;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use nearq_processes::proc;
 
-/// Pages asked for at once, and how often at most.
+/// Pages in one call, and the most calls.
 const SAMPLES: usize = 128;
 const ROUNDS: u64 = 8;
-/// So many pages that are there tell enough; fewer than that tell nothing.
+/// The number of present pages that is enough for a result; fewer give none.
 const ENOUGH: u64 = 64;
 const FEW: u64 = 16;
-/// Memory of which all is counted where a sample finds too little: it takes some 3 ms.
+/// If a sample finds too little, all memory is counted up to this size, which takes some 3 ms.
 const SMALL: u64 = 256 << 20;
-/// Bytes that are read of a process's list of mappings: some 40,000 of them.
+/// The most bytes that are read of a process's list of mappings: some 40,000 mappings.
 const LONGEST_MAPS: u64 = 4 << 20;
 
 /// Where a process's memory is.
@@ -28,12 +28,12 @@ const LONGEST_MAPS: u64 = 4 << 20;
 pub(crate) struct Residency {
     /// Pages of the sample, or bytes, by the operating system's number of the node.
     pub(crate) nodes: Vec<(usize, u64)>,
-    /// Bytes that it has in all, as far as they are its own or shared by writing.
+    /// All bytes that are its own or shared for writing.
     pub(crate) bytes: u64,
 }
 
 impl Residency {
-    /// Of that process. None if it is gone, belongs to the kernel, or has too little to tell anything. `seed` chooses the pages.
+    /// Samples a process. None if it is gone, belongs to the kernel, or has too few pages for a result. `seed` chooses the pages.
     pub(crate) fn of(process: u32, seed: u64) -> Option<Self> {
         let ranges = writable(&proc::read(format!("/proc/{process}/maps"), LONGEST_MAPS)?);
         let status = proc::read(format!("/proc/{process}/status"), proc::LONGEST_STATUS)?;
@@ -43,7 +43,7 @@ impl Residency {
         for round in 0..ROUNDS {
             let addresses = sample(&ranges, SAMPLES, page, seed.wrapping_add(round));
             for node in page_nodes(process, &addresses).ok()? {
-                // Otherwise nothing is there.
+                // Otherwise the page is not present.
                 if let Ok(node) = usize::try_from(node) {
                     count(&mut nodes, node);
                 }
@@ -93,8 +93,8 @@ fn written(text: &str) -> u64 {
     (of("RssAnon:").unwrap_or(0) + of("RssShmem:").unwrap_or(0)) * 1024
 }
 
-/// At most `count` addresses of different pages. Half of them are spread over all pages alike, and half over the mappings alike: so
-/// a huge reserve with little in it does not hide the rest.
+/// At most `count` addresses of different pages. Half of them are spread evenly over all pages, and half evenly over the mappings, so that
+/// a huge reserve with few pages does not hide the rest.
 fn sample(ranges: &[Range<u64>], count: usize, page: u64, seed: u64) -> Vec<u64> {
     let pages = |range: &Range<u64>| (range.end - range.start).div_ceil(page);
     let all: u64 = ranges.iter().map(pages).sum();
@@ -126,7 +126,7 @@ fn sample(ranges: &[Range<u64>], count: usize, page: u64, seed: u64) -> Vec<u64>
     addresses
 }
 
-/// Numbers that look like chance: Vigna's SplitMix64.
+/// Pseudo-random numbers: Vigna's SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -145,9 +145,9 @@ fn page_nodes(process: u32, addresses: &[u64]) -> io::Result<Vec<i32>> {
     pages(process, addresses, None)
 }
 
-/// Moves pages where nodes are given, one for each. The node of each page then, or what is wrong with it.
+/// Moves pages if nodes are given, one for each page. Returns the node of each page afterwards, or its error.
 fn pages(process: u32, addresses: &[u64], to: Option<&[i32]>) -> io::Result<Vec<i32>> {
-    /// Pages that others have too stay.
+    /// Pages that other processes also map stay.
     const MPOL_MF_MOVE: i32 = 2;
     assert!(to.is_none_or(|to| to.len() == addresses.len()));
     let mut status = vec![-1_i32; addresses.len()];
@@ -167,7 +167,7 @@ fn pages(process: u32, addresses: &[u64], to: Option<&[i32]>) -> io::Result<Vec<
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(status) }
 }
 
-/// What it takes to move a mebibyte from one node to another, by one of our own. None where that cannot be.
+/// The time to move a mebibyte from one node to another, measured with memory of our own. None if that is not possible.
 pub(crate) fn for_mebibyte(from: u32, to: u32) -> Option<Duration> {
     const BYTES: usize = 1 << 20;
     let page = rustix::param::page_size();
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::skipped::skipped;
 
-    /// What of a process's pages cannot be tested where the kernel has no nodes.
+    /// What cannot be tested about a process's pages if the kernel has no nodes.
     const WHAT: &str = "where pages are";
     const HOW: &str = "a kernel with CONFIG_NUMA and CONFIG_MIGRATION";
 

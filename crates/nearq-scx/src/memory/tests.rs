@@ -113,7 +113,7 @@ fn a_process_goes_to_its_memory_within_three_looks_and_is_told_so() {
         *kernel.told.borrow(),
         [(7, Some(Told { node: 1, why: HomeReason::Memory as u32 }))]
     );
-    // What was told is forgotten once it has been heard.
+    // What was told is forgotten once it has taken effect.
     kernel.processes[0].1.home = 1;
     let later = Instant::now() + Duration::from_secs(20);
     memory.follow(&look(&nq, &kernel, later));
@@ -145,7 +145,7 @@ fn who_rests_is_not_looked_at() {
     let (busy, places) = memory.follow(&look(&nq, &kernel, now + second));
     assert!(busy.is_empty());
     assert_eq!((places.len(), places[0].used, places[0].capacity), (2, 0, 4000));
-    // Who is gone is forgotten, and a new one of the same number does not count from below zero.
+    // A process that is gone is forgotten, and a new one of the same number does not count from below zero.
     let fresh = Fake { processes: vec![(7, process(0, 1))], ..Fake::default() };
     let (busy, _) = memory.follow(&look(&nq, &fresh, now + second * 2));
     assert!(busy.is_empty() && memory.followed.len() == 1);
@@ -185,7 +185,7 @@ fn those_that_ran_are_looked_at_and_now_and_then_who_has_ended_is_forgotten() {
     kernel.processes.push((9, process(0, 5)));
     memory.follow(&look(&nq, &kernel, at(11)));
     assert_eq!(memory.followed.len(), 2);
-    // Another process of the same number begins anew.
+    // Another process of the same number begins from zero.
     kernel.processes[0].1 = process(1, 1_000_000);
     memory.follow(&look(&nq, &kernel, at(12)));
     assert_eq!((memory.followed[&7].ran[1], memory.followed[&7].mover.home()), (1_000_000, 1));
@@ -234,7 +234,7 @@ fn memory_that_was_found_at_home_is_seldom_looked_at() {
 fn where_it_may_not_go_its_memory_is_brought_and_nothing_is_told() {
     let (mut memory, mut nq) = machine();
     nq.node[1].cpus = [0; 16];
-    // Pages are on the move: of somebody else.
+    // Pages of another process are being moved.
     let (pages, orders, done) = Pages::pretended();
     memory.pages = pages;
     memory.bring(3, 0, 0);
@@ -259,8 +259,8 @@ fn where_it_may_not_go_its_memory_is_brought_and_nothing_is_told() {
     assert_eq!((order.pid, order.from, order.to), (7, vec![0, 1], 0));
 }
 
-/// Three processes that are at home on node 0, each of which was away for a third of the last second, and what those that are looked
-/// at would like.
+/// Three processes that are at home on node 0, each of which was away for a third of the last second, and what those that are sampled would
+/// do.
 fn crowd(
     memory: &mut Memory,
     nq: &Nq,
@@ -290,7 +290,7 @@ fn crowd(
 
 const LASTS: u64 = crate::crowd::LOOKS as u64;
 
-/// They, on two nodes of two CPUs, of which the other one has a task of its own.
+/// These processes, on two nodes of two CPUs, of which the other one has a task of its own.
 fn crowded() -> (Memory, Box<Nq>, Fake) {
     let (memory, mut nq) = machine();
     for (on, demand) in nq.on_node.iter_mut().zip([3000, 1000]) {
@@ -319,7 +319,7 @@ fn one_of_a_crowd_gets_another_home_and_its_memory_comes_with_it() {
     assert_eq!(*kernel.told.borrow(), [(8, Some(Told { node: 1, why: HomeReason::Room as u32 }))]);
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.to), (8, 1));
-    // Nobody else while these pages are on their way, and none after: the room is taken.
+    // No other process moves while these pages are being moved, and none afterwards: the room is taken.
     assert!(crowd(&mut memory, &nq, &mut kernel, at(LASTS + 1), [8, 4, 8]).is_empty());
     assert!(memory.relocate(&look(&nq, &kernel, at(LASTS + 1)), &wishes[0]).is_none());
     done.send(Moved { order, took: Duration::ZERO, stayed: Ok(0) }).unwrap();
@@ -350,7 +350,7 @@ fn who_has_been_moved_rests_and_whose_memory_cannot_be_stays() {
         let order = orders.try_recv().unwrap();
         done.send(Moved { order, took: Duration::ZERO, stayed }).unwrap();
         memory.moved().unwrap();
-        // It is as it was: somebody has taken it back.
+        // Its home is the old one again: it was reset from outside.
         assert!((LASTS + 1..LASTS + 30).all(|second| wishes(second, &mut memory).is_none()));
         assert_eq!(wishes(LASTS + 30, &mut memory).is_some(), !fails);
     }
@@ -370,7 +370,7 @@ fn it_stays_where_moving_costs_more_and_that_is_said_once() {
     assert_eq!(said.len(), 3, "{said:?}");
     assert!(said[0].what.starts_with("stays on node 0, which is crowded"), "{said:?}");
     assert!(kernel.told.borrow().is_empty());
-    // Nor does one go whose home somebody has told.
+    // A process whose home was told does not go either.
     kernel.task.why = HomeReason::Told as u8;
     let at = start + Duration::from_secs(LASTS + 8);
     assert!(crowd(&mut memory, &nq, &mut kernel, at, [8; 3]).is_empty());
