@@ -1,4 +1,4 @@
-//! Compiles the part that the kernel runs, and writes the Rust names of what is in it.
+//! Compiles the part that the kernel runs, and writes its Rust bindings.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,9 +6,9 @@ use std::process::{Command, exit};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Those before it do not know the kernel's calls that only some kernels have.
+/// Older versions do not support weak kernel functions, which only some kernels have.
 const OLDEST: u32 = 16;
-/// What is tried, the newest first.
+/// The names that are tried, the newest first.
 const NAMES: [&str; 8] =
     ["clang-22", "clang-21", "clang-20", "clang-19", "clang-18", "clang-17", "clang-16", "clang"];
 
@@ -29,7 +29,7 @@ fn main() {
     }
 }
 
-/// The compiler: the one that `CLANG` names, or the newest that is there.
+/// The compiler: the one that `CLANG` names, or the newest that is installed.
 fn clang() -> Result<String, String> {
     let how = format!(
         "install clang {OLDEST} or later (Debian: apt-get install clang-19), or name one in CLANG"
@@ -52,7 +52,7 @@ fn clang() -> Result<String, String> {
 fn version(name: &str) -> Option<u32> {
     let output = Command::new(name).arg("-dumpversion").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    // Other compilers know the option too.
+    // Other compilers have the option too.
     let is_clang = Command::new(name).arg("--version").output().ok()?;
     if !String::from_utf8_lossy(&is_clang.stdout).contains("clang") {
         return None;

@@ -1,13 +1,13 @@
-//! Loads that show what a machine's scheduler is worth; nothing here knows which one runs. Each prints lines `WHAT NUMBER`.
+//! Loads that test a machine's scheduler, whichever it is. Each prints lines `WHAT NUMBER`.
 //!
 //! - `stress hard SECONDS [hotplug]`: processes are forked and begin programs, threads sleep and wake each other, some are bound to CPUs,
-//!   some change where they may run or are real-time tasks for a moment, some are nice, and CPUs go offline and come back. Everybody
-//!   has to go on.
-//! - `stress overload MILLISECONDS CPUS`: twice as many tasks as the given CPUs begin there and may run anywhere from then on; half of
-//!   them end when two thirds of the time are over. What CPU time did they get, of what they could?
-//! - `stress wakes`: a fixed number of messages between many processes, and between few; how long that takes, and how often CPUs
-//!   changed their task. On an emulated machine that counts instructions, the time is their number.
-//! - `stress class NUMBER real-time|ordinary`: makes a task one of another scheduler's.
+//!   some change where they may run or are real-time tasks for a moment, some are nice, and CPUs go offline and come back. Every process
+//!   and thread must make progress.
+//! - `stress overload MILLISECONDS CPUS`: twice as many tasks as the given CPUs begin there and may run anywhere from then on; half of them
+//!   end when two thirds of the time are over. Prints which part of the possible CPU time they got.
+//! - `stress wakes`: a fixed number of messages between many processes, and between few. Prints how long that takes, and how often CPUs
+//!   changed their task. On an emulated machine that counts instructions, the time is the number of instructions.
+//! - `stress class NUMBER real-time|ordinary`: moves a task to another scheduler.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use nearq_topology::CpuSet;
 
-/// The argument with which a process that was begun ends after a little work.
+/// With this argument a started process ends after a little work.
 const CHILD: &str = "child";
 
 fn main() {
@@ -71,14 +71,14 @@ struct Hard {
     time: Duration,
     /// Whether CPUs go offline and come back: needs root.
     hotplug: bool,
-    /// The program that processes begin: this one.
+    /// The program that processes execute: this one.
     program: PathBuf,
 }
 
-/// Of the nicer one of two threads that compete for a CPU; the kernel's weights give the other one 9.3 times as much.
+/// The nice value of one of two threads that compete for a CPU; the kernel's weights give the other one 9.3 times as much.
 const NICE: i32 = 10;
 
-/// Told to all that it is over, and what they have done.
+/// What all threads share: whether the time is over, and what they have done.
 #[derive(Debug, Default)]
 struct Shared {
     begun: AtomicBool,
@@ -97,8 +97,8 @@ struct Shared {
 type Work = Box<dyn FnOnce(&Shared) -> Result<(), String> + Send>;
 
 impl Shared {
-    // Relaxed: a flag and counts, of which nothing else depends; the threads are joined before the counts are read.
-    /// They begin together: who starts them is not to compete with those that have begun.
+    // Relaxed: a flag and counts, on which nothing else depends; the threads are joined before the counts are read.
+    /// They begin together, because the thread that starts them must not compete with those that have begun.
     fn wait_for_all(&self) {
         while !self.begun.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(1));
@@ -137,7 +137,7 @@ fn hard(load: &Hard) -> Result<(), String> {
         start(Box::new(move |shared| answer(shared, here)));
         start(Box::new(move |shared| ask(shared, there)));
     }
-    // One that wants a CPU all the time for each, half of them bound.
+    // For each CPU a thread that always wants a CPU; half of these threads are bound.
     for (number, cpu) in cpus.iter().copied().enumerate() {
         let bound = (number % 2 == 0).then_some(cpu);
         start(Box::new(move |shared| {
@@ -199,7 +199,7 @@ fn compute(rounds: u64) {
 
 fn fork_all_the_time(shared: &Shared) -> Result<(), String> {
     while !shared.is_over() {
-        // SAFETY: the child calls nothing but `_exit`, whatever the other threads of this process hold.
+        // SAFETY: the child calls only `_exit`, which is safe whatever the other threads of this process hold.
         match unsafe { libc::fork() } {
             -1 => return Err(format!("fork: {}", std::io::Error::last_os_error())),
             0 => {
@@ -260,7 +260,7 @@ fn answer(_: &Shared, mut stream: UnixStream) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at the clock all the time: where it jumps, the thread had no CPU.
+/// Reads the clock all the time: if it jumps, the thread had no CPU.
 fn want_a_cpu(shared: &Shared, bound: Option<usize>) {
     if let Some(cpu) = bound {
         set_allowed(&CpuSet::single(cpu));
@@ -301,7 +301,7 @@ fn plug(shared: &Shared, cpus: &[usize]) -> Result<(), String> {
     Ok(())
 }
 
-/// Another thread is a real-time task again and again, whether it waits, runs or sleeps just then.
+/// Makes another thread a real-time task again and again, whether it waits, runs or sleeps at that moment.
 fn change_class(shared: &Shared) -> Result<(), String> {
     let number = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -326,7 +326,7 @@ fn change_class(shared: &Shared) -> Result<(), String> {
     })
 }
 
-/// Makes a task one of another scheduler's; needs root.
+/// Moves a task to another scheduler; needs root.
 fn set_class(task: u64, class: libc::c_int) -> Result<(), String> {
     let priority = libc::c_int::from(class == libc::SCHED_FIFO);
     let parameters = libc::sched_param { sched_priority: priority };
@@ -337,7 +337,7 @@ fn set_class(task: u64, class: libc::c_int) -> Result<(), String> {
     Err(format!("the class of {task}: {}", std::io::Error::last_os_error()))
 }
 
-/// A thread that wants that CPU all the time. Its CPU time.
+/// Starts a thread that always wants that CPU. The result is its CPU time.
 fn compete(shared: &Arc<Shared>, cpu: usize, nice: i32) -> JoinHandle<Duration> {
     let shared = Arc::clone(shared);
     thread::spawn(move || {
@@ -352,7 +352,7 @@ fn compete(shared: &Arc<Shared>, cpu: usize, nice: i32) -> JoinHandle<Duration> 
     })
 }
 
-/// What such a clock says.
+/// Reads a CPU clock.
 fn cpu_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills it in.
@@ -363,18 +363,18 @@ fn cpu_time(clock: libc::clockid_t) -> Duration {
 /// The CPUs that the calling thread may use.
 fn allowed() -> CpuSet {
     let mut words = [0_u64; 16];
-    // SAFETY: the mask is as long as is said, and filled in by the call.
+    // SAFETY: the mask has the given length, and the call fills it in.
     unsafe { libc::sched_getaffinity(0, size_of_val(&words), words.as_mut_ptr().cast()) };
     CpuSet::from_words(&words)
 }
 
-/// A mask that has no CPU at the moment, as they are offline, is refused: then the thread stays as it was.
+/// A mask whose CPUs are all offline at the moment is refused: then the thread's mask stays as it was.
 fn set_allowed(cpus: &CpuSet) {
     let mut words = [0_u64; 16];
     for cpu in cpus {
         words[cpu / 64] |= 1 << (cpu % 64);
     }
-    // SAFETY: the mask is as long as is said.
+    // SAFETY: the mask has the given length.
     unsafe { libc::sched_setaffinity(0, size_of_val(&words), words.as_ptr().cast()) };
 }
 
@@ -397,7 +397,7 @@ fn overload(program: &PathBuf, millis: u64, cpus: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Wants a CPU for so long, wherever it may be.
+/// Wants a CPU for this long, any that it may use.
 fn task(time: Duration) {
     set_allowed(&(0..512).collect());
     let begin = Instant::now();
@@ -409,7 +409,7 @@ fn task(time: Duration) {
 
 // ---- messages -------------------------------------------------------------------------------------------------------------
 
-/// Pairs of processes and messages of each: many that want a CPU at once, and few that mostly sleep.
+/// Pairs of processes, and messages of each pair: many pairs that want a CPU at once, and few that mostly sleep.
 const CROWD: [u64; 2] = [40, 200];
 const FEW: [u64; 2] = [2, 4000];
 
@@ -448,7 +448,7 @@ fn exchange(mut stream: UnixStream, messages: u64, first: bool) -> std::io::Resu
     Ok(())
 }
 
-/// Of all CPUs since the machine started.
+/// The context switches of all CPUs since the machine started.
 fn context_switches() -> Result<u64, String> {
     let text = fs::read_to_string("/proc/stat").map_err(|error| error.to_string())?;
     let line = text.lines().find_map(|line| line.strip_prefix("ctxt "));

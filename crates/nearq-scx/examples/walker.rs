@@ -1,9 +1,9 @@
 //! A task whose memory is on the wrong node: for tests under a loaded scheduler.
 //!
-//! It begins to run somewhere, has its memory come from another node, walks through it, and says how long it takes until it runs
-//! where its memory is, for a second without a break. Exit status 1 if that does not come to be within half a minute.
+//! It starts on any node, gets its memory from another node, walks through it, and prints how long it takes until it has run where its
+//! memory is for a second without a break. The exit status is 1 if that does not happen within half a minute.
 //!
-//! `walker NODES [MEBIBYTES]`: the machine has nodes below that number.
+//! `walker NODES [MEBIBYTES]`: NODES is the number of nodes of the machine.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let mut numbers = std::env::args().skip(1).map(|text| text.parse().expect("a number"));
     let nodes: u32 = numbers.next().expect("how many nodes there are") as u32;
     let mebibytes: usize = numbers.next().unwrap_or(32);
-    // Its home may have been chosen elsewhere: it goes there first.
+    // Its home may be another node: it goes there first.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(300) {
         std::hint::spin_loop();
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
 
 const SAMPLES: usize = 64;
 
-/// How many of the pages that are looked at are on a node.
+/// How many of the sampled pages are on a node.
 fn at(memory: &[u64], node: u32) -> usize {
     let step = memory.len() * 8 / SAMPLES / PAGE * PAGE;
     let start = memory.as_ptr().addr();

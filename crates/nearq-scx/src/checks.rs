@@ -1,4 +1,4 @@
-//! What a machine must have for the scheduler, looked at before anything is done: one line says what is missing and what to do.
+//! Checks what a machine must have for the scheduler, before anything is done: one line says what is missing and what to do.
 
 use std::fmt::Display;
 use std::fs;
@@ -13,12 +13,12 @@ use crate::output::Failure;
 const SCHED_EXT: &str = "sys/kernel/sched_ext";
 const BTF: &str = "sys/kernel/btf/vmlinux";
 
-/// Linux's numbers of what a process may do.
+/// Linux's numbers of capabilities.
 const SYS_ADMIN: u32 = 21;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
 
-/// The scheduler that is loaded into the kernel, by its name; none where the kernel's own runs.
+/// The name of the scheduler that is loaded into the kernel; none if the kernel's own runs.
 pub(crate) fn loaded(root: &Path) -> Option<String> {
     let read = |name: &str| fs::read_to_string(root.join(SCHED_EXT).join(name)).ok();
     let state = read("state")?;
@@ -29,7 +29,7 @@ pub(crate) fn loaded(root: &Path) -> Option<String> {
     Some(name.filter(|name| !name.is_empty()).unwrap_or_else(|| state.trim().to_owned()))
 }
 
-/// Whether ours is.
+/// Whether our scheduler is loaded.
 pub(crate) fn is_loaded(root: &Path) -> bool {
     loaded(root).is_some_and(|name| name.starts_with(load::NAME))
 }
@@ -59,7 +59,7 @@ pub(crate) fn kernel(root: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the place of the scheduler is free. Ours counts as free here: who has it loaded holds the lock.
+/// Whether no other scheduler is loaded. Ours does not count here: the process that has it loaded holds the lock.
 pub(crate) fn is_free(root: &Path) -> Result<(), Failure> {
     match loaded(root) {
         Some(name) => Err(Failure::input(format!(
@@ -69,7 +69,7 @@ pub(crate) fn is_free(root: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The machine below `root`. Refused if it cannot be read whole: the scheduler would place all tasks by guesses about the rest.
+/// The machine below `root`. An error if it cannot be read completely: the scheduler would place all tasks by guesses about the rest.
 pub(crate) fn machine(root: &Path) -> Result<Topology, Failure> {
     let refused = |what: &dyn Display| {
         Failure::input(format!(
@@ -94,16 +94,16 @@ pub(crate) fn nodes(nq: &Nq, anyway: bool) -> Result<(), Failure> {
     ))
 }
 
-/// The mask of what a process may do, in its `/proc/PID/status`.
+/// The effective capabilities of a process, from its `/proc/PID/status`.
 fn effective(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// What of it is missing.
+/// The capabilities that are missing.
 fn lacking(mask: u64) -> Vec<&'static str> {
     let has = |bit: u32| mask >> bit & 1 != 0;
-    // The old privilege for everything stands for both.
+    // The older, general capability includes both.
     if has(SYS_ADMIN) {
         return Vec::new();
     }
@@ -164,7 +164,7 @@ mod tests {
         let files = files.each_ref().map(|file| (file.as_str(), "0-1\n"));
         let whole = Files::new("whole", &files);
         assert_eq!(machine(&whole.0).map(|machine| machine.cpus().len()), Ok(2));
-        // There, and not to be read by root either: a link to itself.
+        // It exists, and even root cannot read it: a link to itself.
         let part = Files::new("part", &files);
         let core = part.0.join(CPUS).join("cpu1/topology/core_cpus");
         fs::create_dir_all(core.parent().unwrap()).unwrap();

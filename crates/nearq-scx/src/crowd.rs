@@ -1,12 +1,13 @@
-//! Who had better be at home on another node, as his own has had more tasks than CPUs for half a minute, and another one fewer.
+//! Finds processes that should get a home on another node, because their own has had more tasks than CPUs for half a minute, and another
+//! one fewer.
 //!
-//! Homes are picked when programs begin, by the loads of that moment; then some end, and others go on. Of the tasks of a crowded node
-//! one is always away, and that never ends by itself: the memory of all of them is at home, so none follows its memory. Therefore one of
-//! them gets another home and its memory comes with it, if that costs much less than to stay. Where all nodes are full nobody goes:
-//! what he gained another one would lose.
+//! Homes are picked when programs begin, by the loads of that moment. Later some programs end, and others go on. Of the tasks of a crowded
+//! node one is always away, and that never ends by itself: the memory of all of them is at home, so none follows its memory. Therefore one
+//! of them gets another home, together with its memory, if that costs much less than staying. If all nodes are full, no process moves,
+//! because another one would lose what it gains.
 //!
-//! Moving holds up the process, and others where no CPU is to spare, and most crowds are over soon: so nothing is done before one has lasted. Loads are
-//! chance in part: means of some ten looks are what counts.
+//! Moving delays the process, and also others if no CPU is free, and most crowds are over soon. So nothing is done before a crowd has
+//! lasted. Because loads vary by chance, means of some ten samples are compared.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,19 +17,19 @@ use nearq_scx_policy::layout::{NODES, Nq, UNIT};
 use crate::output::{bytes, time};
 use crate::remedy::milli;
 
-/// A crowd has lasted after so many looks.
+/// A crowd has lasted after this many samples.
 pub(crate) const LOOKS: u32 = 30;
-/// What staying costs is a guess thrice: that it will use as much CPU time again, that others crowd it as long as that, and that it waits for
-/// memory all the time. So only this part of it counts.
+/// The cost of staying rests on three guesses: that the process will use as much CPU time again, that the crowd lasts for that time, and
+/// that the process always waits for memory. So only one part in this many of the cost counts.
 const DOUBT: u32 = 8;
-/// Who was away for less of its CPU time stays, in thousandths.
+/// A process that was away for less of its CPU time, in thousandths, stays.
 const LEAST_AWAY: u64 = 100;
 
-/// A mean of which a look is an eighth, and which begins with the first one.
+/// A mean in which each sample counts for an eighth, and which begins with the first sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Mean {
     looks: u32,
-    /// In thousandths of what is looked at.
+    /// In thousandths of the samples' unit.
     fine: u64,
 }
 
@@ -48,7 +49,7 @@ impl Mean {
 pub(crate) struct Away(Mean);
 
 impl Away {
-    /// None if it did next to nothing: then it is no part of a crowd.
+    /// `part` is None if the process did almost nothing: then it is no part of a crowd.
     pub(crate) fn look(&mut self, part: Option<u64>) {
         match part {
             Some(part) => self.0.look(part),
@@ -56,7 +57,8 @@ impl Away {
         }
     }
 
-    /// The mean, as those of a crowd are away in turn; none before it has been there for long, and where it is at home but for a little.
+    /// The mean is used because the processes of a crowd are away by turns. None if the process has not been there for long, or is almost
+    /// always at home.
     pub(crate) fn for_long(&self) -> Option<u64> {
         let long = self.0.looks >= LOOKS;
         Some(self.0.value()).filter(|mean| long && *mean >= LEAST_AWAY)
@@ -69,7 +71,7 @@ struct Node {
     /// Tasks that are at home there and want a CPU.
     demand: Mean,
     capacity: u64,
-    /// At how many looks in a row it had more of them than CPUs.
+    /// The number of samples in a row at which it had more of them than CPUs.
     crowded: u32,
 }
 
@@ -83,7 +85,7 @@ impl Node {
     }
 }
 
-/// What the nodes have to do, by the policy's index.
+/// The demand on the nodes, by the policy's index.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Crowds([Node; NODES]);
 
@@ -96,8 +98,8 @@ impl Crowds {
         }
     }
 
-    /// Where a process had better be at home that uses so much of CPUs, and by how much fewer tasks would be away then: the
-    /// nearest of the best nodes. None if it would be no better than half of what it uses, or its home is not crowded for long.
+    /// The better home for a process that uses this much of CPUs, and by how much fewer tasks would be away then: the nearest of the best
+    /// nodes. None if the gain is less than half of what the process uses, or if its home has not been crowded for long.
     pub(crate) fn better(
         &self,
         nq: &Nq,
@@ -119,7 +121,7 @@ impl Crowds {
         best
     }
 
-    /// A process has gone: as if it had been there for long, so that not all go at once.
+    /// A process has moved. It counts as if it had been there for long, so that not all processes move at once.
     pub(crate) fn goes(&mut self, from: usize, to: usize, uses: u64) {
         let [from, to] = [from, to].map(|node| node.min(NODES - 1));
         self.0[from].demand.fine = self.0[from].demand.fine.saturating_sub(uses * 1000);
@@ -139,7 +141,7 @@ pub(crate) struct Better {
     there: [u64; 2],
 }
 
-/// A process that had better be at home elsewhere: its `Display` says why.
+/// A process that should get another home: its `Display` says why.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Relocation {
     pub(crate) pid: u32,
@@ -150,15 +152,15 @@ pub(crate) struct Relocation {
     /// CPUs that it uses, and how much of that is away, in thousandths.
     pub(crate) uses: u64,
     pub(crate) away: u64,
-    /// Memory that is not there.
+    /// Memory that is not on the better node.
     pub(crate) bytes: u64,
-    /// What moving it costs, and what being away does.
+    /// The costs of moving it, and of staying.
     pub(crate) moving: Duration,
     pub(crate) staying: Duration,
 }
 
 impl Relocation {
-    /// What is gained for certain; nothing where moving costs more.
+    /// The gain that is certain; zero if moving costs more.
     pub(crate) fn gain(&self) -> Duration {
         (self.staying / DOUBT).saturating_sub(self.moving)
     }
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(to(&[3000, 2000], 1000), None);
         assert_eq!(to(&[2000, 0], 1000), None);
         assert_eq!(to(&[2300, 0], 1000), None);
-        // A little is missing: it helps all the same.
+        // A little room is missing, but it helps all the same.
         assert_eq!(to(&[3000, 1300], 1000), Some(1));
         assert_eq!(to(&[3000, 1600], 1000), None);
         // One that uses both CPUs needs both there.
@@ -258,7 +260,7 @@ mod tests {
         assert!(better(&crowds).is_some());
         crowds.look(&machine(&[2000, 1000]));
         assert!(better(&crowds).is_some(), "one look says little");
-        // Who goes takes the room.
+        // A process that moves takes the room.
         let mut other = crowds;
         other.goes(0, 1, 1000);
         assert_eq!(better(&other), None);
@@ -306,7 +308,7 @@ mod tests {
             "has its home on node 2 now, and its memory comes with it: it was away for 33 % of its time; \
              node 0 has 3.0 tasks for 2.0 CPUs, node 2 1.0 for 2.0; moving 8 MiB would take 12ms, and staying costs 500ms"
         );
-        // What is not much is not worth it.
+        // A small gain is not worth a move.
         let heavy = Relocation { moving: Duration::from_millis(70), ..one };
         assert!(heavy.to_string().starts_with("stays on node 0, which is crowded: it was away"));
     }

@@ -1,13 +1,13 @@
-//! A made-up machine as the files that it is read from, for tests.
+//! For tests: the files from which a made-up machine is read.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// A folder with a machine's files in it, gone at the end.
+/// A folder with a machine's files, which is removed when this is dropped.
 pub(crate) struct Files(pub(crate) PathBuf);
 
 impl Files {
-    /// Files with what is in them; `name` must be used by one test alone.
+    /// Files with their contents; only one test may use this `name`.
     pub(crate) fn new(name: &str, files: &[(&str, &str)]) -> Self {
         let folder = std::env::temp_dir().join(format!("nearq-scx-{}-{name}", std::process::id()));
         for (path, text) in files {

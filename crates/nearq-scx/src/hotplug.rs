@@ -1,21 +1,21 @@
-//! CPUs that come and go while the scheduler is loaded.
+//! Handles CPUs that come online and go offline while the scheduler is loaded.
 //!
-//! The part in the kernel follows CPUs that it knows: it is told when one comes or goes. But a CPU that is offline does not tell
-//! which cache and which node it belongs to, so one that was offline at the beginning may be counted to the wrong ones. Which
-//! cache a CPU belongs to is read all the time by the part in the kernel, and what it has counted for the old one it would take
-//! from the new one: it cannot be changed under it. So where a CPU that is online turns out to be elsewhere, the scheduler begins
-//! anew with the machine as it is; tasks are then at home where they run, unless a home was told.
+//! The part in the kernel follows CPUs that it knows, because the kernel calls it when one comes or goes. But the cache and the node of an
+//! offline CPU cannot be read, so a CPU that was offline at the beginning may be assigned to the wrong ones. This cannot be changed later:
+//! the part in the kernel reads a CPU's cache all the time, and would subtract from the new cache what it has counted for the old one. So
+//! if an online CPU turns out to be elsewhere, the scheduler is loaded again, with the machine as it is; tasks are then at home where they
+//! run, unless a home was told.
 
 use nearq_scx_policy::layout::{Nq, WORDS};
 use nearq_topology::{CpuSet, Topology};
 
 use crate::state::is_set;
 
-/// How often in a row the CPUs must be found different before that counts: the kernel lists a CPU before it tells schedulers of it,
-/// which takes seconds on a machine that is overloaded, and to begin anew meanwhile would wait for that and hold up everybody.
+/// How often in a row the CPUs must be found different before that counts. The kernel lists a CPU before it notifies schedulers, which
+/// takes seconds on an overloaded machine. Loading again in the meantime would wait for that and delay every task.
 const LOOKS: u32 = 15;
 
-/// Looks, now and then, whether the scheduler knows the machine as it is.
+/// Checks, now and then, whether the scheduler knows the machine as it is.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// The CPUs for which its shape was found right.
@@ -24,12 +24,12 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of a scheduler that has just begun with these CPUs.
+    /// For a scheduler that has just begun with these CPUs.
     pub(crate) fn new(online: &CpuSet) -> Self {
         Watch { known: online.clone(), different: 0 }
     }
 
-    /// Why the scheduler should begin anew, if it should. `describe` reads the machine and is called only where CPUs have come.
+    /// Why the scheduler should be loaded again, if it should. `describe` reads the machine and is called only if CPUs have come.
     pub(crate) fn look(
         &mut self,
         nq: &Nq,
@@ -50,7 +50,7 @@ impl Watch {
             return None;
         }
         let (machine, fresh) = describe()?;
-        // Some may have gone meanwhile; then the next look is right.
+        // Some may have gone in the meantime; then the next check will be right.
         if machine.online() != online {
             return None;
         }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn one_in_the_wrong_place_asks_for_a_new_beginning() {
         let (_, mut nq) = machine(SHAPE, "0-6");
-        // As where an offline CPU does not tell: it counts to the first cache.
+        // As if the CPU's cache could not be read while it was offline: it is assigned to the first one.
         (nq.cpu[7].llc, nq.cpu[7].node) = (0, 0);
         nq.llc[0].cpus[0] |= 1 << 7;
         nq.llc[3].cpus[0] &= !(1 << 7);

@@ -1,7 +1,7 @@
-//! The scheduler as it is loaded into the kernel: filled in, attached, pinned, followed, and taken out again.
+//! The scheduler in the kernel: filled in, attached, pinned, followed, and unloaded.
 //!
-//! The kernel goes back to its own scheduler as soon as nobody holds the link, however this process ends. The link is not pinned
-//! for that reason; what is pinned are only the maps that others look into.
+//! The kernel goes back to its own scheduler as soon as no process holds the link, however this process ends. For that reason the link is
+//! not pinned; only the maps that other processes read are.
 
 use std::ffi::CStr;
 use std::io::{self, Write as _};
@@ -28,20 +28,20 @@ mod bpf {
 
 use bpf::{MainSkel, MainSkelBuilder, types};
 
-/// With what the scheduler's name begins in `/sys/kernel/sched_ext/root/ops`.
+/// The beginning of the scheduler's name in `/sys/kernel/sched_ext/root/ops`.
 pub(crate) const NAME: &str = "nearq_home";
 
-/// Where the machine is in the memory that the kernel shares with us, in bytes, and how large that memory is.
+/// The offset of the machine in the memory that the kernel shares with us, in bytes, and the size of that memory.
 pub(crate) const NQ_AT: usize = offset_of!(types::bss, nq);
 pub(crate) const SHARED: usize = size_of::<types::bss>();
 
-/// How many processes its list of those that ran has room for.
+/// How many processes fit into the list of those that ran.
 const RAN: usize = size_of::<types::ran_list>() / size_of::<u32>() - 1;
 
 const _: () = assert!(size_of::<types::nq>() == size_of::<Nq>(), "both are of one header");
 const _: () = assert!(align_of::<Nq>() <= 4096 && NQ_AT.is_multiple_of(align_of::<Nq>()));
 
-/// Why the kernel has let go of the scheduler.
+/// Why the kernel has unloaded the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
     kind: i32,
@@ -67,10 +67,10 @@ impl std::fmt::Display for Gone {
     }
 }
 
-/// Has what libbpf and the kernel say while it is loaded printed, or nothing of it.
+/// Chooses whether the messages of libbpf and the kernel are printed while the scheduler is loaded.
 pub(crate) fn set_verbose(verbose: bool) {
     let print: fn(PrintLevel, String) = |_, text| {
-        // For who looks for what is wrong; nobody need listen.
+        // For debugging; it does not matter if it cannot be written.
         let _ = write!(io::stderr(), "{text}");
     };
     libbpf_rs::set_print(verbose.then_some((PrintLevel::Debug, print)));
@@ -78,21 +78,21 @@ pub(crate) fn set_verbose(verbose: bool) {
 
 /// A scheduler that the kernel runs.
 pub(crate) struct Loaded<'a> {
-    /// That of the look at programs that begin, and the scheduler's. Dropped before what they link.
+    /// The link of the hook at the start of programs, and the scheduler's. Dropped before what they link.
     links: Vec<Link>,
     skeleton: MainSkel<'a>,
-    /// The memory that the kernel's part and we share; it lives as long as the skeleton. What is there changes at any time.
+    /// The memory that we share with the kernel's part; it lives as long as the skeleton. Its contents may change at any time.
     shared: NonNull<types::bss>,
 }
 
-/// How long the kernel may take to let go of it: it waits for each task.
+/// How long the kernel may take to unload it: the kernel waits for each task.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Room for what a [`Loaded`] consists of.
+/// Storage for what a [`Loaded`] refers to.
 pub(crate) type Room = MaybeUninit<OpenObject>;
 
 impl<'a> Loaded<'a> {
-    /// Loads it for the machine that `nq` describes, and lets the kernel begin with it.
+    /// Loads it for the machine that `nq` describes, and makes the kernel use it.
     pub(crate) fn new(room: &'a mut Room, nq: &Nq) -> Result<Self, Failure> {
         let refused = |what: &str, error: &libbpf_rs::Error| Failure::run(explain(what, error));
         let mut open =
@@ -102,10 +102,10 @@ impl<'a> Loaded<'a> {
         let bytes = nq.bytes();
         // SAFETY: both are of the same length, as is asserted above, and the target is borrowed for us alone.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
-        // What no process was listed in.
+        // A round in which no process was listed.
         shared.ran.round = 1;
         let mut skeleton = open.load().map_err(|error| refused("loaded", &error))?;
-        // From here on by that pointer alone, as no reference may last to what others change.
+        // From here on it is only used by that pointer, because no reference may exist to memory that others change.
         let shared = skeleton.maps.bss_data.take().expect("the program has such memory");
         let shared = NonNull::from(shared);
         let looks =
@@ -115,17 +115,18 @@ impl<'a> Loaded<'a> {
         Ok(loaded)
     }
 
-    /// Lets the kernel begin with it.
+    /// Makes the kernel use it.
     fn begin(&mut self) -> Result<(), Failure> {
         let link = self.skeleton.maps.nearq_home.attach_struct_ops();
         self.links.push(link.map_err(|error| Failure::run(explain("started", &error)))?);
         Ok(())
     }
 
-    /// Has the kernel let go of it, and begin with it once more for the machine that `nq` describes. What somebody told stays; what
-    /// it has learned else is forgotten. This is much faster than to load it anew, as the kernel has looked at the program already.
+    /// Makes the kernel stop using it, and then use it again for the machine that `nq` describes. Homes that were told stay; everything
+    /// else that it has learned is forgotten. This is much faster than loading the program again, because the kernel has already verified
+    /// it.
     pub(crate) fn begin_again(&mut self, nq: &Nq) -> Result<(), Failure> {
-        // Each task takes with it what was told of it, when the scheduler goes.
+        // When the scheduler is unloaded, the entry of each task in the map is deleted.
         let told = pins::all_told(&self.skeleton.maps.told);
         self.links.truncate(1);
         let deadline = Instant::now() + PATIENCE;
@@ -136,8 +137,8 @@ impl<'a> Loaded<'a> {
             thread::sleep(Duration::from_millis(1));
         }
         let shared = self.shared.as_ptr();
-        // SAFETY: memory of that type, shared with a program that does not run now: no hook of it is called while it is not the
-        // scheduler, and the one that looks at programs does nothing for tasks that the scheduler does not have.
+        // SAFETY: memory of that type, shared with a program that does not run now: none of its hooks is called while it is not the
+        // scheduler, and the hook at the start of programs does nothing for tasks that the scheduler does not have.
         unsafe {
             ptr::copy_nonoverlapping(
                 nq.bytes().as_ptr(),
@@ -147,7 +148,7 @@ impl<'a> Loaded<'a> {
             (&raw mut (*shared).exit_info).write_bytes(0, 1);
         }
         for (pid, _) in self.processes() {
-            // Those of tasks that ended in between.
+            // The entries of tasks that ended in between.
             let _ = self.skeleton.maps.processes.delete(&pid.to_ne_bytes());
         }
         for (pid, told) in told {
@@ -158,7 +159,7 @@ impl<'a> Loaded<'a> {
         self.begin()
     }
 
-    /// Puts its maps where others find them.
+    /// Pins its maps, so that other processes find them.
     pub(crate) fn pin(&mut self, tellers: &pins::Tellers) -> Result<(), Failure> {
         let maps = &mut self.skeleton.maps;
         pins::folder()?;
@@ -176,7 +177,7 @@ impl<'a> Loaded<'a> {
         pins::open_to(tellers)
     }
 
-    /// Why the kernel has let go of it; none as long as it has not.
+    /// Why the kernel has unloaded it; none while it has not.
     pub(crate) fn gone(&self) -> Option<Gone> {
         // SAFETY: shared memory that lives as long as the skeleton; only read, by a plain copy of each field, of which any bytes are a
         // value. The program writes `kind` last.
@@ -204,7 +205,7 @@ impl<'a> Loaded<'a> {
         copy
     }
 
-    /// The same into memory that is there already.
+    /// The same into existing memory.
     pub(crate) fn copy_machine(&self, copy: &mut Nq) {
         // SAFETY: shared memory of that size that lives as long as the skeleton; it is copied as it is, and any bytes are a value.
         unsafe {
@@ -213,10 +214,10 @@ impl<'a> Loaded<'a> {
         }
     }
 
-    /// The numbers of those that ran since it was asked last. None if they are more than the list has room for.
+    /// The PIDs of the processes that ran since the last call. None if there were more than fit into the list.
     fn take_list(&self) -> Option<Vec<u32>> {
-        // SAFETY: shared memory that lives as long as the skeleton, of plain numbers that are read and written one by one. `round` is
-        // written here alone.
+        // SAFETY: shared memory that lives as long as the skeleton, of plain numbers that are read and written one by one. `round` is only
+        // written here.
         unsafe {
             let ran = &raw mut (*self.shared.as_ptr()).ran;
             let round = (&raw const (*ran).round).read_volatile();
@@ -224,7 +225,7 @@ impl<'a> Loaded<'a> {
             let [written, read] =
                 [next, round].map(|round| &raw mut (*ran).list[round as usize % 2]);
             (&raw mut (*written).count).write_volatile(0);
-            // Who sees the next round sees its list empty: pairs with the program's read of it, by which it finds the list.
+            // A reader that sees the next round sees its list empty: pairs with the program's read of `round`, by which it finds the list.
             fence(Ordering::Release);
             (&raw mut (*ran).round).write_volatile(next);
             let count = (&raw const (*read).count).read_volatile() as usize;
@@ -233,7 +234,7 @@ impl<'a> Loaded<'a> {
         }
     }
 
-    /// Takes it out of the kernel, which goes on with its own scheduler.
+    /// Unloads it; the kernel goes on with its own scheduler.
     pub(crate) fn unload(mut self) {
         pins::remove();
         decisions::remove();
@@ -263,13 +264,13 @@ impl Kernel for Loaded<'_> {
     }
 
     fn tell(&self, pid: u32, told: Told) {
-        // Where somebody has told a home already, that one counts; where there is no room for it, it is not heeded.
+        // If a home was already told from outside, that one counts; if the map is full, this one is dropped.
         let _ = pins::tell(&self.skeleton.maps.told, pid, told, MapFlags::NO_EXIST);
     }
 
     fn forget(&self, pid: u32) {
         let map = &self.skeleton.maps.told;
-        // Somebody else may have told one meanwhile.
+        // Another process may have told one in the meantime.
         if pins::told(map, pid).is_some_and(|told| !is_told(told)) {
             // The kernel's part may have forgotten it first.
             let _ = map.delete(&pid.to_ne_bytes());
@@ -283,7 +284,7 @@ impl std::fmt::Debug for Loaded<'_> {
     }
 }
 
-/// What it says when the kernel refuses, and what can be done.
+/// The error if the kernel refuses, with what can be done.
 fn explain(what: &str, error: &libbpf_rs::Error) -> String {
     let hint = match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => {

@@ -3,16 +3,16 @@
 //! | file | does |
 //! |---|---|
 //! | `checks` | says what a machine lacks |
-//! | `load`, `pins` | the scheduler in the kernel, and its maps, by which others find it |
+//! | `load`, `pins` | the scheduler in the kernel, and its maps, by which other processes find it |
 //! | `private` | folders and files that are root's alone |
-//! | `start`, `hotplug` | loads it, follows it and the CPUs, takes it out |
+//! | `start`, `hotplug` | loads it, follows it and the CPUs, unloads it |
 //! | `memory`, `residency`, `remedy`, `crowd`, `pages`, `decisions` | dynamic homes |
-//! | `state`, `status`, `tasks`, `top`, `metrics` | what it does, for people and programs |
+//! | `state`, `status`, `tasks`, `top`, `metrics` | show what it does, to people and programs |
 //! | `set`, `weights` | what can be set, and homes that are told |
 //!
 //! The part that the kernel runs is in `bpf/`; what it decides is in the crate `nearq-scx-policy`.
 
-// This is a Linux program: it looks at real processes in real time.
+// This is a Linux program: it inspects real processes in real time.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod checks;
@@ -104,14 +104,14 @@ fn main() -> ExitCode {
     result.unwrap_or_else(|failure| failure.report(output::NAME))
 }
 
-/// Prints help and version; everything else is made into one line.
+/// Prints help and version; turns every other error into one line.
 fn refused(error: &clap::Error) -> Result<(), Failure> {
     arguments::refused(error, commands, |_, line| {
         format!("{line}; `nearq-scx --help` and `nearq-scx COMMAND --help` say what is allowed")
     })
 }
 
-/// `start, status, ...`: the commands that there are.
+/// `start, status, ...`: all commands.
 fn commands() -> String {
     let command = Cli::command();
     let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();

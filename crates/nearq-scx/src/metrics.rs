@@ -54,7 +54,7 @@ fn text(nq: Box<Nq>, looked: Option<(u64, f64)>) -> String {
     text
 }
 
-/// What there is to be collected.
+/// What is collected.
 #[derive(Debug)]
 struct Counts {
     nq: Box<Nq>,
@@ -134,7 +134,7 @@ fn labels(node: &NodeNow) -> Vec<(&'static str, String)> {
     vec![("node", node.id.to_string())]
 }
 
-/// As a sentence begins.
+/// With a capital letter, as a sentence begins.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
@@ -165,7 +165,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// The rules of the format that systems stumble over: each metric told once and before its values, counters by `_total`.
+    /// The rules of the format on which readers insist: each metric is described once and before its values, counters end in `_total`.
     #[test]
     fn the_format_is_kept() {
         let text = text(made_up(), None);

@@ -1,4 +1,4 @@
-//! What the command prints besides what every command does: its name before what it tells, sizes and parts.
+//! Output of this command that the shared code does not have: its name before each message, sizes and parts.
 
 use std::fmt::Display;
 
@@ -6,15 +6,15 @@ pub(crate) use nearq_command::output::{flat, print, print_json, redraw};
 pub(crate) use nearq_command::screen::{Side, columns, time};
 pub(crate) use nearq_command::{Failure, RUN};
 
-/// The command, as what it says begins.
+/// The command's name, with which its messages begin.
 pub(crate) const NAME: &str = "nearq-scx";
 
-/// Tells one line of what happens, on standard error. Nobody need listen.
+/// Prints one line about what happens, on standard error. It does not matter if it cannot be written.
 pub(crate) fn tell(line: impl Display) {
     nearq_command::output::tell(NAME, line);
 }
 
-/// Bytes in the unit in which they are short.
+/// Bytes in the unit that gives the shortest number.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} B"),
@@ -24,7 +24,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A part of a whole in percent; `-` of nothing.
+/// A part of a whole in percent; `-` if the whole is zero.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();

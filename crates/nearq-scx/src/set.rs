@@ -87,7 +87,7 @@ pub(crate) fn set(options: &SetOptions) -> Result<(), Failure> {
     output::print(&changed(weight, before, value))
 }
 
-/// What is said of a weight that was set.
+/// The message about a weight that was set.
 fn changed(weight: &Weight, before: u64, after: u64) -> String {
     format!("{}: {} (was {})\n", weight.name, weight.text(after), weight.text(before))
 }
@@ -117,8 +117,7 @@ fn has_node(nq: &Nq, node: u32) -> Result<(), Failure> {
     )))
 }
 
-/// Whether there is somebody of that number. Of a thread that does not lead its process there is a folder too, though
-/// it is not listed.
+/// Whether a process or thread of that number exists. A thread that does not lead its process has a folder too, although it is not listed.
 fn exists(processes: &Path, pid: u32) -> Result<(), Failure> {
     if processes.join(pid.to_string()).exists() {
         return Ok(());
@@ -139,7 +138,7 @@ fn not_written(error: &libbpf_rs::Error) -> Failure {
     Failure::run(format!("{}: cannot be written: {error}", path.display()))
 }
 
-/// The memory that the kernel's part shares, in this process.
+/// The memory that is shared with the kernel's part, as mapped in this process.
 struct Shared {
     start: *mut c_void,
     length: usize,
@@ -169,7 +168,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, to which nobody refers any more. That it cannot be undone is no harm: the process ends.
+        // SAFETY: our own mapping, to which no reference is left. If it cannot be unmapped, that does no harm: the process ends.
         let _ = unsafe { munmap(self.start, self.length) };
     }
 }

@@ -1,8 +1,8 @@
-//! `nearq-scx start`: loads the scheduler, follows it, and takes it out again, however it ends.
+//! `nearq-scx start`: loads the scheduler, follows it, and unloads it, however it ends.
 //!
-//! One thread does it all: it waits for messages (a signal came, the command has ended) and wakes up at least four times a second, to see whether the
-//! kernel has let go of the scheduler, and once a second to look at the CPUs and at where memory is. What is dropped on the
-//! way out unloads it; if this process is killed, the kernel does that by itself.
+//! One thread does everything. It waits for messages (a signal came, the command has ended) and wakes up at least four times a second to
+//! check whether the kernel has unloaded the scheduler. Once a second it checks the CPUs and where memory is. Dropping the loaded scheduler
+//! unloads it; if this process is killed, the kernel does that itself.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -24,11 +24,11 @@ use crate::output::{self, Failure, tell};
 use crate::pins::{self, Lock, Tellers};
 use crate::{checks, decisions, state, weights};
 
-/// How often it looks whether the kernel has let go.
+/// How often it checks whether the kernel has unloaded the scheduler.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often it looks at CPUs and memory.
+/// How often it checks CPUs and memory.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The exit status of a command that cannot be started, as shells have it.
+/// The exit status of a command that cannot be started, as in shells.
 const NO_COMMAND: u8 = 127;
 
 fn legend() -> String {
@@ -90,7 +90,7 @@ pub(crate) struct Options {
     command: Vec<String>,
 }
 
-/// What happens meanwhile.
+/// What the thread waits for.
 enum Happened {
     Signal(i32, &'static str),
     Ended(ExitStatus),
@@ -98,18 +98,18 @@ enum Happened {
 
 /// How it ends.
 enum End {
-    /// A signal asked for it.
+    /// By this signal.
     Asked(&'static str),
     /// The command has ended.
     Command(ExitStatus),
-    /// The kernel has let go.
+    /// The kernel has unloaded the scheduler.
     Gone(Gone),
 }
 
-/// What comes after it was followed for a while.
+/// What to do after the scheduler was followed.
 enum Next {
     End(End),
-    /// It should begin again, and why.
+    /// Load it again, for this reason.
     Again(String),
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     load::set_verbose(options.verbose);
     let root = Path::new("/");
     checks::kernel(root)?;
-    // Who has it loaded holds the lock; it says more than the kernel does.
+    // The process that has it loaded holds the lock, which says more than the kernel does.
     let _lock = Lock::take()?;
     checks::is_free(root)?;
     let (_, nq) = machine()?;
@@ -144,7 +144,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let (sender, receiver) = mpsc::channel();
     let signals = sender.clone();
     nearq_command::signals::on_first(move |number, name| {
-        // Nobody listens any more: it ends anyway.
+        // If the receiver is gone, the program ends anyway.
         let _ = signals.send(Happened::Signal(number, name));
     })?;
     let mut session = Session {
@@ -178,7 +178,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The machine now, if it can be read whole, and what the scheduler knows of it when it begins.
+/// The machine now, if it can be read completely, and what the scheduler knows of it when it begins.
 fn machine() -> Result<(Topology, Box<Nq>), Failure> {
     let machine = checks::machine(Path::new("/"))?;
     let nq = nearq_scx_policy::describe(&machine, machine.online()).map_err(Failure::input)?;
@@ -191,7 +191,7 @@ fn say(options: &Options, line: impl std::fmt::Display) {
     }
 }
 
-/// What `start` has besides the scheduler.
+/// The state of `start` besides the scheduler.
 struct Session<'a> {
     options: &'a Options,
     memory: Option<Memory>,
@@ -202,7 +202,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Loads it, and stays with it until one of the ends.
+    /// Loads the scheduler, and follows it until one of the ends.
     fn load_and_follow(&mut self, chosen: Weights, tellers: &Tellers) -> Result<End, Failure> {
         let begun = Instant::now();
         let (mut machine, mut nq) = machine()?;
@@ -225,11 +225,11 @@ impl Session<'_> {
                     Next::Again(why) => why,
                 };
                 let begun = Instant::now();
-                // What was set meanwhile is meant to last.
+                // What was set in the meantime must last.
                 let weights = loaded.machine().weights;
                 match self::machine() {
                     Ok(now) => (machine, nq) = now,
-                    // The scheduler goes on with what it knows, and looks again later.
+                    // The scheduler goes on with what it knows; the next check comes later.
                     Err(failure) => {
                         tell(format_args!("cannot begin anew: {failure}"));
                         continue;
@@ -251,7 +251,7 @@ impl Session<'_> {
         }
         let mut watch = Watch::new(machine.online());
         let mut next = Instant::now() + PERIOD;
-        // Half a megabyte, for which memory is found once.
+        // Half a megabyte, allocated once.
         let mut nq = loaded.machine();
         if let Some(memory) = &mut self.memory {
             memory.begin(machine);
@@ -287,7 +287,7 @@ impl Session<'_> {
         }
     }
 
-    /// Starts the command, and hears of its end.
+    /// Starts the command, and a thread that waits for its end.
     fn begin_command(&mut self) -> Result<(), Failure> {
         let (program, arguments) = self.options.command.split_first().expect("it is not empty");
         let mut child = Command::new(program).args(arguments).spawn().map_err(|error| {
@@ -297,20 +297,21 @@ impl Session<'_> {
         let sender = self.sender.clone();
         let wait = move || {
             let status = child.wait().expect("it is a child of ours that nobody else waits for");
-            // Nobody listens any more: we end anyway.
+            // If the receiver is gone, we end anyway.
             let _ = sender.send(Happened::Ended(status));
         };
         threads::start("command", wait)
     }
 
-    /// Passes a signal on to the command; whether there is one. What a terminal sends, SIGINT, the command has got too.
+    /// Passes a signal on to the command. Returns whether there is one. SIGINT is not passed on, because the terminal has sent it to the
+    /// command too.
     fn pass_on(&self, number: i32) -> bool {
         let Some(child) = self.child else { return false };
         if let (Some(pid), Some(signal)) =
             (Pid::from_raw(child.cast_signed()), Signal::from_named_raw(number))
             && signal != Signal::INT
         {
-            // It may have ended just now; its number is its own until its end is heard of.
+            // It may have ended just now; its PID remains its own until it has been waited for.
             let _ = kill_process(pid, signal);
         }
         true
@@ -331,14 +332,14 @@ impl Session<'_> {
     }
 }
 
-/// Why it should begin anew, because of CPUs.
+/// Why the scheduler should be loaded again because of CPUs, if it should.
 fn look_at_cpus(watch: &mut Watch, nq: &Nq) -> Option<String> {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").ok()?;
     let online = CpuSet::parse_list(online.trim()).ok()?;
     watch.look(nq, &online, || machine().ok())
 }
 
-/// The exit status that says how the command ended, as shells have it.
+/// The exit status that says how the command ended, as in shells.
 fn code(status: ExitStatus) -> ExitCode {
     let signal = || 128 + status.signal().unwrap_or(0);
     ExitCode::from(status.code().unwrap_or_else(signal) as u8)

@@ -1,31 +1,31 @@
-//! What the scheduler has counted, as people want it: by node, with sums and rates.
+//! What the scheduler has counted, in the form that users need: by node, with sums and rates.
 //!
-//! The whole of it is copied out of the kernel at once, while it goes on: numbers that belong together may differ by what happened
-//! in the microseconds between.
+//! All of it is copied out of the kernel at once, while the scheduler goes on. So numbers that belong together may differ by what happened
+//! in a few microseconds.
 
 use nearq_scx_policy::layout::{COUNTED, CROSSED, EVENTS, Llc, NONE, Nq, UNIT};
 
-/// Names of all that is counted, by index of [`Counts`], and what each counts.
+/// The names of all counts, by index of [`Counts`], and the meaning of each.
 pub(crate) fn events() -> impl Iterator<Item = (&'static str, &'static str)> {
     EVENTS.into_iter().chain([("crossed", "changes of node, whatever the home")])
 }
 
-/// What is counted, by the policy's index of events.
+/// The counts, by the policy's index of events.
 pub(crate) type Counts = [u64; COUNTED];
 
-/// The index of what is counted under that name.
+/// The index of the count of that name.
 pub(crate) fn event(name: &str) -> usize {
     events().position(|(known, _)| known == name).expect("the name of an event")
 }
 
-/// What happens on a node.
+/// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeNow {
     /// The operating system's number.
     pub(crate) id: u32,
     /// Its CPUs that are online, by number.
     pub(crate) cpus: Vec<usize>,
-    /// Tasks that are at home there; those of them that run or wait, anywhere; those of them that wait elsewhere.
+    /// Tasks that are at home there; those of them that run or wait, on any node; those of them that wait elsewhere.
     pub(crate) homes: u32,
     pub(crate) wanting: u32,
     pub(crate) waiting_away: u32,
@@ -42,14 +42,14 @@ pub(crate) struct NodeNow {
     pub(crate) counts: Counts,
 }
 
-/// What happens on all nodes.
+/// The state of all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Now {
     pub(crate) nodes: Vec<NodeNow>,
 }
 
 impl Now {
-    /// Of the scheduler's state.
+    /// From the scheduler's state.
     pub(crate) fn of(nq: &Nq) -> Self {
         let known = (nq.nodes as usize).min(nq.node.len());
         let mut nodes: Vec<NodeNow> = (0..known)
@@ -103,7 +103,7 @@ impl Now {
         (sum(|node| node.home_ns), sum(|node| node.away_ns))
     }
 
-    /// What has been counted since an earlier look; what is counted now stays.
+    /// What has been counted since an earlier state; values of the moment stay.
     #[must_use]
     pub(crate) fn since(&self, before: &Now) -> Now {
         let mut since = self.clone();
@@ -119,9 +119,8 @@ impl Now {
     }
 }
 
-/// How many last-level caches have a CPU that is online. A CPU that is offline does not tell which cache is its own,
-/// and counts as one that has a cache for itself until it comes: that is a place to count at, and no cache that the
-/// machine has.
+/// How many last-level caches have an online CPU. The cache of an offline CPU cannot be read, so until it comes online it counts as having
+/// a cache of its own. That is only a place for counts, not a cache of the machine.
 pub(crate) fn caches(nq: &Nq) -> usize {
     let known = (nq.llcs as usize).min(nq.llc.len());
     let is_online =
@@ -201,7 +200,7 @@ mod tests {
         assert_eq!(since.counts()[event("left")], 3);
         assert_eq!(since.counts()[event("crossed")], 0);
         assert_eq!((since.cpu_time(), since.nodes[0].homes), ((5, 0), 121));
-        // Of another machine, or a scheduler that was loaded anew: nothing is below zero.
+        // For another machine, or a scheduler that was loaded again, nothing is below zero.
         assert_eq!(before.since(&Now::of(&nq)).counts()[event("left")], 0);
     }
 
@@ -229,7 +228,7 @@ mod tests {
             add(format!("{index}/type"), "Unified");
             add(format!("{index}/shared_cpu_list"), ["0-1", "2-3", "4", "6-7"][cpu / 2]);
         }
-        // It tells its node, and no more.
+        // Only its node can be read.
         add("cpu/cpu5/node1/cpulist".into(), "4,6-7");
         let files: Vec<(&str, &str)> =
             files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
@@ -239,7 +238,7 @@ mod tests {
         assert_eq!((nq.llcs, caches(&nq)), (5, 4));
         assert_eq!(nq.cpu[5].node, 1);
         assert!((0..8).all(|cpu| (cpu == 5) == (nq.cpu[cpu].llc == nq.cpu[5].llc)));
-        // When it has come it is one, until the machine is read anew.
+        // Once it is online it counts as a cache, until the machine is read again.
         nq.online[0] |= 1 << 5;
         assert_eq!(caches(&nq), 5);
         nq.online = Default::default();

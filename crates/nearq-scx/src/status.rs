@@ -12,10 +12,10 @@ use crate::pins::{self, Access};
 use crate::state::{self, NodeNow, Now, event};
 use crate::{checks, decisions, tasks, weights};
 
-/// So many decisions about memory are shown.
+/// How many decisions about memory are shown.
 const DECISIONS: usize = 8;
 
-/// On more nodes counts are shown in all.
+/// With more nodes than this, only the sums of counts are shown.
 const MOST_COLUMNS: usize = 8;
 
 const LEGEND: &str = "\
@@ -87,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     output::print(&text(&nq, &memory, now))
 }
 
-/// Whether the scheduler is loaded; else one line says how to load it.
+/// An error that says how to load the scheduler if it is not loaded.
 pub(crate) fn is_there() -> Result<(), Failure> {
     if checks::is_loaded(Path::new("/")) {
         return Ok(());
@@ -138,7 +138,7 @@ pub(crate) fn nodes(now: &Now) -> String {
     columns(&sides, &rows)
 }
 
-/// The table of all that is counted: in all, and on each node where these are few. `top` shows it too.
+/// The table of all counts: the sum, and each node if there are few. `top` shows it too.
 pub(crate) fn counts(now: &Now) -> String {
     let nodes = if now.nodes.len() <= MOST_COLUMNS { &now.nodes[..] } else { &[] };
     let mut head = vec!["COUNT".to_owned(), "ALL".to_owned()];

@@ -21,7 +21,7 @@ pub(crate) struct Known {
 /// The threads of a process, or the one thread that has that number.
 ///
 /// # Errors
-/// There is none of that number, or the scheduler has none of its threads.
+/// No process or thread has that number, or the scheduler has none of its threads.
 pub(crate) fn of(tasks: &MapHandle, pid: u32) -> Result<Vec<Known>, Failure> {
     let status = proc::read(format!("/proc/{pid}/status"), proc::LONGEST_STATUS)
         .ok_or_else(|| Failure::input(format!("{pid}: there is no such process or thread")))?;
@@ -58,7 +58,7 @@ fn why(task: &Task) -> &'static str {
         .unwrap_or("for a reason that this command does not know")
 }
 
-/// Whether it is there that the task is, as the system numbers nodes.
+/// The operating system's number of the node with this index.
 fn place(nq: &Nq, index: u32) -> String {
     node_id(nq, index).map_or_else(|| "-".to_owned(), |id| id.to_string())
 }

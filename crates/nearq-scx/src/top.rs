@@ -1,7 +1,7 @@
-//! `nearq-scx top`: what the scheduler does, by what happened in the last second, again and again.
+//! `nearq-scx top`: shows repeatedly what the scheduler did in the last second.
 //!
-//! On a terminal the table is drawn over the last one; elsewhere one follows the other. Keys are heard without their echo; the terminal
-//! is as it was before however this ends, but for a signal that cannot be caught.
+//! On a terminal the table is drawn over the last one; elsewhere one follows the other. Keys are read without echo. The terminal's settings
+//! are restored however the command ends, except by a signal that cannot be caught.
 
 use std::io::{self, IsTerminal as _, Read};
 use std::os::fd::AsFd;
@@ -56,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (sender, receiver) = mpsc::channel();
     let signals = sender.clone();
     nearq_command::signals::on_first(move |_, _| {
-        // Nobody listens any more: it ends anyway.
+        // If the receiver is gone, the command ends anyway.
         let _ = signals.send(Happened::Signal);
     })?;
     let is_watched = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         if is_to_end(&receiver, at + Duration::from_secs(options.seconds)) {
             return Ok(());
         }
-        // Its maps can be read as long as we have them, whether it is loaded or not.
+        // Its maps can be read while we have them open, even if the scheduler is no longer loaded.
         status::is_there()?;
         let now = look(&state)?;
         let text = table(&now.since(&before), at.elapsed());
@@ -82,13 +82,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Passes keys on until there are no more, or nobody wants them.
+/// Passes keys on until there are no more, or the receiver is gone.
 fn hear(mut keys: impl Read, sender: &Sender<Happened>) {
     let mut key = [0];
     while keys.read_exact(&mut key).is_ok() && sender.send(Happened::Key(key[0])).is_ok() {}
 }
 
-/// Waits until then; whether somebody wants it to end before.
+/// Waits until `then`. Returns whether the command must end before.
 fn is_to_end(receiver: &Receiver<Happened>, then: Instant) -> bool {
     loop {
         let wait = then.saturating_duration_since(Instant::now());
@@ -96,7 +96,7 @@ fn is_to_end(receiver: &Receiver<Happened>, then: Instant) -> bool {
             Ok(Happened::Signal | Happened::Key(b'q' | b'Q')) => return true,
             Ok(Happened::Key(_)) => {}
             Err(RecvTimeoutError::Timeout) => return false,
-            // There is no keyboard: then time alone passes.
+            // There is no keyboard: only time passes.
             Err(RecvTimeoutError::Disconnected) => {
                 thread::sleep(wait);
                 return false;
@@ -126,14 +126,14 @@ fn table(since: &Now, elapsed: Duration) -> String {
     text + &status::counts(&since)
 }
 
-/// A terminal that gives keys as they are pressed, and does not show them.
+/// A terminal that delivers keys as they are pressed, and does not echo them.
 struct Keys<T: AsFd> {
     terminal: T,
     before: Termios,
 }
 
 impl<T: AsFd> Keys<T> {
-    /// None where it is no terminal.
+    /// None if it is not a terminal.
     fn of(terminal: T) -> Option<Self> {
         let before = tcgetattr(&terminal).ok()?;
         let mut now = before.clone();
@@ -147,7 +147,7 @@ impl<T: AsFd> Keys<T> {
 
 impl<T: AsFd> Drop for Keys<T> {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // An error cannot be reported any more.
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }
@@ -176,8 +176,7 @@ mod tests {
         assert!(text.contains("\ncrossed          0   0   0  "), "{text}");
     }
 
-    /// Whether it ends when that happens, and whether it came back before the end of the period; nobody else says
-    /// anything.
+    /// Whether it ends when that happens, and whether it returned before the end of the period; there are no other messages.
     fn ends(happened: Vec<Happened>, period: Duration) -> (bool, bool) {
         let (sender, receiver) = mpsc::channel();
         for one in happened {
@@ -199,7 +198,7 @@ mod tests {
     fn other_keys_neither_end_it_nor_make_a_table_come_early() {
         let keys = || b"x\n\x1b[A ".map(Happened::Key).into();
         assert_eq!(ends(keys(), Duration::from_millis(50)), (false, false));
-        // Nor does it when nobody is left who could say something.
+        // Nor does it end when no sender is left.
         let (sender, receiver) = mpsc::channel();
         drop(sender);
         let then = Instant::now() + Duration::from_millis(50);
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!(heard, b"aq");
         let (sender, receiver) = mpsc::channel();
         drop(receiver);
-        // It would go on for ever.
+        // Without a check it would go on for ever.
         hear(io::repeat(b'x'), &sender);
     }
 

@@ -1,4 +1,4 @@
-//! The numbers of the scheduler that can be set: their names, what they may be, and how they are written.
+//! The numbers of the scheduler that can be set: their names, bounds, and text form.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use nearq_scx_policy::layout::Weights;
 
 use crate::output::Failure;
 
-/// In what a number is given.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     /// Nanoseconds, written with their unit.
@@ -61,12 +61,12 @@ const fn weight(
 }
 
 impl Weight {
-    /// What it is there.
+    /// Its value in `all`.
     pub(crate) fn get(&self, all: &Weights) -> u64 {
         *(self.field)(&mut all.clone())
     }
 
-    /// Where it is in the structure, in bytes.
+    /// Its offset in the structure, in bytes.
     pub(crate) fn offset(&self) -> usize {
         let mut all = Weights::default();
         let start = std::ptr::from_ref(&all).addr();
@@ -119,7 +119,7 @@ fn time(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The one of that name.
+/// The weight of that name.
 pub(crate) fn find(name: &str) -> Result<&'static Weight, Failure> {
     ALL.iter().find(|weight| weight.name == name).ok_or_else(|| {
         let names = ALL.each_ref().map(|weight| weight.name).join(", ");
@@ -137,7 +137,7 @@ pub(crate) fn apply(all: &mut Weights, assignment: &str) -> Result<(), Failure> 
     Ok(())
 }
 
-/// All of them with what they are for, as `--help` shows them: the widest line has 80 columns.
+/// All weights with their purpose, as `--help` shows them: the widest line has 80 columns.
 pub(crate) struct Legend;
 
 impl fmt::Display for Legend {

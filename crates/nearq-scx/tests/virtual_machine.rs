@@ -1,7 +1,7 @@
-//! In a virtual machine of several nodes, with a stock kernel: the command from beginning to end.
+//! Tests the command from beginning to end, in a virtual machine with several nodes and a stock kernel.
 //!
-//! `nearq-command/tests/guest` says what has to be there; instead of a target of Rust it takes libelf and zlib for
-//! static linking. Where something is missing, one line says so and nothing is tested.
+//! `nearq-command/tests/guest` says what must be installed; instead of a Rust target these tests need libelf and zlib for static linking.
+//! If something is missing, one line says so and nothing is tested.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The compiler's flags with which it links statically for that.
+/// The compiler's flags for static linking.
 const STATIC: &str = "-C target-feature=+crt-static";
 
 #[test]
@@ -36,7 +36,7 @@ fn told_homes_are_inherited_and_the_library_and_the_command_tell_theirs() {
     assert_eq!(passed, 6, "{text}");
 }
 
-/// Of three boots one must do it in time: where the host is busy the guest's CPUs stand still for long.
+/// One boot out of three must be in time: if the host is busy, the guest's CPUs stand still for long.
 #[test]
 fn pages_and_tasks_come_together_within_five_seconds() {
     let Some((script, programs)) = prepared() else { return };
@@ -59,7 +59,7 @@ fn pages_and_tasks_come_together_within_five_seconds() {
     panic!("{}", told.join("\n"));
 }
 
-/// Half a minute on each shape of a machine; or as long as `NEARQ_STRESS_SECONDS` says, on those that `NEARQ_STRESS_SHAPES` names.
+/// Half a minute on each shape of a machine; or for `NEARQ_STRESS_SECONDS`, on the shapes that `NEARQ_STRESS_SHAPES` names.
 #[test]
 fn a_hard_load_is_borne_on_machines_of_many_shapes() {
     let Some((script, programs)) = prepared() else { return };
@@ -94,7 +94,7 @@ fn a_hard_load_is_borne_on_machines_of_many_shapes() {
     }
 }
 
-/// Repeatable to the byte: decisions, not speed. The tasks of an overloaded home use the CPU time that they use without homes.
+/// Repeatable to the byte: tests decisions, not speed. The tasks of an overloaded home use as much CPU time as without homes.
 #[test]
 fn no_cpu_is_idle_while_a_home_is_overloaded() {
     let Some((script, programs)) = prepared() else { return };
@@ -127,15 +127,14 @@ fn one_node_is_not_harmed() {
     }
 }
 
-/// The number behind a word.
+/// The number after a word.
 fn figure(text: &str, what: &str) -> f64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(what)?.strip_prefix(' '));
     let number = lines.next().unwrap_or_else(|| panic!("no {what}: {text}"));
     number.trim().parse().expect("a number")
 }
 
-/// Boots a machine that runs a script of `tests/guest` with settings, and gives what it printed; nothing where QEMU
-/// does not start here.
+/// Boots a machine that runs a script of `tests/guest` with settings, and returns what it printed; nothing if QEMU does not start here.
 fn boot(
     script: &Path,
     how: &[&str],
@@ -175,7 +174,7 @@ fn boot_with(
     Some(text)
 }
 
-/// The script that boots, and the folder with the programs; nothing where either is not to be had.
+/// The script that boots, and the folder with the programs; nothing if either is not available.
 fn prepared() -> Option<(PathBuf, &'static Path)> {
     static PROGRAMS: OnceLock<Option<PathBuf>> = OnceLock::new();
     let script = script()?;
@@ -183,11 +182,11 @@ fn prepared() -> Option<(PathBuf, &'static Path)> {
     Some((script, programs))
 }
 
-/// The command and the examples, linked statically, as the virtual machine has no libraries.
+/// The command and the examples, linked statically because the virtual machine has no libraries.
 fn programs() -> Option<PathBuf> {
     for library in ["libelf.a", "libz.a", "libc.a"] {
         let named = Command::new("cc").arg(format!("-print-file-name={library}")).output().ok()?;
-        // The compiler says the name itself where it does not find it.
+        // The compiler prints the name itself if it does not find the file.
         if String::from_utf8_lossy(&named.stdout).trim() == library {
             let how = "install it (Debian: apt-get install libelf-dev zlib1g-dev libc6-dev)";
             skipped(&format!("there is no {library}"), how);
