@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * What the scheduler uses of the kernel, and no more: names of types, fields and functions, as Linux 6.12 has them. Where a field is in the
- * running kernel is found out when the program is loaded (CO-RE); what kernels later than 6.12 have renamed stands under both names and
- * the one that exists is used.
+ * The part of the kernel's interface that the scheduler uses: names of types, fields and functions, as in Linux 6.12. The offsets of fields
+ * in the running kernel are found when the program is loaded (CO-RE). What kernels later than 6.12 have renamed is declared under both
+ * names, and the existing one is used.
  */
 #ifndef NEARQ_KERNEL_H
 #define NEARQ_KERNEL_H
@@ -103,7 +103,7 @@ struct scx_exit_info {
 struct scx_cpu_release_args;
 struct scx_cpu_acquire_args;
 
-/* The hooks that are used; the kernel takes those that are missing here as not wanted. */
+/* The hooks that are used; the kernel treats those that are missing here as unset. */
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *, s32, u64);
 	void (*enqueue)(struct task_struct *, u64);
@@ -180,7 +180,7 @@ extern bool scx_bpf_consume(u64 dsq_id) maybe;
 extern bool scx_bpf_dispatch_from_dsq(struct bpf_iter_scx_dsq *it__iter, struct task_struct *p, u64 dsq_id, u64 enq_flags) maybe;
 /* Since 6.14. */
 extern u64 scx_bpf_now(void) maybe;
-/* Since 6.19: the field itself may not be written for ever. */
+/* Since 6.19. Later kernels may not allow writing the field itself. */
 extern bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) maybe;
 
 #endif /* NEARQ_KERNEL_H */

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The node affine scheduler as the kernel runs it: hooks that tell the policy what happens and do what it says.
+ * The node affine scheduler as the kernel runs it: hooks that report events to the policy and carry out its decisions.
  *
- * There is a queue for each last-level cache, numbered as the policy numbers them, ordered by virtual time. A task that finds an idle
- * CPU when it wakes up goes there at once; all others wait in one of the queues, but for the kernel's own threads of one CPU, which are not
- * the policy's business.
+ * There is a queue for each last-level cache, with the policy's numbers, ordered by virtual time. A task that finds an idle CPU when it
+ * wakes up goes there at once. All other tasks wait in one of the queues, except the kernel's own threads of one CPU, which the policy does
+ * not handle.
  *
- * A task that is alone on its CPU has a long slice, and ticks look whether others wait or whether it should go home. When its slice was
- * ended and nobody else is there, it gets a new one and goes on, unless it is meant to go home: then it is enqueued all the same
- * (SCX_OPS_ENQ_LAST).
+ * A task that is alone on its CPU has a long slice. Ticks check whether other tasks wait and whether it should go home. When its slice was
+ * ended and no other task is there, it gets a new slice and goes on. If it must go home, it is enqueued instead (SCX_OPS_ENQ_LAST).
  *
  * A CPU that is going offline, or is not online yet, needs care:
- * - What it asks other CPUs for by a kick is irq work of its own. What is asked for too late is never done, and nothing after it on that CPU,
- *   even when it is online again, as the list is not empty then and no interrupt is sent. So it kicks nobody (see `kick`).
- * - For it the kernel does not call `enqueue`, also for SCX_ENQ_LAST: a task alone there whose slice ends would wait while the CPU is idle. It would be the thread that
- *   takes the CPU offline or brings it online, most often. So the kernel's own threads of one CPU have slices that do not end by themselves.
+ * - A kick of another CPU is irq work of the kicking CPU. If it is requested too late it is never done, and neither is any later work of
+ *   that CPU, even when it is online again, because the list is not empty then and no interrupt is sent. So such a CPU sends no kicks (see
+ *   `kick`).
+ * - The kernel does not call `enqueue` for such a CPU, not even for SCX_ENQ_LAST: a task that is alone there and whose slice ends would
+ *   wait while the CPU is idle. Most often that would be the thread that takes the CPU offline or brings it online. So the kernel's own
+ *   threads of one CPU have slices that do not end by themselves.
  */
 #include "kernel.h"
 
@@ -34,10 +35,10 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* The machine and all that is known of it. Filled in before the program is loaded; user space reads it while it runs. */
+/* The machine and everything that is known about it. Filled in before the program is loaded; user space reads it while the program runs. */
 struct nq nq;
 
-/* Why the kernel has let go of the scheduler. */
+/* Why the kernel has unloaded the scheduler. */
 struct {
 	s64 code;
 	s32 kind;
@@ -69,28 +70,28 @@ struct {
 	__type(value, struct nq_told);
 } told SEC(".maps");
 
-/* What is known of a process at first: too large for the stack. */
+/* The initial value of a process's entry: too large for the stack. */
 const struct nq_process no_process = {};
 
 /*
- * The processes that have used a CPU since user space looked last, so that it need not go through all. In rounds: one list is written while
- * the other is read. User space alone changes `round`, empties the next list before, and reads the last one after. Who writes while the
- * round changes may miss it: then a process is in neither list, and in the next one if it goes on.
+ * The processes that have used a CPU since user space last read the list, so that it need not go through all processes. The lists are used
+ * in rounds: one is written while the other is read. Only user space changes `round`; it empties the next list before, and reads the last
+ * one after. A writer may miss a change of the round: then its process is in neither list, and in the next one if it goes on.
  */
 #define RAN 4096
 struct ran_list {
-	/* How many there would be, if there were room. */
+	/* How many there would be if all fitted. */
 	u32 count;
 	u32 pids[RAN];
 };
 struct {
 	u32 round;
-	/* As user space reads all of this memory at once, its length must be a multiple of eight. */
+	/* User space reads all of this memory at once, so its length must be a multiple of eight. */
 	u32 unused;
 	struct ran_list list[2];
 } ran;
 
-/* One of so many wake-ups looks whether a home was told; ticks look too. */
+/* One out of this many wake-ups checks whether a home was told; ticks check too. */
 #define WAKES 16
 
 /* ---- names that have changed ---- */
@@ -133,7 +134,7 @@ static __always_inline void set_slice(struct task_struct *p, u64 slice)
 		p->scx.slice = slice;
 }
 
-/* Nanoseconds; of another CPU's clock they may differ a little. The kernel may have looked at it already. */
+/* Nanoseconds; another CPU's clock may differ a little. The kernel may have read the clock already. */
 static __always_inline u64 time_now(void)
 {
 	if (bpf_ksym_exists(scx_bpf_now))
@@ -141,20 +142,20 @@ static __always_inline u64 time_now(void)
 	return bpf_ktime_get_ns();
 }
 
-/* Makes a CPU look for tasks, but from one that is going offline. */
+/* Makes a CPU look for tasks, unless the calling CPU is going offline. */
 static __always_inline void kick(u32 cpu, u64 flags)
 {
 	if (nq_is_online(&nq, bpf_get_smp_processor_id()))
 		scx_bpf_kick_cpu(cpu, flags);
 }
 
-/* A thread of the kernel's own that belongs to its CPU: there is nothing to decide. */
+/* Whether it is a thread of the kernel's own that belongs to its CPU: there is nothing to decide. */
 static __always_inline bool belongs_to_cpu(struct task_struct *p)
 {
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
 }
 
-/* A slice that a tick ends. */
+/* A slice that only a tick ends. */
 #define ENDLESS 10000000000ULL
 
 /* ---- homes ---- */
@@ -164,7 +165,7 @@ static __always_inline struct nq_task *task_of(struct task_struct *p)
 	return bpf_task_storage_get(&tasks, p, 0, 0);
 }
 
-/* Sets a task's home and keeps its process's account of its threads. */
+/* Sets a task's home and updates its process's count of threads at home. */
 static __noinline void settle(struct nq_task *t, struct nq_process *process, u32 home, u32 why)
 {
 	if (!t)
@@ -176,7 +177,7 @@ static __noinline void settle(struct nq_task *t, struct nq_process *process, u32
 	nq_set_home(&nq, t, home & (NQ_NODES - 1), why);
 }
 
-/* What is told of a thread: by its own number, or else by its process's. */
+/* The home that was told for a thread: under its own number, or else under its process's. */
 static __always_inline struct nq_told *said_of(u32 pid, u32 tgid)
 {
 	struct nq_told *said = bpf_map_lookup_elem(&told, &pid);
@@ -186,7 +187,7 @@ static __always_inline struct nq_told *said_of(u32 pid, u32 tgid)
 	return said;
 }
 
-/* Whether user space has said where the task is at home; then it is from now on, if it may run there. */
+/* Takes over the home that user space has told for the task, if there is one and the task may run there. Returns whether it did. */
 static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
 {
 	struct nq_told *said = said_of(pid, tgid);
@@ -206,7 +207,7 @@ static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
 	if (t->homed && t->home == node && (!nq_is_told(why) || !nq_told_to_stay(t)))
 		return true;
 	process = bpf_map_lookup_elem(&processes, &tgid);
-	/* Any of its threads hears it for the process: the first one may sleep for ever. */
+	/* Any of its threads takes it over for the process, because the first one may sleep for ever. */
 	if (process && (pid == tgid || !bpf_map_lookup_elem(&told, &pid))) {
 		process->home = node;
 		process->inherited = false;
@@ -218,8 +219,8 @@ static __noinline bool heed(struct nq_task *t, u32 pid, u32 tgid, u32 cpu)
 }
 
 /*
- * The home that the first task of a new process has because it was told of the task that forks it, or NQ_NONE. Looked up here, as a
- * task hears of what is told only now and then. It may be that nobody has told anything for long: then this is two look-ups.
+ * The home of the first task of a new process if it inherits one that was told for the forking task, or NQ_NONE. It is looked up here,
+ * because a task checks the map only now and then. If no home was told, this costs two look-ups.
  */
 static __noinline u32 inherits(struct nq_task *t, struct nq_task *parents, u32 pid, u32 tgid)
 {
@@ -298,7 +299,7 @@ void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 			kick(cpu, 0);
 		return;
 	}
-	/* Meanwhile there is no room at home. The CPU has decided to be idle: it has to look again. */
+	/* There is no room at home any more. The CPU has decided to be idle, so it must check again. */
 	if ((flags & SCX_ENQ_LAST) && !nq_leaves(&nq, t, cpu)) {
 		insert(p, SCX_DSQ_LOCAL, nq.weights.slice, flags);
 		kick(cpu, 0);
@@ -306,7 +307,7 @@ void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 	}
 	llc = nq_enqueue(&nq, t, cpu, flags & SCX_ENQ_WAKEUP, now);
 	idle = nq_wake(&nq, t, llc, now);
-	/* From here no kick can be sent: then that CPU gets it without one. */
+	/* If this CPU cannot send a kick, the idle CPU gets the task without one. */
 	if (idle != NQ_NONE && !nq_is_online(&nq, bpf_get_smp_processor_id())) {
 		insert(p, SCX_DSQ_LOCAL_ON | idle, nq.weights.slice, flags);
 		return;
@@ -326,7 +327,7 @@ void BPF_PROG(home_enqueue, struct task_struct *p, u64 flags)
 	}
 }
 
-/* Takes the first task of a queue that fits; looks at it from its end if the flags say so. */
+/* Takes the first task of a queue that fits; reads the queue from its end if the flags say so. */
 static __noinline bool take_fitting(u32 llc, s32 cpu, u32 what, u64 now, u64 flags)
 {
 	struct task_struct *p;
@@ -346,7 +347,7 @@ static __noinline bool take_fitting(u32 llc, s32 cpu, u32 what, u64 now, u64 fla
 	return took;
 }
 
-/* Takes what the policy says, if it is there. */
+/* Takes the task that the policy names, if it is there. */
 static __always_inline bool take_from(u32 llc, s32 cpu, u32 what, u64 now)
 {
 	if (what == NQ_TAKE_FIRST)
@@ -354,7 +355,7 @@ static __always_inline bool take_from(u32 llc, s32 cpu, u32 what, u64 now)
 	return take_fitting(llc, cpu, what, now, what == NQ_TAKE_OLD ? SCX_DSQ_ITER_REV : 0);
 }
 
-/* Looks for a task for a CPU; `stays` if the one that ran there can go on. */
+/* Searches a task for a CPU; `stays` if the one that ran there can go on. */
 static __noinline bool take(s32 cpu, bool stays)
 {
 	struct nq_cpu_state *on = NQ_ON_CPU(&nq, cpu);
@@ -399,7 +400,7 @@ void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (stays) {
 		t = task_of(prev);
-		/* How far it is decides who goes on. */
+		/* Its virtual time decides which task runs next. */
 		if (t)
 			nq_charge(&nq, t, cpu, now);
 	}
@@ -413,7 +414,7 @@ void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
 			set_slice(prev, nq.weights.slice);
 		return;
 	}
-	/* First it is idle for all to see, then it looks again. */
+	/* First the CPU is shown as idle, then it checks again. */
 	nq_idle(&nq, cpu);
 	if (!nq_anything(&nq, cpu, now))
 		return;
@@ -423,7 +424,7 @@ void BPF_PROG(home_dispatch, s32 cpu, struct task_struct *prev)
 		kick(cpu, 0);
 }
 
-/* How far the first one of a queue is. */
+/* The virtual time of the first task of a queue. */
 static __noinline u64 first_of(u32 llc)
 {
 	volatile u64 first = NQ_NOBODY;
@@ -436,7 +437,10 @@ static __noinline u64 first_of(u32 llc)
 	return first;
 }
 
-/* Bytes that a process has touched of its own, but for what CPUs have not said yet; all there are where the kernel counts otherwise. */
+/*
+ * Bytes of its own memory that a process has touched, without what CPUs have not added to the sum yet; the largest number if the kernel
+ * counts in another way.
+ */
 static __always_inline u64 touched(struct task_struct *p)
 {
 	s64 pages;
@@ -447,7 +451,7 @@ static __always_inline u64 touched(struct task_struct *p)
 	return pages > 0 ? (u64)pages * 4096 : 0;
 }
 
-/* Two of its threads may list a process at once: it is there twice then. */
+/* If two of its threads list a process at once, it is in the list twice. */
 static __always_inline void list(struct nq_process *process, struct task_struct *p)
 {
 	u32 round = nq_read(ran.round), at;
@@ -461,7 +465,10 @@ static __always_inline void list(struct nq_process *process, struct task_struct 
 		ran.list[round & 1].pids[at] = p->tgid;
 }
 
-/* What a task has used of a CPU is its process's too. Not worth a look-up each time that it sleeps: a millisecond at a time. */
+/*
+ * CPU time of a task is added to its process's. A look-up each time that it sleeps would cost too much, so this is done a millisecond at a
+ * time.
+ */
 #define ACCOUNTED 1000000
 
 static __noinline void account(struct nq_task *t, struct task_struct *p, u32 cpu)
@@ -483,7 +490,7 @@ static __noinline void account(struct nq_task *t, struct task_struct *p, u32 cpu
 	list(process, p);
 }
 
-/* A task that has begun its program a moment ago, and is alone in its process, may have another home while that costs nothing. */
+/* A task that has begun its program a moment ago, and is alone in its process, may get another home while that costs nothing. */
 static __noinline void reconsider(struct nq_task *t, u64 touched, u32 tgid, u32 cpu)
 {
 	struct nq_process *process;
@@ -524,7 +531,7 @@ void BPF_PROG(home_tick, struct task_struct *p)
 	nq_advance(&nq, llc, first_of(llc), now);
 	yields = nq_tick(&nq, t, cpu, now);
 	account(t, p, cpu);
-	/* One that was sent to this CPU as it was idle, and came too late. */
+	/* Another task was sent to this CPU when it was idle, and came too late. */
 	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL) > 0 && now - t->began_at >= nq.weights.busy_slice)
 		yields = true;
 	if (yields)
@@ -560,14 +567,16 @@ void BPF_PROG(home_stopping, struct task_struct *p, bool runnable)
 	if (!t)
 		return;
 	nq_stopping(&nq, t, cpu, now);
-	/* Here and not in `quiescent`, which is called next: a hook for each sleep costs more than what it does. */
+	/* Done here and not in `quiescent`, which is called next: a hook for each sleep costs more than its work. */
 	if (!runnable)
 		nq_quiescent(&nq, t, now);
 	account(t, p, cpu);
 }
 
-/* It is the scheduler's no more. One that waited did not stop before, and no other hook says that it waits no more; where it is enqueued anew
- * instead, it is counted anew. */
+/*
+ * The task no longer belongs to the scheduler. A waiting task did not stop before, and no other hook reports that it no longer waits. If it
+ * is enqueued again instead, it is counted again.
+ */
 SEC("struct_ops/disable")
 void BPF_PROG(home_disable, struct task_struct *p)
 {
@@ -589,7 +598,7 @@ void BPF_PROG(home_update_idle, s32 cpu, bool idle)
 		kick(cpu, 0);
 }
 
-/* The CPU is a real-time task's: those that wait for it alone shall wait elsewhere. */
+/* A real-time task has the CPU: tasks in its local queue must wait elsewhere. */
 SEC("struct_ops/cpu_release")
 void BPF_PROG(home_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
@@ -617,8 +626,8 @@ void BPF_PROG(home_set_cpumask, struct task_struct *p, const struct cpumask *mas
 		return;
 	copy_mask(t, mask);
 	/*
-	 * One that cannot leave its CPU just now, and is preempted then, has that one CPU for a moment, which says nothing of where it belongs.
-	 * The hook for programs that begin is run so.
+	 * A task that cannot leave its CPU at the moment, and is preempted, has only that CPU for a moment. That does not change its home.
+	 * The hook at the start of programs runs in this state.
 	 */
 	if (p->migration_disabled && p->nr_cpus_allowed > 1 && is_only_cpu(t, cpu))
 		return;
@@ -646,7 +655,7 @@ s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *a
 	here = nq_node_of(&nq, args->fork ? cpu : scx_bpf_task_cpu(p));
 	process = bpf_map_lookup_elem(&processes, &tgid);
 	if (!args->fork) {
-		/* It was there before the scheduler: it stays where it is. */
+		/* It existed before the scheduler was loaded: it stays where it is. */
 		home = process ? process->home : here;
 		if (!nq_is_open(&nq, t, home))
 			home = nq_pick(&nq, t, here);
@@ -661,14 +670,16 @@ s32 BPF_PROG(home_init_task, struct task_struct *p, struct scx_init_task_args *a
 
 		home = inherits(t, parents, parent->pid, parent->tgid);
 		inherited = home != NQ_NONE;
-		/* One that borrows its parent's memory until it begins a program is at home with it until then. */
+		/* A task that borrows its parent's memory until it executes a program has its parent's home until then. */
 		if (!inherited && parents && parents->homed && p->mm && p->mm == parent->mm && nq_is_open(&nq, t, parents->home))
 			home = parents->home;
 		else if (!inherited)
 			home = nq_pick(&nq, t, here);
 		why = inherited ? NQ_WHY_TOLD : NQ_WHY_FORK;
 	}
-	/* What was told of its number was told of one that had ended by then, as nobody knows the number of this one yet. */
+	/*
+	 * A home under its number was told for an earlier task that has ended, because this task's number is not known to any program yet.
+	 */
 	if (args->fork)
 		bpf_map_delete_elem(&told, &pid);
 	if (!process) {
@@ -723,7 +734,7 @@ void BPF_PROG(home_cpu_offline, s32 cpu)
 	nq_online(&nq, cpu, false);
 }
 
-/* The task begins a program: its memory is new, so now is when its home can be chosen for nothing. */
+/* The task begins a program. Its memory is new, so its home can now be chosen at no cost. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(home_exec, struct task_struct *p, int old_pid, struct linux_binprm *program)
 {
