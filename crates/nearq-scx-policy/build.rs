@@ -1,4 +1,4 @@
-//! Has bindgen write the names of the policy's header for Rust, where that is asked for.
+//! Runs bindgen on the policy's header if the feature `layout` is enabled.
 
 fn main() {
     println!("cargo::rerun-if-changed=policy");
@@ -26,7 +26,7 @@ mod header {
             .generate_comments(false)
             .derive_default(true)
             .derive_eq(true)
-            // Those are not zero.
+            // The default weights are not zero.
             .no_default("nq_weights")
             .ignore_functions()
             .generate()

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * Where a task is at home, on which CPU it wakes up, in which queue it waits, and from which queues a CPU takes: all that the
- * node affine scheduler decides, and nothing of how it is done.
+ * The decisions of the node affine scheduler: where a task is at home, on which CPU it wakes up, in which queue it waits, and from which
+ * queues a CPU takes. How they are carried out is left to the caller.
  *
- * The same text is compiled into the BPF program that the kernel runs and into a user-space library that is tested and that
- * schedules the simulated machine. So there are no calls out of here: the caller tells what happened, is told what to do, and has the
- * queues. There is one queue for each last-level cache, ordered by virtual time.
+ * The same text is compiled into the BPF program that the kernel runs and into a user-space library that is tested and that schedules the
+ * simulated machine. So nothing here calls out: the caller passes what happened, gets back what to do, and has the queues. There is one
+ * queue for each last-level cache, ordered by virtual time.
  *
- * The includer provides u8, u16, u32, u64, s32, s64, bool, nq_for(i, from, to), a loop that its verifier accepts, and nq_barrier(), which orders
- * all memory accesses before it before all after it.
+ * The includer provides u8, u16, u32, u64, s32, s64, bool, nq_for(i, from, to), a loop that its verifier accepts, and nq_barrier(), which
+ * orders all memory accesses before it before all after it.
  *
  * Protocol
- * - `struct nq` is one for the machine; all CPUs call in here at once. Words of the masks and the counts are changed by atomic
- *   operations alone. Everything else in it is a hint: read and written without order, and wrong for a moment without harm.
- * - A `struct nq_task` is touched only by who holds the task: the kernel calls the hooks of one task one at a time.
- * - Who makes a task wait first counts it (nq_enqueue), then looks for an idle CPU (nq_wake). Who finds nothing to run first
- *   says that it is idle (nq_idle), then looks at the queues once more (nq_anything). Both steps of both are sequentially consistent,
- *   so at least one of them sees the other: no task waits beside an idle CPU that it is meant for. Where a task is counted before it is in its
- *   queue, who finds fewer there than are counted looks again (nq_looks_again).
- * - Sizes are powers of two and indices are masked, so that every access is within bounds whatever a racing index says.
+ * - There is one `struct nq` for the machine; all CPUs call these functions at once. Words of the masks and the counts are only changed by
+ *   atomic operations. Everything else in it is a hint: read and written without order, and wrong for a moment without harm.
+ * - A `struct nq_task` is touched only by the CPU that holds the task: the kernel calls the hooks of one task one at a time.
+ * - A CPU that makes a task wait first counts it (nq_enqueue), then searches an idle CPU (nq_wake). A CPU that finds nothing to run first
+ *   marks itself idle (nq_idle), then checks the queues once more (nq_anything). Both steps of both are sequentially consistent, so at
+ *   least one of them sees the other: no task waits beside an idle CPU that may run it. A task may be counted before it is in its queue, so
+ *   a CPU that finds fewer there than are counted checks again (nq_looks_again).
+ * - Sizes are powers of two and indices are masked, so that every access is within bounds whatever the value of a racing index.
  *
- * After the rules of Erich Focht's node affine scheduler for Linux 2.6.0-test1 (2003): a home for each task, chosen by load when it
- * begins a program; whom a CPU may take from another node depends on whose home is where; strays are sent home.
+ * The rules follow Erich Focht's node affine scheduler for Linux 2.6.0-test1 (2003): each task has a home, chosen by load when it begins a
+ * program; which tasks a CPU may take from another node depends on their homes; strays are sent home.
  *
- * The crate nearq-home decides the same for tasks that a kernel keeps on masks: where a new task is at home, which imbalance is worth the
- * way, how long a stray stays away. It looks once a period, and here each wake-up and each idle CPU is seen, so some of it differs:
- * tests/policy/agreement.rs of nearq-policy-harness says what and why, and checks that the rest is the same.
+ * The crate nearq-home makes the same decisions for tasks that a kernel keeps on masks: where a new task is at home, which imbalance is
+ * worth the way, how long a stray stays away. It samples once a period, whereas here each wake-up and each idle CPU is seen, so some
+ * decisions differ: tests/policy/agreement.rs of nearq-policy-harness says which and why, and checks that the rest is the same.
  */
 #ifndef NEARQ_POLICY_H
 #define NEARQ_POLICY_H
@@ -39,15 +39,15 @@ enum nq_size {
 
 /* No CPU, node or queue. */
 #define NQ_NONE 0xffffffffU
-/* A CPU's capacity where all are alike, and a weight at nice 0. */
+/* A CPU's capacity if all are alike, and the weight at nice 0. */
 #define NQ_UNIT 1024
 #define NQ_WEIGHT 100
-/* Distance of a node to itself. */
+/* Distance from a node to itself. */
 #define NQ_LOCAL 10
 
 /*
- * The kernel ejects a scheduler that lets a task wait too long. So a task that waits is not further from those before it than all of them
- * use up in NQ_FAR nanoseconds of CPU time, and who has waited for NQ_OLD nanoseconds gets a CPU whatever its virtual time: one of those
+ * The kernel ejects a scheduler that lets a task wait too long. So a waiting task is not further from those before it than all of them use
+ * up in NQ_FAR nanoseconds of CPU time. A task that has waited for NQ_OLD nanoseconds gets a CPU whatever its virtual time: one such task
  * each NQ_AGE milliseconds on each CPU.
  */
 #define NQ_FAR 1500000000ULL
@@ -93,25 +93,25 @@ struct nq_node {
 
 /* What can be set; times in nanoseconds. */
 struct nq_weights {
-	/* A task's slice as long as nobody waits for the same CPUs, and after how much of it a tick ends it where somebody does. */
+	/* A task's slice while no task waits for the same CPUs, and after how much of it a tick ends it if one does. */
 	u64 slice;
 	u64 busy_slice;
-	/* So much is a task that slept owed at most. */
+	/* The most that a task that slept is owed. */
 	u64 credit;
-	/* A task that wakes up interrupts one that is so much further. */
+	/* A task that wakes up interrupts one whose virtual time is later by this much. */
 	u64 preempt;
-	/* A queue must have had somebody waiting for so long before an idle CPU of a node at distance 20 takes one; twice that at 30. */
+	/* For how long tasks must have waited in a queue before an idle CPU of a node at distance 20 takes one; twice that at 30. */
 	u64 steal_delay;
 	/* How many more tasks for each CPU, in thousandths, another node must have before a busy CPU takes one: at distance 10, and for
 	 * each further 10 of distance; and how much more in percent. */
 	u64 imbalance;
 	u64 imbalance_step;
 	u64 imbalance_percent;
-	/* A busy CPU looks at other queues so often, at most. */
+	/* How often a busy CPU checks other queues, at most. */
 	u64 relief_interval;
 	/* A stray that runs is not sent home sooner than this; doubled for one that had to leave again soon. */
 	u64 stay;
-	/* A queue that nobody has served for so long is served by any CPU that may. */
+	/* A queue that no CPU has served for this long is served by any CPU that may. */
 	u64 rescue;
 	/* How often loads are smoothed. */
 	u64 period;
@@ -129,16 +129,18 @@ enum nq_event {
 	NQ_HOME_MEMORY,
 	NQ_HOME_ROOM,
 	NQ_HOME_AFFINITY,
-	/* Where a task woke up on an idle CPU: its previous one, under the same cache, on its node, elsewhere. */
+	/* A task woke up on an idle CPU: its previous one, one under the same cache, on its node, elsewhere. */
 	NQ_WOKE_PREVIOUS,
 	NQ_WOKE_CACHE,
 	NQ_WOKE_NODE,
 	NQ_WOKE_AWAY,
-	/* There was no idle CPU: it waits. It interrupted who was on its CPU. */
+	/* There was no idle CPU: it waits. It interrupted the task on its CPU. */
 	NQ_WAITED,
 	NQ_PREEMPTED,
-	/* From where a CPU took a task that waited: its cache, its node, a task whose home is here from elsewhere, a task of another
-	 * node as this CPU was idle, as that node is more crowded, as nobody else served the queue. */
+	/*
+	 * A CPU took a waiting task: from its cache, from its node, a task whose home is here from elsewhere, a task of another node
+	 * because this CPU was idle, because that node is more crowded, because no other CPU served the queue.
+	 */
 	NQ_TOOK_CACHE,
 	NQ_TOOK_NODE,
 	NQ_TOOK_OWN,
@@ -154,44 +156,44 @@ enum nq_event {
 	NQ_EVENTS,
 };
 
-/* Each in lines of its own. */
+/* Each in cache lines of its own. */
 struct nq_cpu_state {
 	/* The home of the task that runs here, or NQ_NONE, and whether any does. */
 	u32 home;
 	u32 running;
-	/* Of the task that runs here: its virtual time when it was counted last, when that was, and its weight. */
+	/* Of the task that runs here: its virtual time when it was last counted, when that was, and its weight. */
 	u64 vtime;
 	u64 counted_at;
 	u32 weight;
-	/* When it looked for those that have waited long, in milliseconds, round and round. */
+	/* When it last searched for tasks that have waited long, in milliseconds; the number wraps around. */
 	u32 aged_at;
 	u64 relief_at;
 	/* Nanoseconds that tasks ran here at home, and away from home. */
 	u64 home_ns;
 	u64 away_ns;
 	u64 events[NQ_EVENTS];
-	/* Where nq_next is, and what it has found: the queue, and what it counts as if something is taken there. */
+	/* The position of nq_next, and what it has found: the queue, and the event to count if a task is taken there. */
 	u32 step;
 	u32 at;
 	u32 llc_at;
 	u32 queue;
 	u32 event;
-	/* The idle CPU that the last tick here has claimed for those that wait, or NQ_NONE. */
+	/* The idle CPU that the last tick here has claimed for waiting tasks, or NQ_NONE. */
 	u32 wakes;
-	/* How often in a row it has looked again for one that was counted and not there yet: see nq_looks_again. */
+	/* How often in a row it has checked again for a task that was counted and not there yet: see nq_looks_again. */
 	u32 looks;
 } __attribute__((aligned(128)));
 
 struct nq_llc_state {
-	/* Virtual time, and when it was looked at. */
+	/* Virtual time, and when it was last advanced. */
 	u64 vnow;
 	u64 advanced_at;
 	u32 waiting;
 	u32 running;
-	/* The idle CPU that a tick has woken last for those that wait here. */
+	/* The idle CPU that a tick has last woken for tasks that wait here. */
 	u32 woke;
 	u32 unused;
-	/* Since when anybody waits, and when somebody was served last. */
+	/* Since when tasks wait, and when one was last served. */
 	u64 since;
 	u64 served;
 	/* What its online CPUs can do. */
@@ -199,7 +201,7 @@ struct nq_llc_state {
 } __attribute__((aligned(128)));
 
 struct nq_node_state {
-	/* Tasks that exist and are at home here; those of them that run or wait, anywhere; those of them that wait elsewhere. */
+	/* Tasks that exist and are at home here; those of them that run or wait, on any node; those of them that wait elsewhere. */
 	u32 homes;
 	u32 wanting;
 	u32 waiting_away;
@@ -222,37 +224,37 @@ enum nq_why {
 	NQ_WHY_THREAD,
 	NQ_WHY_TOLD,
 	NQ_WHY_MEMORY,
-	/* Where it was at home was crowded for long, and there was room here. */
+	/* Its old home was crowded for long, and there was room here. */
 	NQ_WHY_ROOM,
 	NQ_WHY_AFFINITY,
-	/* It was there before the scheduler: the node where it ran. */
+	/* It existed before the scheduler was loaded: the node where it ran. */
 	NQ_WHY_FOUND,
-	/* It was told, and that was taken back: it stays until there is a reason. */
+	/* A home was told and taken back: it stays there until there is a reason to move. */
 	NQ_WHY_TAKEN_BACK,
 };
 
-/* Whose home was told, of a task at home for NQ_WHY_TOLD. */
+/* For a task at home for NQ_WHY_TOLD: whose home was told. */
 enum nq_told_of {
 	NQ_TOLD_OF_NOBODY,
 	/* Its own, or its process's: until that is taken back. */
 	NQ_TOLD_OF_IT,
-	/* That of who forked its process, when it did: for good, as nothing of it is kept that could be taken back. */
+	/* That of the task that forked its process, at the time of the fork: for good, because nothing is kept that could be taken back. */
 	NQ_TOLD_OF_PARENT,
 };
 
 struct nq_task {
 	u64 vtime;
-	/* Since when it runs, and up to when that is counted. */
+	/* Since when it runs, and up to when its CPU time is counted. */
 	u64 began_at;
 	u64 ran_at;
 	/* Since when it waits, if it does. */
 	u64 waits_at;
-	/* Since when it is away, and when it came home last. */
+	/* Since when it is away, and when it last came home. */
 	u64 left_at;
 	u64 returned_at;
 	u64 home_ns;
 	u64 away_ns;
-	/* How much of these its process's account has. */
+	/* How much of these two has been added to its process's account. */
 	u64 accounted;
 	u64 allowed[NQ_WORDS];
 	u32 weight;
@@ -260,23 +262,23 @@ struct nq_task {
 	/* The node and the CPU where it ran last; NQ_NONE before it does. */
 	u32 place;
 	u32 cpu;
-	/* On whose clock its virtual time is. */
+	/* The queue to whose clock its virtual time refers. */
 	u32 clock;
 	/* The queue where it is counted as waiting. */
 	u32 queue;
 	u32 crossings;
-	/* How often it had to leave soon after it had come home. */
+	/* How often in a row it had to leave soon after it had come home, at most 3. */
 	u32 swings;
 	u8 why;
 	u8 wanting;
 	/* 1 while it runs, 2 while it is counted as a stray where it does. */
 	u8 running;
 	u8 homed;
-	/* It waits for the CPU of the one that woke it, who is about to sleep. */
+	/* It waits for the CPU of the task that woke it, which is about to sleep. */
 	u8 follows;
 	/* One of enum nq_told_of. */
 	u8 told;
-	/* Counts wake-ups, round and round: see the caller's. */
+	/* Counts wake-ups and wraps around; the caller uses it. */
 	u16 wakes;
 };
 
@@ -284,11 +286,13 @@ struct nq_task {
 struct nq_process {
 	/* Where its next thread is at home. */
 	u32 home;
-	/* Its threads, in all and by their homes. */
+	/* The number of its threads, and below by their homes. */
 	u32 threads;
-	/* Whether that is what was told of who forked it: then it is told of its threads too. */
+	/* Whether `home` is what was told of the task that forked it: then that also applies to its threads. */
 	u32 inherited;
-	/* When the includer listed it last as one that has run, and how many bytes of its own memory it had touched by then. */
+	/*
+	 * The round in which the includer last listed it as one that has run, and how many bytes of its own memory it had touched by then.
+	 */
 	u32 listed;
 	u64 touched;
 	u32 at_home[NQ_NODES];
@@ -296,8 +300,10 @@ struct nq_process {
 	u64 ran[NQ_NODES];
 };
 
-/* What user space says of a thread, or of a process by the number of its first thread: its home, as the operating system numbers
- * nodes, and NQ_WHY_TOLD, or NQ_WHY_MEMORY or NQ_WHY_ROOM, which hold only as long as its memory does. */
+/*
+ * What user space tells about a thread, or about a process by the number of its first thread: its home, as the operating system numbers
+ * nodes, and the reason. That is NQ_WHY_TOLD, or NQ_WHY_MEMORY or NQ_WHY_ROOM, which are valid only while the task's memory exists.
+ */
 struct nq_told {
 	u32 node;
 	u32 why;
@@ -307,9 +313,9 @@ struct nq {
 	u32 cpus;
 	u32 llcs;
 	u32 nodes;
-	/* A queue that nobody serves, or NQ_NONE. */
+	/* A queue that no CPU serves, or NQ_NONE. */
 	u32 starving;
-	/* The queue that the next tick looks at. */
+	/* The queue that the last tick checked. */
 	u32 looked_at;
 	u32 unused;
 	struct nq_weights weights;
@@ -335,7 +341,7 @@ struct nq {
 #define NQ_BIT(i) (1ULL << ((i) & 63))
 
 #define NQ_FN static inline __attribute__((always_inline, unused))
-/* Those that are called from several places or have loops. */
+/* For functions that are called from several places or have loops. */
 #ifndef NQ_LARGE_FN
 #define NQ_LARGE_FN static __attribute__((noinline, unused))
 #endif
@@ -374,7 +380,7 @@ NQ_FN bool nq_is_online(struct nq *q, u32 cpu)
 	return nq_read(q->online[NQ_WORD(cpu)]) & NQ_BIT(cpu);
 }
 
-/* A CPU has nothing to run. One that is going offline has nothing either, but nobody is to be sent there. */
+/* A CPU has nothing to run. One that is going offline has nothing either, but no task must be sent there. */
 NQ_LARGE_FN void nq_idle(struct nq *q, u32 cpu)
 {
 	u32 other = cpu, i;
@@ -404,7 +410,7 @@ NQ_LARGE_FN void nq_idle(struct nq *q, u32 cpu)
 	}
 }
 
-/* A CPU is idle no more, or will not be in a moment. Whether it was. */
+/* A CPU is no longer idle, or will not be in a moment. Returns whether it was. */
 NQ_LARGE_FN bool nq_busy(struct nq *q, u32 cpu)
 {
 	u32 other = cpu, i;
@@ -455,7 +461,7 @@ NQ_LARGE_FN u32 nq_lowest(u64 word)
 	return at + !(word & 1);
 }
 
-/* An idle CPU of a word of a mask, claimed; somebody may be faster: then the next. */
+/* Claims an idle CPU of a word of a mask; if another CPU claims it first, the next one. */
 NQ_FN u32 nq_claim_word(struct nq *q, u32 word, u64 idle)
 {
 	u32 cpu = word * 64 + nq_lowest(idle);
@@ -469,7 +475,7 @@ NQ_FN u32 nq_claim_word(struct nq *q, u32 word, u64 idle)
 	return nq_busy(q, cpu) ? cpu : NQ_NONE;
 }
 
-/* The same of a cache, among those that the task may use. */
+/* The same for a word of a cache's CPUs, among those that the task may use. */
 NQ_FN u32 nq_claim_in(struct nq *q, struct nq_task *t, u32 llc, u32 i, bool whole_core)
 {
 	u32 word = i & (NQ_WORDS - 1);
@@ -479,14 +485,14 @@ NQ_FN u32 nq_claim_in(struct nq *q, struct nq_task *t, u32 llc, u32 i, bool whol
 	return idle ? nq_claim_word(q, word, idle) : NQ_NONE;
 }
 
-/* An idle CPU of those that the task may use, claimed: it counts as busy from now on. */
+/* Claims an idle CPU of a cache that the task may use: it counts as busy from now on. */
 NQ_LARGE_FN u32 nq_claim_llc(struct nq *q, struct nq_task *t, u32 llc, bool whole_core)
 {
 	u32 from = NQ_LLC(q, llc)->from, to = NQ_LLC(q, llc)->to, i, cpu;
 
 	if (!t)
 		return NQ_NONE;
-	/* Most caches are in one word, which is worth no loop. */
+	/* Most caches are in one word: no loop is needed. */
 	if (to - from == 1)
 		return nq_claim_in(q, t, llc, from, whole_core);
 	nq_for(i, from, to) {
@@ -516,20 +522,20 @@ NQ_LARGE_FN u32 nq_claim_node(struct nq *q, struct nq_task *t, u32 node, u32 fir
 	return NQ_NONE;
 }
 
-/* The CPUs of a node that the task may use, of a word of masks. */
+/* The CPUs of a node that the task may use, in one word of the masks. */
 NQ_FN u64 nq_may_use(struct nq *q, struct nq_task *t, u32 node, u32 word)
 {
 	return NQ_NODE(q, node)->cpus[word & (NQ_WORDS - 1)] & t->allowed[word & (NQ_WORDS - 1)];
 }
 
-/* Whether any CPU of a node that the task may use is in a mask of the machine's. */
+/* Whether any CPU of a node that the task may use is in a mask of the machine. */
 NQ_LARGE_FN bool nq_any_of(struct nq *q, struct nq_task *t, u32 node, const u64 *mask)
 {
 	u32 from = NQ_NODE(q, node)->from, to = NQ_NODE(q, node)->to, i;
 
 	if (!t || !mask || to > NQ_WORDS)
 		return false;
-	/* Most nodes are in one word, which is worth no loop. */
+	/* Most nodes are in one word: no loop is needed. */
 	if (to - from == 1)
 		return nq_may_use(q, t, node, from) & nq_read(mask[from & (NQ_WORDS - 1)]);
 	nq_for(i, from, to) {
@@ -547,7 +553,7 @@ NQ_FN bool nq_has_idle(struct nq *q, struct nq_task *t, u32 node)
 
 /* ---- loads ---- */
 
-/* Tasks for each CPU of a place, in thousandths. One without CPUs is crowded beyond all measure by anybody. */
+/* Tasks for each CPU of a place, in thousandths. A place without CPUs is crowded without limit by a single task. */
 NQ_FN u64 nq_crowd(u64 milli, u32 capacity)
 {
 	if (!capacity)
@@ -569,7 +575,7 @@ NQ_FN u64 nq_node_crowd(struct nq *q, u32 node)
 	return nq_crowd(nq_read(on->load), nq_read(on->capacity));
 }
 
-/* Whether a place has so much more to do than another one that a task is worth the way. */
+/* Whether a place has so much more to do than another one that moving a task over the distance is worth it. */
 NQ_FN bool nq_out_of_balance(struct nq *q, u64 there, u64 here, u32 distance)
 {
 	u64 more = q->weights.imbalance + q->weights.imbalance_step * nq_steps(distance);
@@ -577,7 +583,7 @@ NQ_FN bool nq_out_of_balance(struct nq *q, u64 there, u64 here, u32 distance)
 	return there > here + more && there * 100 > here * (100 + q->weights.imbalance_percent);
 }
 
-/* Loads of a node are smoothed: those of a moment are chance. */
+/* Loads of a node are smoothed, because those of a moment vary by chance. */
 NQ_FN u32 nq_smoothed(u32 before, u32 tasks)
 {
 	return (3 * before + 1000 * tasks) / 4;
@@ -603,9 +609,9 @@ NQ_FN bool nq_is_open(struct nq *q, struct nq_task *t, u32 node)
 }
 
 /*
- * Whether a task could begin on a node at once: a CPU is idle there, or runs a stray, which makes room (nq_displaces), or the task runs there
- * itself and nobody waits for its CPU. Its memory is where it begins to run, so a home that it has to wait for, and begins elsewhere
- * meanwhile, is the wrong one ever after.
+ * Whether a task could begin on a node at once: a CPU is idle there, or runs a stray, which makes room (nq_displaces), or the task itself
+ * runs there and no task waits for its CPU. Its memory is where it begins to run. So if it has to wait for its home and begins elsewhere in
+ * the meantime, that home is the wrong one from then on.
  */
 NQ_FN bool nq_begins_on(struct nq *q, struct nq_task *t, u32 node)
 {
@@ -618,9 +624,9 @@ NQ_FN bool nq_begins_on(struct nq *q, struct nq_task *t, u32 node)
 }
 
 /*
- * The node where one more task should be at home: the one on which each CPU would have the least to do with it, counting tasks that
- * are at home there and want a CPU, wherever they are now; the nearest to `from` of those that are equal. The task itself does not count. Where it
- * could not begin at once counts as if it had half as much more: what keeps its CPUs may be over in a moment.
+ * The node where one more task should be at home: the one on which each CPU would then have the least to do, counting tasks that are at
+ * home there and want a CPU, wherever they are now; of equal nodes the nearest to `from`. The task itself does not count. A node on which
+ * the task could not begin at once counts as if it had half as much more, because what uses its CPUs may be over in a moment.
  */
 NQ_LARGE_FN u32 nq_pick(struct nq *q, struct nq_task *t, u32 from)
 {
@@ -651,8 +657,8 @@ NQ_LARGE_FN u32 nq_pick(struct nq *q, struct nq_task *t, u32 from)
 }
 
 /*
- * The home of a new thread: its process's home, unless that has a thread of the process for each of its CPUs already; then the nearest
- * node that has not, and at last the node where they are fewest for each CPU.
+ * The home of a new thread: its process's home, unless that already has a thread of the process for each of its CPUs; then the nearest node
+ * that does not, and if there is none, the node with the fewest of them for each CPU.
  */
 NQ_LARGE_FN u32 nq_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_process *process)
 {
@@ -683,8 +689,8 @@ NQ_LARGE_FN u32 nq_pick_for_thread(struct nq *q, struct nq_task *t, struct nq_pr
 }
 
 /*
- * Whether a task may run on no other node, of several. Then its home was no choice by load: who bound it there has its memory there, and may
- * let it go anywhere once it has touched that.
+ * Whether there are several nodes and a task may run on one only. Then its home was not chosen by load: it was bound in order to have its
+ * memory there, and may be allowed to run anywhere once it has touched that.
  */
 NQ_LARGE_FN bool nq_is_bound(struct nq *q, struct nq_task *t, u32 home)
 {
@@ -701,8 +707,10 @@ NQ_LARGE_FN bool nq_is_bound(struct nq *q, struct nq_task *t, u32 home)
 	return true;
 }
 
-/* Who has used no more CPU time, and touched no more memory of its own in bytes, can be at home elsewhere for next to nothing: to bring that much takes
- * some 25 ms. What begins beside it, and keeps it from seeing where there is room, takes a while. */
+/*
+ * A task that has used no more CPU time, and touched no more bytes of its own memory, can get another home at almost no cost: moving that
+ * much takes some 25 ms. It takes a while until the programs that begin at the same time show where there is room.
+ */
 #define NQ_YOUNG 1000000000ULL
 #define NQ_LITTLE (16ULL << 20)
 
@@ -711,15 +719,16 @@ NQ_FN bool nq_is_young(struct nq *q, struct nq_task *t)
 	return q->nodes > 1 && t->homed && t->why == NQ_WHY_EXEC && t->home_ns + t->away_ns < NQ_YOUNG;
 }
 
-/* What the CPUs of a node can do, in thousandths of tasks. */
+/* The capacity of a node's CPUs, in thousandths of tasks. */
 NQ_FN u64 nq_room(struct nq *q, u32 node)
 {
 	return 1000ULL * nq_read(NQ_ON_NODE(q, node)->capacity) / NQ_UNIT;
 }
 
 /*
- * Another home for a task that runs, is alone in its process and has begun its program a moment ago, where its own turns out to be crowded by
- * what began beside it: the nearest node that has room. NQ_NONE if it stays. Counted as if it had been there for long, as others ask in a moment.
+ * Another home for a task that runs, is alone in its process and has begun its program a moment ago, if its own turns out to be crowded by
+ * programs that began at the same time: the nearest node that has room. NQ_NONE if it stays. It counts as if it had been there for long,
+ * because other tasks call this in a moment.
  */
 NQ_LARGE_FN u32 nq_reconsiders(struct nq *q, struct nq_task *t, u64 touched)
 {
@@ -729,7 +738,7 @@ NQ_LARGE_FN u32 nq_reconsiders(struct nq *q, struct nq_task *t, u64 touched)
 		return NQ_NONE;
 	home = t->home;
 	demand = nq_read(NQ_ON_NODE(q, home)->demand);
-	/* Half a task, and a quarter of one where it goes, is chance. */
+	/* Half a task too many, and a quarter of one at the new home, may be chance. */
 	if (demand < nq_room(q, home) + 500)
 		return NQ_NONE;
 	nq_for(i, 1, nodes) {
@@ -745,7 +754,7 @@ NQ_LARGE_FN u32 nq_reconsiders(struct nq *q, struct nq_task *t, u64 touched)
 	return NQ_NONE;
 }
 
-/* The index of a node that the operating system has this number for; NQ_NONE if there is none with CPUs. */
+/* The index of the node with this number of the operating system's; NQ_NONE if there is none with CPUs. */
 NQ_LARGE_FN u32 nq_node_by_id(struct nq *q, u32 id)
 {
 	u32 nodes = q->nodes, i;
@@ -757,7 +766,7 @@ NQ_LARGE_FN u32 nq_node_by_id(struct nq *q, u32 id)
 	return NQ_NONE;
 }
 
-/* Whether a task that runs on a node counts as a stray there. */
+/* Updates whether a task runs on a node, and whether it counts as a stray there. */
 NQ_FN void nq_runs_on(struct nq *q, struct nq_task *t, u32 node, bool runs)
 {
 	if (t->running == 2)
@@ -767,14 +776,14 @@ NQ_FN void nq_runs_on(struct nq *q, struct nq_task *t, u32 node, bool runs)
 		__sync_fetch_and_add(&NQ_ON_NODE(q, node)->strays, 1);
 }
 
-/* A task's home is this from now on. */
+/* Sets a task's home. */
 NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
 {
 	if (t->homed) {
 		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->homes, 1);
 		if (t->wanting)
 			__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->wanting, 1);
-		/* Whether it waits away is by its home. */
+		/* Whether it waits away depends on its home. */
 		if (t->queue != NQ_NONE && NQ_LLC(q, t->queue)->node != t->home)
 			__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
 	}
@@ -792,20 +801,20 @@ NQ_FN void nq_set_home(struct nq *q, struct nq_task *t, u32 home, u8 why)
 		nq_runs_on(q, t, nq_node_of(q, t->cpu), true);
 		nq_write(NQ_ON_CPU(q, t->cpu)->home, home);
 	}
-	/* From where it is, it goes to its new home; it does not come back to it. */
+	/* It goes to its new home from where it is; that is not a return. */
 	t->place = NQ_NONE;
 	t->left_at = 0;
 }
 
 /* ---- homes that are told ---- */
 
-/* Whether a home that user space gives for this reason is what somebody told, and not what it has found out by looking. */
+/* Whether a home that user space gives for this reason was told from outside, and not found by sampling memory. */
 NQ_FN bool nq_is_told(u32 why)
 {
 	return why != NQ_WHY_MEMORY && why != NQ_WHY_ROOM;
 }
 
-/* As what a home counts that user space gives for this reason. */
+/* The event to count for a home that user space gives for this reason. */
 NQ_FN u32 nq_given_as(u32 why)
 {
 	if (why == NQ_WHY_MEMORY)
@@ -814,8 +823,9 @@ NQ_FN u32 nq_given_as(u32 why)
 }
 
 /*
- * The home that a task begins with because it was told of who forks its process, or NQ_NONE. `said` is the node that is told of that
- * one now, or NQ_NONE: what was told of it and taken back is not handed down, whether it has heard of either yet or not.
+ * The home that a task inherits from the task that forks its process, if that one's was told; or NQ_NONE. `said` is the node that is now
+ * told of the forking task, or NQ_NONE: a home that was told and taken back is not inherited, whether the forking task has noticed either
+ * yet or not.
  */
 NQ_FN u32 nq_inherits(struct nq *q, struct nq_task *t, struct nq_task *parents, u32 said)
 {
@@ -833,15 +843,15 @@ NQ_FN void nq_inherited(struct nq_task *t)
 }
 
 /*
- * Whether it keeps its home when it begins a program: it has inherited one that was told. Where it may not run there any more it was
- * given another one when it lost its CPUs; not being able to leave its CPU for a moment is no reason.
+ * Whether it keeps its home when it begins a program: it does if it has inherited one that was told. If it may no longer run there, it got
+ * another home when it lost its CPUs. Not being able to leave its CPU for a moment is no reason to lose it.
  */
 NQ_FN bool nq_keeps_home(struct nq_task *t)
 {
 	return t->homed && t->why == NQ_WHY_TOLD && t->told == NQ_TOLD_OF_PARENT;
 }
 
-/* It is told to be at home where it is already. Whether that is new to it. */
+/* A home is told that it has already. Returns whether that is new to it. */
 NQ_FN bool nq_told_to_stay(struct nq_task *t)
 {
 	if (t->why == NQ_WHY_TOLD && t->told == NQ_TOLD_OF_IT)
@@ -851,7 +861,7 @@ NQ_FN bool nq_told_to_stay(struct nq_task *t)
 	return true;
 }
 
-/* Nothing is told of it, or not any more: it stays where it is and hands nothing down. */
+/* No home is told of it, or no longer: it stays where it is, and its children inherit nothing. */
 NQ_FN void nq_untold(struct nq_task *t)
 {
 	if (t->why != NQ_WHY_TOLD || t->told == NQ_TOLD_OF_PARENT)
@@ -863,11 +873,12 @@ NQ_FN void nq_untold(struct nq_task *t)
 /* ---- virtual time ---- */
 
 /*
- * A task's virtual time is its CPU time divided by its weight; who has least goes first. A queue's virtual time is about the least of those
- * that wait there or run under its cache: ticks look (nq_advance), and it never goes back. A task that comes is put near it.
+ * A task's virtual time is its CPU time divided by its weight; the task that has least goes first. A queue's virtual time is about the
+ * least of the tasks that wait there or run under its cache. Ticks advance it (nq_advance), and it never goes back. The virtual time of an
+ * arriving task is set near it.
  */
 
-/* The adapter says how far the first one of a queue is, or NQ_NOBODY. */
+/* The caller passes the virtual time of the first task of a queue, or NQ_NOBODY. */
 #define NQ_NOBODY 0xffffffffffffffffULL
 
 NQ_LARGE_FN void nq_advance(struct nq *q, u32 llc, u64 first, u64 now)
@@ -909,8 +920,8 @@ NQ_LARGE_FN void nq_advance(struct nq *q, u32 llc, u64 first, u64 now)
 }
 
 /*
- * Puts a task on the clock of a queue, ahead or behind as it was: what it is owed is bounded where it has slept or comes from another
- * queue, what it owes always is, as it may have been alone on its CPU.
+ * Puts a task on the clock of a queue, as far ahead or behind as it was. What it is owed is bounded if it has slept or comes from another
+ * queue. What it owes is always bounded, because it may have been alone on its CPU.
  */
 NQ_FN void nq_rebase(struct nq *q, struct nq_task *t, u32 llc, bool woken)
 {
@@ -927,7 +938,7 @@ NQ_FN void nq_rebase(struct nq *q, struct nq_task *t, u32 llc, bool woken)
 	t->clock = llc;
 }
 
-/* Whether a task that waits for a CPU since now should interrupt the one that runs there. */
+/* Whether a task that has just begun to wait for a CPU should interrupt the one that runs there. */
 NQ_FN bool nq_preempts(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 {
 	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
@@ -943,7 +954,7 @@ NQ_FN bool nq_preempts(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 
 /* ---- a task's way ---- */
 
-/* There is a new task. Its allowed CPUs and its home are set next. */
+/* Initialises a new task. Its allowed CPUs and its home are set next. */
 NQ_FN void nq_init_task(struct nq *q, struct nq_task *t, u32 weight)
 {
 	t->weight = weight ? weight : NQ_WEIGHT;
@@ -954,7 +965,7 @@ NQ_FN void nq_init_task(struct nq *q, struct nq_task *t, u32 weight)
 	t->vtime = nq_read(NQ_ON_LLC(q, 0)->vnow);
 }
 
-/* It is not counted as waiting any more, if it was. */
+/* If it was counted as waiting, it no longer is. */
 NQ_FN void nq_leave_queue(struct nq *q, struct nq_task *t, u64 now)
 {
 	u32 llc = t->queue, node;
@@ -970,7 +981,10 @@ NQ_FN void nq_leave_queue(struct nq *q, struct nq_task *t, u64 now)
 		__sync_fetch_and_sub(&NQ_ON_NODE(q, t->home)->waiting_away, 1);
 }
 
-/* It wants a CPU from now on; who waits or runs does, also if nobody has said so. Or it wants one no more as it sleeps. */
+/*
+ * It wants a CPU from now on. A task that waits or runs wants one, even if this was not called. nq_quiescent: it sleeps, and no longer
+ * wants one.
+ */
 NQ_FN void nq_runnable(struct nq *q, struct nq_task *t)
 {
 	if (!t->wanting && t->homed)
@@ -996,10 +1010,10 @@ NQ_FN void nq_exit_task(struct nq *q, struct nq_task *t, u64 now)
 }
 
 /*
- * The CPU for a task that wakes up, or is new: an idle one, claimed, if there is any. At home its previous CPU, then an idle core
- * under the same cache, on the node, then any CPU of these; then the nearest elsewhere. `event` is what that counts as: NQ_WAITED where
- * no CPU is idle, and then the CPU only says near which one it will wait: its previous one, or that of `waker`, who is about to sleep
- * (NQ_NONE where nobody is).
+ * The CPU for a task that wakes up, or is new: an idle one, claimed, if there is any. At home its previous CPU, then an idle core under the
+ * same cache, then one on the node, then any idle CPU of these; then the nearest elsewhere. `event` is set to what that counts as. If no
+ * CPU is idle it is NQ_WAITED, and the result only says near which CPU the task will wait: its previous one, or `waker`, whose task is
+ * about to sleep (NQ_NONE if there is none).
  */
 NQ_LARGE_FN u32 nq_select_cpu(struct nq *q, struct nq_task *t, u32 prev, u32 waker, u32 *event)
 {
@@ -1054,7 +1068,7 @@ nowhere:
 	return waker;
 }
 
-/* The first CPU that is online, and that the task may use, in a mask of words. */
+/* The first online CPU that the task may use, of a node or, for NQ_NONE, of all. */
 NQ_LARGE_FN u32 nq_any_cpu(struct nq *q, struct nq_task *t, u32 node)
 {
 	u32 i;
@@ -1073,13 +1087,13 @@ NQ_LARGE_FN u32 nq_any_cpu(struct nq *q, struct nq_task *t, u32 node)
 	return NQ_NONE;
 }
 
-/* Whether a stray should wait at home rather than where it was: somebody is idle there, or it is no more crowded than here. */
+/* Whether a stray should wait at home rather than where it was: a CPU is idle there, or home is no more crowded than here. */
 NQ_FN bool nq_home_has_room(struct nq *q, struct nq_task *t, u32 here)
 {
 	return nq_has_idle(q, t, t->home) || nq_node_crowd(q, t->home) <= nq_node_crowd(q, here);
 }
 
-/* Whether a task that nobody else drives from its CPU should leave it: it may not run there any more, or there is room at home. */
+/* Whether a task should leave its CPU although no other task needs it: it may no longer run there, or there is room at home. */
 NQ_FN bool nq_leaves(struct nq *q, struct nq_task *t, u32 cpu)
 {
 	u32 node = nq_node_of(q, cpu);
@@ -1088,8 +1102,8 @@ NQ_FN bool nq_leaves(struct nq *q, struct nq_task *t, u32 cpu)
 }
 
 /*
- * The queue in which a task waits from now on; it is counted there. At home, under the cache where it ran last if that is there; a
- * stray that has just run stays where it is as long as there is no room at home.
+ * The queue in which a task waits from now on; it is counted there. That is at home, under the cache where it last ran if that is there. A
+ * stray that has just run stays where it is while there is no room at home.
  */
 NQ_LARGE_FN u32 nq_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken, u64 now)
 {
@@ -1101,9 +1115,9 @@ NQ_LARGE_FN u32 nq_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken,
 	nq_leave_queue(q, t, now);
 	node = nq_node_of(q, cpu);
 	llc = NQ_CPU(q, cpu)->llc;
-	/* One that has not run since it got its home begins there. */
+	/* A task that has not run since it got its home begins there. */
 	if ((node != t->home && (woken || t->place == NQ_NONE)) || nq_leaves(q, t, cpu)) {
-		/* Where it may run at home, or anywhere. */
+		/* A CPU that it may use at home, or anywhere. */
 		u32 other = nq_any_cpu(q, t, t->home);
 
 		if (other == NQ_NONE && !nq_may_run(t, cpu))
@@ -1126,7 +1140,7 @@ NQ_LARGE_FN u32 nq_enqueue(struct nq *q, struct nq_task *t, u32 cpu, bool woken,
 	return llc;
 }
 
-/* For how long somebody must have waited in a queue before an idle CPU of another node takes one. */
+/* For how long tasks must have waited in a queue before an idle CPU of another node takes one. */
 NQ_FN u64 nq_steal_delay(struct nq *q, u32 from, u32 to)
 {
 	return q->weights.steal_delay * nq_steps(nq_distance(q, from, to));
@@ -1142,8 +1156,8 @@ NQ_FN bool nq_may_steal(struct nq *q, u32 llc, u32 to, u64 now)
 }
 
 /*
- * The idle CPU to be woken for a task that waits in a queue since now or for a while, claimed: one under that cache, of its node, of
- * its home, or one of another node that may take it.
+ * Claims the idle CPU that must be woken for a task that waits in a queue: one under that cache, of its node, of the task's home, or one of
+ * another node that may take it.
  */
 NQ_LARGE_FN u32 nq_wake(struct nq *q, struct nq_task *t, u32 llc, u64 now)
 {
@@ -1167,7 +1181,7 @@ NQ_LARGE_FN u32 nq_wake(struct nq *q, struct nq_task *t, u32 llc, u64 now)
 	nq_for(i, 1, nodes) {
 		u32 other = NQ_NODE(q, node)->near[i & (NQ_NODES - 1)];
 
-		/* One that is away is as well anywhere else. */
+		/* A task that is away may as well be on any other node. */
 		if (t->home == node && !nq_may_steal(q, llc, other, now))
 			break;
 		if (!nq_has_idle(q, t, other))
@@ -1180,8 +1194,8 @@ NQ_LARGE_FN u32 nq_wake(struct nq *q, struct nq_task *t, u32 llc, u64 now)
 }
 
 /*
- * The CPU whose task makes room for one that came back, or has not run since it got its home, and waits there now, where nq_wake has found
- * no idle CPU: one of its home that runs a stray. It shall be interrupted.
+ * The CPU that must be interrupted for a task that came back home, or has not run since it got its home, and waits there now, if nq_wake
+ * has found no idle CPU: one of its home that runs a stray.
  */
 NQ_LARGE_FN u32 nq_displaces(struct nq *q, struct nq_task *t, u32 llc)
 {
@@ -1202,7 +1216,7 @@ NQ_LARGE_FN u32 nq_displaces(struct nq *q, struct nq_task *t, u32 llc)
 	return NQ_NONE;
 }
 
-/* It runs on a CPU from now on. The length of its slice. */
+/* It runs on a CPU from now on. Returns the length of its slice. */
 NQ_LARGE_FN u64 nq_running(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 {
 	u32 llc = NQ_CPU(q, cpu)->llc, node = nq_node_of(q, cpu);
@@ -1216,7 +1230,7 @@ NQ_LARGE_FN u64 nq_running(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 	nq_runnable(q, t);
 	nq_leave_queue(q, t, now);
 	nq_busy(q, cpu);
-	/* One that goes to an idle CPU at once was in no queue: it has slept. */
+	/* A task that went to an idle CPU at once was in no queue: it has slept. */
 	if (t->clock != llc || !waited)
 		nq_rebase(q, t, llc, !waited);
 	nq_write(on->vtime, t->vtime);
@@ -1274,7 +1288,7 @@ NQ_FN void nq_charge(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 	}
 }
 
-/* It runs no more. */
+/* It no longer runs. */
 NQ_LARGE_FN void nq_stopping(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 {
 	if (!t)
@@ -1318,8 +1332,8 @@ enum nq_step {
 };
 
 /*
- * A CPU looks for something to run: nq_next says from which queue it should try to take, and what of it, until it has got one or
- * nothing is left. `stays` says that the task which ran here can go on: then nothing is taken from other nodes but for relief.
+ * A CPU searches a task to run: nq_next names the queue to try next, and which task of it to take, until the CPU has got one or nothing is
+ * left. `stays` says that the task that ran here can go on: then tasks of other nodes are taken only for relief.
  */
 NQ_FN void nq_begin(struct nq *q, u32 cpu)
 {
@@ -1335,8 +1349,8 @@ NQ_FN bool nq_is_old(struct nq_task *t, u64 now)
 }
 
 /*
- * Whether an idle CPU of another node may take a task that waits: as for nq_may_steal, but for how long it has waited itself, as it may have
- * come a moment ago to a queue where somebody waits for one CPU alone. A stray is as well anywhere else.
+ * Whether an idle CPU of another node may take a waiting task. Like nq_may_steal, but by how long the task itself has waited, because it
+ * may have come a moment ago to a queue where another task waits for one particular CPU. A stray may as well be on any other node.
  */
 NQ_FN bool nq_has_waited(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 {
@@ -1345,8 +1359,10 @@ NQ_FN bool nq_has_waited(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 	return t->home != from || (s64)(now - t->waits_at) >= (s64)nq_steal_delay(q, from, nq_node_of(q, cpu));
 }
 
-/* Whether a task of a queue is what nq_next said the CPU should take: one of enum nq_take. Of a queue, NQ_LOOKED_AT tasks are looked at,
- * from its beginning, or from its end for NQ_TAKE_OLD. */
+/*
+ * Whether a task of a queue is one that nq_next said the CPU should take: one of enum nq_take. NQ_LOOKED_AT tasks of a queue are checked,
+ * from its beginning, or from its end for NQ_TAKE_OLD.
+ */
 #define NQ_LOOKED_AT 32
 
 NQ_FN bool nq_fits(struct nq *q, struct nq_task *t, u32 cpu, enum nq_take what, u64 now)
@@ -1421,7 +1437,7 @@ NQ_LARGE_FN u32 nq_relief(struct nq *q, u32 cpu, u64 now)
 	return best;
 }
 
-/* The next queue of another node in which somebody waits, from where the search is: NQ_NONE at the end. */
+/* The next queue of another node in which a task waits, from the position of the search: NQ_NONE at the end. */
 NQ_LARGE_FN u32 nq_next_elsewhere(struct nq *q, u32 cpu, bool for_others, u64 now)
 {
 	struct nq_cpu_state *on = NQ_ON_CPU(q, cpu);
@@ -1485,9 +1501,9 @@ NQ_LARGE_FN enum nq_take nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
 	if (on->step == NQ_STEP_CACHE) {
 		on->step = NQ_STEP_NODE;
 		on->at = 0;
-		/* The one that stays is in no queue: without this two of different weights would take turns. */
+		/* The task that stays is in no queue: without NQ_TAKE_EARLIER two tasks of different weights would alternate. */
 		if (nq_read(NQ_ON_LLC(q, own)->waiting)) {
-			/* It is looked after, though the one that stays may be the one that is owed the CPU. */
+			/* The queue counts as served, even if the task that stays is the one that is owed the CPU. */
 			nq_write(NQ_ON_LLC(q, own)->served, now);
 			return nq_found(on, own, NQ_TOOK_CACHE, stays ? NQ_TAKE_EARLIER : NQ_TAKE_FIRST);
 		}
@@ -1525,7 +1541,7 @@ NQ_LARGE_FN enum nq_take nq_next(struct nq *q, u32 cpu, bool stays, u64 now)
 	return NQ_TAKE_NOTHING;
 }
 
-/* Whether anything waits that an idle CPU would take at once: looked at after nq_idle. */
+/* Whether a task waits that an idle CPU would take at once: checked after nq_idle. */
 NQ_LARGE_FN bool nq_anything(struct nq *q, u32 cpu, u64 now)
 {
 	u32 node = nq_node_of(q, cpu), llcs = q->llcs, i;
@@ -1542,14 +1558,16 @@ NQ_LARGE_FN bool nq_anything(struct nq *q, u32 cpu, u64 now)
 	return false;
 }
 
-/* So many looks last a tenth of a millisecond: longer than anybody takes to put a task into a queue, unless his own CPU is not there, as in
- * a virtual machine. Then it would be wrong to take more of what he waits for. */
+/*
+ * This many checks last a tenth of a millisecond: longer than a CPU takes to put a task into a queue, unless that CPU does not run at the
+ * moment, as in a virtual machine. Then it would be wrong to use more of the time that it waits for.
+ */
 #define NQ_LOOKS 32
 
 /*
- * A CPU that is to be idle has found nothing, and in a queue there are fewer tasks than are counted. Most likely one is on its way there, by a CPU that
- * had looked for idle ones before this one was: nobody else would wake this CPU for it. Whether it shall look again at once. If not,
- * that task is the next CPU's that looks for any, first of all the one's that sent it.
+ * A CPU that is about to be idle has found nothing, and in the queue `llc` there are fewer tasks than are counted. Most likely a task is on
+ * its way there, from a CPU that had searched for idle ones before this one was: no other CPU would wake this one for it. Returns whether
+ * this CPU must check again at once. If not, the next CPU that searches for a task takes that one; most often this is the CPU that sent it.
  */
 NQ_FN bool nq_looks_again(struct nq *q, u32 cpu, u32 llc)
 {
@@ -1564,8 +1582,8 @@ NQ_FN bool nq_looks_again(struct nq *q, u32 cpu, u32 llc)
 }
 
 /*
- * Whether a stray is sent home: a CPU is idle there, or runs a stray itself, which makes room. Without the latter, strays that are
- * in each other's places would stay there as long as all CPUs are busy.
+ * Whether a stray is sent home: a CPU is idle there, or runs a stray itself, which makes room. Without the latter, strays on each other's
+ * nodes would stay there while all CPUs are busy.
  */
 NQ_FN bool nq_may_return(struct nq *q, struct nq_task *t, u32 here)
 {
@@ -1573,15 +1591,15 @@ NQ_FN bool nq_may_return(struct nq *q, struct nq_task *t, u32 here)
 }
 
 /*
- * The idle CPU that takes from this queue from now on, claimed, whichever task waits there: of its node, or of another one that may. It may be
- * that nobody who waits may run there, and then that CPU is idle again at once: so each is woken in its turn.
+ * Claims an idle CPU to take from this queue, whichever tasks wait there: one of its node, or of another node that may take. If none of the
+ * waiting tasks may run there, that CPU is idle again at once: so each CPU is woken in its turn.
  */
 NQ_LARGE_FN u32 nq_tick_wakes(struct nq *q, u32 llc, u64 now)
 {
 	struct nq_llc_state *on = NQ_ON_LLC(q, llc);
 	u32 node = NQ_LLC(q, llc)->node, nodes = q->nodes, after = nq_read(on->woke), round, i, j;
 
-	/* First those behind the last one that was woken, by node and number, then all. */
+	/* First the CPUs after the last one that was woken, by node and number, then all. */
 	nq_for(round, 0, 2) {
 		bool passed = round || after == NQ_NONE;
 
@@ -1616,9 +1634,9 @@ NQ_LARGE_FN u32 nq_tick_wakes(struct nq *q, u32 llc, u64 now)
 }
 
 /*
- * Every few milliseconds, on each CPU that runs a task. Whether that one shall make room: others wait and it has had its part, or it is a
- * stray that can go home. In the CPU's state is the idle CPU to be woken for those that wait here: then the task goes on for a tick or two
- * yet, as two that took turns on a CPU would never wait long enough to be taken.
+ * Called every few milliseconds, on each CPU that runs a task. Returns whether that task must make room: other tasks wait and it has had
+ * its part, or it is a stray that can go home. The idle CPU that must be woken for tasks that wait here is left in the CPU's state. In that
+ * case the task goes on for another tick or two, because two tasks that took turns on a CPU would never wait long enough to be taken.
  */
 NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 {
@@ -1642,7 +1660,9 @@ NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 		nq_count(q, cpu, NQ_SENT);
 		yields = true;
 	}
-	/* One queue a tick is looked at whether anybody serves it, and what its node has to do: no tick is on one that is idle. */
+	/*
+	 * Each tick checks one queue for whether a CPU serves it, and updates the load of its node: an idle node has no ticks of its own.
+	 */
 	look = q->looked_at + 1;
 	if (look >= q->llcs)
 		look = 0;
@@ -1656,7 +1676,7 @@ NQ_LARGE_FN bool nq_tick(struct nq *q, struct nq_task *t, u32 cpu, u64 now)
 	return yields;
 }
 
-/* A CPU comes or goes: what its cache and its node can do changes. */
+/* A CPU comes or goes: the capacity of its cache and its node changes. */
 NQ_FN void nq_online(struct nq *q, u32 cpu, bool online)
 {
 	u32 capacity = NQ_CPU(q, cpu)->capacity;

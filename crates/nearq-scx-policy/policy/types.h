@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
-/* What policy.h asks of its includer, in user space. */
+/* What policy.h requires of its includer, in user space. */
 #ifndef NEARQ_POLICY_TYPES_H
 #define NEARQ_POLICY_TYPES_H
 

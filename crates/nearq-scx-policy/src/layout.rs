@@ -1,7 +1,7 @@
 //! The structures, sizes and reasons of `policy/policy.h`, as the kernel's BPF program and this process have them in memory.
 //!
-//! Bindgen writes them, with checks of their layout, from what libclang says of the header; what each is for is said there. Here are the
-//! names for Rust, what people are told of them, and what the header has no use for. All are plain numbers: any bytes are a value.
+//! Bindgen writes them from the header, with checks of their layout; the header says what each is for. This module has the names for Rust,
+//! texts for users, and what the header does not need. All are plain numbers: any bytes are a value.
 
 #![allow(missing_docs, reason = "the header says it")]
 
@@ -28,7 +28,7 @@ pub const NODES: usize = header::NQ_NODES as usize;
 /// Most last-level caches.
 pub const LLCS: usize = header::NQ_LLCS as usize;
 
-/// What is counted, by index of [`CpuState::events`]: names for people and for metrics, and what each counts.
+/// The counts, by index of [`CpuState::events`]: names for users and for metrics, and what each counts.
 pub const EVENTS: [(&str, &str); CROSSED] = [
     ("home_exec", "homes picked because a task began a program"),
     ("home_fork", "homes picked because a process was forked"),
@@ -53,16 +53,16 @@ pub const EVENTS: [(&str, &str); CROSSED] = [
     ("returned", "tasks that ran at home again"),
     ("sent", "tasks that a tick sent home"),
 ];
-/// The index of what is counted and has no name above: changes of node, whatever the home.
+/// The index of the count that has no name above: changes of node, whatever the home.
 pub const CROSSED: usize = header::NQ_CROSSED as usize;
-/// The index of those that woke up and found no idle CPU.
+/// The index of the count of tasks that woke up and found no idle CPU.
 pub const WAITED: usize = header::NQ_WAITED as usize;
-/// The index of those that interrupted another one.
+/// The index of the count of tasks that interrupted another one.
 pub const PREEMPTED: usize = header::NQ_PREEMPTED as usize;
 /// Numbers of [`CpuState::events`].
 pub const COUNTED: usize = header::NQ_EVENTS as usize;
 
-/// What people are told of a [`HomeReason`], by [`Task::why`].
+/// Texts for users about a [`HomeReason`], by [`Task::why`].
 pub const HOME_REASONS: [&str; HomeReason::TakenBack as usize + 1] = [
     "it has none yet",
     "picked when it began its program",
@@ -77,7 +77,7 @@ pub const HOME_REASONS: [&str; HomeReason::TakenBack as usize + 1] = [
 ];
 
 impl HomeReason {
-    /// What a home counts as that a task got for this reason, if it is counted: an index of [`EVENTS`].
+    /// The count for homes that tasks got for this reason, if there is one: an index of [`EVENTS`].
     pub fn event(self) -> Option<usize> {
         let is_counted = HomeReason::Exec as usize..=HomeReason::Affinity as usize;
         is_counted.contains(&(self as usize)).then(|| self as usize - HomeReason::Exec as usize)
@@ -85,7 +85,7 @@ impl HomeReason {
 }
 
 impl Nq {
-    /// All zeros. Boxed, as it is half a megabyte.
+    /// All zeros. Boxed, because it is half a megabyte.
     pub fn zeroed() -> Box<Self> {
         // SAFETY: plain numbers, of which all zeros are values; the box is allocated as that type, and never on the stack.
         unsafe { Box::<Self>::new_zeroed().assume_init() }
@@ -98,24 +98,24 @@ impl Nq {
         unsafe { std::slice::from_raw_parts(start, size_of::<Self>()) }
     }
 
-    /// What these bytes are.
+    /// The value that these bytes represent.
     ///
     /// # Errors
-    /// They are too few, or too many: of another version. The number that there should be.
+    /// There are too few or too many bytes: they are from another version. The error is the right number.
     pub fn from_bytes(bytes: &[u8]) -> Result<Box<Self>, usize> {
         if bytes.len() != size_of::<Self>() {
             return Err(size_of::<Self>());
         }
         let mut value = Self::zeroed();
         let target = std::ptr::from_mut(&mut *value).cast::<u8>();
-        // SAFETY: both are that long, apart from each other, and any bytes are a value.
+        // SAFETY: both have that length and do not overlap, and any bytes are a value.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         Ok(value)
     }
 }
 
 impl Default for Weights {
-    /// What they are unless they are set.
+    /// The values that apply unless others are set.
     fn default() -> Self {
         const MILLISECOND: u64 = 1_000_000;
         Weights {

@@ -1,4 +1,4 @@
-//! A machine as the policy has it: caches in the order of their nodes, nodes in the order of their nearness.
+//! Describes a machine for the policy: caches in the order of their nodes, nodes in the order of their nearness.
 
 use std::error::Error;
 use std::fmt;
@@ -7,7 +7,7 @@ use nearq_topology::{CpuSet, LOCAL_DISTANCE, Topology};
 
 use crate::layout::{self, CPUS, LLCS, NODES, NONE, Nq, UNIT, WORDS};
 
-/// The machine has more than the policy has room for.
+/// The machine is larger than the policy allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TooLarge {
     what: &'static str,
@@ -26,11 +26,11 @@ nearq_topology::debug_as_display!(TooLarge);
 
 impl Error for TooLarge {}
 
-/// What the policy knows of a machine when it begins: its shape, and which CPUs are online; nobody runs, nobody waits, all CPUs count as
-/// busy, and the weights are the usual ones.
+/// The policy's state at the beginning: the machine's shape, and which CPUs are online. No task runs or waits, all CPUs count as busy, and
+/// the weights are the default ones.
 ///
-/// Only nodes with CPUs are in it. A CPU that is offline may not tell where it belongs: without a node it counts to the
-/// first one; without a cache to the only one of its node, or else to one more, which the machine has not.
+/// It contains only nodes with CPUs. The place of an offline CPU may be unknown. Without a node it is assigned to the first one. Without a
+/// cache it is assigned to the only one of its node, or else to an additional one that the machine does not have.
 ///
 /// # Errors
 /// It has too many CPUs, caches or nodes.
@@ -69,7 +69,7 @@ pub fn describe(machine: &Topology, online: &CpuSet) -> Result<Box<Nq>, TooLarge
                 next += 1;
             }
         }
-        // A node whose caches are not told has one.
+        // A node whose caches are unknown has one.
         if next == first {
             next += 1;
         }
@@ -126,7 +126,7 @@ pub fn describe(machine: &Topology, online: &CpuSet) -> Result<Box<Nq>, TooLarge
     Ok(nq)
 }
 
-/// The words that are not all zero: from, up to.
+/// The range of words that are not all zero: from, up to.
 fn extent(words: &[u64; WORDS]) -> (u32, u32) {
     let from = words.iter().position(|word| *word != 0).unwrap_or(0);
     let to = words.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
