@@ -18,7 +18,7 @@ pub(crate) fn is_drawn_from_the_json(report: &Report) -> bool {
     without_numbers(&drawn) == without_numbers(&report.svg)
 }
 
-/// The picture of a report that was read from its JSON; with the project's goals, where it has some.
+/// The picture of a report that was read from its JSON; with the project's goals, if it has some.
 ///
 /// # Errors
 /// The JSON of that experiment lacks something that its picture shows.

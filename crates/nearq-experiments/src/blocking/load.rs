@@ -121,11 +121,11 @@ impl Plan {
 pub struct Sample {
     /// From the first item queued to the last one's end.
     pub elapsed: Duration,
-    /// CPU time of the program meanwhile.
+    /// CPU time of the program during the run.
     pub cpu: Option<Duration>,
     /// Threads that the contestant had at most.
     pub threads: Option<u64>,
-    /// Context switches meanwhile.
+    /// Context switches during the run.
     pub switches: Option<u64>,
 }
 
@@ -285,7 +285,7 @@ pub(super) fn measure_enough<P: Host>(
     P::confined(&plan.cpus, || P::alone(body))
 }
 
-/// A worker for each CPU and one for each that sleeps meanwhile, and half as many again, because they do not sleep in turn.
+/// A worker for each CPU and one for each that sleeps in the meantime, and half as many again, because they do not sleep by turns.
 fn enough(plan: &Plan) -> usize {
     let computing = plan.item * plan.every.max(1) as u32;
     let asleep = plan.sleep.as_secs_f64() / computing.as_secs_f64() * plan.workers as f64;

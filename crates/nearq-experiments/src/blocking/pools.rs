@@ -17,7 +17,7 @@ pub const PLAIN: &str = "nearq";
 /// The same, with the blocking part inside `nearq::blocking`.
 pub const HINTED: &str = "nearq, blocking()";
 
-/// A queue as it comes, or with items that say that they block.
+/// A queue with default settings, or with items that say that they block.
 pub(super) fn ours<P: Host>(hints: bool) -> Contestant<P> {
     let (row, start): (_, Start<P>) =
         if hints { (HINTED, |plan| queue(plan, true)) } else { (PLAIN, |plan| queue(plan, false)) };
@@ -107,7 +107,7 @@ impl<Q: Peer> Pool<Linux> for Started<Q> {
     }
 }
 
-/// What tokio can be told.
+/// What tokio is told about blocking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// Nothing, so everything runs where blocking is allowed, on up to 512 threads.
@@ -118,7 +118,7 @@ enum Told {
     Where,
 }
 
-/// tokio, with that much information.
+/// tokio, with this much information.
 fn tokio(plan: &Plan, told: Told) -> Result<Box<dyn Pool<Linux>>, Error> {
     let runtime = Builder::new_multi_thread().worker_threads(plan.workers).build();
     let runtime =

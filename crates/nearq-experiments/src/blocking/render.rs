@@ -8,7 +8,7 @@ use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met};
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::{Report, Row, Table, metric, rounded};
 
-/// The rows of a scenario: as they came, the ideal last.
+/// The rows of a scenario in their order, the ideal last.
 fn names(rows: &[Row], way: Way) -> Vec<&str> {
     let mut names = table::names(rows, way.name());
     let last = |name: &&str| {

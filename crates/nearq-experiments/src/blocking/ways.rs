@@ -162,7 +162,7 @@ impl Alarm {
         Ok(Self { delay, sender: Some(sender), thread: Some(thread) })
     }
 
-    /// Has `action` done after the delay.
+    /// Calls `action` after the delay.
     pub(super) fn ask(&self, action: impl FnOnce() + Send + 'static) {
         let sender = self.sender.as_ref().expect("taken in drop alone");
         let request = (Instant::now() + self.delay, Box::new(action) as Action);

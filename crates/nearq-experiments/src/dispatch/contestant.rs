@@ -58,7 +58,7 @@ pub struct Plan {
     pub threads: usize,
     /// The CPUs that may be used.
     pub cpus: CpuSet,
-    /// Items of each issuer that are counted, where there is one on each CPU.
+    /// Counted items of each issuer, if there is an issuer on each CPU.
     pub items: usize,
     /// How long a flood lasts.
     pub duration: Duration,
@@ -194,7 +194,7 @@ impl<P: Platform> Peer for Spawn<P> {
 /// Reused items, in rotation.
 #[derive(Debug)]
 pub(crate) struct Requeue {
-    /// One that is measured for its scope, or the default.
+    /// A contestant that is measured for its scope, or the default.
     pub(crate) scope: Option<Scope>,
 }
 

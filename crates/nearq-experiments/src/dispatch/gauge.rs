@@ -14,7 +14,7 @@ pub const PROBES: usize = 32;
 /// Longest latency that a histogram holds; longer ones count as this long.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// Alone on two cache lines, as CPUs fetch them in pairs.
+/// Alone on two cache lines, because CPUs fetch them in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded<T>(T);

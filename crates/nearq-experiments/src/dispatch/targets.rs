@@ -128,7 +128,7 @@ pub struct Published {
     pub call_us_p50: f64,
 }
 
-/// Where the figures are from, for a table.
+/// The origin of the figures, for a table.
 pub(crate) const SOURCE: &str = "the kernel's test_workqueue, 50000 items a thread, posting of 2026-03-12 that proposed cache_shard";
 
 /// Scope, items per second, nanoseconds at p50: one NVIDIA Grace with 72 CPUs under one last-level cache.

@@ -39,7 +39,7 @@ use serde_json::Value;
 
 /// An experiment: its options know how it is done.
 pub trait Experiment: Sized {
-    /// Its name, as the command has it.
+    /// Its name on the command line.
     const NAME: &'static str;
     /// What will be done.
     type Plan;

@@ -96,7 +96,7 @@ impl<E: Experiment> Facts<'_, E> {
     }
 }
 
-/// Where a report is from, for the title of its picture.
+/// The machine of a report, for the title of its picture.
 pub(crate) fn place(report: &Report, cpus: impl Display) -> String {
     if report.machine == HERE {
         format!("{}, {cpus} CPUs", model(report))
@@ -110,7 +110,7 @@ pub(crate) fn model(report: &Report) -> &str {
     report.environment.cpu_model.as_deref().unwrap_or("unknown CPU")
 }
 
-/// The bar of a figure: its mean or median, as `bar` takes it.
+/// The bar of a figure: its mean or median, in the form that `bar` takes.
 pub(crate) fn bar(
     report: &Report,
     scenario: &str,

@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) duration: Duration,
 }
 
-/// Where an item notes its start.
+/// The place where an item notes its start.
 pub(crate) struct Start<P: Host>(P::AtomicU64);
 
 impl<P: Host> Start<P> {
@@ -153,7 +153,7 @@ pub const TOP: usize = 20;
 pub struct Sample {
     /// From queueing, or from the expiry of the timer, to the item's first instruction, in nanoseconds.
     pub latency: u64,
-    /// Whether the host took time from that CPU meanwhile.
+    /// Whether the host took time from that CPU in the meantime.
     pub stolen: bool,
 }
 

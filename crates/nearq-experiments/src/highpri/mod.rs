@@ -96,7 +96,7 @@ fn places(machine: &Machine) -> (usize, usize) {
     (crowd, issuer.unwrap_or(crowd))
 }
 
-/// All contestants, and what was measured of each in all runs together.
+/// All contestants, and the measurements of each in all runs together.
 type Everybody = Vec<(Contestant, Samples)>;
 
 /// What is found beside the figures.

@@ -14,7 +14,7 @@ pub(super) fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// The mean of what there is.
+/// The mean of the values that exist.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / f64::from(count))
@@ -197,7 +197,7 @@ pub(super) fn judge(rows: &[Figure], plans: &[Plan], as_published: bool) -> Vec<
 // What the document of 2003 published: numa_test on a TX7 with 8 CPUs and 4 nodes, under the kernel's own scheduler and the
 // node affine one, means and deviations of ten measurements.
 
-/// Where the figures are from, for a table.
+/// The origin of the figures, for a table.
 pub(super) const SOURCE: &str = "E. Focht, \"node affine NUMA scheduler extension\", 18 July 2003, Linux 2.6.0-test1, NEC TX7 with 8 Itanium 2 and 4 nodes";
 
 /// The machine that they are about.

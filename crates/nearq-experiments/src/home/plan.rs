@@ -123,7 +123,7 @@ pub(super) struct Plan {
     pub(super) end: Option<Duration>,
 }
 
-/// The document's passes, and a quick run's: on the real machine, where each takes real time, and on a simulated one.
+/// The passes of the document, and those of a quick run: on the real machine, where each takes real time, and on a simulated one.
 const PASSES: usize = 100;
 const QUICK_PASSES: [usize; 2] = [3, 20];
 /// The document's `PROBLEMSIZE`.

@@ -281,7 +281,7 @@ impl Socket {
     }
 }
 
-/// Runs all of it, as the process that the others are children of; a system call takes `call`.
+/// Runs the whole scenario in the parent process of all others; a system call takes `call`.
 fn hackbench(storm: Storm, call: Duration) {
     let mut children = Vec::with_capacity(storm.processes());
     for _ in 0..storm.groups {
@@ -407,7 +407,7 @@ fn act(action: &Action, keeper: &Keeper, watched: &[Watched]) {
     }
 }
 
-/// A thread that has ended meanwhile needs no CPUs.
+/// A thread that has ended in the meantime needs no CPUs.
 fn restrict(thread: Thread, to: &[usize], nodes: &Nodes) {
     let _ = Sim::set_affinity(thread, &nodes.cpus_of(to));
 }

@@ -124,7 +124,7 @@ const EACH: f64 = 0.95;
 const MEAN: f64 = 1.0;
 /// The most of the fairness.
 const FAIRNESS: f64 = 0.6;
-/// The most of the long waits, as a ratio to the better one's.
+/// The largest allowed ratio of the long waits to those of the better lock.
 const WAITS: f64 = 0.5;
 /// The least ratio to the C library's.
 const OF_PTHREAD: f64 = 1.0;
@@ -266,7 +266,7 @@ pub(super) fn judge(
 
 // What the document of 2024 published for its lock: gains over the kernel's own, in percent.
 
-/// Where the figures are from, for a table.
+/// The origin of the figures, for a table.
 pub(super) const SOURCE: &str = "\"dynamic numa-aware osq_lock\", v1 and v2, September 2024, Linux 6.6.28, gain over the kernel's own lock";
 
 /// Locktorture on two EPYC 7551, writers pinned, nine runs: writers and gain with dynamic switching.

@@ -215,7 +215,7 @@ impl Plan {
 
 /// What threads do with locks.
 pub(super) trait Shape<P: Host>: Send + Sync + 'static {
-    /// As it is at the start, for the writers of a plan.
+    /// The state at the start, for the writers of a plan.
     fn new(plan: &Plan) -> Self;
 
     /// One turn of a writer, its `turn`-th from 0 on; calls `acquired` once it has all the locks of it.

@@ -62,7 +62,7 @@ impl Declared {
     }
 }
 
-/// Virtual time after which a run has gone wrong, for each file: many times as long as one takes.
+/// The virtual time after which a run counts as failed, for each file: many times as long as a file takes.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// Does the job once, on a fresh machine.

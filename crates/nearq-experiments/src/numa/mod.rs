@@ -175,7 +175,7 @@ impl Taken {
     }
 }
 
-/// Does something, and measures its time and that of the processes that ended meanwhile.
+/// Runs a function, and measures its time and that of the processes that ended during it.
 fn timed(run: impl FnOnce() -> Result<(), Error>) -> Result<Taken, Error> {
     let (before, begin) = (usage::of_children(), Instant::now());
     run()?;

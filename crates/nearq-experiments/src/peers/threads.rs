@@ -112,7 +112,7 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         for thread in self.0.drain(..) {
-            // One that panicked is gone, too.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }

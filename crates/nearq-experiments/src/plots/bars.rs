@@ -106,7 +106,7 @@ impl Bars {
         self.groups.iter().flat_map(|(_, bars)| bars).flatten()
     }
 
-    /// Where the axis begins.
+    /// The beginning of the axis.
     fn least(&self) -> f64 {
         if !self.logarithmic {
             return 0.0;
@@ -115,7 +115,7 @@ impl Bars {
         if lowest.is_finite() { 10_f64.powf(lowest.log10().floor()) } else { 1.0 }
     }
 
-    /// Where the axis ends: behind the longest whisker, which is never cut off.
+    /// The end of the axis: beyond the longest whisker, which is never cut off.
     fn most(&self) -> f64 {
         let reference = self.reference.as_ref().map_or(0.0, |(value, _)| *value);
         let longest = self.all().map(|bar| bar.high.max(bar.value)).fold(reference, f64::max);
@@ -128,7 +128,7 @@ impl Bars {
         if self.lying { items.rev().collect() } else { items.collect() }
     }
 
-    /// Beside bars with short names, so that nothing moves; below, where long names would take the bars' room.
+    /// Beside bars with short names, so that nothing moves; below them if long names would take the bars' space.
     fn legend_position(&self) -> LegendPosition {
         if self.series.iter().all(|name| name.len() <= SHORT_NAME) {
             LegendPosition::OutsideRightTop

@@ -10,7 +10,7 @@ use kuva::render::layout::{Layout, TickFormat};
 use kuva::render::plots::Plot;
 use std::sync::Arc;
 
-/// Diagrams under each other, each as high as it says.
+/// Diagrams one below the other, each with the height that it states.
 fn stacked(title: &str, cell: (f64, f64), diagrams: Vec<(Plot, Layout, f64)>) -> String {
     let count = diagrams.len();
     let (mut plots, mut layouts, mut heights) = (Vec::new(), Vec::new(), Vec::new());

@@ -82,8 +82,8 @@ type CipherOf<L> = <<L as Payload>::Blocks as Blocks>::Cipher;
 /// What a block is verified by.
 type Proof<L> = <<L as Payload>::Blocks as Blocks>::Proof;
 
-/// What items work on. The lock is never contended, as a block is in one place at a time; so it may be held while time passes
-/// on a simulated machine.
+/// What items work on. The lock is never contended, because a block is in one place at a time; so it may be held while time passes on a
+/// simulated machine.
 struct Cargo {
     data: Option<Buffer>,
     first_sector: u64,

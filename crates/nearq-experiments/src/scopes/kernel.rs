@@ -96,12 +96,12 @@ struct WorkState {
     running: Option<Arc<Worker>>,
 }
 
-/// A worker, as others see it.
+/// What other threads see of a worker.
 struct Worker {
     parker: Parker<Sim>,
     /// Items that came while it ran them.
     again: Mutex<VecDeque<Arc<Work>>>,
-    /// Known as soon as it is made.
+    /// Set as soon as the worker is made.
     thread: Mutex<Option<Thread>>,
 }
 
@@ -357,7 +357,7 @@ impl Pool {
     fn wake(&self, kick: Option<Kick>) {
         let Some(Kick { worker, issued_on }) = kick else { return };
         let thread = *host(&worker.thread);
-        // One that is being made has no thread yet, and runs anyway as soon as it has.
+        // A worker that is being made has no thread yet, and runs anyway as soon as it has one.
         if let Some(thread) = thread {
             self.steer(thread, issued_on);
         }

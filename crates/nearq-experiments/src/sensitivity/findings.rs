@@ -237,7 +237,7 @@ pub struct Factor {
     pub name: &'static str,
     /// What a cost is on the machine; none for a parameter.
     pub cost: Option<u64>,
-    /// Less and more, in percent of what it is; none if there is no less.
+    /// A smaller and a larger value, in percent of the cost; none if there is no smaller one.
     pub percents: [Option<u64>; 2],
 }
 

@@ -59,7 +59,7 @@ impl Draw {
         fs::write(path, text + "\n").expect("a new file");
     }
 
-    /// The CPUs of the part that a CPU is in, where each has `size` of them.
+    /// The CPUs of the part that a CPU is in, if each part has `size` CPUs.
     fn part(&self, index: usize, size: usize) -> String {
         let parts = self.cpus.chunks(size).nth(index / size).expect("it is in one");
         parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")

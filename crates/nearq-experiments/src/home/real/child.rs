@@ -82,7 +82,7 @@ impl Child {
         serde_json::to_string(self).expect("numbers and texts")
     }
 
-    /// Does what an argument says, as a process of its own. Returns the result, for standard output.
+    /// Does what an argument says, in a process of its own. Returns the result, for standard output.
     pub fn run(argument: &str) -> Result<String, Error> {
         let Child(part) = serde_json::from_str(argument).map_err(|error| {
             Error::input(format!("home-child is for `nearq bench home` alone: {error}"))
