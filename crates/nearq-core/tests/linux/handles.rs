@@ -63,9 +63,10 @@ fn after_the_last_owner_is_gone_a_handle_is_refused_and_gets_its_closure_back() 
 
     for future in [false, true] {
         let own = Arc::clone(&token);
-        let refused = match future {
-            false => handle.spawn(move || drop(own)),
-            true => handle.spawn_future(async move { drop(own) }),
+        let refused = if future {
+            handle.spawn_future(async move { drop(own) })
+        } else {
+            handle.spawn(move || drop(own))
         };
         assert_eq!(Arc::strong_count(&token), 1, "what is refused is dropped at once");
         assert!(refused.is_finished());
@@ -161,7 +162,7 @@ fn a_delay_that_is_armed_beside_the_drop_is_given_up_soon() {
             let (work, start) = (&work, &start);
             scope.spawn(move || {
                 start.wait();
-                handle.queue_delayed(work, Duration::from_secs(3600));
+                handle.queue_delayed(work, Duration::from_hours(1));
             });
             start.wait();
             thread::sleep(Duration::from_micros(round % 20));
@@ -204,7 +205,7 @@ fn a_task_goes_to_the_cpu_that_is_named() {
     let queue = runtime.workqueue("named").per_cpu(true).build_in().expect("can be done");
     let error = queue.task().on_cpu(60_000).unwrap_err();
     assert!(matches!(error, Error::NoSuchCpu { cpu: 60_000, .. }), "{error}");
-    for cpu in runtime.allowed().iter() {
+    for cpu in &runtime.allowed() {
         let ran_on = queue.task().on_cpu(cpu).unwrap().spawn(Linux::current_cpu);
         assert_eq!(ran_on.join().unwrap(), cpu);
     }
