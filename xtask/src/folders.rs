@@ -15,7 +15,7 @@ type Room = (&'static str, &'static [&'static str]);
 const PLAN: [Room; 14] = [
     ("base", &[]),
     ("home", &["base"]),
-    ("layout", &["base"]),
+    ("layout", &["base", "home"]),
     ("timer", &["base", "layout"]),
     ("item", &["base", "home", "timer"]),
     ("observe", &["base", "item"]),

@@ -33,7 +33,7 @@ use crate::base::rundown_ref::RundownRef;
 use crate::item::owned::{ItemRef, Pending};
 use crate::item::{Epoch, Item, Origin};
 use crate::layout::attributes::{Attributes, Kind, Layout, Places};
-use crate::layout::domain::{Bounds, DomainLimit};
+use crate::layout::domain::DomainLimit;
 use crate::layout::priority::Priority;
 use crate::limit::node_active::{Entry, NodeActive};
 use crate::limit::pool_workqueue::{HOMED, InHand, OBSERVED, PoolStatistics, PoolWorkqueue};
@@ -77,7 +77,6 @@ struct CpuMap<P: Platform> {
 /// What is only used to change the queue.
 pub(crate) struct Config<P: Platform> {
     attributes: Attributes,
-    bounds: Bounds,
     pub(crate) sets: Sets,
     home: HomeConfig<P>,
     /// There is no handle, nothing is queued, and no thread touches it. A thread that still has it from the runtime's list must leave it
@@ -144,7 +143,6 @@ impl<P: Platform> Queue<P> {
         kind: Kind,
         flags: QueueFlags,
         attributes: Attributes,
-        bounds: Bounds,
     ) -> Arc<Self> {
         let queue = crate::base::shared::exposed(Queue {
             id: runtime.inner().number_queue(),
@@ -162,11 +160,10 @@ impl<P: Platform> Queue<P> {
             delays: P::AtomicU32::new(0),
             flushing: Flushing::new(),
             observed: Observed::new(),
-            home: QueueHome::new(),
+            home: QueueHome::new(attributes.memory),
             rescuer: flags.rescuer.then(|| Arc::new(Rescuer::new())),
             config: Mutex::new_in(Config {
                 attributes,
-                bounds,
                 sets: Sets::new(),
                 home: HomeConfig::new(),
                 closed: false,
@@ -561,7 +558,7 @@ impl<P: Platform> Queue<P> {
         self.pwqs().for_each(|pwq| pwq.after_fork_in_child(shut));
         let layout = &self.current_map().layout;
         for domain in config.domains.iter() {
-            domain.set_thawed_limit(layout.limit(domain.domain, config.bounds));
+            domain.set_thawed_limit(layout.limit(domain.domain, config.attributes.bounds()));
             domain.after_fork_in_child(self.limit_of(&config, layout, domain.domain), shut);
         }
         drop(config);

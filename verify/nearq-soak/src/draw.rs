@@ -211,20 +211,16 @@ impl Drawer {
         let nice = *self.dice.pick(&[0, 0, 0, 10, -10]);
         let idle = self.dice.one_in(8);
         let slice = self.dice.one_in(8).then_some(Duration::from_micros(100));
-        let attributes = match kind {
-            Kind::PerCpu => Attributes { nice, idle, slice, ..Attributes::default() },
-            _ => Attributes {
-                scope: (!self.dice.one_in(4)).then(|| self.scope()),
-                strict: self.dice.one_in(3),
-                localize: self.dice.one_in(4),
-                helping: !self.dice.one_in(4),
-                affinity: !self.dice.one_in(8),
-                cpumask: mask,
-                nice,
-                idle,
-                slice,
-            },
-        };
+        let mut attributes = Attributes::new();
+        (attributes.nice, attributes.idle, attributes.slice) = (nice, idle, slice);
+        if kind != Kind::PerCpu {
+            attributes.scope = (!self.dice.one_in(4)).then(|| self.scope());
+            attributes.strict = self.dice.one_in(3);
+            attributes.localize = self.dice.one_in(4);
+            attributes.helping = !self.dice.one_in(4);
+            attributes.affinity = !self.dice.one_in(8);
+            attributes.cpumask = mask;
+        }
         let dropped_early = number != 0 && self.dice.one_in(3);
         let max_active = if kind == Kind::Ordered { 1 } else { self.max_active() };
         let freezable = last && self.dice.one_in(2);

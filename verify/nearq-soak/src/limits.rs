@@ -138,6 +138,7 @@ mod tests {
     use nearq_topology::Topology;
 
     use super::*;
+    use crate::plan::attributes_with;
 
     const DEFAULTS: Defaults = Defaults { scope: Scope::Cache, affinity: true };
 
@@ -164,11 +165,11 @@ mod tests {
         let ground = ground("numa:2 l3:2 core:2", Some("0-6"));
         let each = Bounds::new(100).with_min_active(0).unwrap();
         assert_eq!(most(&ground, &[Attributes::default()], &[each]), 58 + 43);
-        let whole = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+        let whole = attributes_with(|new| new.scope = Some(Scope::System));
         assert_eq!(most(&ground, std::slice::from_ref(&whole), &[each]), 100);
         assert_eq!(most(&ground, &[Attributes::default(), whole], &[each]), 58 + 43 + 100);
         assert_eq!(most(&ground, &[Attributes::default()], &[Bounds::new(3)]), 6);
-        let one = Attributes { cpumask: Some("4-6".parse().unwrap()), ..Attributes::default() };
+        let one = attributes_with(|new| new.cpumask = "4-6".parse().ok());
         // The caches of the other node stand for all of the mask, which is on this one.
         assert_eq!(most(&ground, &[one], &[Bounds::new(3)]), 3);
     }

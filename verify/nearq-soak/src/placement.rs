@@ -130,6 +130,7 @@ fn per_cpu(runner: &Runner<'_>, allowed: &CpuSet, cpu: Option<usize>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::attributes_with;
 
     fn ground(allowed: Option<&str>) -> Ground {
         Ground {
@@ -140,7 +141,10 @@ mod tests {
     }
 
     fn strict() -> Attributes {
-        Attributes { scope: Some(Scope::Cache), strict: true, ..Attributes::default() }
+        attributes_with(|new| {
+            new.scope = Some(Scope::Cache);
+            new.strict = true;
+        })
     }
 
     #[test]
@@ -183,7 +187,7 @@ mod tests {
     #[test]
     fn nobody_runs_outside_the_mask() {
         let defaults = [Defaults { scope: Scope::System, affinity: true }];
-        let masked = Attributes { cpumask: Some("1".parse().unwrap()), ..Attributes::default() };
+        let masked = attributes_with(|new| new.cpumask = "1".parse().ok());
         let all: CpuSet = "0-3".parse().unwrap();
         let inside = Runner { name: "w", pod: &all, cpu: 1 };
         let outside = Runner { name: "w", pod: &all, cpu: 2 };
@@ -217,7 +221,8 @@ mod tests {
     #[test]
     fn an_ordered_item_belongs_into_the_one_pod_of_its_mask() {
         let defaults = [Defaults { scope: Scope::Cpu, affinity: true }];
-        let masked = [Attributes { cpumask: Some("1-2".parse().unwrap()), ..strict() }];
+        let mut masked = [strict()];
+        masked[0].cpumask = "1-2".parse().ok();
         let (pod, part): (CpuSet, CpuSet) = ("1-2".parse().unwrap(), "1".parse().unwrap());
         let ground = ground(Some("0-3"));
         let runner = Runner { name: "w", pod: &pod, cpu: 1 };

@@ -417,3 +417,11 @@ impl Allowance {
 pub(crate) fn queue_name(queue: usize) -> String {
     format!("queue-{queue}")
 }
+
+/// The default attributes, changed.
+#[cfg(test)]
+pub(crate) fn attributes_with(change: impl FnOnce(&mut Attributes)) -> Attributes {
+    let mut attributes = Attributes::new();
+    change(&mut attributes);
+    attributes
+}

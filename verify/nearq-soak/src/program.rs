@@ -303,8 +303,7 @@ impl Stage {
                 .cpu_intensive(plan.cpu_intensive)
                 .slice(attributes.slice)
                 .rescuer(rescuer);
-            let built =
-                if attributes.idle { builder.idle().build_in() } else { builder.build_in() };
+            let built = if attributes.idle { builder.idle().build() } else { builder.build() };
             match built {
                 Ok(queue) => {
                     self.ledger.add_queue(attributes, plan);

@@ -247,22 +247,26 @@ pub(super) fn set_queue(
         };
         read.map_err(|why| bad_value(key, value, why))?;
     }
+    let QueueChanges { max_active, min_active, home, memory, .. } = all;
+    if let (Some(max_active @ 1..), Some(asked)) = (max_active, min_active)
+        && asked > max_active
+    {
+        // Otherwise the lower limit would lower what was asked for in the same breath.
+        return Err(refusal(&Error::MinActive { asked, max_active }, changes));
+    }
     let change = |now: &mut Attributes| {
         for (set, value) in attributes {
             let read = set(now, value);
             debug_assert!(read.is_ok(), "it could be set when it was tried");
         }
+        now.max_active = max_active.unwrap_or(now.max_active);
+        now.min_active = min_active.unwrap_or(now.min_active);
+        now.memory = memory.unwrap_or(now.memory);
     };
-    let QueueChanges { max_active, min_active, home, memory, .. } = all;
-    queue
-        .change_with_limits(change, max_active, min_active)
-        .map_err(|error| refusal(&error, changes))?;
-    // Only per-CPU queues refuse these, which has been checked.
+    queue.change(change).map_err(|error| refusal(&error, changes))?;
+    // Only per-CPU queues refuse it, which has been checked.
     if let Some(home) = home {
         queue.set_home(home.as_ref()).map_err(|error| refusal(&error, changes))?;
-    }
-    if let Some(memory) = memory {
-        queue.set_memory(memory).map_err(|error| refusal(&error, changes))?;
     }
     Ok(())
 }

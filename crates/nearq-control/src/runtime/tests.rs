@@ -36,9 +36,9 @@ fn held(queue: &Workqueue) -> mpsc::Sender<()> {
 #[test]
 fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
     let (runtime, mut subject) = subject();
-    let unbound = runtime.workqueue("unbound").build_in().unwrap();
-    let _percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
-    let _ordered = runtime.workqueue("ordered").ordered(true).build_in().unwrap();
+    let unbound = runtime.workqueue("unbound").build().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
+    let _ordered = runtime.workqueue("ordered").ordered(true).build().unwrap();
     let all = subject.settings(None).unwrap();
     let process = all.process.as_ref().unwrap();
     let keys = |settings: &[crate::protocol::Setting]| {
@@ -66,7 +66,7 @@ fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
 #[test]
 fn each_attribute_is_set_and_shown() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("q").build_in().unwrap();
+    let queue = runtime.workqueue("q").build().unwrap();
     let cpu = runtime.allowed().first().unwrap();
     let cases = [
         ("affinity", "0", "0"),
@@ -122,7 +122,7 @@ fn the_process_is_set_and_shown() {
         let now = subject.set(None, &changes(&[(key, value)])).unwrap();
         assert_eq!(setting(&now, key).1, effective, "{key}={value}");
     }
-    let queue = runtime.workqueue("follows").build_in().unwrap();
+    let queue = runtime.workqueue("follows").build().unwrap();
     assert_eq!(queue.scope_in_words(), "default (numa)");
     let now = subject.set(None, &changes(&[("cpumask", &cpu)])).unwrap();
     assert_eq!(setting(&now, "cpumask").0, cpu);
@@ -135,7 +135,7 @@ fn the_process_is_set_and_shown() {
 #[test]
 fn a_queues_home_is_set_and_shown() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("homely").build_in().unwrap();
+    let queue = runtime.workqueue("homely").build().unwrap();
     let node = runtime.homes()[0].node.to_string();
     let mut set = |key: &str, value: &str| {
         let now = subject.set(Some("homely"), &changes(&[(key, value)])).unwrap();
@@ -161,9 +161,9 @@ fn a_queues_home_is_set_and_shown() {
 #[test]
 fn refusals_change_nothing_and_say_what_is_allowed() {
     let (runtime, mut subject) = subject();
-    let _queue = runtime.workqueue("q").build_in().unwrap();
-    let _percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
-    let _ordered = runtime.workqueue("ordered").ordered(true).build_in().unwrap();
+    let _queue = runtime.workqueue("q").build().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
+    let _ordered = runtime.workqueue("ordered").ordered(true).build().unwrap();
     let own = |subject: &RuntimeSubject| {
         let mut settings = subject.settings(None).unwrap();
         let process = settings.process.as_mut().unwrap();
@@ -203,7 +203,7 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
 #[test]
 fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
     let (runtime, mut subject) = subject();
-    let _percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
     let settings = subject.settings(Some("percpu")).unwrap().queues.remove(0).settings;
     let writable = settings.iter().filter(|setting| setting.writable);
     let keys: Vec<&str> = writable.map(|setting| setting.key.as_str()).collect();
@@ -216,7 +216,7 @@ fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
 #[test]
 fn two_queues_with_one_name_have_numbers() {
     let (runtime, mut subject) = subject();
-    let _twins = [0, 1].map(|_| runtime.workqueue("twin").build_in().unwrap());
+    let _twins = [0, 1].map(|_| runtime.workqueue("twin").build().unwrap());
     let refusal = subject.set(Some("twin"), &changes(&[("nice", "1")])).unwrap_err();
     assert_eq!(
         refusal.to_string(),
@@ -228,7 +228,7 @@ fn two_queues_with_one_name_have_numbers() {
 #[test]
 fn counts_never_go_back_when_links_are_replaced() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("q").build_in().unwrap();
+    let queue = runtime.workqueue("q").build().unwrap();
     let mut last = 0;
     for scope in ["cpu", "system", "numa", "cpu", "default"] {
         subject.set(Some("q"), &changes(&[("affinity_scope", scope)])).unwrap();
@@ -245,7 +245,7 @@ fn counts_never_go_back_when_links_are_replaced() {
 #[test]
 fn items_are_timed_while_that_is_wanted() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("q").build_in().unwrap();
+    let queue = runtime.workqueue("q").build().unwrap();
     assert!(subject.statistics().unwrap().queues[0].wait.is_none());
     subject.time_items(true).unwrap();
     queue.spawn(|| ()).join().unwrap();
@@ -261,8 +261,8 @@ fn items_are_timed_while_that_is_wanted() {
 #[test]
 fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
     let (runtime, subject) = subject();
-    let queue = runtime.workqueue("q").max_active(1).rescuer(true).build_in().unwrap();
-    let percpu = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+    let queue = runtime.workqueue("q").max_active(1).rescuer(true).build().unwrap();
+    let percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
     let go = held(&queue);
     queue.spawn(|| ());
     let dump = loop {
@@ -302,7 +302,7 @@ fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
 #[test]
 fn a_trace_names_each_queue_once() {
     let (runtime, mut subject) = subject();
-    let queues = ["a", "b"].map(|name| runtime.workqueue(name).build_in().unwrap());
+    let queues = ["a", "b"].map(|name| runtime.workqueue(name).build().unwrap());
     let mut trace = subject.trace(&Trace { queue: None, every: None }).unwrap();
     let mut named = Vec::new();
     for round in 0..2 {

@@ -125,9 +125,9 @@ fn home_bytes(block: &[u64]) -> &[u8] {
 fn a_per_cpu_queue_has_no_home() {
     let runtime = runtime();
     let home = Home::pick_in(&runtime);
-    let error = runtime.workqueue("x").per_cpu(true).home(&home).build_in().expect_err("refused");
+    let error = runtime.workqueue("x").per_cpu(true).home(&home).build().expect_err("refused");
     assert_eq!(error, Error::PerCpu("a home"));
-    let queue = runtime.workqueue("y").per_cpu(true).build_in().expect("plain");
+    let queue = runtime.workqueue("y").per_cpu(true).build().expect("plain");
     assert!(queue.set_home(&home).is_err() && queue.set_memory(QueueMemory::Interleave).is_err());
     queue.set_home(None).expect("it has none anyway");
 }

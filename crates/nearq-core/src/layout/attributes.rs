@@ -5,13 +5,31 @@ use core::time::Duration;
 use nearq_topology::{CpuSet, Limits, Scope, Topology};
 
 use crate::base::error::Error;
-use crate::layout::domain::{Bounds, Domain};
+use crate::home::QueueMemory;
+use crate::layout::domain::{
+    Bounds, DEFAULT_MAX_ACTIVE, DEFAULT_MIN_ACTIVE, Domain, HIGHEST_MAX_ACTIVE,
+};
 use crate::layout::priority::{
     LEAST_FAVOURED, LONGEST_SLICE, MOST_FAVOURED, Priority, SHORTEST_SLICE,
 };
 
-/// The attributes of a workqueue, which can be set even while it runs.
+/// The attributes of a workqueue, all of which can be changed while it runs: see [`QueueView::change`](crate::QueueView::change).
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Scope, Workqueue};
+///
+/// let queue = Workqueue::builder("tuned").build()?;
+/// queue.change(|attributes| {
+///     attributes.scope = Some(Scope::Numa);
+///     attributes.nice = 5;
+///     attributes.max_active = 16;
+/// })?;
+/// assert_eq!(queue.attributes().max_active, 16);
+/// # Ok::<(), nearq::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Attributes {
     /// How CPUs are grouped; `None` follows the runtime's default.
     pub scope: Option<Scope>,
@@ -33,10 +51,20 @@ pub struct Attributes {
     /// How long a worker runs in one go while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. With a shorter slice
     /// it runs sooner after a sleep, and is interrupted more often. Linux supports slices from 6.12 on; elsewhere no effect.
     pub slice: Option<Duration>,
+    /// The most items that may be on pools or running at once, 1 to 2048. Setting 0 sets 1024, more than 2048 is 2048 with one warning. A
+    /// lower limit lowers `min_active` as well, unless that is changed too; a higher one does not restore it. Always 1 for an ordered
+    /// queue. See [`WorkqueueBuilder::max_active`](crate::WorkqueueBuilder::max_active).
+    pub max_active: usize,
+    /// The number of items that may be active on each node, whatever its share of `max_active` is: 0 to `max_active`. Only for queues that
+    /// are neither per-CPU nor ordered.
+    pub min_active: usize,
+    /// Where the memory that items touch first comes from.
+    pub memory: QueueMemory,
 }
 
 impl Default for Attributes {
-    /// The runtime's default scope, not strict, helping, affinity on, every CPU, nice 0, not idle, the system's slice.
+    /// The runtime's default scope, not strict, helping, affinity on, every CPU, nice 0, not idle, the system's slice, 1024 items active at
+    /// most and 8 on each node at least, memory from the homes.
     fn default() -> Self {
         Attributes {
             scope: None,
@@ -48,6 +76,9 @@ impl Default for Attributes {
             nice: 0,
             idle: false,
             slice: None,
+            max_active: DEFAULT_MAX_ACTIVE,
+            min_active: DEFAULT_MIN_ACTIVE,
+            memory: QueueMemory::default(),
         }
     }
 }
@@ -66,7 +97,51 @@ impl Attributes {
                 }
             };
         }
-        pick!(scope strict localize helping affinity cpumask nice idle slice)
+        pick!(scope strict localize helping affinity cpumask nice idle slice max_active min_active memory)
+    }
+
+    /// The default attributes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With these settings of the limit.
+    pub(crate) fn bounded(self, bounds: Bounds) -> Self {
+        let Bounds { max_active, min_active } = bounds;
+        Attributes { max_active, min_active, ..self }
+    }
+
+    /// The settings of the limit.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { max_active: self.max_active, min_active: self.min_active }
+    }
+
+    /// With a limit that a queue of that kind can have, if `now` is what it has. `asked` is whether `min_active` was asked for.
+    pub(crate) fn with_limit(
+        mut self,
+        kind: Kind,
+        now: Bounds,
+        asked: bool,
+    ) -> Result<Self, Error> {
+        if kind == Kind::Ordered && self.max_active != now.max_active {
+            return Err(Error::Ordered("max_active"));
+        }
+        match self.max_active {
+            0 => self.max_active = DEFAULT_MAX_ACTIVE,
+            items => self.max_active = items.min(HIGHEST_MAX_ACTIVE),
+        }
+        if !asked {
+            let bounds = now.with_max_active(self.max_active);
+            return Ok(self.bounded(bounds));
+        }
+        match kind {
+            Kind::PerCpu => Err(Error::PerCpu("min_active")),
+            Kind::Ordered => Err(Error::Ordered("min_active")),
+            Kind::Unbound if self.min_active > self.max_active => {
+                Err(Error::MinActive { asked: self.min_active, max_active: self.max_active })
+            }
+            Kind::Unbound => Ok(self),
+        }
     }
 }
 
@@ -98,6 +173,9 @@ impl Kind {
             nice: _,
             idle: _,
             slice: _,
+            max_active: _,
+            min_active: _,
+            memory,
         } = attributes;
         let free = Attributes::default();
         let set = [
@@ -107,6 +185,7 @@ impl Kind {
             (*helping != free.helping, "helping"),
             (*affinity != free.affinity, "affinity"),
             (*cpumask != free.cpumask, "a CPU mask"),
+            (*memory != free.memory, "where memory comes from"),
         ];
         let wrong = set.into_iter().find(|(set, _)| *set);
         wrong.map_or(Ok(()), |(_, what)| Err(Error::PerCpu(what)))

@@ -16,6 +16,10 @@
 
 use nearq_topology::CpuSet;
 
+/// How many items a queue may have active by default, as in the kernel.
+pub(crate) const DEFAULT_MAX_ACTIVE: usize = 1024;
+/// The highest limit that can be set, as in the kernel.
+pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
 /// The default number of interdependent items that may be active together, as in the kernel.
 pub(crate) const DEFAULT_MIN_ACTIVE: usize = 8;
 
@@ -67,8 +71,8 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// The bounds of an ordered queue.
     pub(crate) const ONE: Bounds = Bounds { max_active: 1, min_active: 1 };
-
     /// `max_active` as requested; `min_active` as requested or, by default, as the kernel chooses it.
+    #[cfg(test)]
     pub(crate) fn new(max_active: usize, min_active: Option<usize>) -> Self {
         let min_active = min_active.unwrap_or(DEFAULT_MIN_ACTIVE).min(max_active);
         Bounds { max_active, min_active }

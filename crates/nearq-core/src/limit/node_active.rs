@@ -91,16 +91,12 @@ fn with_ceiling(word: u64, ceiling: u64) -> u64 {
     ceiling << SHIFT | word & VERSION
 }
 
-/// How many items a queue may have active by default, as in the kernel.
-pub(crate) const DEFAULT_MAX_ACTIVE: usize = 1024;
 /// With such a limit, the order in which a queue's items start does not matter.
 const HIGH_LIMIT: u64 = 64;
 /// The most credits that a pwq gets at once.
 const MOST_CREDITS: u64 = 32;
 /// How many cancelled items may be on the lists of held-back items.
 const MANY_STALE: u64 = 64;
-/// The highest limit that can be set, as in the kernel.
-pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
 
 /// The result of queueing an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

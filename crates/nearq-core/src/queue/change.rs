@@ -24,7 +24,7 @@ use super::{Config, CpuMap, Queue};
 use crate::base::error::Error;
 use crate::base::pad::Padded;
 use crate::layout::attributes::{Attributes, Kind, Layout};
-use crate::layout::domain::{Bounds, Domain};
+use crate::layout::domain::{Domain, HIGHEST_MAX_ACTIVE};
 use crate::layout::priority::Priority;
 use crate::limit::node_active::NodeActive;
 use crate::limit::pool_workqueue::{HOMED, INTENSIVE, LOCALIZE, OBSERVED, PoolWorkqueue};
@@ -89,49 +89,42 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// Changes attributes and the limit: both or nothing; in effect for the next item when it returns. An observer may call it after the
-    /// queue's end.
-    pub(crate) fn change(
-        &self,
-        change: impl FnOnce(&mut Attributes),
-        bounds: impl FnOnce(Bounds) -> Result<Bounds, Error>,
-    ) -> Result<(), Error> {
+    /// Changes attributes: all that the closure changes, or nothing; in effect for the next item when it returns, and the limit at once. An
+    /// observer may call it after the queue's end.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
         // Not under the lock: the closure is foreign code, and may use the queue.
         let before = self.attributes();
         let mut wanted = before.clone();
         change(&mut wanted);
+        if wanted.max_active > HIGHEST_MAX_ACTIVE && self.kind != Kind::Ordered {
+            self.inner().warn_max_active(wanted.max_active, HIGHEST_MAX_ACTIVE);
+        }
+        if self.kind != Kind::PerCpu {
+            self.prepare_memory(wanted.memory);
+        }
         let mut config = self.config.lock();
         if config.closed {
             return Err(Error::ShutDown);
         }
+        let min_asked = wanted.min_active != before.min_active;
         let attributes = config.attributes.with_changes(&before, wanted);
+        let attributes = attributes.with_limit(self.kind, config.attributes.bounds(), min_asked)?;
         self.kind.check(&attributes)?;
         // A mask that was allowed once stays valid, however the machine has changed since: `effective` falls back.
         let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
         Priority::check(&attributes)?;
         self.inner().check_mask(mask.and_then(Option::as_ref))?;
-        config.bounds = bounds(config.bounds)?;
+        // The layout follows from the rest.
+        let (bounds, memory) = (attributes.bounds(), attributes.memory);
+        let same_layout =
+            attributes == Attributes { memory, ..config.attributes.clone().bounded(bounds) };
         config.attributes = attributes;
-        self.apply(&mut config);
-        Ok(())
-    }
-
-    /// The limit as it was set.
-    pub(crate) fn bounds(&self) -> Bounds {
-        self.config.lock().bounds
-    }
-
-    /// Changes the limit; in effect when it returns. As [`change`](Self::change), also after the queue's end.
-    pub(crate) fn change_bounds(
-        &self,
-        change: impl FnOnce(Bounds) -> Result<Bounds, Error>,
-    ) -> Result<(), Error> {
-        let mut config = self.config.lock();
-        if config.closed {
-            return Err(Error::ShutDown);
+        self.follow_memory(memory);
+        if same_layout {
+            self.set_limits(&config, &self.current_map().layout);
+        } else {
+            self.apply(&mut config);
         }
-        config.bounds = change(config.bounds)?;
-        self.set_limits(&config, &self.current_map().layout);
         Ok(())
     }
 
@@ -151,7 +144,7 @@ impl<P: Platform> Queue<P> {
     /// Gives each domain its share of the limit.
     fn set_limits(&self, config: &Config<P>, layout: &Layout) {
         for domain in config.domains.iter() {
-            domain.set_thawed_limit(layout.limit(domain.domain, config.bounds));
+            domain.set_thawed_limit(layout.limit(domain.domain, config.attributes.bounds()));
             domain.set_limit(self.limit_of(config, layout, domain.domain));
         }
     }
@@ -161,7 +154,7 @@ impl<P: Platform> Queue<P> {
         if self.flags.freezable && self.inner().freezer.is_frozen() {
             return 0;
         }
-        layout.limit(domain, config.bounds)
+        layout.limit(domain, config.attributes.bounds())
     }
 
     /// How the pwqs in use run their items.
@@ -203,7 +196,7 @@ impl<P: Platform> Queue<P> {
         // SAFETY: CPU maps live as long as the queue.
         let pwqs = unsafe { &*cpu_map }.pwqs();
         // What is left on pwqs of other layouts runs as it was queued. These pwqs follow when they are used again, here or in
-        // `table_for`.
+        // `map_for`.
         let of_layout = config.known.cpu_maps(&layout);
         self.set_pwq_flags(of_layout.flat_map(CpuMap::pwqs), self.pwq_flags(config, pwqs));
         self.use_map(config, cpu_map);

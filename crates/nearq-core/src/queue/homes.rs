@@ -42,10 +42,10 @@ pub(crate) struct QueueHome<P: Platform> {
 }
 
 impl<P: Platform> QueueHome<P> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(memory: QueueMemory) -> Self {
         QueueHome {
             now: P::AtomicPtr::new(core::ptr::null_mut()),
-            memory: P::AtomicU32::new(QueueMemory::default() as u32),
+            memory: P::AtomicU32::new(memory as u32),
         }
     }
 }
@@ -115,17 +115,16 @@ impl<P: Platform> Queue<P> {
         QueueMemory::from_number(self.home.memory.load(Ordering::Relaxed))
     }
 
-    /// Changes where its items' memory comes from; in effect for the next item.
-    pub(crate) fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
-        if memory != QueueMemory::Home && self.kind == Kind::PerCpu {
-            return Err(Error::PerCpu("where memory comes from"));
-        }
+    /// Makes the pwqs of all queues see homes if items' memory is to come from there. Without any queue's configuration.
+    pub(crate) fn prepare_memory(&self, memory: QueueMemory) {
         if memory == QueueMemory::Interleave {
             self.inner().services.homes.begin_use();
         }
+    }
+
+    /// Follows the attribute that says where its items' memory comes from; in effect for the next item.
+    pub(super) fn follow_memory(&self, memory: QueueMemory) {
         self.home.memory.store(memory as u32, Ordering::Relaxed);
-        self.observe_pwqs(&self.lock_config());
-        Ok(())
     }
 
     /// Whether its pwqs make items look for a home, and workers for where their memory comes from.

@@ -24,7 +24,7 @@ fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
 fn small_of(builder: RuntimeBuilder<Loom>, max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
     let runtime = builder.spin(0).build().expect("the machine is constant");
     let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
-    let queue = queue.strict(true).max_active(max_active).build_in().expect("can be done");
+    let queue = queue.strict(true).max_active(max_active).build().expect("can be done");
     (runtime, queue)
 }
 

@@ -71,8 +71,7 @@ impl<P: Platform> Desk<P> {
             "desk".into(),
             Kind::Unbound,
             crate::queue::QueueFlags::default(),
-            attributes,
-            bounds,
+            attributes.bounded(bounds),
         );
         Desk { queue, _runtime: runtime }
     }

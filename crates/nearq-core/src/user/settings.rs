@@ -8,9 +8,8 @@ use nearq_topology::{CpuSet, Scope};
 use crate::base::error::Error;
 use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::{Attributes, Kind};
-use crate::layout::domain::Bounds;
+use crate::layout::domain::{Bounds, DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::layout::priority::{MOST_FAVOURED, Priority};
-use crate::limit::node_active::{DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::queue::runtime::Runtime;
 use crate::queue::{Queue, QueueFlags};
 use crate::user::workqueue::Workqueue;
@@ -21,6 +20,8 @@ use crate::user::workqueue::Workqueue;
 pub struct WorkqueueBuilder<P: Platform = Linux> {
     name: String,
     runtime: Option<Runtime<P>>,
+    /// Where the runtime comes from if none is named.
+    global: fn() -> Result<Runtime<P>, Error>,
     per_cpu: bool,
     ordered: bool,
     flags: QueueFlags,
@@ -28,35 +29,34 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
     max_active: Option<usize>,
     min_active: Option<usize>,
     home: Option<Home<P>>,
-    memory: QueueMemory,
-}
-
-impl WorkqueueBuilder<Linux> {
-    /// Makes the queue.
-    ///
-    /// # Errors
-    /// The machine cannot be described; or as [`build_on`](Self::build_on).
-    pub fn build(mut self) -> Result<Workqueue, Error> {
-        let runtime = match self.runtime.take() {
-            Some(runtime) => runtime,
-            None => Runtime::try_default()?,
-        };
-        self.build_on(&runtime)
-    }
 }
 
 impl<P: Platform> Runtime<P> {
     /// Settings of a new queue on this runtime.
     pub fn workqueue(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
-        WorkqueueBuilder::new(name.into(), Some(self.clone()))
+        let unused = || unreachable!("the runtime is named");
+        WorkqueueBuilder::new(name.into(), Some(self.clone()), unused)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Workqueue<Linux> {
+    /// Settings of a new queue on the process-wide runtime, which is made when the first queue is.
+    pub fn builder(name: impl Into<String>) -> WorkqueueBuilder {
+        WorkqueueBuilder::new(name.into(), None, Runtime::try_default)
     }
 }
 
 impl<P: Platform> WorkqueueBuilder<P> {
-    pub(crate) fn new(name: String, runtime: Option<Runtime<P>>) -> Self {
+    fn new(
+        name: String,
+        runtime: Option<Runtime<P>>,
+        global: fn() -> Result<Runtime<P>, Error>,
+    ) -> Self {
         WorkqueueBuilder {
             name,
             runtime,
+            global,
             per_cpu: false,
             ordered: false,
             flags: QueueFlags::default(),
@@ -64,7 +64,6 @@ impl<P: Platform> WorkqueueBuilder<P> {
             max_active: None,
             min_active: None,
             home: None,
-            memory: QueueMemory::default(),
         }
     }
 
@@ -295,16 +294,20 @@ impl<P: Platform> WorkqueueBuilder<P> {
 
     /// Where the memory that items touch first comes from; from their homes if not set.
     pub fn memory(mut self, memory: QueueMemory) -> Self {
-        self.memory = memory;
+        self.attributes.memory = memory;
         self
     }
 
-    /// Makes the queue on `runtime`.
+    /// Makes the queue.
     ///
     /// # Errors
     /// An attribute cannot be applied; the error says which are possible. The [rescuer](Self::rescuer) could not be started. The runtime
-    /// was [shut down](Runtime::shutdown).
-    pub fn build_on(self, runtime: &Runtime<P>) -> Result<Workqueue<P>, Error> {
+    /// was [shut down](Runtime::shutdown). For the process-wide runtime: the machine cannot be described.
+    pub fn build(self) -> Result<Workqueue<P>, Error> {
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => (self.global)()?,
+        };
         let inner = runtime.inner();
         let kind = match (self.per_cpu, self.ordered) {
             (false, false) => Kind::Unbound,
@@ -312,24 +315,29 @@ impl<P: Platform> WorkqueueBuilder<P> {
             (false, true) => Kind::Ordered,
             (true, true) => return Err(Error::PerCpu("ordered")),
         };
-        kind.check(&self.attributes)?;
         Priority::check(&self.attributes)?;
         inner.check_mask(self.attributes.cpumask.as_ref())?;
-        let bounds = match kind {
-            Kind::Ordered if self.max_active.is_some_and(|items| items > 1) => {
+        let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
+        let attributes = match kind {
+            Kind::Ordered if max_active > 1 && self.max_active.is_some() => {
                 return Err(Error::Ordered("max_active"));
             }
-            Kind::Ordered => Bounds::ONE,
-            _ => {
-                let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
-                Bounds::new(allowed_max_active(runtime, max_active), self.min_active)
-            }
+            Kind::Ordered => self.attributes.bounded(Bounds::ONE),
+            _ => Attributes { max_active, ..self.attributes },
         };
-        if let Some(asked) = self.min_active {
-            allowed_min_active(kind, bounds, asked)?;
+        if kind != Kind::Ordered && max_active > HIGHEST_MAX_ACTIVE {
+            inner.warn_max_active(max_active, HIGHEST_MAX_ACTIVE);
         }
-        let queue = Queue::new(runtime, self.name, kind, self.flags, self.attributes, bounds);
-        queue.set_memory(self.memory)?;
+        let min_active = self.min_active.unwrap_or(attributes.min_active);
+        let now = attributes.bounds();
+        let attributes = Attributes { min_active, ..attributes };
+        let attributes = attributes.with_limit(kind, now, self.min_active.is_some())?;
+        kind.check(&attributes)?;
+        if kind == Kind::PerCpu && self.home.is_some() {
+            return Err(Error::PerCpu("a home"));
+        }
+        let queue = Queue::new(&runtime, self.name, kind, self.flags, attributes);
+        queue.prepare_memory(queue.memory());
         queue.set_home(self.home.as_ref())?;
         inner.add_queue(&queue);
         // The runtime's defaults may have changed, or it may have been frozen, before the queue was on its list.
@@ -343,60 +351,4 @@ impl<P: Platform> WorkqueueBuilder<P> {
         rescuer?;
         Ok(queue)
     }
-
-    /// Makes the queue on the runtime from which the builder came.
-    ///
-    /// # Errors
-    /// As [`build_on`](Self::build_on).
-    ///
-    /// # Panics
-    /// If the builder did not come from a runtime.
-    pub fn build_in(mut self) -> Result<Workqueue<P>, Error> {
-        let runtime = self.runtime.take().expect("the builder came from `Runtime::workqueue`");
-        self.build_on(&runtime)
-    }
-}
-
-/// The value used for a requested `max_active`.
-fn allowed_max_active<P: Platform>(runtime: &Runtime<P>, asked: usize) -> usize {
-    match asked {
-        0 => DEFAULT_MAX_ACTIVE,
-        1..=HIGHEST_MAX_ACTIVE => asked,
-        _ => {
-            runtime.inner().warn_max_active(asked, HIGHEST_MAX_ACTIVE);
-            HIGHEST_MAX_ACTIVE
-        }
-    }
-}
-
-/// A queue's new limit, if one or both of its numbers are requested. Warnings are given now, not when the limit is changed, with the
-/// queue's configuration locked.
-pub(crate) fn change_of_bounds<P: Platform>(
-    runtime: &Runtime<P>,
-    kind: Kind,
-    max_active: Option<usize>,
-    min_active: Option<usize>,
-) -> Result<impl FnOnce(Bounds) -> Result<Bounds, Error>, Error> {
-    if kind == Kind::Ordered && max_active.is_some() {
-        return Err(Error::Ordered("max_active"));
-    }
-    let max_active = max_active.map(|items| allowed_max_active(runtime, items));
-    Ok(move |bounds: Bounds| {
-        let bounds = max_active.map_or(bounds, |items| bounds.with_max_active(items));
-        min_active.map_or(Ok(bounds), |items| allowed_min_active(kind, bounds, items))
-    })
-}
-
-/// The bounds for a requested `min_active`.
-fn allowed_min_active(kind: Kind, bounds: Bounds, asked: usize) -> Result<Bounds, Error> {
-    match kind {
-        Kind::PerCpu => return Err(Error::PerCpu("min_active")),
-        Kind::Ordered => return Err(Error::Ordered("min_active")),
-        Kind::Unbound => {}
-    }
-    let max_active = bounds.max_active;
-    if asked > max_active {
-        return Err(Error::MinActive { asked, max_active });
-    }
-    Ok(Bounds { min_active: asked, ..bounds })
 }

@@ -67,7 +67,7 @@ impl<P: Platform> Runtime<P> {
     /// use std::time::Duration;
     ///
     /// let runtime = Runtime::builder().build()?;
-    /// let queue = runtime.workqueue("last words").build_in()?;
+    /// let queue = runtime.workqueue("last words").build()?;
     /// let handle = queue.spawn(|| 42);
     /// runtime.shutdown(Duration::from_secs(10))?;
     /// assert_eq!(handle.join().unwrap(), 42);

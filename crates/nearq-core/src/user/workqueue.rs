@@ -16,7 +16,6 @@ use crate::task::join::JoinHandle;
 use crate::task::work::Work;
 use crate::user::handle::Handle;
 use crate::user::set::JoinSet;
-use crate::user::settings::WorkqueueBuilder;
 use crate::user::task_builder::{self, TaskBuilder, TrySpawnError};
 use crate::user::view::QueueView;
 
@@ -69,7 +68,7 @@ use crate::user::view::QueueView;
 /// use std::{sync::mpsc, time::Duration};
 ///
 /// let runtime = Runtime::builder().build()?;
-/// let queue = runtime.workqueue("stuck").build_in()?;
+/// let queue = runtime.workqueue("stuck").build()?;
 /// let (sender, receiver) = mpsc::channel::<()>();
 /// queue.spawn(move || receiver.recv());
 /// let error = runtime.shutdown(Duration::from_millis(10)).unwrap_err();
@@ -105,13 +104,6 @@ use crate::user::view::QueueView;
 /// [`handle`](Self::handle) returns a reference that queues and does not keep the queue open.
 pub struct Workqueue<P: Platform = Linux> {
     handle: ManuallyDrop<QueueView<P>>,
-}
-
-impl Workqueue<Linux> {
-    /// Settings of a new queue on the process-wide runtime.
-    pub fn builder(name: impl Into<String>) -> WorkqueueBuilder {
-        WorkqueueBuilder::new(name.into(), None)
-    }
 }
 
 impl<P: Platform> Workqueue<P> {

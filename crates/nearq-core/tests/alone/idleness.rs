@@ -10,7 +10,7 @@ use crate::common::{self, all_asleep, alone, eventually, switches, threads, watc
 
 fn busy(runtime: &Runtime) -> Vec<Workqueue> {
     let queues: Vec<_> = [Scope::Cpu, Scope::Cache, Scope::System]
-        .map(|scope| runtime.workqueue("busy").scope(scope).build_in().unwrap())
+        .map(|scope| runtime.workqueue("busy").scope(scope).build().unwrap())
         .into_iter()
         .collect();
     for queue in &queues {
@@ -50,7 +50,7 @@ fn a_runtime_without_work_has_no_threads() {
     // A runtime that an item of its own has dropped ends by itself, also after the test in which that was.
     eventually("the threads of other tests have ended", || threads().is_empty());
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("unused").build_in().unwrap();
+    let queue = runtime.workqueue("unused").build().unwrap();
     assert_eq!((runtime.threads(), threads().len()), (0, 0));
     queue.set_scope(Scope::Cpu).unwrap();
     runtime.set_affinity(false);
@@ -89,7 +89,7 @@ fn items_that_come_while_workers_end() {
     let runtime =
         Runtime::builder().idle_timeout(Duration::from_micros(300)).spin(0).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("edge").scope(Scope::Cpu).build_in().unwrap();
+    let queue = runtime.workqueue("edge").scope(Scope::Cpu).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let own = Arc::clone(&runs);
     let work = Work::new(move |_: &Work| {
@@ -114,7 +114,7 @@ fn the_last_handle_ends_every_thread() {
         let queue = runtime
             .workqueue("short")
             .scope([Scope::Cpu, Scope::System][round % 2])
-            .build_in()
+            .build()
             .unwrap();
         (0..round).for_each(|_| drop(queue.spawn(|| {})));
         if round % 3 == 0 {
@@ -136,7 +136,7 @@ fn an_item_may_drop_the_last_handle_of_its_runtime() {
     let _watchdog = watch(None);
     for _ in 0..20 {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("last").build_in().unwrap();
+        let queue = runtime.workqueue("last").build().unwrap();
         drop(runtime);
         let slot = Arc::new(Mutex::new(None));
         let own = Arc::clone(&slot);
@@ -154,7 +154,7 @@ fn queues_come_and_go_and_leave_nothing() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for round in 0..500 {
-        let queue = runtime.workqueue("passing").scope(Scope::ALL[round % 6]).build_in().unwrap();
+        let queue = runtime.workqueue("passing").scope(Scope::ALL[round % 6]).build().unwrap();
         let handle = queue.spawn(|| {});
         if round % 2 == 0 {
             handle.join().unwrap();

@@ -18,7 +18,7 @@ fn threads_are_named_after_pool_and_number() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for scope in [Scope::Cpu, Scope::System] {
-        let queue = runtime.workqueue("names").scope(scope).helping(false).build_in().unwrap();
+        let queue = runtime.workqueue("names").scope(scope).helping(false).build().unwrap();
         let name = queue.spawn(comm).join().unwrap();
         let pool =
             queue.statistics().iter().find(|pwq| pwq.completed + pwq.started > 0).unwrap().pool;
@@ -26,7 +26,7 @@ fn threads_are_named_after_pool_and_number() {
         number.parse::<u32>().unwrap();
     }
     // So much that waits that somebody has to look after it.
-    let queue = runtime.workqueue("names").build_in().unwrap();
+    let queue = runtime.workqueue("names").build().unwrap();
     queue.scope(|scope| {
         (0..20).for_each(|_| scope.spawn(|| std::thread::sleep(Duration::from_millis(2))))
     });
@@ -54,7 +54,7 @@ fn hooks_are_called_by_each_worker_at_its_begin_and_end() {
         .build()
         .unwrap();
     let allowed = runtime.allowed();
-    let queue = runtime.workqueue("hooked").scope(Scope::System).build_in().unwrap();
+    let queue = runtime.workqueue("hooked").scope(Scope::System).build().unwrap();
     let name = queue.spawn(comm).join().unwrap();
     assert!(calls.lock().unwrap().contains(&("start", name.clone(), allowed.clone())));
     drop(queue);
@@ -74,7 +74,7 @@ fn a_worker_whose_hook_panics_works_all_the_same() {
         .build()
         .unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("hooked").build_in().unwrap();
+    let queue = runtime.workqueue("hooked").build().unwrap();
     for number in 0..10 {
         assert_eq!(queue.spawn(move || number).join().unwrap(), number);
     }
@@ -90,7 +90,7 @@ fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("shown").build_in().unwrap();
+    let queue = runtime.workqueue("shown").build().unwrap();
     set_description("not a worker: nothing happens");
     let ((said, hear), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
     let mut first = true;
@@ -130,7 +130,7 @@ fn a_description_goes_even_if_the_item_panics() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("shown").build_in().unwrap();
+    let queue = runtime.workqueue("shown").build().unwrap();
     let panics = queue.spawn(|| {
         set_description("about to panic");
         panic!("on purpose: described")
@@ -148,7 +148,7 @@ fn statistics_are_plausible() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("counted").scope(Scope::System).build_in().unwrap();
+    let queue = runtime.workqueue("counted").scope(Scope::System).build().unwrap();
     assert_eq!(sum(&queue.statistics(), |pwq| pwq.started), 0);
     let burn = Duration::from_millis(50);
     queue
@@ -194,8 +194,7 @@ fn pools_are_shared_by_equal_attributes_and_shown() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let make =
-        |nice| runtime.workqueue("shared").scope(Scope::System).nice(nice).build_in().unwrap();
+    let make = |nice| runtime.workqueue("shared").scope(Scope::System).nice(nice).build().unwrap();
     let queues = [make(0), make(0), make(5)];
     for queue in &queues {
         queue.spawn(|| {}).join().unwrap();

@@ -31,7 +31,7 @@ fn an_item_starts_although_every_worker_sleeps_in_one() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("asleep").build_in().unwrap();
+    let queue = runtime.workqueue("asleep").build().unwrap();
     let gate = Gate::default();
     // More than there are CPUs: each beyond them had to be found out.
     let sleepers = fill(&queue, runtime.parallelism() + 3, &gate);
@@ -56,7 +56,7 @@ fn each_of_many_sleepers_starts_in_turn() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for scope in [Scope::Cpu, Scope::System] {
-        let queue = runtime.workqueue("sleepers").scope(scope).build_in().unwrap();
+        let queue = runtime.workqueue("sleepers").scope(scope).build().unwrap();
         let gate = Gate::default();
         let begin = Instant::now();
         let sleepers = fill(&queue, 20, &gate);
@@ -74,7 +74,7 @@ fn the_limit_of_threads_holds() {
     const LIMIT: u32 = 4;
     let runtime = Runtime::builder().thread_limit(LIMIT).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("limited").build_in().unwrap();
+    let queue = runtime.workqueue("limited").build().unwrap();
     let (gate, started) = (Gate::default(), Arc::new(AtomicU32::new(0)));
     let handles: Vec<_> = (0..10)
         .map(|_| {
@@ -121,7 +121,7 @@ fn a_batch_whose_first_item_blocks_does_not_hold_the_others() {
         ("one CPU, helped", Scope::Cpu, false),
         ("all CPUs", Scope::System, false),
     ] {
-        let queue = runtime.workqueue(what).scope(scope).strict(strict).build_in().unwrap();
+        let queue = runtime.workqueue(what).scope(scope).strict(strict).build().unwrap();
         for round in 0..5 {
             warm_up(&queue);
             // The monitor and the workers go to sleep.
@@ -160,7 +160,7 @@ fn items_behind_a_blocker_that_follows_short_ones_are_not_held() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for scope in [Scope::Cpu, Scope::System] {
-        let queue = runtime.workqueue("mixed").scope(scope).build_in().unwrap();
+        let queue = runtime.workqueue("mixed").scope(scope).build().unwrap();
         for round in 0..20 {
             let gate = Gate::default();
             let mut handles = Vec::new();
@@ -220,7 +220,7 @@ fn no_more_run_at_once_than_there_are_cpus() {
     let places = runtime.parallelism();
     let _watchdog = watch(Some(&runtime));
     let queues = [Scope::Cpu, Scope::System, Scope::Cache]
-        .map(|scope| runtime.workqueue("crowd").scope(scope).build_in().unwrap());
+        .map(|scope| runtime.workqueue("crowd").scope(scope).build().unwrap());
     // Everybody has a worker, and nobody is stuck for want of one.
     for queue in &queues {
         queue.spawn(|| {}).join().unwrap();
@@ -270,8 +270,8 @@ fn every_queue_gets_its_turn_beside_one_that_never_ends() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let places = runtime.parallelism();
-    let greedy = runtime.workqueue("greedy").scope(Scope::System).build_in().unwrap();
-    let modest = runtime.workqueue("modest").scope(Scope::Cpu).build_in().unwrap();
+    let greedy = runtime.workqueue("greedy").scope(Scope::System).build().unwrap();
+    let modest = runtime.workqueue("modest").scope(Scope::Cpu).build().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let crowd = Arc::new(Crowd::default());
     // Items that are always followed by others.

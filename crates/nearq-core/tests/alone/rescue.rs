@@ -87,10 +87,10 @@ fn the_runtimes_limit_is_reached() {
     let _alone = alone();
     let runtime = Runtime::builder().thread_limit(3).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("saved").rescuer(true).build_in().unwrap();
+    let queue = runtime.workqueue("saved").rescuer(true).build().unwrap();
     assert!(queue.has_rescuer());
     eventually("both are there", || has_thread("nq/R-saved") && has_thread("nq/monitor"));
-    let others = runtime.workqueue("others").build_in().unwrap();
+    let others = runtime.workqueue("others").build().unwrap();
     assert!(!others.has_rescuer());
     let gate = Gate::default();
     let asleep = put_to_sleep(&others, &gate, 6, || runtime.threads() == 3);
@@ -126,8 +126,8 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
     let runtime = Runtime::builder().build().unwrap();
     // Also where the test that started this process has been ended.
     let _watchdog = watch(None);
-    let queue = runtime.workqueue("saved").rescuer(true).build_in().unwrap();
-    let others = runtime.workqueue("others").build_in().unwrap();
+    let queue = runtime.workqueue("saved").rescuer(true).build().unwrap();
+    let others = runtime.workqueue("others").build().unwrap();
     let gate = Gate::default();
     let workers = runtime.parallelism() + 1;
     let asleep = put_to_sleep(&others, &gate, 40, || runtime.threads() > workers);
@@ -140,7 +140,7 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
     }
     // Those that were being started.
     std::thread::sleep(Duration::from_millis(50));
-    let Err(error) = runtime.workqueue("refused").rescuer(true).build_in() else {
+    let Err(error) = runtime.workqueue("refused").rescuer(true).build() else {
         panic!("a rescuer was started");
     };
     let text = error.to_string();
@@ -269,7 +269,7 @@ fn its_thread_is_favoured_and_runs_the_hooks() {
     };
     let builder = Runtime::builder().on_worker_start(hook(0)).on_worker_stop(hook(1));
     let runtime = builder.build().unwrap();
-    let queue = runtime.workqueue("a rather long name").rescuer(true).build_in().unwrap();
+    let queue = runtime.workqueue("a rather long name").rescuer(true).build().unwrap();
     let cut = "nq/R-a rather l";
     eventually("it has a name of 15 bytes", || has_thread(cut));
     let (id, _) = threads().into_iter().find(|(_, name)| name == cut).unwrap();
@@ -296,7 +296,7 @@ fn idle_ones_make_no_wake_ups() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let queues: Vec<_> = (0..3)
-        .map(|number| runtime.workqueue(format!("{number}")).rescuer(true).build_in().unwrap())
+        .map(|number| runtime.workqueue(format!("{number}")).rescuer(true).build().unwrap())
         .collect();
     join_all(queues.iter().map(|queue| queue.spawn(|| {})).collect());
     // After the monitor's last looks.
@@ -311,14 +311,14 @@ fn queues_with_rescuers_come_and_go() {
     let _alone = alone();
     let runtime = Runtime::builder().thread_limit(2).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let others = runtime.workqueue("others").build_in().unwrap();
+    let others = runtime.workqueue("others").build().unwrap();
     let gate = Gate::default();
     let asleep = put_to_sleep(&others, &gate, 4, || runtime.threads() == 2);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 for round in 0..20 {
-                    let queue = runtime.workqueue("passing").rescuer(true).build_in().unwrap();
+                    let queue = runtime.workqueue("passing").rescuer(true).build().unwrap();
                     let handles: Vec<_> = (0..round).map(|_| queue.spawn(|| {})).collect();
                     drop(queue);
                     assert!(handles.iter().all(JoinHandle::is_finished));
@@ -340,11 +340,11 @@ fn a_shutdown_ends_it() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("shut").rescuer(true).build_in().unwrap();
+    let queue = runtime.workqueue("shut").rescuer(true).build().unwrap();
     queue.spawn(|| {}).join().unwrap();
     runtime.shutdown(common::PATIENCE).unwrap();
     eventually("no thread is left", || threads().is_empty());
-    assert_eq!(runtime.workqueue("late").rescuer(true).build_in().unwrap_err(), Error::ShutDown);
+    assert_eq!(runtime.workqueue("late").rescuer(true).build().unwrap_err(), Error::ShutDown);
     drop(queue);
 }
 
@@ -359,14 +359,14 @@ mod forks {
         let runtime = Runtime::builder().thread_limit(2).build().unwrap();
         // It would keep a handle of the runtime in the child.
         let _watchdog = watch(None);
-        let queue = runtime.workqueue("forked").rescuer(true).build_in().unwrap();
+        let queue = runtime.workqueue("forked").rescuer(true).build().unwrap();
         queue.spawn(|| {}).join().unwrap();
         child(|| {
             assert!(threads().is_empty(), "nothing was started");
             queue.spawn(|| {}).join().unwrap();
             eventually("the rescuer is there", || has_thread("nq/R-forked"));
             // And does what it is for.
-            let others = runtime.workqueue("others").build_in().unwrap();
+            let others = runtime.workqueue("others").build().unwrap();
             let gate = Gate::default();
             let asleep = put_to_sleep(&others, &gate, 4, || runtime.threads() == 2);
             std::thread::sleep(Duration::from_millis(20));
@@ -390,8 +390,8 @@ mod forks {
         let _alone = alone();
         let runtime = Runtime::builder().thread_limit(1).build().unwrap();
         let _watchdog = watch(Some(&runtime));
-        let queue = Arc::new(runtime.workqueue("forks").rescuer(true).build_in().unwrap());
-        let others = runtime.workqueue("others").build_in().unwrap();
+        let queue = Arc::new(runtime.workqueue("forks").rescuer(true).build().unwrap());
+        let others = runtime.workqueue("others").build().unwrap();
         let gate = Gate::default();
         let asleep = put_to_sleep(&others, &gate, 3, || runtime.threads() == 1);
         let own = Arc::clone(&queue);

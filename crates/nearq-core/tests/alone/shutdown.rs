@@ -35,7 +35,7 @@ fn a_runtime_that_does_nothing() {
     // Without any thread.
     runtime.shutdown(Duration::ZERO).unwrap();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("idle").scope(Scope::Cpu).build_in().unwrap();
+    let queue = runtime.workqueue("idle").scope(Scope::Cpu).build().unwrap();
     for cpu in 0..2 {
         let work = Work::new(|_: &Work| {});
         let _ = queue.queue_on(cpu, &work);
@@ -57,8 +57,8 @@ fn what_is_queued_runs_before() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let narrow = runtime.workqueue("narrow").max_active(1).build_in().unwrap();
-    let wide = runtime.workqueue("wide").scope(Scope::Cpu).build_in().unwrap();
+    let narrow = runtime.workqueue("narrow").max_active(1).build().unwrap();
+    let wide = runtime.workqueue("wide").scope(Scope::Cpu).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let (barrier, held) = hold(&narrow);
     for _ in 0..500 {
@@ -89,7 +89,7 @@ fn chains_of_items_are_finished() {
         let _watchdog = watch(Some(&runtime));
         let queues: Arc<Vec<Workqueue>> = Arc::new(
             (1..4)
-                .map(|limit| runtime.workqueue("chained").max_active(limit).build_in().unwrap())
+                .map(|limit| runtime.workqueue("chained").max_active(limit).build().unwrap())
                 .collect(),
         );
         let steps = Arc::new(AtomicU32::new(0));
@@ -119,7 +119,7 @@ fn nothing_new_is_taken() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("closed").build_in().unwrap();
+    let queue = runtime.workqueue("closed").build().unwrap();
     let builder = runtime.workqueue("late");
     let captured = Arc::new(());
     runtime.shutdown(PATIENCE).unwrap();
@@ -133,7 +133,7 @@ fn nothing_new_is_taken() {
     assert!(refused.is_refused(), "{refused}");
     assert_eq!(Arc::strong_count(&captured), 1, "the closure is gone");
     assert!(queue.try_spawn(|| ()).is_err());
-    assert_eq!(builder.build_in().unwrap_err(), Error::ShutDown);
+    assert_eq!(builder.build().unwrap_err(), Error::ShutDown);
     let text = Error::ShutDown.to_string();
     assert!(text.contains("shut down") && !text.contains('\n'), "{text}");
     // Everything else answers as ever.
@@ -153,8 +153,8 @@ fn who_is_still_busy_is_named() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("stuck").max_active(1).build_in().unwrap();
-    let other = runtime.workqueue("empty").build_in().unwrap();
+    let queue = runtime.workqueue("stuck").max_active(1).build().unwrap();
+    let other = runtime.workqueue("empty").build().unwrap();
     let (barrier, held) = hold(&queue);
     let waiting: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let begin = Instant::now();
@@ -194,8 +194,8 @@ fn queues_are_dropped_after_a_time_out() {
     let _watchdog = watch(None);
     for _ in 0..5 {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("dropped").max_active(1).build_in().unwrap();
-        let idle = runtime.workqueue("idle").build_in().unwrap();
+        let queue = runtime.workqueue("dropped").max_active(1).build().unwrap();
+        let idle = runtime.workqueue("idle").build().unwrap();
         let (barrier, held) = hold(&queue);
         let waiting = queue.spawn(|| 8);
         runtime.shutdown(Duration::from_millis(1)).unwrap_err();
@@ -217,7 +217,7 @@ fn inside_an_item_it_is_refused() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("inside").build_in().unwrap();
+    let queue = runtime.workqueue("inside").build().unwrap();
     let inside = runtime.clone();
     let refused = queue.spawn(move || inside.shutdown(PATIENCE)).join().unwrap().unwrap_err();
     assert!(refused.from_within);
@@ -226,7 +226,7 @@ fn inside_an_item_it_is_refused() {
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
     // Another runtime's items may.
     let other = Runtime::builder().build().unwrap();
-    let others = other.workqueue("other").build_in().unwrap();
+    let others = other.workqueue("other").build().unwrap();
     let inside = runtime.clone();
     others.spawn(move || inside.shutdown(PATIENCE)).join().unwrap().unwrap();
     assert_eq!(runtime.threads(), 0);
@@ -248,7 +248,7 @@ fn hooks_belong_to_the_end() {
         })
         .build()
         .unwrap();
-    let queue = runtime.workqueue("hooked").build_in().unwrap();
+    let queue = runtime.workqueue("hooked").build().unwrap();
     queue.spawn(|| {}).join().unwrap();
     let started = runtime.threads() as u32;
     let busy = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
@@ -272,7 +272,7 @@ fn beside_issuers() {
         let runtime = Runtime::builder().build().unwrap();
         let _watchdog = watch(Some(&runtime));
         let limit = [1, 3, 64, 1024][round % 4];
-        let queue = runtime.workqueue("busy").max_active(limit).build_in().unwrap();
+        let queue = runtime.workqueue("busy").max_active(limit).build().unwrap();
         let (runs, taken) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
         let (ready, refused) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|threads| {
@@ -325,13 +325,13 @@ fn several_at_once_and_beside_builders_and_drops() {
     for _ in 0..30 {
         let runtime = Runtime::builder().build().unwrap();
         let _watchdog = watch(Some(&runtime));
-        let queue = runtime.workqueue("shared").build_in().unwrap();
+        let queue = runtime.workqueue("shared").build().unwrap();
         let runs = Arc::new(AtomicU32::new(0));
         let spawned = AtomicU32::new(0);
         std::thread::scope(|threads| {
             for _ in 0..2 {
                 threads.spawn(|| {
-                    while let Ok(own) = runtime.workqueue("short").build_in() {
+                    while let Ok(own) = runtime.workqueue("short").build() {
                         for _ in 0..3 {
                             let runs = Arc::clone(&runs);
                             if own.try_spawn(move || runs.fetch_add(1, Ordering::Relaxed)).is_ok() {
@@ -377,7 +377,7 @@ fn a_frozen_runtime() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("frozen").freezable(true).build_in().unwrap();
+    let queue = runtime.workqueue("frozen").freezable(true).build().unwrap();
     runtime.freeze().unwrap();
     let held: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let report = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
@@ -397,7 +397,7 @@ fn what_waits_for_something_else_is_not_waited_for() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("asleep").build_in().unwrap();
+    let queue = runtime.workqueue("asleep").build().unwrap();
     let captured = Arc::new(());
     // Later than anybody waits for the shutdown.
     let delayed: Vec<_> = (1..100)

@@ -140,7 +140,7 @@ pub fn uses(queue: &Workqueue) {
 
 /// Builds, uses and drops a queue on `runtime`.
 pub fn builds_another(runtime: &Runtime) {
-    let other = runtime.workqueue("child's").max_active(2).build_in().unwrap();
+    let other = runtime.workqueue("child's").max_active(2).build().unwrap();
     uses(&other);
     drop(other);
 }

@@ -15,7 +15,7 @@ use crate::common::{self, Barrier, alone, alone_with_runtime, eventually, watch}
 #[test]
 fn a_child_uses_what_it_inherits_and_the_parent_goes_on() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("inherited").build_in().unwrap();
+    let queue = runtime.workqueue("inherited").build().unwrap();
     // Threads that sleep, and one that runs.
     uses(&queue);
     let parent = std::process::id();
@@ -57,7 +57,7 @@ fn uses_of_parent(threads: &std::collections::BTreeMap<u64, String>) {
 fn a_runtime_that_is_dropped_in_the_child_leaves_no_thread() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("dropped").build_in().unwrap();
+    let queue = runtime.workqueue("dropped").build().unwrap();
     uses(&queue);
     let _watchdog = watch(None);
     child(|| {
@@ -87,7 +87,7 @@ fn the_system_queue_and_the_default_runtime() {
 #[test]
 fn items_that_wait_for_each_other_in_the_parent_do_not_in_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = Arc::new(runtime.workqueue("beside").max_active(2).build_in().unwrap());
+    let queue = Arc::new(runtime.workqueue("beside").max_active(2).build().unwrap());
     let (entered, leave) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let hold = |leave: Arc<AtomicBool>| {
         queue.spawn(move || eventually("it may end", || leave.load(Ordering::SeqCst)))
@@ -124,8 +124,8 @@ fn items_that_wait_for_each_other_in_the_parent_do_not_in_the_child() {
 fn forks_under_load() {
     const FORKS: usize = 200;
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let wide = runtime.workqueue("wide").scope(Scope::Cpu).build_in().unwrap();
-    let narrow = runtime.workqueue("narrow").max_active(2).build_in().unwrap();
+    let wide = runtime.workqueue("wide").scope(Scope::Cpu).build().unwrap();
+    let narrow = runtime.workqueue("narrow").max_active(2).build().unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     let (queued, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|threads| {
@@ -150,7 +150,7 @@ fn forks_under_load() {
                         assert_eq!(queue.spawn(move || at).join().unwrap(), at);
                     }
                     if at % 1000 == issuer {
-                        let short = runtime.workqueue("short").build_in().unwrap();
+                        let short = runtime.workqueue("short").build().unwrap();
                         let runs = Arc::clone(runs);
                         queued.fetch_add(1, Ordering::Relaxed);
                         drop(short.spawn(move || runs.fetch_add(1, Ordering::Relaxed)));
@@ -209,7 +209,7 @@ fn beside_a_shutdown() {
     let _watchdog = watch(None);
     for _ in 0..10 {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("shut").build_in().unwrap();
+        let queue = runtime.workqueue("shut").build().unwrap();
         let barrier = Barrier::default();
         let held = barrier.hold(&queue);
         let ends_in_the_child = || {
@@ -237,7 +237,7 @@ fn beside_a_shutdown() {
 #[test]
 fn many_forks_at_once() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("shared").build_in().unwrap();
+    let queue = runtime.workqueue("shared").build().unwrap();
     std::thread::scope(|threads| {
         for number in 0..4 {
             let queue = &queue;
@@ -254,7 +254,7 @@ fn many_forks_at_once() {
 #[test]
 fn grandchildren() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("ancestral").build_in().unwrap();
+    let queue = runtime.workqueue("ancestral").build().unwrap();
     uses(&queue);
     child(|| {
         uses(&queue);
@@ -284,7 +284,7 @@ fn grandchildren() {
 #[test]
 fn handles_of_the_parents_tasks() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("tasks").max_active(1).build_in().unwrap();
+    let queue = runtime.workqueue("tasks").max_active(1).build().unwrap();
     let done = queue.spawn(|| 7);
     eventually("it has ended", || done.is_finished());
     let barrier = Barrier::default();
@@ -311,7 +311,7 @@ fn handles_of_the_parents_tasks() {
 #[test]
 fn many_items_wait_behind_the_limit() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("crowded").max_active(1).build_in().unwrap();
+    let queue = runtime.workqueue("crowded").max_active(1).build().unwrap();
     let (barrier, runs) = (Barrier::default(), Arc::new(AtomicU32::new(0)));
     let handles: Vec<_> = (0..500)
         .map(|_| {
@@ -349,7 +349,7 @@ fn many_items_wait_behind_the_limit() {
 #[test]
 fn while_others_flush_and_drain() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("awaited").max_active(2).build_in().unwrap();
+    let queue = runtime.workqueue("awaited").max_active(2).build().unwrap();
     for drains in [false, true] {
         let barrier = Barrier::default();
         for _ in 0..4 {
@@ -384,7 +384,7 @@ fn while_others_flush_and_drain() {
 fn commands_with_and_without_pre_exec() {
     use std::os::unix::process::CommandExt as _;
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("commanding").build_in().unwrap();
+    let queue = runtime.workqueue("commanding").build().unwrap();
     for _ in 0..20 {
         let outputs = queue.spawn(|| {
             let mut forked = std::process::Command::new("/bin/echo");
@@ -449,7 +449,7 @@ fn what_a_fork_costs() {
     let mut queues = Vec::new();
     for count in [1, 10, 100, 1000] {
         while queues.len() < count {
-            let queue = runtime.workqueue("one of many").scope(Scope::Cpu).build_in().unwrap();
+            let queue = runtime.workqueue("one of many").scope(Scope::Cpu).build().unwrap();
             drop(queue.spawn(|| {}));
             queues.push(queue);
         }

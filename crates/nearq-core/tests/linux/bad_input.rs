@@ -26,7 +26,7 @@ fn beyond(runtime: &Runtime) -> usize {
 #[test]
 fn a_cpu_that_does_not_exist() {
     let runtime = runtime();
-    let queue = runtime.workqueue("cpus").build_in().unwrap();
+    let queue = runtime.workqueue("cpus").build().unwrap();
     let work = Work::new(|_: &Work| {});
     let cpu = beyond(&runtime);
     let possible = runtime.topology().possible().to_list();
@@ -36,14 +36,14 @@ fn a_cpu_that_does_not_exist() {
     says(&queue.queue_on(usize::MAX, &work).unwrap_err(), &[&usize::MAX.to_string()]);
     let mask: CpuSet = [0, cpu].into_iter().collect();
     says(&queue.set_cpumask(mask.clone()).unwrap_err(), &[&cpu.to_string(), &possible]);
-    let refused = runtime.workqueue("masked").cpumask(mask).build_in().unwrap_err();
+    let refused = runtime.workqueue("masked").cpumask(mask).build().unwrap_err();
     assert_eq!(refused, Error::NoSuchCpu { cpu, possible: runtime.topology().possible().clone() });
 }
 
 #[test]
 fn a_node_that_does_not_exist() {
     let runtime = runtime();
-    let queue = runtime.workqueue("nodes").build_in().unwrap();
+    let queue = runtime.workqueue("nodes").build().unwrap();
     let work = Work::new(|_: &Work| {});
     let node = runtime.topology().nodes()[0].id.to_string();
     says(&queue.queue_on_node(99, &work).unwrap_err(), &["99", &node]);
@@ -53,11 +53,11 @@ fn a_node_that_does_not_exist() {
 #[test]
 fn a_mask_without_cpus_or_outside_what_is_allowed() {
     let runtime = runtime();
-    let queue = runtime.workqueue("masks").build_in().unwrap();
+    let queue = runtime.workqueue("masks").build().unwrap();
     assert_eq!(queue.set_cpumask(CpuSet::new()), Err(Error::EmptyMask));
     says(&Error::EmptyMask, &["mask", "at least one CPU"]);
     assert_eq!(
-        runtime.workqueue("empty").cpumask(CpuSet::new()).build_in().unwrap_err(),
+        runtime.workqueue("empty").cpumask(CpuSet::new()).build().unwrap_err(),
         Error::EmptyMask
     );
     let outside = runtime.topology().possible().difference(&runtime.allowed());
@@ -73,18 +73,18 @@ fn a_mask_without_cpus_or_outside_what_is_allowed() {
 #[test]
 fn a_nice_value_out_of_range() {
     let runtime = runtime();
-    let queue = runtime.workqueue("nice").build_in().unwrap();
+    let queue = runtime.workqueue("nice").build().unwrap();
     for nice in [20, -21, i32::MAX, i32::MIN] {
         assert_eq!(queue.set_nice(nice), Err(Error::NiceOutOfRange(nice)));
         says(&Error::NiceOutOfRange(nice), &[&nice.to_string(), "-20", "19"]);
-        assert!(runtime.workqueue("nice").nice(nice).build_in().is_err());
+        assert!(runtime.workqueue("nice").nice(nice).build().is_err());
     }
 }
 
 #[test]
 fn nothing_is_half_changed() {
     let runtime = runtime();
-    let queue = runtime.workqueue("whole").scope(Scope::Cpu).nice(3).build_in().unwrap();
+    let queue = runtime.workqueue("whole").scope(Scope::Cpu).nice(3).build().unwrap();
     let (attributes, pods) = (queue.attributes(), queue.pods());
     let refused = queue.change(|attributes| {
         attributes.scope = Some(Scope::System);
@@ -114,13 +114,13 @@ fn a_limit_of_no_threads() {
 #[test]
 fn max_active_is_cut_to_what_is_allowed() {
     let runtime = runtime();
-    let queue = runtime.workqueue("active").max_active(0).build_in().unwrap();
+    let queue = runtime.workqueue("active").max_active(0).build().unwrap();
     assert_eq!(queue.max_active(), 1024, "0 is the default");
     queue.set_max_active(100_000).unwrap();
     assert_eq!(queue.max_active(), 2048);
     queue.set_max_active(1).unwrap();
     assert_eq!(queue.max_active(), 1);
-    let odd = runtime.workqueue("much").max_active(usize::MAX).build_in().unwrap();
+    let odd = runtime.workqueue("much").max_active(usize::MAX).build().unwrap();
     assert_eq!(odd.max_active(), 2048);
 }
 
@@ -129,7 +129,7 @@ fn too_large_a_limit_is_told_once() {
     if part().is_some() {
         let runtime = runtime();
         for asked in [4000, 5000] {
-            runtime.workqueue("much").max_active(asked).build_in().unwrap();
+            runtime.workqueue("much").max_active(asked).build().unwrap();
         }
         return;
     }
@@ -231,7 +231,7 @@ fn affinity_from_outside() {
 #[test]
 fn an_item_that_is_refused_is_told_why() {
     let runtime = runtime();
-    let queue = runtime.workqueue("refused").build_in().unwrap();
+    let queue = runtime.workqueue("refused").build().unwrap();
     let work = Work::new(|_: &Work| {});
     let hour = std::time::Duration::from_hours(1);
     work.disable();
@@ -263,7 +263,7 @@ fn what_is_delayed_after_a_shutdown_is_warned_of() {
         return;
     }
     let runtime = runtime();
-    let queues = ["delays", "modifies"].map(|name| runtime.workqueue(name).build_in().unwrap());
+    let queues = ["delays", "modifies"].map(|name| runtime.workqueue(name).build().unwrap());
     let work = Work::new(|_: &Work| {});
     runtime.shutdown(std::time::Duration::from_mins(1)).unwrap();
     let hour = std::time::Duration::from_hours(1);

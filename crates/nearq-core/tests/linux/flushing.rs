@@ -11,7 +11,7 @@ use crate::common::{self, block_on, watch};
 use nearq_core::{Error, Runtime, Work, Workqueue};
 
 fn queue(runtime: &Runtime, max_active: usize) -> Arc<Workqueue> {
-    Arc::new(runtime.workqueue("waited").max_active(max_active).build_in().unwrap())
+    Arc::new(runtime.workqueue("waited").max_active(max_active).build().unwrap())
 }
 
 /// An item that ends when it is told to.

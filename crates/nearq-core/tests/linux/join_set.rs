@@ -18,7 +18,7 @@ fn runtime() -> Runtime {
 fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
     let first = runtime.allowed().first().unwrap();
     let narrow = runtime.workqueue("blocked").cpumask(CpuSet::single(first)).strict(true);
-    let queue = narrow.max_active(1).helping(false).scope(Scope::System).build_in().unwrap();
+    let queue = narrow.max_active(1).helping(false).scope(Scope::System).build().unwrap();
     let (open, gate) = mpsc::channel::<()>();
     let (begun, has_begun) = mpsc::channel();
     drop(queue.spawn(move || {
@@ -32,7 +32,7 @@ fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
 #[test]
 fn in_the_order_in_which_they_end() {
     let runtime = runtime();
-    let queue = runtime.workqueue("order").max_active(16).build_in().unwrap();
+    let queue = runtime.workqueue("order").max_active(16).build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let mut set = queue.join_set();
     assert!(set.is_empty() && set.blocking_join_next().is_none() && set.try_join_next().is_none());
@@ -58,7 +58,7 @@ fn in_the_order_in_which_they_end() {
 #[test]
 fn many_members_of_both_kinds_and_their_panics() {
     let runtime = runtime();
-    let queue = runtime.workqueue("many").build_in().unwrap();
+    let queue = runtime.workqueue("many").build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let mut set = JoinSet::new(queue.handle());
     for number in 0..10_000_u64 {
@@ -87,7 +87,7 @@ fn many_members_of_both_kinds_and_their_panics() {
 #[test]
 fn awaited_on_the_queue_itself() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("awaited").build_in().unwrap());
+    let queue = Arc::new(runtime.workqueue("awaited").build().unwrap());
     let _watchdog = watch(Some(&runtime));
     for _ in 0..100 {
         let own = Arc::clone(&queue);
@@ -111,7 +111,7 @@ fn joined_within_the_only_worker() {
     let runtime = runtime();
     let first = runtime.allowed().first().unwrap();
     let queue = runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true);
-    let queue = Arc::new(queue.helping(false).build_in().unwrap());
+    let queue = Arc::new(queue.helping(false).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
     let handle = queue.spawn(move || {
@@ -156,7 +156,7 @@ fn cancelled_closures_are_dropped_at_once() {
 #[test]
 fn cancelled_against_the_start() {
     let runtime = runtime();
-    let queue = runtime.workqueue("race").build_in().unwrap();
+    let queue = runtime.workqueue("race").build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let ran = Arc::new(AtomicU32::new(0));
     let mut cancelled = 0;
@@ -235,7 +235,7 @@ fn sets_cancel_what_has_not_started() {
 #[test]
 fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("one").max_active(1).build_in().unwrap());
+    let queue = Arc::new(runtime.workqueue("one").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
     let order = queue
@@ -269,7 +269,7 @@ fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
 #[test]
 fn scopes_within_items_that_have_all_the_places() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("few").max_active(3).build_in().unwrap());
+    let queue = Arc::new(runtime.workqueue("few").max_active(3).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     for _ in 0..50 {
         let count = Arc::new(AtomicU32::new(0));
@@ -296,7 +296,7 @@ fn scopes_within_items_that_have_all_the_places() {
 #[test]
 fn an_item_that_enters_scopes_without_end_leaves_little_behind() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("endless").max_active(1).build_in().unwrap());
+    let queue = Arc::new(runtime.workqueue("endless").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
     let (sender, receiver) = mpsc::channel();
@@ -316,7 +316,7 @@ fn an_item_that_enters_scopes_without_end_leaves_little_behind() {
 #[test]
 fn a_panic_in_a_scope_within_an_item_is_counted_and_passed_on() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("panics").max_active(1).build_in().unwrap());
+    let queue = Arc::new(runtime.workqueue("panics").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
     let error = queue
@@ -374,7 +374,7 @@ fn a_future_that_nobody_can_wake_is_dropped_with_its_set() {
     }
     let runtime = runtime();
     let queue: &'static Workqueue =
-        Box::leak(Box::new(runtime.workqueue("leaked").build_in().unwrap()));
+        Box::leak(Box::new(runtime.workqueue("leaked").build().unwrap()));
     let (dropped, is_dropped) = mpsc::channel();
     let told = Told(dropped);
     drop(queue.spawn_future(async move {
@@ -405,7 +405,7 @@ fn a_clone_that_panics_beside_a_drop_that_does() {
         |_| panic!("a drop"),
     );
     let runtime = runtime();
-    let queue = runtime.workqueue("clones").build_in().unwrap();
+    let queue = runtime.workqueue("clones").build().unwrap();
     let mut set = queue.join_set();
     set.spawn_future(std::future::pending::<()>());
     // SAFETY: its functions touch no data.

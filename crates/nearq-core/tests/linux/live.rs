@@ -76,7 +76,7 @@ fn under_load(queue: &Workqueue, changes: usize, change: impl Fn(usize) -> Resul
 
 fn queue() -> (Runtime, Workqueue) {
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("live").build_in().unwrap();
+    let queue = runtime.workqueue("live").build().unwrap();
     (runtime, queue)
 }
 
@@ -258,13 +258,13 @@ fn a_queue_that_is_made_while_the_defaults_change_follows_them_too() {
         let scope = [Scope::Cpu, Scope::System][round % 2];
         let queues: Vec<_> = std::thread::scope(|threads| {
             let maker = threads.spawn(|| {
-                (0..4).map(|_| runtime.workqueue("new").build_in().unwrap()).collect::<Vec<_>>()
+                (0..4).map(|_| runtime.workqueue("new").build().unwrap()).collect::<Vec<_>>()
             });
             std::thread::sleep(Duration::from_micros(round as u64 % 20));
             runtime.set_default_scope(scope);
             maker.join().unwrap()
         });
-        let pods = runtime.workqueue("model").build_in().unwrap().pods();
+        let pods = runtime.workqueue("model").build().unwrap().pods();
         for queue in queues {
             assert_eq!(queue.pods(), pods, "round {round}, {}", queue.scope_in_words());
         }
@@ -293,7 +293,7 @@ fn compare(changes: usize, mut few: impl FnMut(usize), mut many: impl FnMut(usiz
 fn a_change_costs_no_more_after_thousands() {
     let runtime = Runtime::builder().build().unwrap();
     let [few, many] = [2, 2500].map(|slices| {
-        let queue = runtime.workqueue("slices").build_in().unwrap();
+        let queue = runtime.workqueue("slices").build().unwrap();
         let slice = |number: u64| Duration::from_micros(1000 + number);
         (0..slices).for_each(|number| queue.set_slice(slice(number)).unwrap());
         // To those that came last, and back.
@@ -308,7 +308,7 @@ fn a_change_costs_no_more_after_thousands() {
 fn a_change_of_home_costs_no_more_after_thousands() {
     let runtime = Runtime::builder().build().unwrap();
     let [few, many] = [2, 4000].map(|homes| {
-        let queue = runtime.workqueue("homes").build_in().unwrap();
+        let queue = runtime.workqueue("homes").build().unwrap();
         let homes: Vec<_> = (0..homes).map(|_| Home::pick_in(&runtime)).collect();
         for home in &homes {
             queue.set_home(home).unwrap();

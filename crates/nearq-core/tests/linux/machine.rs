@@ -110,8 +110,8 @@ fn begin_without_files() {
     let whole = Runtime::builder().build().unwrap();
     let most = set_most_files(3);
     let runtime = Runtime::builder().build().expect("its CPUs are known");
-    let queue = runtime.workqueue("blind").scope(Scope::System).build_in().unwrap();
-    let per_cpu = runtime.workqueue("by CPU").per_cpu(true).build_in().unwrap();
+    let queue = runtime.workqueue("blind").scope(Scope::System).build().unwrap();
+    let per_cpu = runtime.workqueue("by CPU").per_cpu(true).build().unwrap();
     let topology = runtime.topology();
     assert!(!topology.is_whole());
     assert_eq!((topology.nodes().len(), topology.llcs().len(), queue.pods().len()), (1, 1, 1));
@@ -179,8 +179,8 @@ fn an_affinity_that_shrinks_and_grows_is_followed() {
 fn follow() {
     let runtime = Runtime::builder().build().unwrap();
     let (queue, strict) = (
-        runtime.workqueue("follows").scope(Scope::Cache).build_in().unwrap(),
-        runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build_in().unwrap(),
+        runtime.workqueue("follows").scope(Scope::Cache).build().unwrap(),
+        runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build().unwrap(),
     );
     println!("child: {}", queue.effective_cpumask());
     for line in std::io::stdin().lines() {
@@ -213,7 +213,7 @@ fn a_change_while_everybody_is_busy_loses_nothing() {
         return;
     }
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("busy").scope(Scope::Cpu).max_active(100).build_in().unwrap();
+    let queue = runtime.workqueue("busy").scope(Scope::Cpu).max_active(100).build().unwrap();
     let all = runtime.allowed();
     let _watchdog = common::watch(Some(&runtime));
     let mut handles = Vec::new();
@@ -284,7 +284,7 @@ impl Drop for Cgroup {
 fn a_quota_that_is_set_and_lifted_is_followed() {
     if part().is_some() {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("quota").build_in().unwrap();
+        let queue = runtime.workqueue("quota").build().unwrap();
         println!("child: {}", runtime.parallelism());
         for line in std::io::stdin().lines() {
             let wanted: usize = line.unwrap().parse().unwrap();
@@ -333,7 +333,7 @@ fn exit_with_items_running_neither_crashes_nor_hangs() {
     if let Some(part) = part() {
         let queue = nearq_core::system_unbound();
         let own = Runtime::builder().build().unwrap();
-        let other = own.workqueue("own").scope(Scope::Cpu).build_in().unwrap();
+        let other = own.workqueue("own").scope(Scope::Cpu).build().unwrap();
         let (sender, receiver) = mpsc::channel();
         for number in 0..200_u32 {
             let sender = sender.clone();

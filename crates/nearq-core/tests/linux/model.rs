@@ -151,7 +151,7 @@ fn runtime() -> &'static Runtime {
 }
 
 fn renewed() -> Arc<Workqueue> {
-    Arc::new(runtime().workqueue("model").build_in().unwrap())
+    Arc::new(runtime().workqueue("model").build().unwrap())
 }
 
 /// Waits until nobody else has the queue, and drops it.
@@ -305,7 +305,7 @@ proptest! {
     fn held_back_items_of_one_pwq_start_in_order(
         bursts in prop::collection::vec((1..20_usize, any::<bool>()), 1..8),
     ) {
-        let queue = runtime().workqueue("ordered").scope(Scope::System).max_active(1).build_in().unwrap();
+        let queue = runtime().workqueue("ordered").scope(Scope::System).max_active(1).build().unwrap();
         let _watchdog = common::watch(Some(runtime()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut count = 0;

@@ -90,7 +90,7 @@ fn runtime() -> Runtime {
 }
 
 fn build(settings: WorkqueueBuilder) -> Workqueue {
-    settings.build_in().expect("can be done")
+    settings.build().expect("can be done")
 }
 
 // ---- with the privilege, or without need for it --------------------------------------------------------------------
@@ -317,7 +317,7 @@ fn a_slice_out_of_range() {
     let least = Duration::from_nanos(99_999);
     for slice in [Duration::ZERO, least, Duration::from_millis(101), Duration::MAX] {
         assert_eq!(queue.set_slice(slice), Err(Error::SliceOutOfRange(slice)));
-        assert!(runtime.workqueue("refused").slice(slice).build_in().is_err());
+        assert!(runtime.workqueue("refused").slice(slice).build().is_err());
     }
     assert_eq!(queue.attributes().slice, Some(SHORT), "nothing was changed");
     let text = Error::SliceOutOfRange(least).to_string();

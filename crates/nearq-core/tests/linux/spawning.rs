@@ -13,7 +13,7 @@ fn runtime() -> Runtime {
 }
 
 fn queue() -> Workqueue {
-    runtime().workqueue("spawning").build_in().unwrap()
+    runtime().workqueue("spawning").build().unwrap()
 }
 
 /// A queue whose pool has one CPU, and so one worker.
@@ -21,7 +21,7 @@ fn narrow(runtime: &Runtime) -> Workqueue {
     let first = runtime.allowed().first().unwrap();
     let narrow =
         runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
-    narrow.scope(Scope::System).build_in().unwrap()
+    narrow.scope(Scope::System).build().unwrap()
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_thread_of_the_program_may_wait_while_workers_wait_too() {
 fn an_item_runs_where_it_was_queued_for() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build_in().unwrap();
+    let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |_: &Work| {
         sender
@@ -309,7 +309,7 @@ fn an_item_runs_where_it_was_queued_for() {
         assert!(node.cpus.contains(receiver.recv_timeout(PATIENCE).unwrap()));
     }
     // Localised: where it was queued, although the pod is wider. A worker cannot be kept there, so: nearly always.
-    let local = runtime.workqueue("local").scope(Scope::System).localize(true).build_in().unwrap();
+    let local = runtime.workqueue("local").scope(Scope::System).localize(true).build().unwrap();
     let rounds = 200;
     let mut there = 0;
     for round in 0..rounds {
@@ -338,7 +338,7 @@ fn what_failed_is_an_error_like_others() {
 fn joining_what_one_keeps_from_starting_is_an_error() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
-    let queue = Arc::new(runtime.workqueue("ordered").ordered(true).build_in().unwrap());
+    let queue = Arc::new(runtime.workqueue("ordered").ordered(true).build().unwrap());
     let own = Arc::clone(&queue);
     let (inner, outcome) = queue
         .spawn(move || {
@@ -369,7 +369,7 @@ fn joining_what_one_keeps_from_starting_is_an_error() {
     assert_eq!(ended.join().unwrap(), (3, 0));
 
     // Two places, and one of them may wait.
-    let two = Arc::new(runtime.workqueue("two").max_active(2).build_in().unwrap());
+    let two = Arc::new(runtime.workqueue("two").max_active(2).build().unwrap());
     let ready = Arc::new(std::sync::Barrier::new(2));
     let both = [(); 2].map(|()| {
         let (own, ready) = (Arc::clone(&two), Arc::clone(&ready));

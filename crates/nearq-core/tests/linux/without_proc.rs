@@ -75,7 +75,7 @@ fn items_that_wait_for_each_other_meet_without_file_descriptors() {
         return assert!(output.status.success(), "{}", said(&output));
     }
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("blind").build_in().unwrap();
+    let queue = runtime.workqueue("blind").build().unwrap();
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limits are there for the time of the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) }, 0);
@@ -87,7 +87,7 @@ fn items_that_wait_for_each_other_meet_without_file_descriptors() {
 #[ignore = "run by the first test, in a process without /proc"]
 fn a_program_without_proc() {
     let runtime = Runtime::builder().build().expect("the machine is known without /proc");
-    let queue = runtime.workqueue("blind").build_in().unwrap();
+    let queue = runtime.workqueue("blind").build().unwrap();
     meet(&queue);
     for hint in [false, true] {
         let gate = Gate::default();

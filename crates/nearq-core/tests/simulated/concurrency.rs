@@ -46,7 +46,7 @@ fn simulate_counted<R: 'static>(
 /// Has every CPU's worker asleep in an item, then says how long each of `count` items takes from being queued to its start.
 fn replaced_after(asleep: usize, count: usize, hint: bool) -> Vec<Duration> {
     let runtime = runtime();
-    let queue = runtime.workqueue("asleep").build_in().unwrap();
+    let queue = runtime.workqueue("asleep").build().unwrap();
     let mut latencies = Vec::new();
     for _ in 0..count {
         let sleepers: Vec<_> = (0..asleep)
@@ -124,7 +124,7 @@ fn where_items_sleep_all_the_time_the_cpus_stay_busy() {
     for (hint, bound) in [(false, 1.3), (true, 1.2)] {
         let ratio = simulate("l3:1 core:2 pu:1", 1, move || {
             let runtime = runtime();
-            let queue = runtime.workqueue("mixed").build_in().unwrap();
+            let queue = runtime.workqueue("mixed").build().unwrap();
             mixed(&runtime, &queue, 2, hint)
         });
         println!("hint {hint}: {ratio:.2} times the ideal");
@@ -136,7 +136,7 @@ fn where_items_sleep_all_the_time_the_cpus_stay_busy() {
 fn after_items_that_slept_no_more_run_than_there_are_cpus() {
     let most = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
-        let queue = runtime.workqueue("mixed").build_in().unwrap();
+        let queue = runtime.workqueue("mixed").build().unwrap();
         mixed(&runtime, &queue, 2, false);
         let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         // Long enough for the surplus to go, two looks for each.
@@ -165,7 +165,7 @@ fn after_items_that_slept_no_more_run_than_there_are_cpus() {
 fn workers_that_wait_for_a_cpu_are_not_replaced() {
     let threads = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
-        let queue = runtime.workqueue("crowded").build_in().unwrap();
+        let queue = runtime.workqueue("crowded").build().unwrap();
         // Others want the CPUs as well: each worker runs a tenth of the time.
         let others: Vec<_> = (0..18)
             .map(|_| Sim::spawn(ThreadSpec::default(), || compute(us(400_000))).expect("room"))
@@ -195,7 +195,7 @@ struct OnOneCpu {
 fn a_per_cpu_pool_has_one_worker_that_runs_and_another_while_that_sleeps() {
     let seen = simulate("l3:1 core:4 pu:1", 1, || {
         let runtime = runtime();
-        let queue = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+        let queue = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
         let seen = Arc::new(Mutex::<_, Sim>::new_in(OnOneCpu::default()));
         let items: Vec<_> = (0..60)
             .map(|number| {
@@ -247,7 +247,7 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
         let (wait, hogs, counted) = simulate("l3:1 core:2 pu:1", 1, move || {
             let runtime =
                 Runtime::<Sim>::builder_in().cpu_intensive_after(us(limit)).build().unwrap();
-            let queue = runtime.workqueue("percpu").per_cpu(true).build_in().unwrap();
+            let queue = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
             let hog = nearq_core::Work::new_in(|_: &nearq_core::Work<Sim>| compute(us(400_000)));
             queue.queue_on(1, &hog).unwrap();
             Sim::sleep(us(500));
@@ -280,8 +280,8 @@ fn items_that_say_they_compute_do_not_hold_up_others_from_the_start() {
     let wait = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
         let long = runtime.workqueue("long").per_cpu(true).cpu_intensive(true);
-        let long = long.max_active(1).build_in().unwrap();
-        let short = runtime.workqueue("short").per_cpu(true).build_in().unwrap();
+        let long = long.max_active(1).build().unwrap();
+        let short = runtime.workqueue("short").per_cpu(true).build().unwrap();
         let running = Arc::new(AtomicU32::new(0));
         let hogs: Vec<_> = (0..2)
             .map(|_| {
@@ -321,7 +321,7 @@ fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
     simulate("l3:1 core:1 pu:1", 1, || {
         let runtime = runtime();
         assert_eq!(runtime.blocking(|| runtime.blocking(|| 7)), 7);
-        let queue = runtime.workqueue("nested").build_in().unwrap();
+        let queue = runtime.workqueue("nested").build().unwrap();
         let outer = {
             let runtime = runtime.clone();
             queue.spawn(move || {
@@ -344,7 +344,7 @@ fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
 fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration {
     simulate("core:2", 1, move || {
         let runtime = runtime();
-        let queue = runtime.workqueue("load").scope(nearq_core::Scope::System).build_in().unwrap();
+        let queue = runtime.workqueue("load").scope(nearq_core::Scope::System).build().unwrap();
         let (queue, over) = (Arc::new(queue), Arc::new(AtomicU32::new(0)));
         let load: Vec<_> = (0..200)
             .map(|_| {
@@ -394,7 +394,7 @@ fn meet(seed: u64, hidden: bool, count: u32, wait: fn(Duration)) -> [Duration; 2
     faults.states_hidden = hidden;
     let program = move || {
         let runtime = runtime();
-        let queue = runtime.workqueue("meet").build_in().unwrap();
+        let queue = runtime.workqueue("meet").build().unwrap();
         [0, 100_000].map(|pause| {
             let inside = Arc::new(AtomicU32::new(0));
             let begin = Sim::now();

@@ -26,7 +26,7 @@ fn builder(hook: impl Fn(u32) + Send + Sync + 'static) -> RuntimeBuilder<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("hooks").scope(Scope::System).build_in().expect("can be done")
+    runtime.workqueue("hooks").scope(Scope::System).build().expect("can be done")
 }
 
 /// How long an item of the queue takes from being queued to its end.

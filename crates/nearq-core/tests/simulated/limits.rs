@@ -150,7 +150,7 @@ fn run(
 ) -> Result<(), String> {
     let builder = runtime.workqueue("modelled").scope(scope).helping(false);
     // Dropped at the end only: items that nobody ends would be waited for.
-    let queue = ManuallyDrop::new(builder.max_active(max_active).build_in().expect("can be done"));
+    let queue = ManuallyDrop::new(builder.max_active(max_active).build().expect("can be done"));
     let mut model = Model {
         scope,
         mask: CpuSet::all(CPUS),
@@ -240,12 +240,12 @@ fn a_min_active_above_the_limit_is_refused_and_says_what_is_possible() {
     let machine = Topology::from_synthetic(MACHINE).expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let refused = runtime.workqueue("q").max_active(4).min_active(5).build_in().map(drop);
+        let refused = runtime.workqueue("q").max_active(4).min_active(5).build().map(drop);
         let error = refused.expect_err("too much");
         assert_eq!(error, Error::MinActive { asked: 5, max_active: 4 });
         assert!(error.to_string().contains("0 to 4"), "{error}");
         let queue = runtime.workqueue("q").scope(Scope::Numa).max_active(6).min_active(0);
-        let queue = queue.build_in().expect("can be done");
+        let queue = queue.build().expect("can be done");
         let limits: Vec<_> =
             queue.limits().into_iter().map(|row| (row.domain, row.limit)).collect();
         assert_eq!(limits, [0, 1, 2].map(|node| (Domain::Node(node), 2)));
@@ -261,7 +261,7 @@ fn a_set_can_be_waited_for_once_its_queue_has_another_place() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = Arc::new(runtime.workqueue("set").max_active(1).build_in().expect("is known"));
+        let queue = Arc::new(runtime.workqueue("set").max_active(1).build().expect("is known"));
         let own = Arc::clone(&queue);
         let joiner = queue.spawn(move || {
             let mut set = own.join_set();

@@ -27,7 +27,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("percpu").per_cpu(true).build_in().expect("can be done")
+    runtime.workqueue("percpu").per_cpu(true).build().expect("can be done")
 }
 
 fn witness(seen: &Seen, queued: usize) -> Work<Sim> {
@@ -76,7 +76,7 @@ fn items_run_on_the_cpu_that_queued_them_or_that_was_named() {
 fn the_limit_is_for_each_cpu() {
     let outcome = Simulation::new(machine("numa:2 core:2"), 3).run(|| {
         let runtime = runtime();
-        let queue = runtime.workqueue("percpu").per_cpu(true).max_active(2).build_in().unwrap();
+        let queue = runtime.workqueue("percpu").per_cpu(true).max_active(2).build().unwrap();
         let works: Vec<_> = (0..12)
             .map(|_| Work::new_in(|_: &Work<Sim>| Sim::sleep(Duration::from_millis(200))))
             .collect();
@@ -101,7 +101,7 @@ fn the_limit_is_for_each_cpu() {
 fn queues_of_one_nice_value_share_the_pools_of_cpus_and_no_others() {
     let outcome = Simulation::new(machine("core:2"), 3).run(|| {
         let runtime = runtime();
-        let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build_in().unwrap();
+        let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build().unwrap();
         let queues = [queue(&runtime), queue(&runtime)];
         for queue in queues.iter().chain([&strict]) {
             for cpu in 0..2 {
@@ -149,9 +149,9 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         let runtime = runtime();
         let percpu = || runtime.workqueue("percpu").per_cpu(true);
         let refused = |what| Err(Error::PerCpu(what));
-        assert_eq!(percpu().scope(Scope::Numa).build_in().map(drop), refused("a scope"));
-        assert_eq!(percpu().min_active(1).build_in().map(drop), refused("min_active"));
-        let queue = percpu().nice(3).build_in().unwrap();
+        assert_eq!(percpu().scope(Scope::Numa).build().map(drop), refused("a scope"));
+        assert_eq!(percpu().min_active(1).build().map(drop), refused("min_active"));
+        let queue = percpu().nice(3).build().unwrap();
         assert!(queue.is_per_cpu());
         assert_eq!(queue.scope_in_words(), "per-cpu");
         assert_eq!(queue.set_scope(Scope::Cpu), refused("a scope"));
@@ -164,7 +164,9 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         let work = Work::new_in(|_: &Work<Sim>| {});
         assert_eq!(queue.queue_on_node(0, &work).map(drop), refused("a node"));
         assert!(!work.is_pending());
-        assert_eq!(queue.attributes(), Attributes { nice: 3, ..Attributes::default() });
+        let mut favoured = Attributes::new();
+        favoured.nice = 3;
+        assert_eq!(queue.attributes(), favoured);
         queue.set_nice(4).unwrap();
         queue.set_slice(std::time::Duration::from_millis(1)).unwrap();
         queue.set_idle(true).unwrap();
@@ -266,8 +268,7 @@ fn pools_for_many_cpus_take_steps_by_their_number() {
     let accesses = |changes: u64| {
         let outcome = Simulation::new(machine("numa:2 core:64"), 1).run(move || {
             let runtime = runtime();
-            let queue =
-                runtime.workqueue("cpus").scope(Scope::Cpu).build_in().expect("can be done");
+            let queue = runtime.workqueue("cpus").scope(Scope::Cpu).build().expect("can be done");
             for round in 0..changes {
                 queue.set_slice(Duration::from_micros(101 + round)).expect("a slice");
             }

@@ -18,7 +18,7 @@ const ISSUERS: usize = 8;
 fn program(scope: Scope, strict: bool, items: usize) -> Vec<(usize, usize)> {
     let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
     let queue =
-        runtime.workqueue("simulated").scope(scope).strict(strict).build_in().expect("can be done");
+        runtime.workqueue("simulated").scope(scope).strict(strict).build().expect("can be done");
     let queue = Arc::new(queue);
     let seen: Seen = Arc::new(Mutex::new_in(Vec::with_capacity(items)));
     let issuers: Vec<_> = (0..ISSUERS)
@@ -111,7 +111,7 @@ fn strict_items_run_in_the_pod_of_the_cpu_that_queued_them() {
     let outcome = Simulation::new(machine, 3).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let strict = runtime.workqueue("strict").scope(Scope::Cache).strict(true);
-        let queue = strict.build_in().expect("can be done");
+        let queue = strict.build().expect("can be done");
         let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
         let works: Vec<_> = (0..64)
             .map(|cpu| {
@@ -143,8 +143,7 @@ fn more_sleepers_than_cpus_and_no_more_runners_than_cpus() {
     let machine = Topology::from_synthetic("l3:2 core:4").expect("well formed");
     let outcome = Simulation::new(machine, 9).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue =
-            runtime.workqueue("sleepers").scope(Scope::Cache).build_in().expect("can be done");
+        let queue = runtime.workqueue("sleepers").scope(Scope::Cache).build().expect("can be done");
         let begin = Sim::now();
         let sleepers: Vec<_> =
             (0..12).map(|_| queue.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
@@ -170,7 +169,7 @@ fn eight_items(helping: bool) -> Duration {
     let outcome = Simulation::new(machine, 2).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let builder = runtime.workqueue("cores").scope(Scope::Cache).helping(helping);
-        let queue = builder.build_in().expect("can be done");
+        let queue = builder.build().expect("can be done");
         let spawn = |_| {
             // The worker that was called for the item before has found it by then.
             Sim::sleep(Duration::from_micros(100));
@@ -206,7 +205,7 @@ fn an_item_runs_although_threads_are_refused_when_it_is_queued() {
         faults.spawn_refused_one_in = 2;
         let outcome = Simulation::new(machine, seed).faults(faults).run(|| {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let queue = runtime.workqueue("refused").build_in().expect("can be done");
+            let queue = runtime.workqueue("refused").build().expect("can be done");
             let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
             let own = Arc::clone(&ran);
             let handle = queue.spawn(move || *own.lock() = true);
@@ -229,7 +228,7 @@ fn a_queue_whose_mask_was_taken_away_can_be_changed() {
     let outcome = Simulation::new(machine.clone(), 1).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let second = CpuSet::single(1);
-        let queue = runtime.workqueue("masked").cpumask(second.clone()).build_in();
+        let queue = runtime.workqueue("masked").cpumask(second.clone()).build();
         let queue = queue.expect("the process may use the CPU");
         let mut limits = Limits::unlimited(machine.possible().clone());
         limits.cpuset = Some(CpuSet::single(0));
@@ -251,7 +250,7 @@ fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
     let machine = Topology::from_synthetic("l3:1 core:72").expect("well formed");
     let outcome = Simulation::new(machine, 4).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = Arc::new(runtime.workqueue("rate").build_in().expect("can be done"));
+        let queue = Arc::new(runtime.workqueue("rate").build().expect("can be done"));
         let issue = |cpu| {
             let queue = Arc::clone(&queue);
             let affinity = Some(CpuSet::single(cpu));

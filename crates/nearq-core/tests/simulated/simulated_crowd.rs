@@ -29,7 +29,7 @@ fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
             .collect();
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let queues = [Scope::Cpu, Scope::System, Scope::Cache]
-            .map(|scope| runtime.workqueue("crowd").scope(scope).build_in().expect("can be done"));
+            .map(|scope| runtime.workqueue("crowd").scope(scope).build().expect("can be done"));
         let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let visit = |number: usize| {
             let counts = Arc::clone(&counts);

@@ -62,7 +62,7 @@ fn ring(seed: u64, schedule: Schedule, scope: Scope, max_active: usize) -> (usiz
         Simulation::new(machine(), seed).schedule(schedule).faults(Faults::ALL).run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let builder = runtime.workqueue("ring").scope(scope).max_active(max_active);
-            let queue = builder.build_in().expect("can be done");
+            let queue = builder.build().expect("can be done");
             let waiting = (0..FUTURES).map(|_| None).collect();
             let ring = Arc::new(Ring { turn: Mutex::new_in((0, waiting)) });
             let mut set = queue.join_set();
@@ -138,7 +138,7 @@ fn dropped(seed: u64) -> (u32, u32) {
         .run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let queue = runtime.workqueue("dropped").max_active(1 + seed as usize % 5);
-            let queue = queue.scope(Scope::Cache).build_in().expect("can be done");
+            let queue = queue.scope(Scope::Cache).build().expect("can be done");
             let wakers = Arc::new(Mutex::<Vec<Waker>, Sim>::new_in(Vec::new()));
             let open = Arc::new(Mutex::<bool, Sim>::new_in(false));
             let handles: Vec<_> = (0..12)
@@ -221,7 +221,7 @@ fn closures_are_cancelled_while_they_start() {
             .run(move || {
                 let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
                 let queue = runtime.workqueue("cancelled").max_active(1 + seed as usize % 4);
-                let queue = queue.build_in().expect("can be done");
+                let queue = queue.build().expect("can be done");
                 let runs = Arc::new(Mutex::<Vec<usize>, Sim>::new_in(Vec::new()));
                 let handles: Vec<_> = (0..40)
                     .map(|number| {

@@ -30,7 +30,7 @@ fn simulate<R: 'static>(seed: u64, program: impl FnOnce(Runtime<Sim>) -> R + 'st
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("homes").scope(Scope::Cache).build_in().expect("can be done")
+    runtime.workqueue("homes").scope(Scope::Cache).build().expect("can be done")
 }
 
 /// Runs of items at home, and away.
@@ -260,7 +260,7 @@ fn the_memory_of_an_item_that_ran_away_lies_at_home() {
     for memory in [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched] {
         let (ran, lies, after) = simulate(6, move |runtime| {
             let queue = runtime.workqueue("memory").scope(Scope::Cache).memory(memory);
-            let queue = queue.build_in().expect("can be done");
+            let queue = queue.build().expect("can be done");
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let work = |home: Option<&Home<Sim>>| {
                 let seen = Arc::new(Mutex::<_, Sim>::new_in(None));
@@ -326,7 +326,7 @@ fn homes_are_spread_and_given_back() {
         let given = || runtime.homes().iter().map(|node| node.homes).collect::<Vec<_>>();
         let homes: Vec<_> = (0..6).map(|_| Home::pick_in(&runtime)).collect();
         assert_eq!(given(), [3, 3]);
-        let queue = runtime.workqueue("its").home(&homes[0]).build_in().expect("can be done");
+        let queue = runtime.workqueue("its").home(&homes[0]).build().expect("can be done");
         let clone = homes[1].clone();
         drop(homes);
         assert_eq!(given().iter().sum::<u32>(), 2, "the queue has one, and we have a clone");
@@ -418,7 +418,7 @@ fn an_ordered_queue_and_the_scope_system_bring_the_worker_there() {
         let counted = simulate(11, move |runtime| {
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let builder = runtime.workqueue("one pod").scope(Scope::System).ordered(ordered);
-            let queue = builder.home(&home).build_in().expect("can be done");
+            let queue = builder.home(&home).build().expect("can be done");
             for _ in 0..20 {
                 queue.spawn(|| compute(Duration::from_millis(3))).join().expect("no panic");
             }
@@ -434,7 +434,7 @@ fn on_one_node_nothing_is_counted_or_bound() {
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let home = Home::pick_in(&runtime);
-        let queue = runtime.workqueue("one").home(&home).build_in().expect("can be done");
+        let queue = runtime.workqueue("one").home(&home).build().expect("can be done");
         queue.spawn(|| {}).join().expect("no panic");
         let mut block = pages(2);
         assert_eq!((home.bind(&mut block), home.node()), (Ok(true), Some(0)));
@@ -458,7 +458,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let scope = Scope::ALL[seed as usize % Scope::ALL.len()];
         let queue = runtime.workqueue("disturbed").scope(scope).max_active(seed as usize % 7 * 3);
-        let queue = Arc::new(queue.build_in().expect("can be done"));
+        let queue = Arc::new(queue.build().expect("can be done"));
         let homes: Arc<[_]> = (0..3).map(|_| Home::pick_in(&runtime)).collect();
         homes[2].follow(true);
         let (ran, wanted) =
@@ -516,7 +516,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
         let deadline = Sim::now() + Duration::from_millis(100);
         let given = || runtime.homes().iter().map(|node| node.homes).sum::<u32>();
         while given() != 0 && Sim::now() < deadline {
-            let others = runtime.workqueue("others").scope(scope).build_in().expect("can be done");
+            let others = runtime.workqueue("others").scope(scope).build().expect("can be done");
             others.spawn(|| {}).join().expect("no panic");
         }
         // Each item that is left has the note.

@@ -40,7 +40,7 @@ fn from_queueing_to_start(
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         // The issuer's mask is not the process's.
         let queue = settings(runtime.workqueue("measured").per_cpu(true));
-        let queue = queue.build_in().expect("can be done");
+        let queue = queue.build().expect("can be done");
         let times = Arc::new(Mutex::<Vec<Duration>, Sim>::new_in(Vec::new()));
         for _ in 0..100 {
             let (queued, told) = (Sim::now(), Arc::clone(&times));

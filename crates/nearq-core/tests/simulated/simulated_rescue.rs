@@ -29,7 +29,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn build(builder: WorkqueueBuilder<Sim>) -> Workqueue<Sim> {
-    builder.rescuer(true).build_in().expect("threads can be started still")
+    builder.rescuer(true).build().expect("threads can be started still")
 }
 
 /// Waits until all have ended, without helping.
@@ -112,7 +112,7 @@ fn a_queue_without_one_waits_and_goes_on_when_it_can() {
     let outcome = Simulation::new(machine("core:4"), 1).run(|| {
         let runtime = runtime();
         let rescued = build(runtime.workqueue("rescued"));
-        let other = runtime.workqueue("other").build_in().expect("can be done");
+        let other = runtime.workqueue("other").build().expect("can be done");
         refuse_threads();
         // Both wait on the same pool, in turns.
         let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -134,7 +134,7 @@ fn what_workers_have_in_their_batches_is_rescued_too() {
         let outcome = Simulation::new(machine("l3:2 core:2"), seed as u64).run(move || {
             let runtime = runtime();
             let queue = build(runtime.workqueue("batches").scope(scope));
-            let other = runtime.workqueue("other").scope(scope).build_in().expect("can be done");
+            let other = runtime.workqueue("other").scope(scope).build().expect("can be done");
             // Short items, so that workers take many at once.
             let short: Vec<_> = (0..2000).map(|_| other.spawn(|| ())).collect();
             assert!(wait_for(&short, Duration::from_secs(1)));
@@ -157,7 +157,7 @@ fn workers_asleep(scope: Scope, seed: u64) {
     let outcome = Simulation::new(machine("l3:2 core:2"), seed).run(move || {
         let runtime = Runtime::<Sim>::builder_in().thread_limit(4).build().expect("is known");
         let queue = build(runtime.workqueue("needed").scope(scope));
-        let other = runtime.workqueue("asleep").scope(scope).build_in().expect("can be done");
+        let other = runtime.workqueue("asleep").scope(scope).build().expect("can be done");
         let asleep: Vec<_> =
             (0..16).map(|_| other.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
         Sim::sleep(Duration::from_millis(200));
@@ -452,7 +452,7 @@ fn a_rescuer_that_cannot_be_started_is_an_error() {
     let outcome = Simulation::new(machine("core:2"), 1).run(|| {
         let runtime = runtime();
         refuse_threads();
-        let refused = runtime.workqueue("none").rescuer(true).build_in().expect_err("no thread");
+        let refused = runtime.workqueue("none").rescuer(true).build().expect_err("no thread");
         Sim::stop_faults();
         let queue = build(runtime.workqueue("some"));
         queue.spawn(|| ()).join().expect("no panic");
@@ -469,7 +469,7 @@ fn a_shutdown_while_the_timer_cannot_be_started() {
     for seed in 0..20 {
         let outcome = Simulation::new(machine("core:4"), seed).run(move || {
             let runtime = runtime();
-            let queue = Arc::new(runtime.workqueue("delayed").build_in().unwrap());
+            let queue = Arc::new(runtime.workqueue("delayed").build().unwrap());
             refuse_threads();
             let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
             let (own, delays) = (Arc::clone(&queue), work.clone());

@@ -25,7 +25,7 @@ fn limited(threads: u32) -> RuntimeBuilder<Sim> {
 
 fn of_nice(runtime: &Runtime<Sim>, nice: i32) -> Workqueue<Sim> {
     let queue = runtime.workqueue("nice").scope(Scope::System).nice(nice);
-    queue.build_in().expect("can be done")
+    queue.build().expect("can be done")
 }
 
 /// So many items at once, each of which sleeps for 20 ms: afterwards as many workers sleep.
@@ -67,7 +67,7 @@ fn workers_that_sleep_give_way_to_those_of_another_pod() {
         let queues: Vec<_> = (0..4)
             .map(|cpu| {
                 let queue = runtime.workqueue("pod").scope(Scope::Cpu).strict(true).helping(false);
-                queue.cpumask(CpuSet::single(cpu)).build_in().expect("can be done")
+                queue.cpumask(CpuSet::single(cpu)).build().expect("can be done")
             })
             .collect();
         (0..40).map(|at| one_item(&queues[at % 4])).collect::<Vec<_>>()
@@ -186,7 +186,7 @@ fn under_faults(seed: u64) {
             .flat_map(|nice| [(nice, false), (nice, true)])
             .map(|(nice, strict)| {
                 let queue = runtime.workqueue("faults").scope(Scope::Numa).nice(nice);
-                queue.strict(strict).build_in().expect("can be done")
+                queue.strict(strict).build().expect("can be done")
             })
             .collect();
         let (mut items, mut most) = (Vec::new(), 0);

@@ -16,7 +16,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("changing").scope(Scope::Cache).build_in().expect("can be done")
+    runtime.workqueue("changing").scope(Scope::Cache).build().expect("can be done")
 }
 
 fn slice(number: u64) -> Duration {

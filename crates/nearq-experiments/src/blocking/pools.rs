@@ -32,7 +32,7 @@ fn queue<P: Host>(plan: &Plan, hints: bool) -> Result<Box<dyn Pool<P>>, Error> {
         .on_worker_stop(move |_| stop.less())
         .build()
         .map_err(failed)?;
-    let queue = runtime.workqueue("blocking").cpumask(plan.cpus.clone()).build_in();
+    let queue = runtime.workqueue("blocking").cpumask(plan.cpus.clone()).build();
     let queue = queue.map_err(failed)?;
     Ok(Box::new(Queue { queue, runtime, tally, hints }))
 }

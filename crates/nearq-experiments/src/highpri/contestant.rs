@@ -141,7 +141,7 @@ fn issue<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
         .scope(Scope::System)
         .cpumask(CpuSet::single(plan.cpu))
         .helping(false);
-    let queue = prioritised(builder, asked).build_in().map_err(failed)?;
+    let queue = prioritised(builder, asked).build().map_err(failed)?;
     let start = Start::<P>::new();
     let mark = Arc::clone(&start);
     let work = Work::new_in(move |_: &Work<P>| mark.mark());

@@ -68,7 +68,7 @@ pub(super) fn nearq<H: Host>(
         .localize(placement.localize)
         .helping(placement.helping)
         .max_active(MOST_ACTIVE)
-        .build_in();
+        .build();
     Ok(Box::new(Queue(Arc::new(queue.map_err(failed)?))))
 }
 

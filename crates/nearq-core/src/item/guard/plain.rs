@@ -52,8 +52,7 @@ impl Bench {
             "bench".into(),
             Kind::Unbound,
             crate::queue::QueueFlags { freezable: true, ..Default::default() },
-            attributes,
-            bounds,
+            attributes.bounded(bounds),
         );
         inner.add_queue(&queue);
         for pwq in queue.pwqs() {

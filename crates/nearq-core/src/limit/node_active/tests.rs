@@ -82,8 +82,7 @@ impl Stub {
             "modelled".into(),
             kind,
             crate::queue::QueueFlags { freezable: true, ..Default::default() },
-            attributes,
-            bounds,
+            attributes.bounded(bounds),
         );
         runtime.inner().add_queue(&queue);
         let pools: Vec<_> = queue.pwqs().map(|pwq| Arc::clone(&pwq.pool)).collect();
@@ -105,7 +104,7 @@ impl Stub {
     }
 
     pub(crate) fn set_max_active(&self, items: usize) {
-        let changed = self.queue.change_bounds(|bounds| Ok(bounds.with_max_active(items)));
+        let changed = self.queue.change(|attributes| attributes.max_active = items);
         changed.expect("can be done");
     }
 

@@ -45,7 +45,7 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let _home = Home::on_in(&runtime, 0).expect("there is one");
         let _queue: Workqueue<Sim> =
-            runtime.workqueue("pools").scope(crate::Scope::Numa).build_in().expect("can be done");
+            runtime.workqueue("pools").scope(crate::Scope::Numa).build().expect("can be done");
         let inner = runtime.inner();
         let machine_config: std::sync::Arc<MachineConfig> =
             std::sync::Arc::clone(&inner.machine_config.lock());

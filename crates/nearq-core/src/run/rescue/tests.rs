@@ -170,7 +170,8 @@ mod modelled {
             let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
             let bounds = Bounds::new(4, None);
             let flags = QueueFlags { rescuer: true, ..QueueFlags::default() };
-            let inside = Queue::new(&runtime, "m".into(), Kind::Unbound, flags, attributes, bounds);
+            let inside =
+                Queue::new(&runtime, "m".into(), Kind::Unbound, flags, attributes.bounded(bounds));
             inner.add_queue(&inside);
             let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
             let pool = Arc::as_ptr(&inside.pwqs().next().expect("one").pool);

@@ -17,7 +17,7 @@ fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
     runtime.inner().services.alarm.stop();
     let queues = [0, 5].map(|nice| {
         let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
-        queue.strict(true).nice(nice).build_in().expect("can be done")
+        queue.strict(true).nice(nice).build().expect("can be done")
     });
     (runtime, queues)
 }

@@ -9,30 +9,16 @@ use super::QueueView;
 use crate::base::error::Error;
 use crate::home::{Home, QueueMemory};
 use crate::layout::attributes::Attributes;
-use crate::user::settings::change_of_bounds;
 
 impl<P: Platform> QueueView<P> {
     /// Changes several attributes at once: those that the closure changes, which is given the current ones. It may use the queue. If
-    /// another thread changes one of them meanwhile, the later change counts.
+    /// another thread changes one of them meanwhile, the later change counts. In effect for the next item when it returns; the limit at
+    /// once.
     ///
     /// # Errors
     /// One of them cannot be applied, or cannot be chosen for this kind of queue; or the queue has ended. Nothing is changed then.
     pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
-        self.queue.change(change, Ok)
-    }
-
-    /// As [`change`](Self::change), and the limits with it, if given: all of it or, with an error, nothing.
-    ///
-    /// # Errors
-    /// Something cannot be applied, or cannot be chosen for this kind of queue; or the queue has ended.
-    pub fn change_with_limits(
-        &self,
-        change: impl FnOnce(&mut Attributes),
-        max_active: Option<usize>,
-        min_active: Option<usize>,
-    ) -> Result<(), Error> {
-        let (runtime, kind) = (self.queue.runtime(), self.queue.kind);
-        self.queue.change(change, change_of_bounds(runtime, kind, max_active, min_active)?)
+        self.queue.change(change)
     }
 
     /// Changes the scope; `None` follows the runtime's default.
@@ -116,9 +102,9 @@ impl<P: Platform> QueueView<P> {
     /// A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not restore it.
     ///
     /// # Errors
-    /// The queue is an ordered one.
+    /// The queue is an ordered one, whose limit is 1.
     pub fn set_max_active(&self, items: usize) -> Result<(), Error> {
-        self.change_limit(Some(items), None)
+        self.change(|attributes| attributes.max_active = items)
     }
 
     /// Changes how many items may be active on each node, whatever its share of the limit is.
@@ -126,7 +112,7 @@ impl<P: Platform> QueueView<P> {
     /// # Errors
     /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU or an ordered one: those do not count by node.
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
-        self.change_limit(None, Some(items))
+        self.change(|attributes| attributes.min_active = items)
     }
 
     /// Changes the home of items that have no home of their own; `None` is none. In effect for the next item.
@@ -142,16 +128,6 @@ impl<P: Platform> QueueView<P> {
     /// # Errors
     /// The queue is a per-CPU one.
     pub fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
-        self.queue.set_memory(memory)
-    }
-
-    fn change_limit(
-        &self,
-        max_active: Option<usize>,
-        min_active: Option<usize>,
-    ) -> Result<(), Error> {
-        let queue = &self.queue;
-        let change = change_of_bounds(self.runtime(), queue.kind, max_active, min_active)?;
-        queue.change_bounds(change)
+        self.change(|attributes| attributes.memory = memory)
     }
 }

@@ -106,13 +106,13 @@ impl<P: Platform> QueueView<P> {
     /// How many items may be on pools or running at once, as it was set; see
     /// [`WorkqueueBuilder::max_active`](crate::WorkqueueBuilder::max_active).
     pub fn max_active(&self) -> usize {
-        self.queue.bounds().max_active
+        self.attributes().max_active
     }
 
     /// The least number of items that may be active on each node; see
     /// [`WorkqueueBuilder::min_active`](crate::WorkqueueBuilder::min_active).
     pub fn min_active(&self) -> usize {
-        self.queue.bounds().min_active
+        self.attributes().min_active
     }
 
     /// The state of the limit in each of the domains in which it is counted, in the order of their numbers. Domains that the queue does not

@@ -102,7 +102,7 @@ impl Program {
         let ordered = runtime.workqueue("ordered").ordered(true);
         let queues: Vec<_> = [ordered, build("freezable", 1), build("plain", 2)]
             .into_iter()
-            .map(|builder| Arc::new(builder.build_in().expect("can be done")))
+            .map(|builder| Arc::new(builder.build().expect("can be done")))
             .collect();
         let log = Arc::new(Mutex::new(Vec::new()));
         let weak: Vec<_> = queues.iter().map(Arc::downgrade).collect();

@@ -120,7 +120,7 @@ impl Scene {
         let runtime = Runtime::builder().build().map_err(failed)?;
         let queue = runtime.workqueue("detection").cpumask(cpus.clone()).max_active(2048);
         let scene = Self {
-            queue: queue.build_in().map_err(failed)?,
+            queue: queue.build().map_err(failed)?,
             runners: cpus.len(),
             stop: Arc::new(Gate::default()),
             restless: Arc::new(AtomicBool::new(fillers == Fillers::Restless)),

@@ -97,7 +97,7 @@ fn a_queue_is_not_empty_while_an_item_goes_from_one_node_to_the_other() {
 
 impl Stub {
     fn set_nice(&self, nice: i32) {
-        self.queue.change(|attributes| attributes.nice = nice, Ok).expect("can be done");
+        self.queue.change(|attributes| attributes.nice = nice).expect("can be done");
     }
 }
 
