@@ -225,8 +225,11 @@ impl Stage {
                 self.ledger.begin_cancel_future(future);
                 let cancelled = joining.cancel();
                 note(format_args!("future {future} cancelled: {cancelled}"));
-                self.ledger.end_cancel_future(future, cancelled);
-                self.future_joined(future, plan.panics, joining.join());
+                let result = joining.join();
+                // What the queue has refused can no longer be cancelled, and has not ended either.
+                let refused = matches!(result, Err(JoinError::Refused));
+                self.ledger.end_cancel_future(future, cancelled || refused);
+                self.future_joined(future, plan.panics, result);
             }
         }
     }

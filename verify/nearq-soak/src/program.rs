@@ -144,7 +144,7 @@ impl Drop for Answer {
     }
 }
 
-/// Drops a handle whose result may already exist, and whose drop may panic.
+/// Drops something whose drop may panic: a handle whose result may already exist, a closure that came back.
 pub(super) fn drop_quietly(value: impl Sized) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
 }

@@ -200,7 +200,8 @@ impl Stage {
             Answer::new(unit, panics)
         };
         let handle = if self.plan.is_drained(number) {
-            queue.try_spawn(closure).ok()
+            // What is refused comes back, and is ours to drop.
+            queue.try_spawn(closure).map_err(|refused| drop_quietly(refused.into_inner())).ok()
         } else {
             Some(queue.spawn(closure))
         };

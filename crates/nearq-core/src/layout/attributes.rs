@@ -123,8 +123,8 @@ impl Attributes {
         now: Bounds,
         asked: bool,
     ) -> Result<Self, Error> {
-        if kind == Kind::Ordered && self.max_active != now.max_active {
-            return Err(Error::Ordered("max_active"));
+        if self.max_active != now.max_active {
+            kind.check_max_active()?;
         }
         match self.max_active {
             0 => self.max_active = DEFAULT_MAX_ACTIVE,
@@ -134,14 +134,12 @@ impl Attributes {
             let bounds = now.with_max_active(self.max_active);
             return Ok(self.bounded(bounds));
         }
-        match kind {
-            Kind::PerCpu => Err(Error::PerCpu("min_active")),
-            Kind::Ordered => Err(Error::Ordered("min_active")),
-            Kind::Unbound if self.min_active > self.max_active => {
-                Err(Error::MinActive { asked: self.min_active, max_active: self.max_active })
-            }
-            Kind::Unbound => Ok(self),
+        kind.check_min_active()?;
+        if self.min_active > self.max_active {
+            let (asked, max_active) = (self.min_active, self.max_active);
+            return Err(Error::MinActive { asked, max_active });
         }
+        Ok(self)
     }
 }
 
@@ -158,6 +156,20 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether a queue of this kind has a `max_active` that can be set.
+    pub(crate) fn check_max_active(self) -> Result<(), Error> {
+        if self == Kind::Ordered { Err(Error::Ordered("max_active")) } else { Ok(()) }
+    }
+
+    /// Whether a queue of this kind has a `min_active`.
+    pub(crate) fn check_min_active(self) -> Result<(), Error> {
+        match self {
+            Kind::PerCpu => Err(Error::PerCpu("min_active")),
+            Kind::Ordered => Err(Error::Ordered("min_active")),
+            Kind::Unbound => Ok(()),
+        }
+    }
+
     /// Whether a queue of this kind can have the attributes.
     pub(crate) fn check(self, attributes: &Attributes) -> Result<(), Error> {
         if self != Kind::PerCpu {

@@ -156,8 +156,7 @@ fn an_ordered_queue_has_no_limit_to_set() {
         assert_eq!(both, Err(Error::PerCpu("ordered")));
         let queue = ordered().max_active(1).build().expect("it is 1");
         assert!(queue.is_ordered() && queue.max_active() == 1);
-        assert_eq!(queue.set_max_active(1), Ok(()), "as it is");
-        assert_eq!(queue.set_max_active(0), Err(Error::Ordered("max_active")));
+        assert_eq!(queue.set_max_active(1), Err(Error::Ordered("max_active")));
         assert_eq!(queue.set_min_active(0), Err(Error::Ordered("min_active")));
         assert_eq!(queue.scope_in_words(), "ordered");
         let text = queue.set_max_active(5).unwrap_err().to_string();

@@ -102,8 +102,9 @@ impl<P: Platform> QueueView<P> {
     /// A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not restore it.
     ///
     /// # Errors
-    /// The queue is an ordered one, whose limit is 1.
+    /// The queue is an ordered one.
     pub fn set_max_active(&self, items: usize) -> Result<(), Error> {
+        self.queue.kind.check_max_active()?;
         self.change(|attributes| attributes.max_active = items)
     }
 
@@ -112,6 +113,7 @@ impl<P: Platform> QueueView<P> {
     /// # Errors
     /// It is more than [`max_active`](Self::max_active), or the queue is a per-CPU or an ordered one: those do not count by node.
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
+        self.queue.kind.check_min_active()?;
         self.change(|attributes| attributes.min_active = items)
     }
 
