@@ -1,6 +1,6 @@
 //! In debug builds, wrong uses of a mutex panic: releasing it without holding it, and taking it again while holding it.
 //!
-//! Each thread has a list of what it holds (`nearq_platform::Held`); a mutex is known by the address of its word. A thread that takes one
+//! Each thread has a list of what it holds (`nearq_platform::HeldLocks`); a mutex is known by the address of its word. A thread that takes one
 //! notes it *after* the step that took it, and removes it from the list *before* the step that releases it. Only the thread itself ever
 //! reads its list. In release builds nothing here does anything.
 //!
@@ -21,7 +21,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, Held, LockPlatform, Ordering};
+use nearq_platform::{Atomic, HeldLocks, LockPlatform, Ordering};
 
 use crate::word::LOCKED;
 
@@ -32,7 +32,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Queries the caller's list about the lock with that word; does nothing in release builds, and where there is no list.
 #[inline(always)]
-fn ask<P: LockPlatform, R>(word: &P::AtomicU32, what: impl FnOnce(&Held, usize) -> R) -> Option<R> {
+fn ask<P: LockPlatform, R>(
+    word: &P::AtomicU32,
+    what: impl FnOnce(&HeldLocks, usize) -> R,
+) -> Option<R> {
     if cfg!(debug_assertions) {
         P::with_held(|held| what(held, core::ptr::from_ref(word).addr()))
     } else {
@@ -43,26 +46,26 @@ fn ask<P: LockPlatform, R>(word: &P::AtomicU32, what: impl FnOnce(&Held, usize) 
 /// The caller has taken the lock.
 #[inline(always)]
 pub(crate) fn took<P: LockPlatform>(word: &P::AtomicU32) {
-    ask::<P, _>(word, Held::add);
+    ask::<P, _>(word, HeldLocks::add);
 }
 
 /// The caller no longer holds the lock, if it did.
 #[inline(always)]
 pub(crate) fn lost<P: LockPlatform>(word: &P::AtomicU32) {
-    ask::<P, _>(word, Held::forget);
+    ask::<P, _>(word, HeldLocks::forget);
 }
 
 /// The caller still holds the lock, but not in its own name from now on.
 #[inline(always)]
 pub(crate) fn disowns<P: LockPlatform>(word: &P::AtomicU32) {
-    ask::<P, _>(word, Held::remove);
+    ask::<P, _>(word, HeldLocks::remove);
 }
 
 /// The caller is about to release the lock.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
-    if ask::<P, _>(word, Held::remove) == Some(false) {
+    if ask::<P, _>(word, HeldLocks::remove) == Some(false) {
         not_held::<P>(word);
     }
 }
@@ -71,7 +74,7 @@ pub(crate) fn gives_back<P: LockPlatform>(word: &P::AtomicU32) {
 #[inline(always)]
 #[track_caller]
 pub(crate) fn expect_held<P: LockPlatform>(word: &P::AtomicU32) {
-    if ask::<P, _>(word, Held::may_have) == Some(false) {
+    if ask::<P, _>(word, HeldLocks::may_have) == Some(false) {
         not_held::<P>(word);
     }
 }
@@ -101,7 +104,7 @@ pub(crate) fn waits<P: LockPlatform>(word: &P::AtomicU32) {
 
 /// Whether the caller holds the mutex, as far as one check can tell.
 fn seems_held<P: LockPlatform>(word: &P::AtomicU32) -> bool {
-    ask::<P, _>(word, Held::surely_has) == Some(true)
+    ask::<P, _>(word, HeldLocks::surely_has) == Some(true)
         // Relaxed: see the head of the file.
         && word.load(Ordering::Relaxed) & LOCKED != 0
 }

@@ -29,7 +29,7 @@ compile_error!(
 mod atomic;
 mod cell;
 mod error;
-mod held;
+mod held_locks;
 #[cfg(target_os = "linux")]
 mod linux;
 mod lock_platform;
@@ -51,7 +51,7 @@ mod time;
 pub use atomic::{Atomic, AtomicInt, ConstAtomic, Ordering};
 pub use cell::PlatformCell;
 pub use error::Refused;
-pub use held::Held;
+pub use held_locks::HeldLocks;
 #[cfg(target_os = "linux")]
 pub use linux::{Linux, NotSpawned, Peer, ProcessSpec, Spawned, Spawner};
 pub use lock_platform::{ConstPlatform, ForkHooks, LockPlatform, MemoryPolicy, Wait};

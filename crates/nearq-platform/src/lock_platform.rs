@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use crate::{Atomic, AtomicInt, ConstAtomic, Held, Instant, Places, Refused};
+use crate::{Atomic, AtomicInt, ConstAtomic, HeldLocks, Instant, Places, Refused};
 
 /// What a machine can do for a lock: atomics, sleeping and spinning, time, which thread the caller is and where it runs, forks.
 ///
@@ -93,7 +93,7 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// Calls `with` with the list of locks that the caller holds, which locks note there in debug builds. After a fork, the child's
     /// thread has a copy of the list. The call costs no time on a simulated clock, and is no step of a model. None if the caller is no
     /// thread of the platform (outside of a simulation). `with` does not call the platform.
-    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R>;
+    fn with_held<R>(with: impl FnOnce(&HeldLocks) -> R) -> Option<R>;
 
     /// Whether the caller is of a real-time class now (on Linux: `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`). A system call.
     ///

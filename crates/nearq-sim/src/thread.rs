@@ -1,7 +1,7 @@
 //! Simulated threads: what the simulator knows about each, and the table of those that are alive.
 
 use corosensei::Yielder;
-use nearq_platform::{Held, ThreadSpec, Wait};
+use nearq_platform::{HeldLocks, ThreadSpec, Wait};
 use nearq_topology::CpuSet;
 
 use crate::costs;
@@ -128,7 +128,7 @@ pub(crate) struct Entry {
     /// Its number in the locks' tables.
     pub(crate) number: u32,
     /// The locks that it holds.
-    pub(crate) held: Held,
+    pub(crate) held: HeldLocks,
     /// What is called at its end.
     pub(crate) ending: Ending,
     /// Where its coroutine gives up control; null until it first runs.
@@ -190,7 +190,7 @@ impl Threads {
             own_ends: std::ptr::null(),
             employer: 0,
             number: 0,
-            held: Held::new(),
+            held: HeldLocks::new(),
             ending: Ending::Quiet,
             yielder: std::ptr::null(),
         };

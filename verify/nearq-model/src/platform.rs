@@ -5,7 +5,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Held, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, Placement, Places,
+    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, Placement, Places,
     Refused, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads, Wait,
 };
 use nearq_topology::{CpuSet, Limits, Topology};
@@ -21,7 +21,7 @@ loom::thread_local! {
     static EMPLOYER: StdCell<u64> = StdCell::new(0);
     static CPU: StdCell<usize> = StdCell::new(0);
     static NUMBER: StdCell<u32> = StdCell::new(0);
-    static HELD: Held = Held::new();
+    static HELD: HeldLocks = HeldLocks::new();
     static DEADLINES_COME: StdCell<bool> = StdCell::new(false);
     static URGENCY: StdCell<u32> = StdCell::new(0);
     static JUMPS: StdCell<bool> = StdCell::new(false);
@@ -166,7 +166,7 @@ impl LockPlatform for Loom {
         true
     }
 
-    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+    fn with_held<R>(with: impl FnOnce(&HeldLocks) -> R) -> Option<R> {
         Some(HELD.with(with))
     }
 

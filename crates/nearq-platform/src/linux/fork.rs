@@ -5,8 +5,8 @@
 //!
 //! # Protocol
 //! `SUBJECTS` is locked from *prepare* to *parent* or *child*: forks come one after the other, and no subject leaves between
-//! its hooks. The guard stays in `HELD` meanwhile; it belongs to the thread that forks, which is the only one that touches
-//! `HELD`, because it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
+//! its hooks. The guard stays in `LOCKED_FOR_FORK` meanwhile; it belongs to the thread that forks, which is the only one that touches
+//! `LOCKED_FOR_FORK`, because it has the lock. The child has a copy of that thread, which gives its copy of the lock back.
 //!
 //! A thread that has the lock has all signals blocked except faults, which its own instructions raise. Otherwise a signal handler that
 //! forks would wait for the lock that its own thread has, and hooks would be called within hooks. Counting how deep a thread is in forks
@@ -36,14 +36,14 @@ use crate::sys::{self, BlockedSignals};
 
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 
-static SUBJECTS: Mutex<Subjects> = Mutex::new(Subjects { list: Vec::new(), told: false });
+static SUBJECTS: Mutex<Subjects> = Mutex::new(Subjects { list: Vec::new(), registered: false });
 
-static HELD: Held = Held(UnsafeCell::new(None));
+static LOCKED_FOR_FORK: LockedForFork = LockedForFork(UnsafeCell::new(None));
 
 struct Subjects {
     list: Vec<Subject>,
     /// Whether our functions are registered with the C library.
-    told: bool,
+    registered: bool,
 }
 
 struct Subject {
@@ -62,10 +62,10 @@ struct Locked {
 }
 
 /// What the thread that forks has locked.
-struct Held(UnsafeCell<Option<Locked>>);
+struct LockedForFork(UnsafeCell<Option<Locked>>);
 
 // SAFETY: touched by the thread that has the lock only.
-unsafe impl Sync for Held {}
+unsafe impl Sync for LockedForFork {}
 
 fn lock() -> Locked {
     let signals = BlockedSignals::block();
@@ -86,9 +86,9 @@ pub(super) fn follow(address: *const (), hooks: &'static ForkHooks) -> sys::Resu
     let mut locked = lock();
     let subjects = &mut *locked.subjects;
     subjects.list.push(Subject { address, hooks });
-    if !subjects.told {
+    if !subjects.registered {
         sys::at_fork(prepare, parent, child)?;
-        subjects.told = true;
+        subjects.registered = true;
     }
     Ok(())
 }
@@ -107,13 +107,13 @@ extern "C" fn prepare() {
     // Last: a thread that creates another one may hold what a hook takes.
     transit::close();
     // SAFETY: we have the lock.
-    unsafe { *HELD.0.get() = Some(locked) };
+    unsafe { *LOCKED_FOR_FORK.0.get() = Some(locked) };
 }
 
 /// What `prepare` has locked.
 fn take_held() -> Locked {
     // SAFETY: this thread, or the one that it is a copy of, has had the lock since `prepare`.
-    unsafe { (*HELD.0.get()).take() }.expect("the C library calls `prepare` first")
+    unsafe { (*LOCKED_FOR_FORK.0.get()).take() }.expect("the C library calls `prepare` first")
 }
 
 extern "C" fn parent() {

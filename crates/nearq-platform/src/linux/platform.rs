@@ -20,7 +20,7 @@ use super::thread::Thread;
 use super::{ending, fork, machine, memory, retry, run_state, spawn, thread, told};
 use crate::sys::{self, Errno};
 use crate::{
-    Attempt, ForkHooks, Held, Instant, LockPlatform, Look, Machine, MemoryPolicy, Ordering,
+    Attempt, ForkHooks, HeldLocks, Instant, LockPlatform, Look, Machine, MemoryPolicy, Ordering,
     Placement, Places, Refused, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask,
     ThreadSpec, Threads, Wait,
 };
@@ -88,7 +88,7 @@ thread_local! {
     static NUMBER: Cell<u32> = const { Cell::new(0) };
 
     /// What the thread holds. Likewise. Only debug builds of the locks use it; if nothing does, the linker leaves it out.
-    static HELD: Held = const { Held::new() };
+    static HELD: HeldLocks = const { HeldLocks::new() };
 
     /// What to call with that number when the thread ends.
     static END: Cell<Option<fn(u32)>> = const { Cell::new(None) };
@@ -180,7 +180,7 @@ impl LockPlatform for Linux {
     }
 
     #[inline]
-    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+    fn with_held<R>(with: impl FnOnce(&HeldLocks) -> R) -> Option<R> {
         Some(HELD.with(with))
     }
 

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Held, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, Places, Refused, Wait,
+    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, Places, Refused,
+    Wait,
 };
 
 use super::{Sim, nanos, spin, system_call};
@@ -110,7 +111,7 @@ impl LockPlatform for Sim {
         !ended
     }
 
-    fn with_held<R>(with: impl FnOnce(&Held) -> R) -> Option<R> {
+    fn with_held<R>(with: impl FnOnce(&HeldLocks) -> R) -> Option<R> {
         let world = context::current()?.world.borrow();
         Some(with(&world.me().held))
     }

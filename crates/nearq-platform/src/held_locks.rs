@@ -1,11 +1,11 @@
 //! Which locks a thread holds, as far as locks note it: for debug builds, which check that locks are used correctly.
 //!
-//! A lock of four bytes has no room for its holder, so each thread has a list of what it holds ([`LockPlatform::with_held`]). A lock is
+//! A lock of four bytes has no space for its holder, so each thread has a list of what it holds ([`LockPlatform::with_held`]). A lock is
 //! known by its address alone; the list never follows it.
 //!
 //! # What the list knows
 //! - A thread that does not have a lock in its list does not hold it, unless it took it without noting it, or the lock was moved.
-//!   The list has room for [`ROOM`] locks. Beyond that it only counts, and gives the benefit of the doubt.
+//!   The list has space for [`CAPACITY`] locks. Beyond that it only counts, and gives the benefit of the doubt.
 //! - A thread that has a lock in its list may not hold it: the lock was leaked while it was held, and another one is at its
 //!   address now. So a thread that takes a lock also leaves its mark in a table of the whole program, at the entry for that
 //!   address ([`LAST`]). If the mark is that of the thread and of that address, no other thread has taken the lock since.
@@ -19,8 +19,8 @@
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many locks a list has room for. More than two or three at once are rare, except for a thread that forks: it holds them all.
-const ROOM: usize = 32;
+/// How many locks a list has space for. More than two or three at once are rare, except for a thread that forks: it holds them all.
+const CAPACITY: usize = 32;
 /// How many marks there are. Two locks that share one take knowledge away from each other, and nothing else.
 const MARKS: usize = 1024;
 
@@ -31,10 +31,10 @@ static LISTS: AtomicU64 = AtomicU64::new(0);
 
 /// The locks that one thread holds.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldLocks {
     /// The addresses, in no order. No reference to it is ever made. It is not made of cells, because each read of a cell is a call in
     /// debug builds.
-    list: UnsafeCell<[usize; ROOM]>,
+    list: UnsafeCell<[usize; CAPACITY]>,
     /// How many there are.
     count: Cell<usize>,
     /// How many more it holds that are not in the list.
@@ -43,11 +43,11 @@ pub struct Held {
     name: Cell<u64>,
 }
 
-impl Held {
-    /// Of a thread that holds nothing.
+impl HeldLocks {
+    /// The list of a thread that holds no lock.
     pub const fn new() -> Self {
-        Held {
-            list: UnsafeCell::new([0; ROOM]),
+        HeldLocks {
+            list: UnsafeCell::new([0; CAPACITY]),
             count: Cell::new(0),
             beyond: Cell::new(0),
             name: Cell::new(0),
@@ -85,7 +85,7 @@ impl Held {
             // Relaxed: a number that no other list gets.
             self.name.set(LISTS.fetch_add(1, Ordering::Relaxed) + 1);
         }
-        // Knuth's multiplicative hashing: neighbours are spread over the table.
+        // Knuth's multiplicative hashing: adjacent addresses are spread over the table.
         let spread = (lock as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (&LAST[(spread >> 54) as usize], spread ^ self.name.get())
     }
@@ -99,14 +99,14 @@ impl Held {
             return;
         }
         let count = self.count.get();
-        if count < ROOM {
+        if count < CAPACITY {
             self.count.set(count + 1);
             self.put(count, lock);
         } else {
             // What is new is worth more than what may have been leaked long ago.
             let beyond = self.beyond.get();
             self.beyond.set(beyond + 1);
-            self.put(beyond as usize % ROOM, lock);
+            self.put(beyond as usize % CAPACITY, lock);
         }
     }
 
@@ -119,7 +119,7 @@ impl Held {
         true
     }
 
-    /// The thread gives the lock back. False if it cannot hold it.
+    /// The thread releases the lock. False if it cannot hold it.
     pub fn remove(&self, lock: usize) -> bool {
         if self.forget(lock) {
             return true;
@@ -142,7 +142,7 @@ impl Held {
     }
 }
 
-impl Default for Held {
+impl Default for HeldLocks {
     fn default() -> Self {
         Self::new()
     }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_there_until_it_is_given_back() {
-        let held = Held::new();
+        let held = HeldLocks::new();
         assert!(!held.remove(64) && !held.may_have(64) && !held.surely_has(64));
         for lock in [64, 128, 192] {
             held.add(lock);
@@ -165,8 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn one_at_whose_address_somebody_took_another_is_no_more_than_possible() {
-        let (leaker, other) = (Held::new(), Held::new());
+    fn one_at_whose_address_another_was_taken_is_no_more_than_possible() {
+        let (leaker, other) = (HeldLocks::new(), HeldLocks::new());
         leaker.add(0x1000);
         assert!(leaker.surely_has(0x1000));
         other.add(0x1000);
@@ -179,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_room_it_doubts_and_then_knows_again() {
-        let held = Held::new();
-        let all = 1..=2 * ROOM + 5;
+    fn beyond_its_capacity_it_doubts_and_then_knows_again() {
+        let held = HeldLocks::new();
+        let all = 1..=2 * CAPACITY + 5;
         for lock in all.clone() {
             held.add(lock * 8);
         }
-        assert!(held.surely_has((2 * ROOM + 5) * 8) && held.may_have(4));
+        assert!(held.surely_has((2 * CAPACITY + 5) * 8) && held.may_have(4));
         for lock in all {
             assert!(held.remove(lock * 8), "{lock}");
         }
