@@ -17,7 +17,7 @@ pub(crate) mod watch;
 
 use core::time::Duration;
 
-use nearq_platform::{Platform, Refused, ThreadSpec};
+use nearq_platform::{OsError, Platform, ThreadSpec};
 
 use crate::monitor::balance::{Adjusted, Balance};
 use crate::monitor::stall::Stalls;
@@ -100,7 +100,7 @@ fn disarm<P: Platform>(inner: &Inner<P>) {
 }
 
 impl<P: Platform> alarm::Host<P> for Inner<P> {
-    fn start_monitor(&self) -> Result<P::JoinHandle, Refused> {
+    fn start_monitor(&self) -> Result<P::JoinHandle, OsError> {
         // The thread keeps the runtime alive.
         let own = self.shared();
         let spec = ThreadSpec {

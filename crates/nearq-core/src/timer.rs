@@ -60,7 +60,7 @@ pub(crate) mod wheel;
 use core::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, PAUSE, Platform, Refused, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, OsError, PAUSE, Platform, ThreadSpec};
 
 use crate::base::forked;
 use crate::base::pad::Padded;
@@ -229,7 +229,7 @@ impl<P: Platform> Timer<P> {
     }
 
     /// Starts the thread now, for a caller that will need it at a time when none can be started.
-    pub(crate) fn reserve(&self) -> Result<(), Refused> {
+    pub(crate) fn reserve(&self) -> Result<(), OsError> {
         let shared = &self.shared;
         shared.settle(shared.thread.reserve(|| shared.spawn()))
     }
@@ -330,12 +330,12 @@ impl<P: Platform> Shared<P> {
     }
 
     #[cold]
-    fn start(self: &Arc<Self>) -> Result<(), Refused> {
+    fn start(self: &Arc<Self>) -> Result<(), OsError> {
         self.settle(self.thread.start(|| self.spawn()))
     }
 
     /// Does what remains to be done after a start.
-    fn settle(&self, start: Start) -> Result<(), Refused> {
+    fn settle(&self, start: Start) -> Result<(), OsError> {
         match start {
             Start::Done => Ok(()),
             Start::Ended => {
@@ -351,7 +351,7 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    fn spawn(self: &Arc<Self>) -> Result<P::JoinHandle, Refused> {
+    fn spawn(self: &Arc<Self>) -> Result<P::JoinHandle, OsError> {
         // The thread keeps the runtime alive, because callbacks use it. It exists: the thread that uses the timer keeps it alive.
         let keep = self.host.as_ref().and_then(Weak::upgrade);
         let (spec, shared) = (spec_of("nq/timer", keep.as_deref()), Arc::clone(self));

@@ -7,17 +7,17 @@ use std::borrow::Cow;
 ///
 /// Says what was tried, why it was refused, and what would allow it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct OsError {
     what: String,
     errno: i32,
     remedy: Cow<'static, str>,
 }
 
-impl Refused {
+impl OsError {
     /// `what` was tried ("set nice -20 for thread 17"), the kernel answered `errno`, and `remedy` says what
     /// would allow it (empty if nothing would).
     pub fn new(what: impl Into<String>, errno: i32, remedy: impl Into<Cow<'static, str>>) -> Self {
-        Refused { what: what.into(), errno, remedy: remedy.into() }
+        OsError { what: what.into(), errno, remedy: remedy.into() }
     }
 
     /// The error number, as in `errno.h`.
@@ -38,7 +38,7 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for OsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = std::io::Error::from_raw_os_error(self.errno);
         write!(f, "could not {}: {reason}", self.what)?;
@@ -49,6 +49,6 @@ impl fmt::Display for Refused {
     }
 }
 
-nearq_topology::debug_as_display!(Refused);
+nearq_topology::debug_as_display!(OsError);
 
-impl std::error::Error for Refused {}
+impl std::error::Error for OsError {}

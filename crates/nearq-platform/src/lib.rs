@@ -50,7 +50,7 @@ mod time;
 
 pub use atomic::{Atomic, AtomicInt, ConstAtomic, Ordering};
 pub use cell::PlatformCell;
-pub use error::Refused;
+pub use error::OsError;
 pub use held_locks::HeldLocks;
 #[cfg(target_os = "linux")]
 pub use linux::{Linux, NotSpawned, Peer, ProcessSpec, Spawned, Spawner};

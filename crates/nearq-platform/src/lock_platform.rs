@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use crate::{Atomic, AtomicInt, ConstAtomic, HeldLocks, Instant, Places, Refused};
+use crate::{Atomic, AtomicInt, ConstAtomic, HeldLocks, Instant, OsError, Places};
 
 /// What a machine can do for a lock: atomics, sleeping and spinning, time, which thread the caller is and where it runs, forks.
 ///
@@ -150,8 +150,8 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// The range is widened to whole pages inwards: a page that is only partly inside is left alone.
     ///
     /// # Errors
-    /// Refused by a container, or a node that does not exist.
-    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused>;
+    /// A container refuses it, or a node does not exist.
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), OsError>;
 
     /// Bytes in a page: memory that is placed by itself begins and ends with one.
     fn page_size() -> usize {

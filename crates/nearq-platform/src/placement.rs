@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nearq_topology::{CpuSet, Limits, Topology};
 
-use crate::{MemoryPolicy, Refused, Threads};
+use crate::{MemoryPolicy, OsError, Threads};
 
 /// What a machine says about its CPUs and memory, and where it puts threads and pages.
 ///
@@ -44,13 +44,13 @@ pub trait Placement: Threads {
     ///
     /// # Errors
     /// The thread is gone.
-    fn affinity(thread: Self::Thread) -> Result<CpuSet, Refused>;
+    fn affinity(thread: Self::Thread) -> Result<CpuSet, OsError>;
 
     /// Restricts the thread to `cpus`. When it returns, the caller itself runs inside `cpus`.
     ///
     /// # Errors
     /// No CPU of `cpus` is allowed, or the thread is gone, or not ours.
-    fn set_affinity(thread: Self::Thread, cpus: &CpuSet) -> Result<(), Refused>;
+    fn set_affinity(thread: Self::Thread, cpus: &CpuSet) -> Result<(), OsError>;
 
     /// Reports to the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or on none any more: the node is
     /// where it should run if there is space. This is a wish: it does not change where the thread may run, and has no effect if no
@@ -69,21 +69,21 @@ pub trait Placement: Threads {
     /// Sets where the pages that the caller touches first come from.
     ///
     /// # Errors
-    /// Refused by a container, or a node that does not exist.
-    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused>;
+    /// A container refuses it, or a node does not exist.
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), OsError>;
 
     /// Where the pages that the caller touches first come from now: what was [set](Self::set_memory_policy), or what it has from
     /// the thread that started it.
     ///
     /// # Errors
-    /// Refused by a container, or a policy that [`MemoryPolicy`] has no word for.
-    fn memory_policy() -> Result<MemoryPolicy, Refused>;
+    /// A container refuses it, or [`MemoryPolicy`] cannot express the policy.
+    fn memory_policy() -> Result<MemoryPolicy, OsError>;
 
     /// On which node each sampled page of a range is; at most `samples` pages, spread evenly.
     ///
     /// # Errors
-    /// Refused by a container.
-    fn residency(range: &[u8], samples: usize) -> Result<Residency, Refused> {
+    /// A container refuses it.
+    fn residency(range: &[u8], samples: usize) -> Result<Residency, OsError> {
         let start = range.as_ptr().addr();
         Self::residency_at(start..start + range.len(), samples)
     }
@@ -92,7 +92,7 @@ pub trait Placement: Threads {
     ///
     /// # Errors
     /// As [`residency`](Self::residency).
-    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused>;
+    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, OsError>;
 }
 
 /// The machine and what this process may use of it.
@@ -142,17 +142,17 @@ impl Residency {
     /// ```
     ///
     /// # Errors
-    /// Refused by a container.
+    /// A container refuses it.
     #[cfg(target_os = "linux")]
-    pub fn of(range: &[u8]) -> Result<Self, Refused> {
+    pub fn of(range: &[u8]) -> Result<Self, OsError> {
         Self::of_in::<crate::Linux>(range)
     }
 
     /// As `of`, on the platform that the type says.
     ///
     /// # Errors
-    /// Refused by a container.
-    pub fn of_in<P: crate::Platform>(range: &[u8]) -> Result<Self, Refused> {
+    /// A container refuses it.
+    pub fn of_in<P: crate::Platform>(range: &[u8]) -> Result<Self, OsError> {
         P::residency(range, SAMPLES)
     }
 

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use nearq_topology::CpuSet;
 
-use crate::{Atomic, Attempt, Instant, LockPlatform, Ordering, PlatformCell, Refused, Wait};
+use crate::{Atomic, Attempt, Instant, LockPlatform, Ordering, OsError, PlatformCell, Wait};
 
 /// What a machine can do for threads: what they share beyond a lock's words, waiting for work, their start, scheduling, state and end.
 ///
@@ -92,7 +92,7 @@ pub trait Threads: LockPlatform {
     fn spawn(
         spec: ThreadSpec,
         main: impl FnOnce() + Send + 'static,
-    ) -> Result<Self::JoinHandle, Refused>;
+    ) -> Result<Self::JoinHandle, OsError>;
 
     /// The signals that the caller has blocked; none where there are no signals.
     fn signal_mask() -> SignalMask {
@@ -114,32 +114,32 @@ pub trait Threads: LockPlatform {
     ///
     /// # Errors
     /// The thread is gone.
-    fn nice(thread: Self::Thread) -> Result<i32, Refused>;
+    fn nice(thread: Self::Thread) -> Result<i32, OsError>;
 
     /// Sets the scheduling class, nice value and the length of the time slice in one call; a `slice` of `None` is the system's own.
     ///
     /// # Errors
-    /// Refused by privilege, or not known to this kernel.
+    /// The caller lacks the privilege, or this kernel does not know the policy.
     fn set_scheduling(
         thread: Self::Thread,
         policy: SchedPolicy,
         nice: i32,
         slice: Option<Duration>,
-    ) -> Result<(), Refused>;
+    ) -> Result<(), OsError>;
 
     /// The scheduling class, nice value and slice in effect; a `slice` of `None` is one that the system does not report. A class
     /// that [`SchedPolicy`] does not know is `Normal`.
     ///
     /// # Errors
     /// The thread is gone.
-    fn scheduling(thread: Self::Thread) -> Result<Scheduling, Refused>;
+    fn scheduling(thread: Self::Thread) -> Result<Scheduling, OsError>;
 
     /// Sets as much of `wanted` as is allowed and known here: if its nice value is refused, the nearest one that is allowed. What
     /// this system lacks (slices, the idle class) is silently left out; without the class `Idle`, only the nice value is set.
     ///
     /// # Errors
     /// Something was refused; the rest was done. Or the thread is gone.
-    fn favour(thread: Self::Thread, wanted: Scheduling) -> Result<(), Refused> {
+    fn favour(thread: Self::Thread, wanted: Scheduling) -> Result<(), OsError> {
         Self::set_scheduling(thread, wanted.policy, wanted.nice, wanted.slice)
     }
 
@@ -155,13 +155,13 @@ pub trait Threads: LockPlatform {
     ///
     /// # Errors
     /// The thread is gone.
-    fn cpu_time(thread: Self::Thread) -> Result<Duration, Refused>;
+    fn cpu_time(thread: Self::Thread) -> Result<Duration, OsError>;
 
     /// What the thread is doing. One that is gone has [`Ended`](RunState::Ended).
     ///
     /// # Errors
     /// The state cannot be read (no `/proc`).
-    fn run_state(thread: Self::Thread) -> Result<RunState, Refused>;
+    fn run_state(thread: Self::Thread) -> Result<RunState, OsError>;
 
     /// Prepares to ask for the thread's state often.
     fn watch(thread: Self::Thread) -> Self::Watch;
@@ -170,7 +170,7 @@ pub trait Threads: LockPlatform {
     ///
     /// # Errors
     /// As [`run_state`](Self::run_state).
-    fn watched_state(watch: &mut Self::Watch) -> Result<RunState, Refused>;
+    fn watched_state(watch: &mut Self::Watch) -> Result<RunState, OsError>;
 
     /// Where a thread sleeps, in the system's own words (on Linux: the kernel's function, or the number of the system call). None if
     /// it does not sleep, or the system does not say.
@@ -217,7 +217,7 @@ pub struct ThreadSpec {
     /// signal is taken before the thread has that mask.
     pub signals: Option<SignalMask>,
     /// Called with a nice value or an affinity that was refused.
-    pub refused: Option<fn(&Refused)>,
+    pub refused: Option<fn(&OsError)>,
 }
 
 /// How the scheduler treats a thread of the ordinary classes.

@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
-use nearq_platform::{Refused, Retries, Said};
+use nearq_platform::{OsError, Retries, Said};
 
 use crate::cpu::FULL_RATE;
 use crate::kept::tell_end;
@@ -104,7 +104,7 @@ impl Shared {
         slot: usize,
         stack_size: Option<usize>,
         main: impl FnOnce() + 'static,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), OsError> {
         let spare = if stack_size.is_none_or(|size| size <= STACK) {
             self.spare.borrow_mut().pop()
         } else {
@@ -114,7 +114,7 @@ impl Shared {
             Some(stack) => stack,
             None => DefaultStack::new(stack_size.unwrap_or(0).max(STACK)).map_err(|error| {
                 let errno = error.raw_os_error().unwrap_or(EAGAIN);
-                Refused::new("map the stack of a simulated thread", errno, "simulate fewer threads")
+                OsError::new("map the stack of a simulated thread", errno, "simulate fewer threads")
             })?,
         };
         let fiber = Fiber::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {

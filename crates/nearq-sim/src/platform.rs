@@ -7,7 +7,7 @@ mod threads;
 
 use core::time::Duration;
 
-use nearq_platform::{Refused, SchedPolicy, ThreadSpec};
+use nearq_platform::{OsError, SchedPolicy, ThreadSpec};
 use nearq_topology::{CpuSet, Limits};
 
 use crate::context::{self, Shared};
@@ -155,7 +155,7 @@ impl Sim {
     ///
     /// # Errors
     /// The thread has ended, or the machine has no such CPU.
-    pub fn set_wake_cpu(thread: Thread, cpu: usize) -> Result<(), Refused> {
+    pub fn set_wake_cpu(thread: Thread, cpu: usize) -> Result<(), OsError> {
         let shared = context::expect("Sim::set_wake_cpu");
         shared.sync();
         let mut world = shared.world.borrow_mut();
@@ -163,7 +163,7 @@ impl Sim {
         if !possible.contains(cpu) {
             let attempt = format!("wake simulated thread {} near CPU {cpu}", thread.id);
             let remedy = format!("name one of the machine's CPUs, {possible}");
-            return Err(Refused::new(attempt, EINVAL, remedy));
+            return Err(OsError::new(attempt, EINVAL, remedy));
         }
         if world.threads.find(thread).is_none() {
             return Err(gone(thread));
@@ -177,7 +177,7 @@ impl Sim {
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn wake_cpu(thread: Thread) -> Result<usize, Refused> {
+    pub fn wake_cpu(thread: Thread) -> Result<usize, OsError> {
         let shared = context::expect("Sim::wake_cpu");
         shared.sync();
         let world = shared.world.borrow();
@@ -207,18 +207,18 @@ impl Sim {
     ///
     /// # Errors
     /// The machine has no such CPU, or it is the last one that is online.
-    pub fn set_online(cpu: usize, online: bool) -> Result<(), Refused> {
+    pub fn set_online(cpu: usize, online: bool) -> Result<(), OsError> {
         let shared = system_call("Sim::set_online");
         let mut world = shared.world.borrow_mut();
         let possible = world.hardware.topology().possible();
         let attempt = || format!("take CPU {cpu} {}", if online { "online" } else { "offline" });
         if !possible.contains(cpu) {
             let remedy = format!("name one of the machine's CPUs, {possible}");
-            return Err(Refused::new(attempt(), EINVAL, remedy));
+            return Err(OsError::new(attempt(), EINVAL, remedy));
         }
         if !online && world.online.contains(cpu) && world.online.len() == 1 {
             let remedy = "leave at least one CPU online";
-            return Err(Refused::new(attempt(), EBUSY, remedy));
+            return Err(OsError::new(attempt(), EBUSY, remedy));
         }
         let now = world.now();
         world.set_online(cpu, online, now);
@@ -247,19 +247,19 @@ pub(crate) fn system_call<'a>(what: &str) -> &'a Shared {
     shared
 }
 
-pub(crate) fn gone(thread: Thread) -> Refused {
-    Refused::new(format!("reach simulated thread {}", thread.id), ESRCH, "")
+pub(crate) fn gone(thread: Thread) -> OsError {
+    OsError::new(format!("reach simulated thread {}", thread.id), ESRCH, "")
 }
 
 /// Asks the simulated kernel about a thread.
-fn ask<R>(thread: Thread, answer: impl FnOnce(&World, &Entry) -> R) -> Result<R, Refused> {
+fn ask<R>(thread: Thread, answer: impl FnOnce(&World, &Entry) -> R) -> Result<R, OsError> {
     let shared = system_call("asking for a thread");
     let world = shared.world.borrow();
     world.threads.find(thread).map(|entry| answer(&world, entry)).ok_or_else(|| gone(thread))
 }
 
 /// Makes the simulated kernel change a thread.
-fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
+fn change(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), OsError> {
     let shared = system_call("changing a thread");
     let mut world = shared.world.borrow_mut();
     if world.threads.find(thread).is_none() {
@@ -304,7 +304,7 @@ pub(crate) fn wait_for_end(shared: &Shared, thread: Thread) {
 }
 
 /// Makes the simulated kernel change a thread's share of its CPU.
-fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), Refused> {
+fn change_weight(thread: Thread, how: impl FnOnce(&mut Entry)) -> Result<(), OsError> {
     change(thread, how)?;
     let mut world = context::expect("changing a thread").world.borrow_mut();
     let now = world.now();
@@ -318,13 +318,13 @@ pub(crate) fn start(
     spec: ThreadSpec,
     begins_process: bool,
     main: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle, Refused> {
+) -> Result<JoinHandle, OsError> {
     let shared = context::expect("Threads::spawn");
     shared.step(|world| world.costs.spawn);
     let (thread, refused) = {
         let mut world = shared.world.borrow_mut();
         if world.refuses_spawn() {
-            return Err(Refused::new(format!("start the thread {:?}", spec.name), EAGAIN, NO_ROOM));
+            return Err(OsError::new(format!("start the thread {:?}", spec.name), EAGAIN, NO_ROOM));
         }
         let (me, cpu) = (world.me(), world.cpu);
         // The class and the slice are inherited as well; a nice value of its own keeps the class.
@@ -375,7 +375,7 @@ fn allowed_slice(asked: Option<Duration>, standard: u64) -> u64 {
     asked.map_or(standard, |slice| nanos(slice).clamp(100_000, 100_000_000))
 }
 
-fn no_cpu(cpus: &CpuSet, limits: &CpuSet) -> Refused {
+fn no_cpu(cpus: &CpuSet, limits: &CpuSet) -> OsError {
     let remedy = "name at least one CPU that the limits allow";
-    Refused::new(format!("restrict a simulated thread to CPUs {cpus} of {limits}"), EINVAL, remedy)
+    OsError::new(format!("restrict a simulated thread to CPUs {cpus} of {limits}"), EINVAL, remedy)
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use nearq_platform::{Refused, ThreadSpec};
+use nearq_platform::{OsError, ThreadSpec};
 
 use crate::context;
 use crate::platform::{Sim, gone, start, system_call, wait_for_end};
@@ -134,7 +134,7 @@ impl Sim {
     ///
     /// # Errors
     /// The thread could not be created.
-    pub fn fork(name: &str, main: impl FnOnce() + Send + 'static) -> Result<Process, Refused> {
+    pub fn fork(name: &str, main: impl FnOnce() + Send + 'static) -> Result<Process, OsError> {
         let shared = context::expect("Sim::fork");
         // Creating the thread is part of the cost.
         shared.step(|world| world.costs.fork.saturating_sub(world.costs.spawn));
@@ -153,7 +153,7 @@ impl Sim {
     ///
     /// # Errors
     /// `EBUSY` if the process has other threads. (Linux would end them; a simulated thread cannot be ended.)
-    pub fn exec(name: &str) -> Result<(), Refused> {
+    pub fn exec(name: &str) -> Result<(), OsError> {
         let shared = context::expect("Sim::exec");
         shared.step(|world| world.costs.exec);
         {
@@ -162,7 +162,7 @@ impl Sim {
             let process = world.processes.at(id);
             let others = process.threads.len() - 1;
             if others > 0 {
-                return Err(Refused::new(
+                return Err(OsError::new(
                     format!("give process {id} the program {name} beside {others} other threads"),
                     EBUSY,
                     "join the process's other threads first",
@@ -202,7 +202,7 @@ impl Sim {
     ///
     /// # Errors
     /// The thread is gone.
-    pub fn process(thread: Thread) -> Result<ProcessInfo, Refused> {
+    pub fn process(thread: Thread) -> Result<ProcessInfo, OsError> {
         let shared = system_call("Sim::process");
         let world = shared.world.borrow();
         let id = world.threads.find(thread).ok_or_else(|| gone(thread))?.process;

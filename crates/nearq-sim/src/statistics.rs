@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use nearq_platform::Refused;
+use nearq_platform::OsError;
 
 use crate::context;
 use crate::platform::{Sim, gone};
@@ -63,7 +63,7 @@ impl Sim {
     ///
     /// # Errors
     /// The thread has ended.
-    pub fn thread_statistics(thread: Thread) -> Result<ThreadStatistics, Refused> {
+    pub fn thread_statistics(thread: Thread) -> Result<ThreadStatistics, OsError> {
         let shared = context::expect("Sim::thread_statistics");
         shared.step(|world| FILE * world.costs.system_call);
         let world = shared.world.borrow();

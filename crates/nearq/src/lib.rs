@@ -71,7 +71,7 @@ pub use nearq_core::{
     system_freezable, system_highpri, system_long, system_percpu, system_unbound,
     system_unbound_long,
 };
-pub use nearq_platform::Refused;
+pub use nearq_platform::OsError;
 /// What a machine consists of, as [`Runtime::topology`] describes it.
 #[doc(inline)]
 pub use nearq_topology as topology;

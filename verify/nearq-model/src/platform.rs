@@ -5,8 +5,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, Placement, Places,
-    Refused, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads, Wait,
+    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, OsError, Placement,
+    Places, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads, Wait,
 };
 use nearq_topology::{CpuSet, Limits, Topology};
 
@@ -198,7 +198,7 @@ impl LockPlatform for Loom {
         _range: &[u8],
         _policy: &MemoryPolicy,
         _move_pages: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), OsError> {
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Threads for Loom {
     fn spawn(
         _spec: ThreadSpec,
         main: impl FnOnce() + Send + 'static,
-    ) -> Result<JoinHandle, Refused> {
+    ) -> Result<JoinHandle, OsError> {
         Ok(JoinHandle(loom::thread::spawn(main)))
     }
 
@@ -257,7 +257,7 @@ impl Threads for Loom {
         digits.parse().unwrap_or(0)
     }
 
-    fn nice(_thread: Thread) -> Result<i32, Refused> {
+    fn nice(_thread: Thread) -> Result<i32, OsError> {
         Ok(0)
     }
 
@@ -266,19 +266,19 @@ impl Threads for Loom {
         _policy: SchedPolicy,
         _nice: i32,
         _slice: Option<Duration>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), OsError> {
         Ok(())
     }
 
-    fn scheduling(_thread: Thread) -> Result<Scheduling, Refused> {
+    fn scheduling(_thread: Thread) -> Result<Scheduling, OsError> {
         Ok(Scheduling { policy: SchedPolicy::Normal, nice: 0, slice: None })
     }
 
-    fn cpu_time(_thread: Thread) -> Result<Duration, Refused> {
+    fn cpu_time(_thread: Thread) -> Result<Duration, OsError> {
         Ok(Duration::ZERO)
     }
 
-    fn run_state(_thread: Thread) -> Result<RunState, Refused> {
+    fn run_state(_thread: Thread) -> Result<RunState, OsError> {
         Ok(RunState::Runnable)
     }
 
@@ -286,7 +286,7 @@ impl Threads for Loom {
         thread
     }
 
-    fn watched_state(watch: &mut Thread) -> Result<RunState, Refused> {
+    fn watched_state(watch: &mut Thread) -> Result<RunState, OsError> {
         Self::run_state(*watch)
     }
 
@@ -322,23 +322,23 @@ impl Placement for Loom {
         Ok(Machine { topology, limits })
     }
 
-    fn affinity(_thread: Thread) -> Result<CpuSet, Refused> {
+    fn affinity(_thread: Thread) -> Result<CpuSet, OsError> {
         Ok(CpuSet::all(4))
     }
 
-    fn set_affinity(_thread: Thread, _cpus: &CpuSet) -> Result<(), Refused> {
+    fn set_affinity(_thread: Thread, _cpus: &CpuSet) -> Result<(), OsError> {
         Ok(())
     }
 
-    fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), Refused> {
+    fn set_memory_policy(_policy: &MemoryPolicy) -> Result<(), OsError> {
         Ok(())
     }
 
-    fn memory_policy() -> Result<MemoryPolicy, Refused> {
+    fn memory_policy() -> Result<MemoryPolicy, OsError> {
         Ok(MemoryPolicy::Local)
     }
 
-    fn residency_at(_range: Range<usize>, _samples: usize) -> Result<Residency, Refused> {
+    fn residency_at(_range: Range<usize>, _samples: usize) -> Result<Residency, OsError> {
         Ok(Residency::default())
     }
 }

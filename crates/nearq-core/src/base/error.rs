@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 
 use nearq_home::{NoHome, WrongWeight};
-use nearq_platform::Refused;
+use nearq_platform::OsError;
 use nearq_topology::CpuSet;
 
 /// A request that cannot be carried out; nothing was changed.
@@ -72,7 +72,7 @@ pub enum Error {
         /// The workqueue's name.
         queue: String,
         /// What was refused, and the limits that refuse it.
-        refused: Refused,
+        refused: OsError,
     },
     /// The runtime was shut down, or is being shut down: it accepts only what its own running items queue.
     ShutDown,
@@ -83,7 +83,7 @@ pub enum Error {
     /// A weight of homes that does not exist, or that is not allowed.
     Weight(WrongWeight),
     /// The operating system refused.
-    Refused(Refused),
+    Refused(OsError),
 }
 
 impl fmt::Display for Error {
@@ -173,8 +173,8 @@ impl From<WrongWeight> for Error {
     }
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
+impl From<OsError> for Error {
+    fn from(refused: OsError) -> Self {
         Error::Refused(refused)
     }
 }

@@ -23,7 +23,7 @@
 use core::time::Duration;
 
 use nearq_lock::Mutex;
-use nearq_platform::{Atomic, Instant, Ordering, Parker, Platform, Refused};
+use nearq_platform::{Atomic, Instant, Ordering, OsError, Parker, Platform};
 
 use crate::base::forked;
 
@@ -44,7 +44,7 @@ pub(crate) enum Start {
     /// It exists, or another thread is starting it.
     Done,
     /// The system refuses it. The caller checks once more for what needs it.
-    Refused(Refused),
+    Refused(OsError),
     /// The runtime ends, and there will be no thread: the caller does what the thread would have done at its end.
     Ended,
 }
@@ -86,7 +86,7 @@ impl<P: Platform> ServiceThread<P> {
 
     /// Starts the thread with `spawn`, unless another thread has. May wait, for the system and for locks.
     #[cold]
-    pub(crate) fn start(&self, mut spawn: impl FnMut() -> Result<P::JoinHandle, Refused>) -> Start {
+    pub(crate) fn start(&self, mut spawn: impl FnMut() -> Result<P::JoinHandle, OsError>) -> Start {
         P::model_fence();
         // SeqCst: see "A need that comes while a start fails".
         if self.state.load(Ordering::SeqCst) != NOT_STARTED || !self.step(NOT_STARTED, STARTING) {
@@ -132,7 +132,7 @@ impl<P: Platform> ServiceThread<P> {
     /// thread.
     pub(crate) fn reserve(
         &self,
-        mut spawn: impl FnMut() -> Result<P::JoinHandle, Refused>,
+        mut spawn: impl FnMut() -> Result<P::JoinHandle, OsError>,
     ) -> Start {
         loop {
             let start = self.start(&mut spawn);

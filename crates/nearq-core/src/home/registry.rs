@@ -300,7 +300,7 @@ impl<P: Platform> Homes<P> {
 }
 
 /// The system refuses to place memory: warns of it once for each cause.
-pub(crate) fn warn_of_memory<P: Platform>(refused: &nearq_platform::Refused) {
+pub(crate) fn warn_of_memory<P: Platform>(refused: &nearq_platform::OsError) {
     let line = format!(
         "memory cannot be placed on its home node: {refused}. It stays where it is; items go to their homes all the same"
     );

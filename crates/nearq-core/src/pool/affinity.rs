@@ -14,7 +14,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Instant, Platform, Refused};
+use nearq_platform::{Instant, OsError, Platform};
 use nearq_topology::CpuSet;
 
 use crate::home::Homes;
@@ -152,7 +152,7 @@ impl Affinity {
     }
 
     #[cold]
-    fn count_refusal<P: Platform>(&mut self, cpus: &CpuSet, refused: &Refused) {
+    fn count_refusal<P: Platform>(&mut self, cpus: &CpuSet, refused: &OsError) {
         self.refusals += 1;
         if self.refusals == REFUSALS {
             self.strays = false;

@@ -10,7 +10,7 @@
 //! knows of the item. So a thread that arms the monitor tries to start it for a while. Then it gives up with a warning, and leaves
 //! further attempts to the threads that wait for work (`runtime/retry`).
 
-use nearq_platform::{Atomic, Ordering, Platform, Refused};
+use nearq_platform::{Atomic, Ordering, OsError, Platform};
 
 use crate::base::forked;
 use crate::base::service_thread::{ServiceThread, Start};
@@ -32,7 +32,7 @@ pub(crate) enum Task {
 /// A runtime, as the alarm knows it.
 pub(crate) trait Host<P: Platform>: Send + Sync {
     /// Starts the monitor's thread, which calls [`ended`](ServiceThread::ended) when it ends.
-    fn start_monitor(&self) -> Result<P::JoinHandle, Refused>;
+    fn start_monitor(&self) -> Result<P::JoinHandle, OsError>;
 
     /// The system has refused the thread: the start must be retried later.
     fn retry_later(&self);
@@ -106,7 +106,7 @@ impl<P: Platform> Alarm<P> {
 
     /// Does what remains to be done after a start. If it was refused, the monitor is disarmed, so that the next push that finds no worker
     /// tries again.
-    fn settle(&self, start: Start) -> Result<(), Refused> {
+    fn settle(&self, start: Start) -> Result<(), OsError> {
         let Start::Refused(refusal) = start else { return Ok(()) };
         P::model_fence();
         if self.was_armed() {
@@ -122,7 +122,7 @@ impl<P: Platform> Alarm<P> {
     }
 
     /// Starts its thread now, for a caller that will need it at a time when no thread can be started.
-    pub(crate) fn reserve(&self) -> Result<(), Refused> {
+    pub(crate) fn reserve(&self) -> Result<(), OsError> {
         self.settle(self.thread.reserve(|| self.host().start_monitor()))
     }
 

@@ -60,7 +60,7 @@
 use core::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, Refused, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, OsError, ThreadSpec};
 
 use super::threads::Entry;
 use super::{Ran, Runner};
@@ -109,7 +109,7 @@ impl<P: Platform> Rescuer<P> {
         self: &Arc<Self>,
         inner: &Inner<P>,
         queue: &Arc<Queue<P>>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), OsError> {
         let first = queue.pwqs().next().expect("a queue has a pwq");
         let worker =
             inner.services.workers.iter().find(|worker| worker.rescues() && worker.claim_free());
@@ -117,7 +117,7 @@ impl<P: Platform> Rescuer<P> {
         let Some(worker) = worker.or_else(|| inner.services.workers.add(new)) else {
             let remedy =
                 "the runtime has had as many threads as it can; build fewer queues with a rescuer";
-            return Err(Refused::new("find a number for another rescuer", 0, remedy));
+            return Err(OsError::new("find a number for another rescuer", 0, remedy));
         };
         worker.set_title(&format!("nq/R-{}", queue.name));
         let info = WorkerInfo { name: worker.name(), pod: queue.layout().effective };

@@ -10,7 +10,7 @@ use nearq_topology::CpuSet;
 use super::memory;
 use super::refusal::{self, refused};
 use crate::sys::{self, SignalMask, Stack};
-use crate::{MemoryPolicy, Refused};
+use crate::{MemoryPolicy, OsError};
 
 /// What to start, and how.
 #[derive(Clone, Copy, Debug)]
@@ -39,25 +39,25 @@ pub struct Spawned {
     /// The process, a child of the caller; the caller must wait for its end.
     pub pid: u32,
     /// Why it does not have the CPUs that it should; it has the caller's then.
-    pub affinity_refused: Option<Refused>,
+    pub affinity_refused: Option<OsError>,
     /// Why it does not have the memory policy that it should; it has the caller's then.
-    pub memory_refused: Option<Refused>,
+    pub memory_refused: Option<OsError>,
 }
 
 /// Why a program does not run.
 #[derive(Clone, PartialEq, Eq)]
 pub enum NotSpawned {
     /// There is no process for it. With `errno` `EAGAIN` a limit is reached: it can be tried again when others have ended.
-    NoProcess(Refused),
+    NoProcess(OsError),
     /// The process could not be prepared.
-    NotSetUp(Refused),
+    NotSetUp(OsError),
     /// The program could not be executed; `errno` says why: `ENOENT`, `EACCES`, `ENOEXEC`, ...
-    NotExecuted(Refused),
+    NotExecuted(OsError),
 }
 
 impl NotSpawned {
     /// What was refused.
-    pub fn refused(&self) -> &Refused {
+    pub fn refused(&self) -> &OsError {
         let (Self::NoProcess(refused) | Self::NotSetUp(refused) | Self::NotExecuted(refused)) =
             self;
         refused

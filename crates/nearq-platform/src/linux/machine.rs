@@ -15,7 +15,7 @@ use nearq_topology::{CpuSet, Limits, MAX_CPUS, Topology, TopologyError};
 
 use super::platform::Linux;
 use super::thread::{self, Thread};
-use crate::{LockPlatform as _, Look, Machine, Refused};
+use crate::{LockPlatform as _, Look, Machine, OsError};
 
 /// Whether the warning that the machine cannot be read whole was given since the machine was last whole.
 static SAID: AtomicBool = AtomicBool::new(false);
@@ -40,7 +40,7 @@ pub(super) fn look_again(topology: &Topology, limits: &Limits) -> Result<Look, S
 }
 
 /// The CPUs of the process, not of the caller, which may be a worker that was restricted.
-fn affinity() -> Result<CpuSet, Refused> {
+fn affinity() -> Result<CpuSet, OsError> {
     thread::affinity(Thread::first()).or_else(|_| thread::affinity(Thread::current()))
 }
 
@@ -56,13 +56,13 @@ fn told_by_proc(root: &Path) -> CpuSet {
     }
 }
 
-fn without_affinity(refused: &Refused) -> String {
+fn without_affinity(refused: &OsError) -> String {
     format!(
         "{refused}: /proc/self/status, the online CPUs and the cpuset say which this process uses"
     )
 }
 
-fn read_below(root: &Path, affinity: Result<CpuSet, Refused>) -> Result<Machine, String> {
+fn read_below(root: &Path, affinity: Result<CpuSet, OsError>) -> Result<Machine, String> {
     let refused = affinity.as_ref().err().map(ToString::to_string);
     let affinity = affinity.unwrap_or_else(|_| told_by_proc(root));
     let topology = match Topology::from_sysfs_of(root, &affinity) {
@@ -153,8 +153,8 @@ mod tests {
         assert!(more.topology.is_some_and(|topology| !topology.is_whole()));
     }
 
-    fn refused() -> Result<CpuSet, Refused> {
-        Err(Refused::new("read the CPUs of thread 7", libc::EPERM, ""))
+    fn refused() -> Result<CpuSet, OsError> {
+        Err(OsError::new("read the CPUs of thread 7", libc::EPERM, ""))
     }
 
     #[test]

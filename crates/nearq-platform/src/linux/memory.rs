@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use super::refusal::{self, refused};
 use crate::sys::{self, Errno, MemoryMode};
-use crate::{MemoryPolicy, Refused, Residency};
+use crate::{MemoryPolicy, OsError, Residency};
 
-pub(super) fn set_default_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
+pub(super) fn set_default_policy(policy: &MemoryPolicy) -> Result<(), OsError> {
     let mode = match policy {
         // Not `Local`, which would also keep the kernel from balancing this thread's pages between nodes.
         MemoryPolicy::Local => MemoryMode::Default,
@@ -21,14 +21,14 @@ pub(super) fn set_default_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
     })
 }
 
-pub(super) fn bind(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
+pub(super) fn bind(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), OsError> {
     sys::bind_range(range, mode(policy), nodes(policy), move_pages).map_err(|error| {
         let what = format!("have {} bytes come from {}", range.len(), text(policy));
         refused(what, error, refusal::memory(error))
     })
 }
 
-pub(super) fn default_policy() -> Result<MemoryPolicy, Refused> {
+pub(super) fn default_policy() -> Result<MemoryPolicy, OsError> {
     let what = || "find out where the thread's memory comes from".to_owned();
     let known =
         sys::default_policy().map_err(|error| refused(what(), error, refusal::memory(error)))?;
@@ -49,7 +49,7 @@ pub(super) fn default_policy() -> Result<MemoryPolicy, Refused> {
     })
 }
 
-pub(super) fn residency(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
+pub(super) fn residency(range: Range<usize>, samples: usize) -> Result<Residency, OsError> {
     let page_size = sys::page_size();
     let mut residency = Residency { pages: Vec::new(), absent: 0, page_size };
     let bytes = range.len();

@@ -4,7 +4,7 @@ use nearq_topology::CpuSet;
 
 use super::refusal::{self, refused};
 use crate::sys::{self, Errno, Tid};
-use crate::{Linux, Refused};
+use crate::{Linux, OsError};
 
 impl Linux {
     /// The CPUs on which a thread of any process may run, by its number. Numbers are reused: the caller must know which thread it
@@ -12,7 +12,7 @@ impl Linux {
     ///
     /// # Errors
     /// There is no such thread.
-    pub fn affinity_of(thread: u32) -> Result<CpuSet, Refused> {
+    pub fn affinity_of(thread: u32) -> Result<CpuSet, OsError> {
         let what = || format!("read the CPUs of thread {thread}");
         let words = tid(thread).and_then(sys::affinity);
         words
@@ -24,7 +24,7 @@ impl Linux {
     ///
     /// # Errors
     /// There is no such thread, it belongs to another user, or none of `cpus` is allowed to it.
-    pub fn set_affinity_of(thread: u32, cpus: &CpuSet) -> Result<(), Refused> {
+    pub fn set_affinity_of(thread: u32, cpus: &CpuSet) -> Result<(), OsError> {
         tid(thread).and_then(|tid| sys::set_affinity(tid, cpus.as_words())).map_err(|error| {
             let what = format!("restrict thread {thread} to CPUs {cpus}");
             // A process may always change its own threads; only a filter or a security policy refuses that.

@@ -21,7 +21,7 @@ use super::{ending, fork, machine, memory, retry, run_state, spawn, thread, told
 use crate::sys::{self, Errno};
 use crate::{
     Attempt, ForkHooks, HeldLocks, Instant, LockPlatform, Look, Machine, MemoryPolicy, Ordering,
-    Placement, Places, Refused, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask,
+    OsError, Placement, Places, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask,
     ThreadSpec, Threads, Wait,
 };
 
@@ -238,7 +238,7 @@ impl LockPlatform for Linux {
         fork::unfollow(subject);
     }
 
-    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), OsError> {
         memory::bind(range, policy, move_pages)
     }
 
@@ -308,7 +308,7 @@ impl Threads for Linux {
     fn spawn(
         spec: ThreadSpec,
         main: impl FnOnce() + Send + 'static,
-    ) -> Result<Self::JoinHandle, Refused> {
+    ) -> Result<Self::JoinHandle, OsError> {
         spawn::spawn(spec, main)
     }
 
@@ -329,7 +329,7 @@ impl Threads for Linux {
         thread.id()
     }
 
-    fn nice(thread: Thread) -> Result<i32, Refused> {
+    fn nice(thread: Thread) -> Result<i32, OsError> {
         thread::nice(thread)
     }
 
@@ -338,15 +338,15 @@ impl Threads for Linux {
         policy: SchedPolicy,
         nice: i32,
         slice: Option<Duration>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), OsError> {
         thread::set_scheduling(thread, policy, nice, slice)
     }
 
-    fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
+    fn scheduling(thread: Thread) -> Result<Scheduling, OsError> {
         thread::scheduling(thread)
     }
 
-    fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> {
+    fn favour(thread: Thread, wanted: Scheduling) -> Result<(), OsError> {
         thread::favour(thread, wanted)
     }
 
@@ -354,11 +354,11 @@ impl Threads for Linux {
         thread::attainable_nice(wanted)
     }
 
-    fn cpu_time(thread: Thread) -> Result<Duration, Refused> {
+    fn cpu_time(thread: Thread) -> Result<Duration, OsError> {
         thread::cpu_time(thread)
     }
 
-    fn run_state(thread: Thread) -> Result<RunState, Refused> {
+    fn run_state(thread: Thread) -> Result<RunState, OsError> {
         run_state::of(thread)
     }
 
@@ -366,7 +366,7 @@ impl Threads for Linux {
         run_state::Watch::new(thread)
     }
 
-    fn watched_state(watch: &mut run_state::Watch) -> Result<RunState, Refused> {
+    fn watched_state(watch: &mut run_state::Watch) -> Result<RunState, OsError> {
         watch.state()
     }
 
@@ -413,11 +413,11 @@ impl Placement for Linux {
         machine::look_again((*known).as_ref(), (*known).as_ref())
     }
 
-    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+    fn affinity(thread: Thread) -> Result<CpuSet, OsError> {
         thread::affinity(thread)
     }
 
-    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), OsError> {
         thread::set_affinity(thread, cpus)
     }
 
@@ -429,15 +429,15 @@ impl Placement for Linux {
         told::hears_homes()
     }
 
-    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), OsError> {
         memory::set_default_policy(policy)
     }
 
-    fn memory_policy() -> Result<MemoryPolicy, Refused> {
+    fn memory_policy() -> Result<MemoryPolicy, OsError> {
         memory::default_policy()
     }
 
-    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
+    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, OsError> {
         memory::residency(range, samples)
     }
 }

@@ -9,16 +9,16 @@ use std::path::Path;
 use nearq_topology::Limits;
 
 use super::thread::{self, Thread};
-use crate::Refused;
+use crate::OsError;
 use crate::sys::{self, Errno};
 
 /// `what` was tried, and refused with `error`; `remedy` says what would allow it.
-pub(super) fn refused(what: String, error: Errno, remedy: Cow<'static, str>) -> Refused {
-    Refused::new(what, error.raw_os_error(), remedy)
+pub(super) fn refused(what: String, error: Errno, remedy: Cow<'static, str>) -> OsError {
+    OsError::new(what, error.raw_os_error(), remedy)
 }
 
 /// A thread that has ended. There is no remedy.
-pub(super) fn gone(what: String) -> Refused {
+pub(super) fn gone(what: String) -> OsError {
     refused(what, Errno::SRCH, Cow::Borrowed("the thread has ended"))
 }
 

@@ -21,10 +21,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use super::refusal::refused;
 use super::thread::Thread;
 use crate::sys::Errno;
-use crate::{Refused, RunState};
+use crate::{OsError, RunState};
 
 /// The state of a thread of this process. About 8 µs, most of it for opening the file.
-pub(super) fn of(thread: Thread) -> Result<RunState, Refused> {
+pub(super) fn of(thread: Thread) -> Result<RunState, OsError> {
     match read(thread) {
         Ok(state) => Ok(state),
         // No such folder, or the thread ended while we read.
@@ -108,7 +108,7 @@ impl Watch {
         Watch { thread, file: None }
     }
 
-    pub(super) fn state(&mut self) -> Result<RunState, Refused> {
+    pub(super) fn state(&mut self) -> Result<RunState, OsError> {
         let mut line = [0; START_OF_LINE];
         if let Some(file) = self.file.as_ref().and_then(Kept::file)
             && let Ok(length) = file.read_at(&mut line, 0)

@@ -15,7 +15,7 @@ use super::refusal::{self, refused};
 use super::thread::{self, Thread};
 use super::transit::{Begins, Ends};
 use crate::sys::{self, BlockedSignals, Errno};
-use crate::{Refused, ThreadSpec};
+use crate::{OsError, ThreadSpec};
 
 /// What the kernel keeps of a name, in bytes (`TASK_COMM_LEN` less the zero at the end).
 const LONGEST_NAME: usize = 15;
@@ -23,7 +23,7 @@ const LONGEST_NAME: usize = 15;
 pub(super) fn spawn(
     mut spec: ThreadSpec,
     main: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, Refused> {
+) -> Result<JoinHandle<()>, OsError> {
     let mut builder = Builder::new();
     let name = kernel_name(&spec.name);
     if !name.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn spawn(
 
 /// Gives the calling thread, which is new, its place and its nice value.
 fn settle(spec: &ThreadSpec) {
-    let report = |outcome: Result<(), Refused>| {
+    let report = |outcome: Result<(), OsError>| {
         if let (Err(refused), Some(told)) = (outcome, spec.refused) {
             told(&refused);
         }

@@ -7,7 +7,7 @@ use nearq_topology::CpuSet;
 
 use super::refusal::{self, gone, refused};
 use crate::sys::{self, Errno, Tid};
-use crate::{Refused, SchedPolicy, Scheduling};
+use crate::{OsError, SchedPolicy, Scheduling};
 
 /// A thread of this process, by the number that the kernel and its tools know.
 ///
@@ -55,14 +55,14 @@ impl fmt::Display for Thread {
     }
 }
 
-pub(super) fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+pub(super) fn affinity(thread: Thread) -> Result<CpuSet, OsError> {
     let what = || format!("read the CPUs of {thread}");
     let tid = thread.alive().ok_or_else(|| gone(what()))?;
     let words = sys::affinity(tid).map_err(|error| refused(what(), error, "".into()))?;
     Ok(CpuSet::from_words(&words))
 }
 
-pub(super) fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+pub(super) fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), OsError> {
     let what = || match cpus.len() {
         0 => format!("restrict {thread} to no CPU at all"),
         1 => format!("restrict {thread} to CPU {cpus}"),
@@ -73,13 +73,13 @@ pub(super) fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused>
         .map_err(|error| refused(what(), error, refusal::affinity(error)))
 }
 
-pub(super) fn nice(thread: Thread) -> Result<i32, Refused> {
+pub(super) fn nice(thread: Thread) -> Result<i32, OsError> {
     let what = || format!("read the nice value of {thread}");
     let tid = thread.alive().ok_or_else(|| gone(what()))?;
     sys::nice(tid).map_err(|error| refused(what(), error, "".into()))
 }
 
-pub(super) fn set_nice(thread: Thread, nice: i32) -> Result<(), Refused> {
+pub(super) fn set_nice(thread: Thread, nice: i32) -> Result<(), OsError> {
     let what = || format!("give {thread} nice {nice}");
     let tid = thread.alive().ok_or_else(|| gone(what()))?;
     sys::set_nice(tid, nice).map_err(|error| refused(what(), error, refusal::nice(nice, error)))
@@ -103,7 +103,7 @@ pub(super) fn set_scheduling(
     policy: SchedPolicy,
     nice: i32,
     slice: Option<Duration>,
-) -> Result<(), Refused> {
+) -> Result<(), OsError> {
     let what = || {
         let policy = match policy {
             SchedPolicy::Normal => "SCHED_OTHER",
@@ -128,7 +128,7 @@ pub(super) fn set_scheduling(
     })
 }
 
-pub(super) fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
+pub(super) fn scheduling(thread: Thread) -> Result<Scheduling, OsError> {
     let what = || format!("read the class and nice value of {thread}");
     let tid = thread.alive().ok_or_else(|| gone(what()))?;
     match sys::scheduling(tid) {
@@ -178,7 +178,7 @@ pub(super) fn attainable_nice(wanted: i32) -> i32 {
     allowed
 }
 
-pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> {
+pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), OsError> {
     let Scheduling { policy, nice, slice } = wanted;
     let what = || match policy {
         SchedPolicy::Normal => format!("give {thread} nice {nice}"),
@@ -227,7 +227,7 @@ pub(super) fn favour(thread: Thread, wanted: Scheduling) -> Result<(), Refused> 
     }
 }
 
-pub(super) fn cpu_time(thread: Thread) -> Result<Duration, Refused> {
+pub(super) fn cpu_time(thread: Thread) -> Result<Duration, OsError> {
     // The kernel itself answers for threads of this process only.
     sys::cpu_time(thread.0).map(Duration::from_nanos).map_err(|error| {
         let what = format!("read the CPU time of {thread}");

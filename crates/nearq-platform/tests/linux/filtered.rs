@@ -3,10 +3,10 @@
 use crate::common::in_thread;
 use crate::filter::refuse;
 use crate::skipped::skipped;
-use nearq_platform::{Linux, Placement, Refused, SchedPolicy, Scheduling, ThreadSpec, Threads};
+use nearq_platform::{Linux, OsError, Placement, SchedPolicy, Scheduling, ThreadSpec, Threads};
 use nearq_topology::CpuSet;
 
-fn is_the_filters(refused: &Refused) {
+fn is_the_filters(refused: &OsError) {
     let text = refused.to_string();
     assert_eq!(refused.errno(), libc::EPERM, "{text}");
     let said = ["seccomp", "container", "--security-opt"];

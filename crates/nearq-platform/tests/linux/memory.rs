@@ -6,7 +6,7 @@ use std::ptr;
 
 use crate::common::in_thread;
 use nearq_platform::{
-    Linux, LockPlatform, MemoryPolicy, Placement, Refused, Residency, ThreadSpec,
+    Linux, LockPlatform, MemoryPolicy, OsError, Placement, Residency, ThreadSpec,
 };
 
 const PAGES: usize = 64;
@@ -60,7 +60,7 @@ impl Drop for Mapping {
 }
 
 /// The value; or nothing if the system forbids the call and says what would allow it.
-fn permitted<T>(outcome: Result<T, Refused>) -> Option<T> {
+fn permitted<T>(outcome: Result<T, OsError>) -> Option<T> {
     match outcome {
         Ok(value) => Some(value),
         Err(refused) => {

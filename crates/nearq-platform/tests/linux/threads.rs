@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use crate::common::{Letter, Sleeper, eventually, in_thread};
 use nearq_platform::{
-    Linux, LockPlatform, Placement, Refused, RunState, SchedPolicy, SignalMask, ThreadSpec, Threads,
+    Linux, LockPlatform, OsError, Placement, RunState, SchedPolicy, SignalMask, ThreadSpec, Threads,
 };
 use nearq_topology::CpuSet;
 
@@ -145,7 +145,7 @@ fn a_thread_runs_where_it_was_put_from_its_first_instruction() {
 
 static REPORTS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
-fn report(refused: &Refused) {
+fn report(refused: &OsError) {
     REPORTS.lock().unwrap().push(refused.to_string());
 }
 
@@ -193,7 +193,7 @@ fn a_thread_that_has_ended_is_gone() {
     let gone = Sleeper::start(ThreadSpec::default()).end();
     // The kernel wakes the joiner a little before it forgets the thread.
     eventually("the thread is gone", || Linux::affinity(gone).is_err());
-    let errno = |refused: Refused| refused.errno();
+    let errno = |refused: OsError| refused.errno();
     assert_eq!(Linux::affinity(gone).map_err(errno), Err(libc::ESRCH));
     assert_eq!(Linux::set_affinity(gone, &CpuSet::all(1)).map_err(errno), Err(libc::ESRCH));
     assert_eq!(Linux::nice(gone).map_err(errno), Err(libc::ESRCH));

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nearq_home::{Nodes, Weights, pick};
-use nearq_platform::{Linux, MemoryPolicy, Refused, Spawned};
+use nearq_platform::{Linux, MemoryPolicy, OsError, Spawned};
 use nearq_topology::CpuSet;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
@@ -118,7 +118,7 @@ impl Placement {
     /// A job has started there. Returns what was refused, if that is new.
     pub(crate) fn started(&mut self, job: u64, home: usize, spawned: &Spawned) -> Option<String> {
         let mut news = None;
-        let mut note = |refused: &Option<Refused>, asks: &mut bool, without: &str| {
+        let mut note = |refused: &Option<OsError>, asks: &mut bool, without: &str| {
             if let Some(refused) = refused {
                 *asks = false;
                 news = Some(format!("{refused}; jobs run without {without}"));

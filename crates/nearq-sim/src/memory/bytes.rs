@@ -26,7 +26,7 @@ mod bulk;
 
 use core::ops::Range;
 
-use nearq_platform::{MemoryPolicy, Refused, Residency};
+use nearq_platform::{MemoryPolicy, OsError, Residency};
 use nearq_topology::Topology;
 
 use self::bulk::Footprints;
@@ -268,7 +268,7 @@ impl Bytes {
     ///
     /// # Errors
     /// The policy leaves no node.
-    pub(crate) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, Refused> {
+    pub(crate) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, OsError> {
         self.nodes.resolve(policy, what)
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use nearq_platform::{MemoryPolicy, Refused};
+use nearq_platform::{MemoryPolicy, OsError};
 use nearq_topology::Topology;
 
 use crate::costs::Costs;
@@ -102,7 +102,7 @@ impl Nodes {
 
     /// A policy in the simulation's terms. As on Linux, nodes that do not exist or have no memory are skipped, unless
     /// none is left.
-    pub(super) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, Refused> {
+    pub(super) fn resolve(&self, policy: &MemoryPolicy, what: &str) -> Result<Policy, OsError> {
         let named: &[usize] = match policy {
             MemoryPolicy::Local => return Ok(Policy::Local),
             MemoryPolicy::Preferred(node) => std::slice::from_ref(node),
@@ -116,7 +116,7 @@ impl Nodes {
             .collect();
         let Some(first) = nodes.first().copied() else {
             let have: Vec<usize> = usable.map(|node| self.ids[node]).collect();
-            return Err(Refused::new(
+            return Err(OsError::new(
                 format!("have {what} come from nodes {named:?}"),
                 EINVAL,
                 format!("name nodes that have memory: {have:?}"),

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, Places, Refused,
+    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, OsError, Places,
     Wait,
 };
 
@@ -140,7 +140,7 @@ impl LockPlatform for Sim {
     }
 
     /// Each page that is moved costs `page_move`, and is in no cache afterwards.
-    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), Refused> {
+    fn bind_memory(range: &[u8], policy: &MemoryPolicy, move_pages: bool) -> Result<(), OsError> {
         let shared = system_call("LockPlatform::bind_memory");
         let what = format!("{} bytes", range.len());
         let policy = shared.world.borrow().memory.bytes.resolve(policy, &what)?;

@@ -3,7 +3,7 @@
 use core::ops::Range;
 use core::time::Duration;
 
-use nearq_platform::{Machine, MemoryPolicy, Placement, Refused, Residency};
+use nearq_platform::{Machine, MemoryPolicy, OsError, Placement, Residency};
 use nearq_topology::CpuSet;
 
 use super::{Sim, ask, change, no_cpu, system_call};
@@ -23,11 +23,11 @@ impl Placement for Sim {
         Ok(Machine { topology, limits: world.visible_limits() })
     }
 
-    fn affinity(thread: Thread) -> Result<CpuSet, Refused> {
+    fn affinity(thread: Thread) -> Result<CpuSet, OsError> {
         ask(thread, |_, entry| entry.allowed.clone())
     }
 
-    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), Refused> {
+    fn set_affinity(thread: Thread, cpus: &CpuSet) -> Result<(), OsError> {
         let limits = context::expect("Placement::set_affinity").world.borrow().usable.clone();
         if !cpus.intersects(&limits) {
             return Err(no_cpu(cpus, &limits));
@@ -48,7 +48,7 @@ impl Placement for Sim {
     /// Applies to what [`Sim::read`] and [`Sim::write`] touch first. Inherited by the threads that the caller starts.
     ///
     /// As on Linux, nodes that do not exist are skipped unless none is left.
-    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), Refused> {
+    fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), OsError> {
         let shared = system_call("Placement::set_memory_policy");
         let mut world = shared.world.borrow_mut();
         let policy = world.memory.bytes.resolve(policy, "the thread's memory")?;
@@ -56,14 +56,14 @@ impl Placement for Sim {
         Ok(())
     }
 
-    fn memory_policy() -> Result<MemoryPolicy, Refused> {
+    fn memory_policy() -> Result<MemoryPolicy, OsError> {
         let shared = system_call("Placement::memory_policy");
         let world = shared.world.borrow();
         Ok(world.memory.bytes.describe(&world.me().placing.policy))
     }
 
     /// Pages that were not touched through [`Sim::read`] or [`Sim::write`] are absent.
-    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, Refused> {
+    fn residency_at(range: Range<usize>, samples: usize) -> Result<Residency, OsError> {
         let shared = system_call("Placement::residency");
         let residency = shared.world.borrow().memory.bytes.residency(range, samples);
         Ok(residency)

@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, Attempt, Instant, LockPlatform, Ordering, PAUSE, Refused, RunState, SchedPolicy,
+    Atomic, Attempt, Instant, LockPlatform, Ordering, OsError, PAUSE, RunState, SchedPolicy,
     Scheduling, ThreadSpec, Threads, Wait,
 };
 
@@ -87,7 +87,7 @@ impl Threads for Sim {
     fn spawn(
         spec: ThreadSpec,
         main: impl FnOnce() + Send + 'static,
-    ) -> Result<JoinHandle, Refused> {
+    ) -> Result<JoinHandle, OsError> {
         start(spec, false, main)
     }
 
@@ -111,7 +111,7 @@ impl Threads for Sim {
         thread.id
     }
 
-    fn nice(thread: Thread) -> Result<i32, Refused> {
+    fn nice(thread: Thread) -> Result<i32, OsError> {
         ask(thread, |_, entry| entry.nice)
     }
 
@@ -120,7 +120,7 @@ impl Threads for Sim {
         policy: SchedPolicy,
         nice: i32,
         slice: Option<Duration>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), OsError> {
         let standard = context::expect("Threads::set_scheduling").world.borrow().costs.slice;
         change_weight(thread, |entry| {
             entry.nice = nice.clamp(-20, 19);
@@ -132,7 +132,7 @@ impl Threads for Sim {
         })
     }
 
-    fn scheduling(thread: Thread) -> Result<Scheduling, Refused> {
+    fn scheduling(thread: Thread) -> Result<Scheduling, OsError> {
         ask(thread, |_, entry| {
             let idle = entry.weight == costs::IDLE_WEIGHT;
             Scheduling {
@@ -143,7 +143,7 @@ impl Threads for Sim {
         })
     }
 
-    fn cpu_time(thread: Thread) -> Result<Duration, Refused> {
+    fn cpu_time(thread: Thread) -> Result<Duration, OsError> {
         ask(thread, |world, entry| {
             let running = match entry.state {
                 State::Running => {
@@ -155,9 +155,9 @@ impl Threads for Sim {
         })
     }
 
-    fn run_state(thread: Thread) -> Result<RunState, Refused> {
+    fn run_state(thread: Thread) -> Result<RunState, OsError> {
         if context::expect("Threads::run_state").world.borrow().injection.hides_states() {
-            return Err(Refused::new("read what a thread does", EACCES, "let the machine tell"));
+            return Err(OsError::new("read what a thread does", EACCES, "let the machine tell"));
         }
         let state = ask(thread, |_, entry| match entry.state {
             State::Running | State::Ready | State::StandingStill => RunState::Runnable,
@@ -171,7 +171,7 @@ impl Threads for Sim {
         thread
     }
 
-    fn watched_state(watch: &mut Thread) -> Result<RunState, Refused> {
+    fn watched_state(watch: &mut Thread) -> Result<RunState, OsError> {
         Self::run_state(*watch)
     }
 

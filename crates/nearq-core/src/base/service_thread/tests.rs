@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use nearq_model::Loom;
-use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Refused, ThreadSpec, Threads};
+use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, OsError, ThreadSpec, Threads};
 
 use super::{STARTED, ServiceThread, Start};
 use crate::item::tests::{model, spawn};
 
 type Word = <Loom as LockPlatform>::AtomicU32;
 
-fn refuse() -> Result<<Loom as Threads>::JoinHandle, Refused> {
-    Err(Refused::new("a thread", 11, "wait"))
+fn refuse() -> Result<<Loom as Threads>::JoinHandle, OsError> {
+    Err(OsError::new("a thread", 11, "wait"))
 }
 
 /// Stands for the work that is left at the end: it is done once, by the service thread or by the thread that is told to.
