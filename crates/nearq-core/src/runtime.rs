@@ -304,7 +304,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         );
         if claimed.is_ok() {
             self.refresh();
-            self.tell_homes();
+            self.send_home_hints();
             self.timer.retry();
         }
     }

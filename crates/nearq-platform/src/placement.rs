@@ -52,13 +52,13 @@ pub trait Placement: Threads {
     /// No CPU of `cpus` is allowed, or the thread is gone, or not ours.
     fn set_affinity(thread: Self::Thread, cpus: &CpuSet) -> Result<(), OsError>;
 
-    /// Reports to the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or on none any more: the node is
-    /// where it should run if there is space. This is a wish: it does not change where the thread may run, and has no effect if no
-    /// scheduler listens. It is meant for changes, not for each item: if a scheduler listens, it takes some microseconds. The thread must
-    /// be the caller, or must not end meanwhile.
-    fn tell_home(_thread: Self::Thread, _node: Option<usize>) {}
+    /// Reports to the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or no longer on any: the thread
+    /// should run on that node if it has an idle CPU. This is a hint: it does not change where the thread may run, and has no effect if no
+    /// scheduler receives it ([`hears_homes`](Self::hears_homes)). It is meant for changes, not for each item: if a scheduler receives
+    /// it, it takes some microseconds. The thread must be the caller, or must not end meanwhile.
+    fn set_home_hint(_thread: Self::Thread, _node: Option<usize>) {}
 
-    /// Identifies the scheduler that receives [`tell_home`](Self::tell_home). A new number means a new scheduler, to which nothing has been
+    /// Identifies the scheduler that receives [`set_home_hint`](Self::set_home_hint). A new number means a new scheduler, to which nothing has been
     /// reported; 0 if there is none. Not for frequent use: it takes a microsecond or two.
     fn hears_homes() -> u64 {
         0

@@ -226,7 +226,7 @@ fn settle(view: &View<'_>, how: How, value: &mut [u8]) {
     }
     told::rewrite(value, Inherited::Home, &mask);
     // If the scheduler of the whole machine knows homes, it then knows this one, and uses it when nearq lets the program out.
-    Linux::tell_home_of(pid, Some(view.memory(claim.home) as usize));
+    Linux::set_home_hint_of(pid, Some(view.memory(claim.home) as usize));
     SLOT.store(claim.slot, Ordering::Relaxed);
     PID.store(pid, Ordering::Relaxed);
     member::report(view, Event::Placed(claim.home));

@@ -219,7 +219,7 @@ fn visit<P: Platform>(
     let _ = P::set_affinity(me, &mask);
     let node = pool.near_node();
     if node.is_some() {
-        P::tell_home(me, node.map(|node| node as usize));
+        P::set_home_hint(me, node.map(|node| node as usize));
     }
     worker.set_pool(Arc::as_ptr(pool));
     let context = Context::new(pool, worker);
@@ -240,7 +240,7 @@ fn visit<P: Platform>(
     drop(queue);
     drop(entered);
     if node.is_some() {
-        P::tell_home(me, None);
+        P::set_home_hint(me, None);
     }
     let _ = P::set_affinity(me, &inner.widest_mask());
     Ran::Here

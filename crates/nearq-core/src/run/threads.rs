@@ -45,7 +45,7 @@ impl<P: Platform> services::Host<P> for Inner<P> {
                 // started it.
                 affinity.begin_on::<P>(node, &own.services.homes);
                 // The system's scheduler makes it go back there; it forgets that with the thread.
-                P::tell_home(P::current_thread(), Some(node as usize));
+                P::set_home_hint(P::current_thread(), Some(node as usize));
             }
             let mut retired = false;
             if P::fork_epoch() == epoch {

@@ -12,9 +12,9 @@ use crate::pool::affinity::Affinity;
 use crate::pool::spawn_failure::Denied;
 
 impl<P: Platform, Q: KnownQueue> Core<P, Q> {
-    /// Tells the system's scheduler the homes of all workers, if that scheduler has not been told: workers tell it when they begin, but it
-    /// may have been loaded since. Called by the thread that reads the machine again.
-    pub(super) fn tell_homes(&self) {
+    /// Sends the homes of all workers to the system's scheduler, if that scheduler has not received them: workers send theirs when they
+    /// begin, but the scheduler may have been loaded since. Called by the thread that reads the machine again.
+    pub(super) fn send_home_hints(&self) {
         let hears = P::hears_homes();
         if self.heard.swap(hears, Ordering::Relaxed) == hears || hears == 0 {
             return;
@@ -22,10 +22,10 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         // Rescuers report their home wherever they go.
         for worker in self.services.workers.iter().filter(|worker| !worker.rescues()) {
             let Some(node) = worker.pool().near_node() else { continue };
-            // Locked until the scheduler is told: the thread takes itself out before it ends.
+            // Locked until the hint is sent: the thread takes itself out before it ends.
             let thread = worker.thread.lock();
             if let Some(thread) = *thread {
-                P::tell_home(thread, Some(node as usize));
+                P::set_home_hint(thread, Some(node as usize));
             }
         }
     }

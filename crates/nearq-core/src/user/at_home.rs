@@ -61,7 +61,7 @@ impl<P: Platform> Home<P> {
         before.tells = !affinity.is_subset(&node.cpus);
         before.affinity = Some(affinity);
         if before.tells {
-            P::tell_home(me, Some(node.id));
+            P::set_home_hint(me, Some(node.id));
         }
         let policy = P::memory_policy().and_then(|policy| {
             P::set_memory_policy(&MemoryPolicy::Preferred(node.memory))?;
@@ -116,7 +116,7 @@ impl<P: Platform> Drop for AtHome<P> {
         if self.before.tells {
             // A worker is at home with its pool again.
             let node = context::with_current::<P, _>(|context| context.pool.near_node()).flatten();
-            P::tell_home(P::current_thread(), node.map(|node| node as usize));
+            P::set_home_hint(P::current_thread(), node.map(|node| node as usize));
         }
     }
 }

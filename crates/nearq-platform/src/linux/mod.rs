@@ -6,6 +6,7 @@
 mod ending;
 mod exec;
 mod fork;
+mod home_hint;
 mod machine;
 mod memory;
 mod others;
@@ -16,7 +17,6 @@ mod retry;
 mod run_state;
 mod spawn;
 mod thread;
-mod told;
 mod transit;
 
 pub use exec::{NotSpawned, ProcessSpec, Spawned, Spawner};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use nearq_topology::{CpuSet, Limits, Topology};
 
 use super::thread::Thread;
-use super::{ending, fork, machine, memory, retry, run_state, spawn, thread, told};
+use super::{ending, fork, home_hint, machine, memory, retry, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
     Attempt, ForkHooks, HeldLocks, Instant, LockPlatform, Look, Machine, MemoryPolicy, Ordering,
@@ -421,12 +421,12 @@ impl Placement for Linux {
         thread::set_affinity(thread, cpus)
     }
 
-    fn tell_home(thread: Thread, node: Option<usize>) {
-        told::tell_home(thread, node);
+    fn set_home_hint(thread: Thread, node: Option<usize>) {
+        home_hint::set_home_hint(thread, node);
     }
 
     fn hears_homes() -> u64 {
-        told::hears_homes()
+        home_hint::hears_homes()
     }
 
     fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), OsError> {

@@ -195,10 +195,10 @@ impl Placement {
 /// Reports to the scheduler where a job is at home, or that it has no home. The process is a child that has not been waited for, so the
 /// number is still its own.
 fn tell(job: u32, node: Option<usize>) {
-    let heard = Linux::tell_home_of(job, node);
+    let heard = Linux::set_home_hint_of(job, node);
     // The scheduler's kernel part forgets processes that end later; nothing would forget one that had already ended.
     if heard && node.is_some() && has_ended(job) {
-        Linux::tell_home_of(job, None);
+        Linux::set_home_hint_of(job, None);
     }
 }
 

@@ -81,7 +81,7 @@ impl Member {
             !system::wait_any(&[process.as_fd()], Some(Duration::ZERO)).contains(&true)
         };
         if self.process.as_ref().is_some_and(lives) {
-            Linux::tell_home_of(self.entry.pid, node);
+            Linux::set_home_hint_of(self.entry.pid, node);
         }
     }
 }
@@ -399,7 +399,7 @@ impl<'a> Steward<'a> {
         }
         if any {
             self.summary.used += 1;
-            Linux::tell_home_of(pid, Some(self.warden.nodes().get(claim.home).memory));
+            Linux::set_home_hint_of(pid, Some(self.warden.nodes().get(claim.home).memory));
         } else {
             member::release(&view, claim.slot, pid);
         }

@@ -1,7 +1,7 @@
-//! Reporting homes to the machine's scheduler, if the node affine scheduler is loaded.
+//! Home hints to the machine's scheduler, if the node affine scheduler is loaded: on which node a thread or a process is at home.
 //!
 //! The scheduler puts a map into the BPF file system. Its keys are the numbers of threads, or of processes by their first thread, and the
-//! scheduler treats each entry as a wish. If there is no map, nothing is done, and the path is not looked up again for a second: that
+//! scheduler treats each entry as a hint. If there is no map, nothing is done, and the path is not looked up again for a second: that
 //! costs one load and the clock.
 //!
 //! **The map is opened for each report** and closed again, which takes some microseconds. Homes change seldom. This way nothing is
@@ -43,24 +43,24 @@ const TOLD: u32 = 4;
 /// The inode of the first namespace of processes, `PROC_PID_INIT_INO` of the kernel's `include/linux/proc_ns.h`: since 3.8.
 const FIRST_NAMESPACE: u64 = 0xefff_fffc;
 
-/// Reports homes through a map at a path.
+/// Sends home hints through a map at a path.
 #[derive(Debug)]
-struct Teller<'a> {
+struct HintSender<'a> {
     path: &'a CStr,
     /// Until when there is no map, on the monotonic clock; 0 at first. Relaxed everywhere: a thread that reads an old value looks up the
     /// path once more, or a little later.
     absent_until: AtomicU64,
 }
 
-static TELLER: Teller<'_> = Teller::new(PATH);
+static SENDER: HintSender<'_> = HintSender::new(PATH);
 
-impl<'a> Teller<'a> {
+impl<'a> HintSender<'a> {
     const fn new(path: &'a CStr) -> Self {
-        Teller { path, absent_until: AtomicU64::new(0) }
+        HintSender { path, absent_until: AtomicU64::new(0) }
     }
 
-    /// Reports, or takes back, a number's home; returns whether a scheduler received it. `now` is nanoseconds on the monotonic clock.
-    fn tell(&self, number: u32, node: Option<usize>, now: u64) -> bool {
+    /// Sends a hint for a number, or takes it back; returns whether a scheduler received it. `now` is nanoseconds on the monotonic clock.
+    fn send(&self, number: u32, node: Option<usize>, now: u64) -> bool {
         if now < self.absent_until.load(Ordering::Relaxed) {
             return false;
         }
@@ -98,27 +98,27 @@ fn is_in_first_namespace() -> bool {
 }
 
 /// As the trait's method says.
-pub(super) fn tell_home(thread: Thread, node: Option<usize>) {
+pub(super) fn set_home_hint(thread: Thread, node: Option<usize>) {
     if thread == Thread::first() {
         return;
     }
     let Ok(number) = u32::try_from(thread.id()) else { return };
-    let heard = TELLER.tell(number, node, sys::monotonic());
-    if heard && node.is_some() && thread.alive().is_none() {
+    let received = SENDER.send(number, node, sys::monotonic());
+    if received && node.is_some() && thread.alive().is_none() {
         // It has ended, perhaps before the report: then nothing else removes the entry.
-        TELLER.tell(number, None, sys::monotonic());
+        SENDER.send(number, None, sys::monotonic());
     }
 }
 
 impl Linux {
     /// Reports to the machine's scheduler that a process and all its threads are at home on a node, as the system numbers nodes, or takes
     /// that back; its children inherit it. This has an effect only if the node affine scheduler is loaded and allows this user to report
-    /// homes. It is a wish: it does not change where a thread may run.
+    /// homes. It is a hint: it does not change where a thread may run.
     ///
     /// Numbers are reused: the caller must know that the process is the one it means, and lives. Allocates nothing and takes no lock.
     /// Returns whether a scheduler received it.
-    pub fn tell_home_of(process: u32, node: Option<usize>) -> bool {
-        TELLER.tell(process, node, sys::monotonic())
+    pub fn set_home_hint_of(process: u32, node: Option<usize>) -> bool {
+        SENDER.send(process, node, sys::monotonic())
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let name = format!("nearq-told-{name}-{}", std::process::id());
+            let name = format!("nearq-home-hint-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
             fs::create_dir_all(&path).unwrap();
             Folder(path)
@@ -161,13 +161,13 @@ mod tests {
     fn that_there_is_no_map_is_remembered_for_a_second_and_then_looked_up_again() {
         let folder = Folder::new("absent");
         let path = folder.file("told");
-        let teller = Teller::new(&path);
-        let until = || teller.absent_until.load(Ordering::Relaxed);
-        assert!(!teller.tell(1, Some(0), 5));
+        let sender = HintSender::new(&path);
+        let until = || sender.absent_until.load(Ordering::Relaxed);
+        assert!(!sender.send(1, Some(0), 5));
         assert_eq!(until(), SECOND + 5);
-        assert!(!teller.tell(1, Some(0), SECOND + 4));
+        assert!(!sender.send(1, Some(0), SECOND + 4));
         assert_eq!(until(), SECOND + 5, "it was not looked up");
-        assert!(!teller.tell(1, None, SECOND + 5));
+        assert!(!sender.send(1, None, SECOND + 5));
         assert_eq!(until(), 2 * SECOND + 5, "it was");
     }
 
@@ -177,21 +177,21 @@ mod tests {
         let path = folder.file("told");
         fs::write(folder.0.join("told"), "mine").unwrap();
         assert!(NumberMap::open(&path).is_err());
-        assert!(!Teller::new(&path).tell(1, Some(0), 5));
+        assert!(!HintSender::new(&path).send(1, Some(0), 5));
         assert_eq!(fs::read(folder.0.join("told")).unwrap(), b"mine");
     }
 
     #[test]
-    fn a_first_thread_is_not_told_of_alone_and_nothing_fails() {
-        tell_home(Thread::first(), Some(0));
+    fn no_hint_is_sent_for_a_first_thread_alone_and_nothing_fails() {
+        set_home_hint(Thread::first(), Some(0));
         // Works whether or not there is a scheduler; without one the report is not received.
-        let heard = Linux::tell_home_of(std::process::id(), None);
-        assert!(!heard || Path::new(PATH.to_str().unwrap()).exists());
+        let received = Linux::set_home_hint_of(std::process::id(), None);
+        assert!(!received || Path::new(PATH.to_str().unwrap()).exists());
     }
 
     /// In a view of the files of this thread's own, so that nothing else sees the file system. If that is not allowed, prints why.
     #[test]
-    fn homes_are_told_by_a_real_map_and_by_the_next_one_when_it_is_replaced() {
+    fn hints_go_through_a_real_map_and_through_the_next_one_when_it_is_replaced() {
         let tested = std::thread::spawn(|| {
             let folder = Folder::new("real");
             if let Err(why) = mount(&folder.0) {
@@ -229,36 +229,36 @@ mod tests {
 
     fn in_file_system(folder: &Folder) {
         let path = folder.file("told");
-        let teller = Teller::new(&path);
-        assert!(!teller.tell(7, Some(1), 5), "there is none yet");
+        let sender = HintSender::new(&path);
+        assert!(!sender.send(7, Some(1), 5), "there is none yet");
         assert_eq!(identity(&path), 0);
         let first = Made::new(8).unwrap();
         first.pin(&path).unwrap();
         let of_first = identity(&path);
         assert!(of_first != 0 && of_first == identity(&path));
-        assert!(!teller.tell(7, Some(1), 6), "that is remembered");
+        assert!(!sender.send(7, Some(1), 6), "that is remembered");
         let later = 5 + SECOND;
-        let heard = teller.tell(7, Some(1), later);
+        let received = sender.send(7, Some(1), later);
         if !is_in_first_namespace() {
-            assert!(!heard && first.get(7).is_none(), "its numbers are not the kernel's");
+            assert!(!received && first.get(7).is_none(), "its numbers are not the kernel's");
             return;
         }
-        assert!(heard);
+        assert!(received);
         assert_eq!(first.get(7), Some([1, TOLD]));
         // At once: only the absence of a map is remembered.
         fs::remove_file(folder.0.join("told")).unwrap();
         let second = Made::new(8).unwrap();
         second.pin(&path).unwrap();
         assert_ne!(identity(&path), of_first);
-        assert!(teller.tell(8, Some(0), later));
+        assert!(sender.send(8, Some(0), later));
         assert_eq!((first.get(8), second.get(8)), (None, Some([0, TOLD])));
-        assert!(teller.tell(8, Some(1), later) && second.get(8) == Some([1, TOLD]));
-        assert!(teller.tell(8, None, later) && second.get(8).is_none());
-        assert!(teller.tell(8, None, later), "to take back what was not told is no failure");
+        assert!(sender.send(8, Some(1), later) && second.get(8) == Some([1, TOLD]));
+        assert!(sender.send(8, None, later) && second.get(8).is_none());
+        assert!(sender.send(8, None, later), "to take back a hint that was not sent is no failure");
         // A map of something else.
         fs::remove_file(folder.0.join("told")).unwrap();
         Made::new(16).unwrap().pin(&path).unwrap();
         assert_eq!(NumberMap::open(&path).map(drop), Err(Errno::PROTO));
-        assert!(!teller.tell(8, Some(0), later));
+        assert!(!sender.send(8, Some(0), later));
     }
 }
