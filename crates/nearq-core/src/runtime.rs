@@ -117,8 +117,8 @@ pub(crate) struct Core<P: Platform, Q: KnownQueue> {
     may_spin: P::AtomicU32,
     pub(crate) idle_timeout: P::AtomicU64,
     pub(crate) last_refresh: P::AtomicU64,
-    /// The scheduler that has been told the homes of all workers; 0 is none. Relaxed: only one thread at a time checks.
-    heard: P::AtomicU64,
+    /// The scheduler that has received the homes of all workers; 0 is none. Relaxed: only one thread at a time checks.
+    hint_receiver: P::AtomicU64,
     /// 1 while an attempt is left to the threads that wait for work; see `retry`.
     pub(crate) left: P::AtomicU32,
     next_pool: P::AtomicU32,
@@ -189,7 +189,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
             may_spin: P::AtomicU32::new(u32::from(may_spin)),
             idle_timeout: P::AtomicU64::new(nanos(beginning.idle_timeout)),
             last_refresh: P::AtomicU64::new(P::now().as_nanos()),
-            heard: P::AtomicU64::new(0),
+            hint_receiver: P::AtomicU64::new(0),
             left: P::AtomicU32::new(0),
             next_pool: P::AtomicU32::new(0),
             next_queue: P::AtomicU64::new(0),

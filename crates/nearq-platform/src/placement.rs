@@ -54,13 +54,13 @@ pub trait Placement: Threads {
 
     /// Reports to the machine's scheduler that a thread is at home on a node, as the system numbers nodes, or no longer on any: the thread
     /// should run on that node if it has an idle CPU. This is a hint: it does not change where the thread may run, and has no effect if no
-    /// scheduler receives it ([`hears_homes`](Self::hears_homes)). It is meant for changes, not for each item: if a scheduler receives
+    /// scheduler receives it ([`hint_receiver`](Self::hint_receiver)). It is meant for changes, not for each item: if a scheduler receives
     /// it, it takes some microseconds. The thread must be the caller, or must not end meanwhile.
     fn set_home_hint(_thread: Self::Thread, _node: Option<usize>) {}
 
-    /// Identifies the scheduler that receives [`set_home_hint`](Self::set_home_hint). A new number means a new scheduler, to which nothing has been
-    /// reported; 0 if there is none. Not for frequent use: it takes a microsecond or two.
-    fn hears_homes() -> u64 {
+    /// Identifies the scheduler that receives home hints ([`set_home_hint`](Self::set_home_hint)). A new number means a new scheduler, which
+    /// has received none yet; 0 means that there is none. Not for frequent use: it takes a microsecond or two.
+    fn hint_receiver() -> u64 {
         0
     }
 

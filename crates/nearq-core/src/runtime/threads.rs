@@ -15,8 +15,8 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     /// Sends the homes of all workers to the system's scheduler, if that scheduler has not received them: workers send theirs when they
     /// begin, but the scheduler may have been loaded since. Called by the thread that reads the machine again.
     pub(super) fn send_home_hints(&self) {
-        let hears = P::hears_homes();
-        if self.heard.swap(hears, Ordering::Relaxed) == hears || hears == 0 {
+        let receiver = P::hint_receiver();
+        if self.hint_receiver.swap(receiver, Ordering::Relaxed) == receiver || receiver == 0 {
             return;
         }
         // Rescuers report their home wherever they go.

@@ -88,7 +88,7 @@ fn identity(path: &CStr) -> u64 {
 }
 
 /// As the trait's method says.
-pub(super) fn hears_homes() -> u64 {
+pub(super) fn hint_receiver() -> u64 {
     identity(PATH)
 }
 

@@ -425,8 +425,8 @@ impl Placement for Linux {
         home_hint::set_home_hint(thread, node);
     }
 
-    fn hears_homes() -> u64 {
-        home_hint::hears_homes()
+    fn hint_receiver() -> u64 {
+        home_hint::hint_receiver()
     }
 
     fn set_memory_policy(policy: &MemoryPolicy) -> Result<(), OsError> {

@@ -195,9 +195,9 @@ impl Placement {
 /// Reports to the scheduler where a job is at home, or that it has no home. The process is a child that has not been waited for, so the
 /// number is still its own.
 fn tell(job: u32, node: Option<usize>) {
-    let heard = Linux::set_home_hint_of(job, node);
+    let received = Linux::set_home_hint_of(job, node);
     // The scheduler's kernel part forgets processes that end later; nothing would forget one that had already ended.
-    if heard && node.is_some() && has_ended(job) {
+    if received && node.is_some() && has_ended(job) {
         Linux::set_home_hint_of(job, None);
     }
 }
