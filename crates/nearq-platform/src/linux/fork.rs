@@ -16,7 +16,7 @@
 //! `EPOCH` is written by the child's only thread; every later thread is started by one that knows the value. So relaxed loads
 //! are enough, and no thread ever sees it change except the one that forked.
 //!
-//! Threads of ours that begin or end hold locks of the standard library; a fork waits for them (`transit`).
+//! Threads of ours that begin or end hold locks of the standard library; a fork waits for them (`thread_start_gate`).
 //!
 //! # What is not followed
 //! `vfork`, `posix_spawn` and `clone` called by hand do not go through the C library's handlers. The first two are for
@@ -30,7 +30,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::transit;
+use super::thread_start_gate;
 use crate::ForkHooks;
 use crate::sys::{self, BlockedSignals};
 
@@ -105,7 +105,7 @@ extern "C" fn prepare() {
         unsafe { (hooks.prepare)(*address) };
     }
     // Last: a thread that creates another one may hold what a hook takes.
-    transit::close();
+    thread_start_gate::close();
     // SAFETY: we have the lock.
     unsafe { *LOCKED_FOR_FORK.0.get() = Some(locked) };
 }
@@ -118,7 +118,7 @@ fn take_held() -> Locked {
 
 extern "C" fn parent() {
     let locked = take_held();
-    transit::open();
+    thread_start_gate::open();
     for Subject { address, hooks } in &locked.subjects.list {
         // SAFETY: it is on the list, and stays there until we give the lock back; `prepare` was called for it.
         unsafe { (hooks.parent)(*address) };
@@ -127,7 +127,7 @@ extern "C" fn parent() {
 
 extern "C" fn child() {
     let locked = take_held();
-    transit::open_in_child();
+    thread_start_gate::open_in_child();
     EPOCH.fetch_add(1, Ordering::Relaxed);
     for Subject { address, hooks } in &locked.subjects.list {
         // SAFETY: it is on the list, and stays there until we give the lock back; `prepare` was called for it, before the fork.

@@ -17,7 +17,7 @@ mod retry;
 mod run_state;
 mod spawn;
 mod thread;
-mod transit;
+mod thread_start_gate;
 
 pub use exec::{NotSpawned, ProcessSpec, Spawned, Spawner};
 pub use platform::Linux;

@@ -7,13 +7,13 @@
 //!    itself to its CPUs, reports what was refused, and runs `main`.
 //! 3. The creator, at the same time, gets its signals back.
 //!
-//! A fork waits while a thread is between 1 and 2, or ends (`transit`).
+//! A fork waits while a thread is between 1 and 2, or ends (`thread_start_gate`).
 
 use std::thread::{Builder, JoinHandle};
 
 use super::refusal::{self, refused};
 use super::thread::{self, Thread};
-use super::transit::{Begins, Ends};
+use super::thread_start_gate::{Begins, Ends};
 use crate::sys::{self, BlockedSignals, Errno};
 use crate::{OsError, ThreadSpec};
 

@@ -1,18 +1,18 @@
-//! Threads that begin or end, and forks that wait for them.
+//! The gate between forks and threads that begin or end.
 //!
 //! The standard library takes locks of its own while a thread begins and ends. In the child of a fork that came at that moment they would
-//! stay locked for good, and the child would hang as soon as it starts a thread itself. So a thread that we start is *in transit* from
-//! before it is created until its `main` begins, and again from the end of its `main` until its thread-local values are dropped, which
-//! comes after what the standard library does. A fork closes the gate, then waits until no thread is in transit; a thread that wants to
-//! begin or end waits at the gate until the fork is over.
+//! stay locked for good, and the child would hang as soon as it starts a thread itself. So a thread that we start is *inside the
+//! gate* from before it is created until its `main` begins, and again from the end of its `main` until its thread-local values are
+//! dropped, which comes after what the standard library does. A fork closes the gate, then waits until no thread is inside; a thread that
+//! wants to begin or end waits until the fork has opened the gate again.
 //!
 //! Threads that the program starts by other means are not known here.
 //!
 //! # The word
-//! `closed:1 | in transit:31`. Entering is a compare-exchange that fails if the gate is closed, so the thread that closes it sees all
+//! `closed:1 | inside:31`. Entering is a compare-exchange that fails if the gate is closed, so the thread that closes it sees all
 //! that have entered. The thread that leaves last wakes the thread that forks. Between entering and leaving, only a thread that creates
 //! another one may hold a lock of ours; the fork has taken those that it needs before it closes the gate. All accesses are `Relaxed`
-//! except the steps by which the forking thread sees what others did in transit: leaving releases, its check acquires.
+//! except the steps by which the forking thread sees what others did inside: leaving releases, its check acquires.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -93,7 +93,7 @@ impl Drop for Ends {
     }
 }
 
-/// A fork comes: waits until no thread is in transit, and keeps it so.
+/// A fork begins: closes the gate, and waits until no thread is inside.
 pub(super) fn close() {
     let deadline = Linux::now() + PATIENCE;
     let mut word = WORD.fetch_or(CLOSED, Ordering::Acquire) | CLOSED;
@@ -103,13 +103,13 @@ pub(super) fn close() {
     }
 }
 
-/// The fork is over, in the process that forked.
+/// The fork is over, in the process that forked: opens the gate.
 pub(super) fn open() {
     WORD.fetch_and(!CLOSED, Ordering::Release);
     Linux::wake(&raw const WORD, usize::MAX);
 }
 
-/// The caller is the child's only thread.
+/// Opens the gate in the child, whose only thread is the caller.
 pub(super) fn open_in_child() {
     WORD.store(0, Ordering::Relaxed);
 }
