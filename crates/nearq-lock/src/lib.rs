@@ -42,11 +42,11 @@ mod modelled;
 mod mutex;
 mod numbered;
 mod osq;
+mod process_state;
 mod queue;
 mod raw;
 mod raw_condvar;
 mod ring;
-mod room;
 mod settings;
 #[cfg(test)]
 #[path = "../../nearq-topology/tests/skipped/mod.rs"]
@@ -69,9 +69,9 @@ pub use mutex::{Mutex, MutexGuard};
 #[doc(no_inline)]
 pub use nearq_platform as platform;
 pub use osq::{OsqGuard, OsqLock};
+pub use process_state::{expect_urgent, start};
 pub use raw::RawMutex;
 pub use raw_condvar::{Ended, RawCondvar};
-pub use room::{expect_urgent, start};
 pub use settings::{Mode, Settings, UnknownMode};
 pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;

@@ -30,8 +30,8 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering};
 
+use crate::process_state::ProcessState;
 use crate::queue::{Heard, TURN, Tail, Waking};
-use crate::room::Room;
 
 /// For how many microseconds a waiter spins before it sleeps: it takes several hand-overs until it has the turn.
 const SPIN: u32 = 50;
@@ -128,14 +128,14 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         if self.is_locked() {
             return None;
         }
-        let room = Room::<P>::get();
-        let number = room.table.take()?;
-        room.table.prepare(number, 0);
+        let process = ProcessState::<P>::get();
+        let number = process.table.take()?;
+        process.table.prepare(number, 0);
         // Acquire: pairs with the release that cleared it. Release: the record is prepared.
         match self.tail.compare_exchange(0, in_tail(number), Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Some(self.guard(room, number)),
+            Ok(_) => Some(self.guard(process, number)),
             Err(_) => {
-                room.table.give_back(number);
+                process.table.give_back(number);
                 None
             }
         }
@@ -162,9 +162,9 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         sleep: bool,
         deadline: Option<Instant>,
     ) -> Option<OsqGuard<'_, T, P>> {
-        let room = Room::<P>::get();
+        let process = ProcessState::<P>::get();
         let mut number = loop {
-            match room.table.take() {
+            match process.table.take() {
                 Some(number) => break number,
                 None if !sleep || deadline.is_some_and(|deadline| P::now() >= deadline) => {
                     return None;
@@ -173,36 +173,36 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
                 None => P::sleep(Duration::from_millis(1)),
             }
         };
-        let here = room.here();
-        room.table.prepare(number, here);
+        let here = process.here();
+        process.table.prepare(number, here);
         // Acquire: pairs with the release that cleared the tail. Release: the record is prepared.
         let before = u32::from(self.tail.swap(in_tail(number), Ordering::AcqRel));
         if !sleep || deadline.is_some() {
-            room.table.is_behind(number, before);
+            process.table.is_behind(number, before);
         }
-        if before == 0 || room.table.link(number, before).is_some() {
-            return Some(self.guard(room, number));
+        if before == 0 || process.table.link(number, before).is_some() {
+            return Some(self.guard(process, number));
         }
         let look = |state: &P::AtomicU32| {
             if sleep {
-                room.spin(here, state, crate::queue::WAITING, SPIN, 0, None);
+                process.spin(here, state, crate::queue::WAITING, SPIN, 0, None);
             } else {
                 P::wait_until_changed(state, crate::queue::WAITING, looks);
             }
         };
         let tail = Last::<P>(&self.tail);
-        match room.table.wait(&mut number, look, sleep, deadline, None, &tail) {
+        match process.table.wait(&mut number, look, sleep, deadline, None, &tail) {
             Heard::Message(message) => {
                 debug_assert_eq!(message, TURN, "this queue has no other message");
-                Some(self.guard(room, number))
+                Some(self.guard(process, number))
             }
             Heard::Nothing => None,
         }
     }
 
-    fn guard<'a>(&'a self, room: &'a Room<P>, number: u32) -> OsqGuard<'a, T, P> {
-        room.table.hold(number);
-        OsqGuard { lock: self, room, number, not_send: PhantomData }
+    fn guard<'a>(&'a self, process: &'a ProcessState<P>, number: u32) -> OsqGuard<'a, T, P> {
+        process.table.hold(number);
+        OsqGuard { lock: self, process, number, not_send: PhantomData }
     }
 
     /// The value, without locking: no other thread can have the lock.
@@ -234,7 +234,7 @@ impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for OsqLock<T, P> {
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
 pub struct OsqGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
     lock: &'a OsqLock<T, P>,
-    room: &'a Room<P>,
+    process: &'a ProcessState<P>,
     number: u32,
     not_send: PhantomData<*const ()>,
 }
@@ -264,7 +264,7 @@ impl<T: ?Sized, P: LockPlatform> Drop for OsqGuard<'_, T, P> {
     fn drop(&mut self) {
         // Our record is in front: this is the only guard of the thread that holds the lock.
         let tail = Last::<P>(&self.lock.tail);
-        self.room.table.leave_front(self.number, &tail, TURN, (0, 0), Waking::Now);
+        self.process.table.leave_front(self.number, &tail, TURN, (0, 0), Waking::Now);
     }
 }
 

@@ -41,7 +41,7 @@ use nearq_platform::{
 };
 
 use crate::misuse;
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::stay::Stay;
 use crate::waiting::Waiting;
 use crate::word::{ASLEEP, LOCKED, NUMA, RESERVED, SLOT, TAIL, slot};
@@ -339,7 +339,7 @@ impl<P: LockPlatform> RawMutex<P> {
         let found = self.word.load(Ordering::Relaxed);
         // A slot is the mutex's while we hold it.
         let waited_for = found & TAIL != 0
-            || found & NUMA != 0 && !Room::<P>::get().slots.get(slot(found)).is_quiet();
+            || found & NUMA != 0 && !ProcessState::<P>::get().slots.get(slot(found)).is_quiet();
         let keep = if waited_for { RESERVED } else { 0 };
         // SAFETY: as the caller promises.
         unsafe { Self::unlock_slow(&raw const self.word, found, keep) };
@@ -391,7 +391,7 @@ impl<P: LockPlatform> RawMutex<P> {
             P::wake(word, count);
         }
         if found & (TAIL | NUMA) != 0 {
-            Room::<P>::get().table.wake_whom_we_told();
+            ProcessState::<P>::get().table.wake_whom_we_told();
         }
     }
 
@@ -420,7 +420,7 @@ impl<P: LockPlatform> RawMutex<P> {
         // Relaxed: we hold it; the threads that we know to be waiting have been in a queue since before.
         if self.word.load(Ordering::Relaxed) & (TAIL | NUMA) != 0 {
             // The thread that releases it does not know which threads we have told.
-            Room::<P>::get().table.wake_whom_we_told();
+            ProcessState::<P>::get().table.wake_whom_we_told();
         }
         misuse::disowns::<P>(&self.word);
     }
@@ -494,7 +494,7 @@ impl<P: LockPlatform> RawMutex<P> {
     fn leave_slot_of(word: u32) {
         let there = P::shared();
         if !there.is_null() {
-            Room::<P>::get().give_slot_back(slot(word));
+            ProcessState::<P>::get().give_slot_back(slot(word));
         }
     }
 

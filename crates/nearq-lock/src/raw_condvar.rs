@@ -27,7 +27,7 @@
 //! # How urgent a thread is
 //! A thread queries its own urgency at each wait, before its record is in the ring: so a notifier that takes the mutex afterwards finds the
 //! record in the right place. The query is a system call, made while the mutex is held; so no thread makes it in a process in which no
-//! thread of a real-time class was ever seen (`Room::urgency`). Such a thread is seen when it waits for a condition for the first time,
+//! thread of a real-time class was ever seen (`ProcessState::urgency`). Such a thread is seen when it waits for a condition for the first time,
 //! when it finds a mutex held, and when the program says so ([`expect_urgent`](crate::expect_urgent)).
 //!
 //! # Why not the system's requeue
@@ -48,8 +48,8 @@ use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPla
 
 use crate::RawMutex;
 use crate::misuse;
+use crate::process_state::ProcessState;
 use crate::ring::{Ring, Slept, look, past_the_gate, until_empty};
-use crate::room::Room;
 use crate::stay::Stay;
 use crate::summons::Summons;
 use crate::turn::Turns;
@@ -210,15 +210,16 @@ impl<P: LockPlatform> RawCondvar<P> {
         summons: Option<&Summons<P>>,
         stay: Option<&Stay<P>>,
     ) -> Ended {
-        let room = Room::<P>::get();
-        let Some(number) = room.table.take_own().or_else(|| Self::take_another_record(room)) else {
+        let process = ProcessState::<P>::get();
+        let Some(number) = process.table.take_own().or_else(|| Self::take_another_record(process))
+        else {
             // SAFETY: as the caller promises.
             return unsafe { Self::wait_outside(mutex, deadline) };
         };
-        let urgency = room.urgency();
+        let urgency = process.urgency();
         let word = mutex.map_or(ptr::null(), |mutex| ptr::from_ref(mutex.word()));
-        room.table.prepare_for_ring(number, room.here(), word, urgency);
-        let mut ring = Ring::lock(&self.ring, 0, &room.table);
+        process.table.prepare_for_ring(number, process.here(), word, urgency);
+        let mut ring = Ring::lock(&self.ring, 0, &process.table);
         ring.add(number, urgency);
         ring.unlock();
         if let Some(stay) = stay {
@@ -233,7 +234,7 @@ impl<P: LockPlatform> RawCondvar<P> {
         // The summons was sent before: its sender does not know of the record.
         let called = answered.is_some_and(|answered| answered.was_sent);
         let until = if called { Some(Self::soon(deadline)) } else { deadline };
-        let slept = room.table.sleep_in_ring(number, until);
+        let slept = process.table.sleep_in_ring(number, until);
         // Done before the record may be another thread's.
         if let (Some(summons), Some(answered)) = (summons, answered) {
             summons.wait_no_more(answered);
@@ -246,18 +247,18 @@ impl<P: LockPlatform> RawCondvar<P> {
                 Waiting::<P>::new(mutex.word()).staying(stay).go_on(number);
                 misuse::took::<P>(mutex.word());
             } else {
-                room.table.wait_on(number, |_| ());
+                process.table.wait_on(number, |_| ());
                 if let Some(stay) = stay {
                     stay.goes_on();
                 }
-                room.table.give_back(number);
+                process.table.give_back(number);
             }
             return Ended::Notified;
         }
         if let Some(stay) = stay {
             stay.goes_on();
         }
-        room.table.leave(number, &self.ring);
+        process.table.leave(number, &self.ring);
         if let Some(mutex) = mutex {
             mutex.lock_as(stay);
         }
@@ -267,9 +268,9 @@ impl<P: LockPlatform> RawCondvar<P> {
 
     /// For a thread that waits for the first time: its class is queried from the system here.
     #[cold]
-    fn take_another_record(room: &Room<P>) -> Option<u32> {
-        room.sees_urgent();
-        room.table.take()
+    fn take_another_record(process: &ProcessState<P>) -> Option<u32> {
+        process.sees_urgent();
+        process.table.take()
     }
 
     /// A moment from now, or `deadline` if that comes first.
@@ -306,7 +307,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// ```
     pub fn wait_until_left(&self) {
         if look::<P>(&self.ring).is_some() {
-            until_empty(&self.ring, &Room::<P>::get().table);
+            until_empty(&self.ring, &ProcessState::<P>::get().table);
         }
     }
 
@@ -344,11 +345,11 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// Separate from the check that finds no waiter, which is the result of most notifications, so that only this function saves registers.
     #[inline(never)]
     fn notify_first(&self, found: u32, then: impl FnOnce()) -> bool {
-        let room = Room::<P>::get();
-        let mut ring = Ring::lock(&self.ring, found, &room.table);
+        let process = ProcessState::<P>::get();
+        let mut ring = Ring::lock(&self.ring, found, &process.table);
         let claimed = ring.claim_first();
         ring.unlock();
-        let notified = Notified { room, claimed: claimed.into_iter() };
+        let notified = Notified { process, claimed: claimed.into_iter() };
         then();
         drop(notified);
         claimed.is_some()
@@ -370,14 +371,14 @@ impl<P: LockPlatform> RawCondvar<P> {
             then();
             return 0;
         };
-        let room = Room::<P>::get();
+        let process = ProcessState::<P>::get();
         let gate = P::AtomicU32::new(0);
-        let mut ring = Ring::lock(&self.ring, found, &room.table);
+        let mut ring = Ring::lock(&self.ring, found, &process.table);
         let claimed = ring.claim_all(&gate);
         ring.unlock();
         past_the_gate::<P>(&gate);
         let count = claimed.count;
-        let notified = Notified { room, claimed };
+        let notified = Notified { process, claimed };
         then();
         drop(notified);
         count
@@ -388,22 +389,22 @@ impl<P: LockPlatform> RawCondvar<P> {
     ///
     /// # Safety
     /// The caller has claimed the record.
-    unsafe fn move_to_mutex(room: &Room<P>, number: u32) {
-        let record = room.table.record(number);
+    unsafe fn move_to_mutex(process: &ProcessState<P>, number: u32) {
+        let record = process.table.record(number);
         // Relaxed, here and below: written before the record was put into the ring, in which the caller found it.
         let word = record.word.load(Ordering::Relaxed).cast_const();
         if record.slot.load(Ordering::Relaxed) != 0 || word.is_null() {
-            room.table.let_go(number);
+            process.table.let_go(number);
             return;
         }
         // SAFETY: the mutex of a thread that is in `wait` until it has that mutex, which it cannot have before this is done.
-        Turns::of_record(unsafe { &*word }, room, number).queue_another_up(number);
+        Turns::of_record(unsafe { &*word }, process, number).queue_another_up(number);
     }
 }
 
 /// Records that the caller has claimed. They are queued up when this is dropped, including when it is dropped by unwinding.
 struct Notified<'a, P: LockPlatform, I: Iterator<Item = u32>> {
-    room: &'a Room<P>,
+    process: &'a ProcessState<P>,
     claimed: I,
 }
 
@@ -411,7 +412,7 @@ impl<P: LockPlatform, I: Iterator<Item = u32>> Drop for Notified<'_, P, I> {
     fn drop(&mut self) {
         for number in &mut self.claimed {
             // SAFETY: claimed, and given out once.
-            unsafe { RawCondvar::move_to_mutex(self.room, number) };
+            unsafe { RawCondvar::move_to_mutex(self.process, number) };
         }
     }
 }

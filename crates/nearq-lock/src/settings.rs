@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, parse_switch, read_setting};
 
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::threshold::{OutOfBounds, Threshold};
 
 /// How a mutex treats the threads that have to wait.
@@ -145,7 +145,7 @@ impl Default for Settings {
 impl Settings {
     /// The settings of the caller's process.
     pub fn of_process<P: LockPlatform>() -> Self {
-        Room::<P>::get().settings()
+        ProcessState::<P>::get().settings()
     }
 
     /// Makes these the settings of the caller's process. Mutexes that threads wait for follow as soon as the queues that they have are
@@ -153,7 +153,7 @@ impl Settings {
     pub fn set_for_process<P: LockPlatform>(self) {
         let settings = self.within_bounds::<P>();
         // Relaxed: a number; nothing is published with it.
-        Room::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);
+        ProcessState::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);
     }
 
     /// Clamped, with a warning about each value that was out of bounds, unless there was one already.
@@ -162,7 +162,7 @@ impl Settings {
         let out = self.differing(&clamped);
         if out != 0 {
             // Relaxed: the thread that sets a bit prints the warning.
-            let said = Room::<P>::get().complained.fetch_or(out, Ordering::Relaxed);
+            let said = ProcessState::<P>::get().complained.fetch_or(out, Ordering::Relaxed);
             if out & !said != 0 {
                 P::warn(&self.complaint(&clamped, out & !said));
             }

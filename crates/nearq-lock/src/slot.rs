@@ -1,6 +1,6 @@
 //! The queues by cache of one mutex: a queue of waiters for each domain, and a word that says which thread has the turn.
 //!
-//! Slots belong to the process (`room.rs`). There are up to 4095, named by 12 bits of a mutex's word. They are made before they are needed,
+//! Slots belong to the process (`process_state.rs`). There are up to 4095, named by 12 bits of a mutex's word. They are made before they are needed,
 //! each domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time, from the step that puts
 //! `NUMA` into the word to the step that takes it out. The slot's number is written and removed by the same steps.
 //!
@@ -35,8 +35,8 @@
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
 use crate::lines::{Line, Row};
+use crate::process_state::ProcessState;
 use crate::queue::{ANEW, TURN, Tail, Told, Waking};
-use crate::room::Room;
 
 /// In `top`: a thread has the turn. The bits below it are the domains', and those above it are the generation.
 const TAKEN: u64 = 1 << 32;
@@ -255,7 +255,7 @@ impl<P: LockPlatform> Slot<P> {
     /// caller still has the turn.
     pub(crate) fn give_away(
         &self,
-        room: &Room<P>,
+        process: &ProcessState<P>,
         from: usize,
         patience: u64,
         waking: Waking,
@@ -268,13 +268,13 @@ impl<P: LockPlatform> Slot<P> {
                 return None;
             }
             let now = P::now();
-            let to = self.choose(room, standing, from, now, patience);
+            let to = self.choose(process, standing, from, now, patience);
             if let Err(found) = self.step(top, top & !(1 << to)) {
                 top = found;
                 continue;
             }
             top &= !(1 << to);
-            if self.tell(room, to, top >> GENERATION, TURN, now, waking) != Told::Nobody {
+            if self.tell(process, to, top >> GENERATION, TURN, now, waking) != Told::Nobody {
                 if to != from {
                     // Relaxed: used only by the thread that has the turn, and ordered by the step or the message that hands the turn over.
                     self.head.crossed.store(1, Ordering::Relaxed);
@@ -289,7 +289,7 @@ impl<P: LockPlatform> Slot<P> {
     /// Tells the thread in front of a domain's queue, whose bit the caller has cleared.
     fn tell(
         &self,
-        room: &Room<P>,
+        process: &ProcessState<P>,
         domain: usize,
         generation: u64,
         message: u32,
@@ -300,14 +300,14 @@ impl<P: LockPlatform> Slot<P> {
         // Relaxed: ordered by the step that cleared the bit.
         let front = line.front.load(Ordering::Relaxed);
         let tail = DomainTail { line, generation };
-        room.table.tell_first(front, &tail, message, (0, now.as_nanos()), waking)
+        process.table.tell_first(front, &tail, message, (0, now.as_nanos()), waking)
     }
 
     /// The domain whose turn is next: the one that has waited longest if it has waited too long; otherwise the nearest, and of equally near
     /// ones the next one after `from`.
     fn choose(
         &self,
-        room: &Room<P>,
+        process: &ProcessState<P>,
         standing: u32,
         from: usize,
         now: Instant,
@@ -326,7 +326,7 @@ impl<P: LockPlatform> Slot<P> {
                 (oldest, oldest_since) = (domain, since);
             }
             let away = (domain + count - from - 1) % count;
-            let key = (room.domains[domain].node != room.domains[from].node, away);
+            let key = (process.domains[domain].node != process.domains[from].node, away);
             if key < nearest_key {
                 (nearest, nearest_key) = (domain, key);
             }
@@ -381,7 +381,7 @@ impl<P: LockPlatform> Slot<P> {
 
     /// In the child of a fork: no thread waits here. No other thread uses any slot during this call.
     pub(crate) fn renew(&self) {
-        // Relaxed for all: there is no other thread, and the room publishes it.
+        // Relaxed for all: there is no other thread, and `ProcessState` publishes it.
         let top = self.head.top.load(Ordering::Relaxed);
         self.head.top.store(top >> GENERATION << GENERATION, Ordering::Relaxed);
         for line in self.lines.iter() {
@@ -391,7 +391,7 @@ impl<P: LockPlatform> Slot<P> {
     }
 
     /// Ends the binding, which the mutex's word no longer names. The caller has the turn, or no other thread uses the mutex.
-    pub(crate) fn unbind(&self, room: &Room<P>) {
+    pub(crate) fn unbind(&self, process: &ProcessState<P>) {
         // Acquire: the lines of the threads that stand up.
         let mut top = self.head.top.load(Ordering::Acquire);
         loop {
@@ -408,7 +408,14 @@ impl<P: LockPlatform> Slot<P> {
             match self.step(top, top & !(1 << domain)) {
                 Ok(()) => {
                     top &= !(1 << domain);
-                    self.tell(room, domain, generation, ANEW, Instant::from_nanos(0), Waking::Now);
+                    self.tell(
+                        process,
+                        domain,
+                        generation,
+                        ANEW,
+                        Instant::from_nanos(0),
+                        Waking::Now,
+                    );
                 }
                 Err(found) => top = found,
             }

@@ -8,12 +8,12 @@
 //! A slot does not know where its mutex is, and the mutex may be gone at any time. So the mutex's word is not read: if another thread has
 //! the slot's turn, that thread waits because the mutex is held, and so the mutex is reported as held.
 //!
-//! In the child of a fork, until a thread first waits for a mutex there, the contents of the slots are the parent's (`room.rs`): the slots
+//! In the child of a fork, until a thread first waits for a mutex there, the contents of the slots are the parent's (`process_state.rs`): the slots
 //! already belong to the child, but the threads that waited do not exist.
 
 use nearq_platform::LockPlatform;
 
-use crate::room::{MOST_DOMAINS, Room};
+use crate::process_state::{MOST_DOMAINS, ProcessState};
 
 /// The mutexes of a process that have a place for queues by cache (a *slot*), as they were at about the time of the call.
 ///
@@ -53,13 +53,15 @@ const _: () = assert!(MOST_DOMAINS == 32, "as the documentation says");
 impl Snapshot {
     /// Takes a snapshot of the mutexes in the caller's process. There are none before the first thread has had to wait.
     pub fn of_process<P: LockPlatform>() -> Self {
-        let Some((room, is_ours)) = Room::<P>::as_it_is() else { return Snapshot::default() };
+        let Some((process, is_ours)) = ProcessState::<P>::as_it_is() else {
+            return Snapshot::default();
+        };
         let mut mutexes = Vec::new();
-        room.slots.each_had(|slot, there| {
+        process.slots.each_had(|slot, there| {
             let (held, caches) = if is_ours { there.who_waits() } else { (false, 0) };
             mutexes.push(SlottedMutex { slot, held, caches });
         });
         // Read after the others, so that there are at least as many slots as mutexes found.
-        Snapshot { slots: room.slots.made_count(), mutexes }
+        Snapshot { slots: process.slots.made_count(), mutexes }
     }
 }

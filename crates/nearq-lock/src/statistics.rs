@@ -6,7 +6,7 @@
 
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
 
-use crate::room::Room;
+use crate::process_state::ProcessState;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ pub struct Statistics {
 impl Statistics {
     /// What was counted in the caller's process so far. In the child of a fork, only what was counted in the child.
     pub fn of_process<P: LockPlatform>() -> Self {
-        Self::of(&Room::<P>::get().counts)
+        Self::of(&ProcessState::<P>::get().counts)
     }
 
     /// What was counted in all domains.

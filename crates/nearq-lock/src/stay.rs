@@ -12,7 +12,7 @@
 //! | `FRONT` | the turn | as at a deadline: hands it on |
 //! | `ON_WORD` | `ASLEEP` in the mutex's word | wakes one thread that sleeps there, because the caller may have consumed a wake-up |
 //!
-//! In addition, a thread that was counted as spinning (`room.rs`) is no longer counted.
+//! In addition, a thread that was counted as spinning (`process_state.rs`) is no longer counted.
 //!
 //! Invariants:
 //! 1. **What is noted is true**: a station is noted after the step that makes it true, and withdrawn before the step that lets another
@@ -40,8 +40,8 @@ use core::sync::atomic::compiler_fence;
 
 use nearq_platform::{Atomic, ConstAtomic, Linux, LockPlatform, Ordering};
 
+use crate::process_state::ProcessState;
 use crate::queue::{Heard, TURN};
-use crate::room::Room;
 use crate::turn::Turns;
 
 const NOWHERE: u32 = 0;
@@ -101,7 +101,7 @@ impl<P: LockPlatform> Stay<P> {
         let spins = self.spins.load(Ordering::Relaxed);
         if spins != 0 {
             self.spins.store(0, Ordering::Relaxed);
-            Room::<P>::get().spins_no_more(spins as usize - 1);
+            ProcessState::<P>::get().spins_no_more(spins as usize - 1);
         }
         let station = self.station.load(Ordering::Relaxed);
         compiler_fence(Ordering::Acquire);
@@ -113,7 +113,7 @@ impl<P: LockPlatform> Stay<P> {
                 P::wake(word, 1);
             }
             LISTED => {
-                let table = &Room::<P>::get().table;
+                let table = &ProcessState::<P>::get().table;
                 if table.leaves_ring(number) {
                     // SAFETY: not notified, so the condition variable exists, as the caller promises.
                     table.leave(number, unsafe { &*self.ring.get() });
@@ -128,7 +128,7 @@ impl<P: LockPlatform> Stay<P> {
             }
             _ => {
                 // SAFETY: a turn is that of a mutex, so the word is not null; the mutex exists, as the caller promises.
-                let turns = Turns::of_record(unsafe { &*word }, Room::<P>::get(), number);
+                let turns = Turns::of_record(unsafe { &*word }, ProcessState::<P>::get(), number);
                 turns.hand_on_unused(number, TURN);
             }
         }
@@ -141,20 +141,20 @@ impl<P: LockPlatform> Stay<P> {
         let station = self.station.load(Ordering::Relaxed);
         compiler_fence(Ordering::Acquire);
         if station == LISTED {
-            Room::<P>::get().table.call_away(self.number.get());
+            ProcessState::<P>::get().table.call_away(self.number.get());
         }
     }
 
     /// # Safety
     /// The mutex of that word exists, or there is none (null).
     unsafe fn leave_queue(number: u32, word: *const P::AtomicU32) {
-        let room = Room::<P>::get();
-        if let Heard::Message(message) = room.table.give_up(number) {
+        let process = ProcessState::<P>::get();
+        if let Heard::Message(message) = process.table.give_up(number) {
             if word.is_null() {
-                return room.table.give_back(number);
+                return process.table.give_back(number);
             }
             // SAFETY: as the caller promises.
-            Turns::of_record(unsafe { &*word }, room, number).hand_on_unused(number, message);
+            Turns::of_record(unsafe { &*word }, process, number).hand_on_unused(number, message);
         }
     }
 

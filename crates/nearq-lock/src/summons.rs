@@ -31,7 +31,7 @@
 
 use nearq_platform::{Atomic, AtomicInt, ConstAtomic, Linux, LockPlatform, Ordering};
 
-use crate::room::Room;
+use crate::process_state::ProcessState;
 
 const WAITS_BY: u32 = 0xffff;
 const SENT: u32 = 1 << 31;
@@ -134,7 +134,7 @@ impl<P: LockPlatform> Called<P> {
     /// Ends the wait that the thread was in when it was called, unless it has been notified since.
     pub fn wake(self) {
         if self.number != 0 {
-            Room::<P>::get().table.call_away(self.number);
+            ProcessState::<P>::get().table.call_away(self.number);
         }
     }
 }

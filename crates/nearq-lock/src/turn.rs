@@ -11,8 +11,8 @@ mod running;
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering};
 
 use self::plain_tail::PlainTail;
+use crate::process_state::ProcessState;
 use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Tail, Told, WAITING, Waking};
-use crate::room::Room;
 use crate::settings::{Mode, Settings};
 use crate::slot::{DomainTail, Slot, Stood};
 use crate::statistics::Event;
@@ -39,7 +39,7 @@ const COUNT: u32 = 0xffff;
 /// A mutex's word, and a thread that queues up for it.
 pub(crate) struct Turns<'a, P: LockPlatform> {
     word: &'a P::AtomicU32,
-    room: &'a Room<P>,
+    process: &'a ProcessState<P>,
     settings: Settings,
     /// The domain that the thread was in when it came.
     here: usize,
@@ -59,8 +59,8 @@ struct Turn {
 }
 
 impl<'a, P: LockPlatform> Turns<'a, P> {
-    pub(crate) fn new(word: &'a P::AtomicU32, room: &'a Room<P>) -> Self {
-        Turns { word, room, settings: room.settings(), here: room.here(), stay: None }
+    pub(crate) fn new(word: &'a P::AtomicU32, process: &'a ProcessState<P>) -> Self {
+        Turns { word, process, settings: process.settings(), here: process.here(), stay: None }
     }
 
     /// For a thread that notes its station in `stay`, if there is one.
@@ -78,7 +78,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// The thread has the turn: notes that, and stores what came with the turn in the record, where `hand_on_unused` finds it.
     fn is_in_front(&self, turn: Turn) {
         if let Some(stay) = self.stay {
-            let record = self.room.table.record(turn.number);
+            let record = self.process.table.record(turn.number);
             // Relaxed for both: only the thread in front accesses them.
             record.passed.store(turn.passed, Ordering::Relaxed);
             record.since.store(turn.since, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     fn begins(&self, number: u32, slot: u32) {
         if let Some(stay) = self.stay {
             // Relaxed: only the thread itself accesses it before it joins.
-            self.room.table.record(number).slot.store(slot, Ordering::Relaxed);
+            self.process.table.record(number).slot.store(slot, Ordering::Relaxed);
             stay.begin(number, self.word);
         }
     }
@@ -113,32 +113,32 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// the speed of no queue; with spinning it is 0.94 to 1.17 of that speed. With several caches, a thread queues up as soon as it comes,
     /// and spins on a line of its own.
     pub(crate) fn looks_although_others_wait(&self) -> bool {
-        self.room.used_domains == 1
+        self.process.used_domains == 1
     }
 
     /// Whether so many threads spin here that no CPU is left for another one.
     pub(crate) fn is_crowded(&self) -> bool {
-        !self.room.has_room(self.here)
+        !self.process.another_may_spin(self.here)
     }
 
     /// Whether the thread is of a real-time class.
     pub(crate) fn sees_urgent(&self) -> bool {
-        self.room.sees_urgent()
+        self.process.sees_urgent()
     }
 
     /// A record to queue up by, if there is one.
     #[inline]
     pub(crate) fn take_record(&self) -> Option<u32> {
-        self.room.table.take_own().or_else(|| self.take_another_record())
+        self.process.table.take_own().or_else(|| self.take_another_record())
     }
 
     /// For a thread that waits for the first time: it has time to allocate what threads that hold mutexes may need.
     #[cold]
     fn take_another_record(&self) -> Option<u32> {
-        if P::number() == 0 && self.room.may_bind(self.settings.mode) {
-            self.room.stock();
+        if P::number() == 0 && self.process.may_bind(self.settings.mode) {
+            self.process.stock();
         }
-        self.room.table.take()
+        self.process.table.take()
     }
 
     fn load(&self) -> u32 {
@@ -162,7 +162,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         #[cfg(test)]
         crate::statistics::seen::note(event);
         if self.settings.count {
-            self.room.counts[self.here].add(event);
+            self.process.counts[self.here].add(event);
         }
     }
 
@@ -180,33 +180,33 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             let word = self.load();
             if word & (LOCKED | RESERVED) == 0 {
                 if self.take(word, word | LOCKED) {
-                    self.room.table.give_back(number);
+                    self.process.table.give_back(number);
                     self.passed_by(word);
                     return Some(true);
                 }
             } else if word & NUMA == 0 {
-                self.room.table.prepare(number, self.here);
+                self.process.table.prepare(number, self.here);
                 self.begins(number, 0);
                 if self.step(word, word & !TAIL | number << TAIL_SHIFT).is_ok() {
                     return Some(self.in_plain_queue(number, word >> TAIL_SHIFT, deadline));
                 }
             } else {
-                let bound = self.room.slots.get(slot(word));
+                let bound = self.process.slots.get(slot(word));
                 let seen = bound.look(self.here);
                 // Must come after the tail is read (see `slot.rs`).
                 if (self.load() ^ word) & (NUMA | SLOT) != 0 {
                     continue;
                 }
-                self.room.table.prepare(number, self.here);
+                self.process.table.prepare(number, self.here);
                 self.begins(number, slot(word));
                 if let Some((before, tail)) = bound.join(self.here, seen, number) {
                     if deadline.is_some() {
-                        self.room.table.is_behind(number, before);
+                        self.process.table.is_behind(number, before);
                     }
                     let heard = if before == 0 {
                         Some(FRONT)
                     } else {
-                        self.room.table.link(number, before)
+                        self.process.table.link(number, before)
                     };
                     return self.in_domain(bound, &tail, number, heard, deadline);
                 }
@@ -217,7 +217,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Waits by a record until it is told something. On return, `number` names the record that was told.
     fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Heard {
         self.is_queued();
-        let (table, before) = (&self.room.table, *number);
+        let (table, before) = (&self.process.table, *number);
         let heard = self.watch(|look| table.wait(number, look, true, deadline, self.stay, tail));
         if let Some(stay) = self.stay
             && *number != before
@@ -231,7 +231,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     fn watch(&self, wait: impl FnOnce(&mut dyn FnMut(&P::AtomicU32)) -> Heard) -> Heard {
         let mut looked = 0;
         let mut look = |state: &P::AtomicU32| {
-            if !self.room.spin(self.here, state, WAITING, MICROS_IN_QUEUE, 1, self.stay) {
+            if !self.process.spin(self.here, state, WAITING, MICROS_IN_QUEUE, 1, self.stay) {
                 looked += 1;
             }
         };
@@ -247,7 +247,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
 
     /// What came with a message.
     fn turn(&self, number: u32) -> Turn {
-        let record = self.room.table.record(number);
+        let record = self.process.table.record(number);
         // Relaxed for both: ordered by the message.
         let (passed, since) =
             (record.passed.load(Ordering::Relaxed), record.since.load(Ordering::Relaxed));
@@ -262,9 +262,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             let mut number = number;
             let tail = PlainTail::<P>::new(self.word, 0);
             if deadline.is_some() {
-                self.room.table.is_behind(number, before);
+                self.process.table.is_behind(number, before);
             }
-            if self.room.table.link(number, before).is_none()
+            if self.process.table.link(number, before).is_none()
                 && self.wait_by(&mut number, deadline, &tail) == Heard::Nothing
             {
                 return false;
@@ -293,7 +293,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         match word {
             Some(word) if word >> TAIL_SHIFT == number => {
                 // We were the only thread in the queue, and the step that took the mutex took us out.
-                self.room.table.give_back(number);
+                self.process.table.give_back(number);
                 self.plain_queue_is_empty(word, true);
                 true
             }
@@ -301,7 +301,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 let passed = self.count(turn, word);
                 let tail = PlainTail::<P>::new(self.word, 0);
                 let with = (passed, 0);
-                let left = self.room.table.leave_front(number, &tail, TURN, with, Waking::Later);
+                let left = self.process.table.leave_front(number, &tail, TURN, with, Waking::Later);
                 if left == Told::Nobody {
                     self.plain_queue_is_empty(tail.cleared.get(), true);
                 }
@@ -320,7 +320,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         // after that step another thread may have the turn, and its reservation is not ours to take away.
         let tail = PlainTail::<P>::new(self.word, RESERVED);
         let with = (turn.passed, 0);
-        let left = self.room.table.leave_front(turn.number, &tail, TURN, with, Waking::Now);
+        let left = self.process.table.leave_front(turn.number, &tail, TURN, with, Waking::Now);
         if left == Told::Nobody {
             self.plain_queue_is_empty(tail.cleared.get(), false);
         }
@@ -331,18 +331,18 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     pub(crate) fn hand_on_unused(&self, number: u32, message: u32) {
         let turn = self.turn(number);
         // Relaxed: written before the record joined its queue.
-        match self.room.table.record(number).slot.load(Ordering::Relaxed) {
-            _ if message == ALONE => self.room.table.give_back(number),
+        match self.process.table.record(number).slot.load(Ordering::Relaxed) {
+            _ if message == ALONE => self.process.table.give_back(number),
             0 => self.hand_on_plain(turn),
             slot => {
-                let bound = self.room.slots.get(slot);
+                let bound = self.process.slots.get(slot);
                 let tail = bound.queue_of(self.here);
                 if message == TURN {
                     // Like a thread that gives up at its deadline.
                     self.unreserve();
                     self.hand_on(bound, &tail, turn, false);
                 } else {
-                    self.room.table.leave_front(number, &tail, ANEW, (0, 0), Waking::Now);
+                    self.process.table.leave_front(number, &tail, ANEW, (0, 0), Waking::Now);
                 }
             }
         }
@@ -352,14 +352,14 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// got one since, that is for the threads that came later.
     fn plain_queue_is_empty(&self, word: u32, holds: bool) {
         if word & NUMA != 0 {
-            self.hand_to_domains(self.room.slots.get(slot(word)), holds);
+            self.hand_to_domains(self.process.slots.get(slot(word)), holds);
         }
     }
 
     /// What is passed on with the turn of the plain queue. Also decides whether to change to queues by domain: if hand-overs often go to
     /// another domain. The caller holds the mutex, and a thread is behind it.
     fn count(&self, turn: Turn, word: u32) -> u64 {
-        let wanted = self.room.may_bind(self.settings.mode);
+        let wanted = self.process.may_bind(self.settings.mode);
         let from_here = (self.here as u64 + 1) << FROM;
         if !wanted || word & NUMA != 0 {
             return if self.settings.count { from_here } else { 0 };
@@ -374,7 +374,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             return turn.passed & !(u64::MAX << FROM) | from_here;
         }
         if across * 100 >= all * self.settings.remote_percent
-            && let Some(next) = self.room.table.behind(turn.number)
+            && let Some(next) = self.process.table.behind(turn.number)
             && self.two_of_one_domain(next)
         {
             self.bind();
@@ -391,12 +391,12 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         for _ in 0..LOOK_AT {
             let Some(number) = at else { return false };
             // Relaxed: set before the record was linked.
-            let place = self.room.table.record(number).place.load(Ordering::Relaxed);
+            let place = self.process.table.record(number).place.load(Ordering::Relaxed);
             if seen >> place & 1 == 1 {
                 return true;
             }
             seen |= 1 << place;
-            at = self.room.table.behind(number).filter(|next| *next <= TAIL >> TAIL_SHIFT);
+            at = self.process.table.behind(number).filter(|next| *next <= TAIL >> TAIL_SHIFT);
         }
         true
     }
@@ -405,7 +405,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     #[cold]
     fn bind(&self) {
         let mut word = self.load();
-        let Some(number) = self.room.take_slot() else { return };
+        let Some(number) = self.process.take_slot() else { return };
         self.note(Event::Bound);
         while let Err(found) = self.step(word, word | NUMA | number << SLOT_SHIFT) {
             word = found;
@@ -417,23 +417,23 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
         // Another thread may have been preempted while it made slots.
-        while !self.room.stock() {
+        while !self.process.stock() {
             P::yield_now();
         }
-        let number = self.room.table.take().expect("there are many");
-        self.room.table.prepare(number, self.here);
+        let number = self.process.table.take().expect("there are many");
+        self.process.table.prepare(number, self.here);
         let word = self.load();
         if word & (TAIL | NUMA) != 0 || self.step(word, word | number << TAIL_SHIFT).is_err() {
-            self.room.table.give_back(number);
+            self.process.table.give_back(number);
             return false;
         }
         self.bind();
         let tail = PlainTail::<P>::new(self.word, 0);
-        if self.room.table.leave_front(number, &tail, TURN, (0, 0), Waking::Now) == Told::Nobody
+        if self.process.table.leave_front(number, &tail, TURN, (0, 0), Waking::Now) == Told::Nobody
             && tail.cleared.get() & NUMA != 0
         {
-            let bound = self.room.slots.get(slot(tail.cleared.get()));
-            if bound.give_away(self.room, self.here, self.patience(), Waking::Now).is_none()
+            let bound = self.process.slots.get(slot(tail.cleared.get()));
+            if bound.give_away(self.process, self.here, self.patience(), Waking::Now).is_none()
                 && !bound.rest()
             {
                 self.hand_to_domains(bound, true);
@@ -467,7 +467,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                     self.goes_on();
                     #[cfg(test)]
                     crate::statistics::seen::note(Event::Anew);
-                    self.room.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
+                    self.process.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
                     return None;
                 }
                 None => match self.wait_by(&mut number, deadline, tail) {
@@ -493,7 +493,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         let Turn { number, passed, since } = turn;
         if locked && self.leaves_at_once() {
             self.unbind(bound);
-            self.room.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
+            self.process.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
             return;
         }
         let mut over = u64::from(passed as u32) + 1 >= u64::from(self.settings.batch);
@@ -501,7 +501,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             over = P::now().as_nanos() >= since + self.patience();
         }
         if over && bound.others_wait(self.here) {
-            if let Some(behind) = self.room.table.leave_front_quietly(number, tail, FRONT) {
+            if let Some(behind) = self.process.table.leave_front_quietly(number, tail, FRONT) {
                 bound.sit_behind(self.here, behind, P::now());
             }
             self.hand_to_domains(bound, locked);
@@ -513,7 +513,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             (passed + 1, since)
         };
         let waking = Waking::of(locked);
-        let left = self.room.table.leave_front(number, tail, TURN, (passed, since), waking);
+        let left = self.process.table.leave_front(number, tail, TURN, (passed, since), waking);
         if left == Told::Nobody {
             self.hand_to_domains(bound, locked);
         } else {
@@ -536,13 +536,13 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         }
         loop {
             let waking = Waking::of(holds);
-            if let Some(to) = bound.give_away(self.room, self.here, self.patience(), waking) {
+            if let Some(to) = bound.give_away(self.process, self.here, self.patience(), waking) {
                 self.note(if to == self.here { Event::Within } else { Event::Across });
                 return;
             }
             let auto = self.settings.mode == Mode::Auto;
             if holds
-                && (self.room.is_short_of_slots()
+                && (self.process.is_short_of_slots()
                     || auto && bound.is_quiet_for(self.settings.quiet))
             {
                 self.unbind(bound);
@@ -562,8 +562,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         while let Err(found) = self.step(word, word & !(NUMA | SLOT)) {
             word = found;
         }
-        bound.unbind(self.room);
-        self.room.slots.free(number);
+        bound.unbind(self.process);
+        self.process.slots.free(number);
     }
 
     fn patience(&self) -> u64 {

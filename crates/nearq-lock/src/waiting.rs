@@ -37,7 +37,7 @@
 //! while it holds the mutex. From then on no thread joins the plain queue, as the tail and `NUMA` are in one word. The turn stays in the
 //! plain queue until that is empty, then it goes to the slot. No thread is stopped or moved. The way back: a thread that has the slot's
 //! turn and finds no thread to give it to unbinds the slot, if that happened often enough in a row without another domain having waited; it
-//! does so at once if slots are few (`room.rs`), even in the mode `Numa`.
+//! does so at once if slots are few (`process_state.rs`), even in the mode `Numa`.
 //!
 //! # Which thread has the turn
 //! The plain queue has one turn, and each bound slot has one. A mutex has one of these, except in the moments in which a slot is being
@@ -56,7 +56,7 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::settings::Mode;
 use crate::statistics::Event;
 use crate::stay::Stay;
@@ -115,7 +115,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
                 return false;
             } else if word & RESERVED != 0 && word & NUMA != 0 {
                 // The word does not say whether a thread has the slot's turn.
-                let turns = Turns::new(self.word, Room::<P>::get());
+                let turns = Turns::new(self.word, ProcessState::<P>::get());
                 if let Some(locked) = turns.try_reserved(word) {
                     return locked;
                 }
@@ -130,14 +130,14 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
 
     /// Whether a thread is in the plain queue.
     fn somebody_queues(word: u32) -> bool {
-        word & TAIL != 0 && Room::<P>::get().table.is_here(word >> TAIL_SHIFT)
+        word & TAIL != 0 && ProcessState::<P>::get().table.is_here(word >> TAIL_SHIFT)
     }
 
     /// The caller has taken the mutex, was in no queue, and found `word`.
     #[inline]
     fn passed_by(&self, word: u32) {
         if word & NUMA != 0 {
-            Turns::new(self.word, Room::<P>::get()).passed_by(word);
+            Turns::new(self.word, ProcessState::<P>::get()).passed_by(word);
         }
     }
 
@@ -145,7 +145,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     pub(crate) fn lock(&self, deadline: Option<Instant>) -> bool {
         let mut word = self.load();
         let mut turns_made = None;
-        let make = || Turns::new(self.word, Room::<P>::get()).staying(self.stay);
+        let make = || Turns::new(self.word, ProcessState::<P>::get()).staying(self.stay);
         if word & !ASLEEP == LOCKED
             || word & (LOCKED | RESERVED | NUMA) == LOCKED
                 && turns_made.get_or_insert_with(make).looks_although_others_wait()
@@ -206,7 +206,8 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     /// Continues to wait for the mutex by a record by which the caller slept, and which another thread queues up
     /// (`Turns::queue_another_up`).
     pub(crate) fn go_on(&self, number: u32) {
-        let turns = Turns::of_record(self.word, Room::<P>::get(), number).staying(self.stay);
+        let turns =
+            Turns::of_record(self.word, ProcessState::<P>::get(), number).staying(self.stay);
         if turns.go_on(number).is_none() {
             self.lock(None);
         }
@@ -215,7 +216,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
     /// Binds a slot for a test, which holds the mutex.
     #[cfg(test)]
     pub(crate) fn bind_in_front(&self) -> bool {
-        Turns::new(self.word, Room::<P>::get()).bind_in_front()
+        Turns::new(self.word, ProcessState::<P>::get()).bind_in_front()
     }
 
     /// Notes in the word that a thread is about to sleep on it.

@@ -90,7 +90,7 @@ mod simulated {
 
     use super::*;
     use crate::RawMutex;
-    use crate::room::Room;
+    use crate::process_state::ProcessState;
     use crate::settings::{Mode, Settings};
     use crate::word::slot;
 
@@ -108,10 +108,10 @@ mod simulated {
         on_four_caches_of_two_nodes(|| {
             in_numa_mode();
             let mutexes: Vec<_> = (0..70).map(|_| RawMutex::<Sim>::new_in()).collect();
-            let room = Room::<Sim>::get();
+            let process = ProcessState::<Sim>::get();
             for mutex in &mutexes {
                 assert!(mutex.bind_for_test());
-                let found = room.slots.get(slot(mutex.word_now())).lines().map(|line| {
+                let found = process.slots.get(slot(mutex.word_now())).lines().map(|line| {
                     // The simulated machine is told that plain memory is touched, and then chooses a node for it by policy.
                     Sim::read(bytes(line));
                     node_of(line)

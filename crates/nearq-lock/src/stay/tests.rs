@@ -101,8 +101,8 @@ fn check(
     modelled::check(preemptions, reaches, move || {
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
         // As in the models of the condition variable.
-        let room = Room::<Loom>::get();
-        assert!(room.make_slots() && room.make_slots());
+        let process = ProcessState::<Loom>::get();
+        assert!(process.make_slots() && process.make_slots());
         let scene = Arc::new(Scene {
             mutex: RawMutex::new_in(),
             condvar: RawCondvar::new_in(),
@@ -118,9 +118,9 @@ fn check(
         scene.unlock();
         let word = scene.mutex.word_now();
         assert_eq!(word & TAIL, 0, "nobody is in the queue");
-        assert!(word & NUMA == 0 || room.slots.get(slot(word)).is_quiet());
-        assert!(room.table.count() <= 3, "{} records in use", room.table.count());
-        assert!(room.slots.count() <= 1);
+        assert!(word & NUMA == 0 || process.slots.get(slot(word)).is_quiet());
+        assert!(process.table.count() <= 3, "{} records in use", process.table.count());
+        assert!(process.slots.count() <= 1);
     });
 }
 
@@ -228,7 +228,7 @@ fn one_jumps_out_of_the_wait_for_a_condition() {
         {
             check_jumps(3, mode, &[reaches], move |scene, jumps| {
                 if urgency > 0 {
-                    Room::<Loom>::get().expect_urgent();
+                    ProcessState::<Loom>::get().expect_urgent();
                 }
                 let (hasty, jumped) = one_in_haste(scene, urgency);
                 scene.give();
@@ -248,7 +248,7 @@ fn one_jumps_out_of_the_wait_for_a_condition() {
 fn one_jumps_and_one_is_notified(preemptions: usize, mode: Mode, urgency: u32) {
     check_jumps(preemptions, mode, &[], move |scene, jumps| {
         if urgency > 0 {
-            Room::<Loom>::get().expect_urgent();
+            ProcessState::<Loom>::get().expect_urgent();
         }
         let (hasty, jumped) = one_in_haste(scene, urgency);
         let other = spawn(0, scene, Scene::take);

@@ -29,9 +29,9 @@ impl<P: LockPlatform> Turns<'_, P> {
         let mut slept = false;
         let mut firm = false;
         if !self.is_crowded()
-            && let Some(next) = self.room.table.behind(number)
+            && let Some(next) = self.process.table.behind(number)
         {
-            self.room.table.rouse(next);
+            self.process.table.rouse(next);
         }
         loop {
             let word = self.load();
@@ -66,7 +66,8 @@ impl<P: LockPlatform> Turns<'_, P> {
                 continue;
             }
             let looks = rounds <= OVERTAKEN || !crowded || word & RESERVED != 0;
-            if looks && self.room.spin(self.here, self.word, word, MICROS_IN_TURN, 0, self.stay) {
+            if looks && self.process.spin(self.here, self.word, word, MICROS_IN_TURN, 0, self.stay)
+            {
                 continue;
             }
             // If CPUs are few, the mutex is not kept for a thread that sleeps, unless it has waited for very long: it may be a long time

@@ -18,24 +18,28 @@
 use nearq_platform::{Atomic, LockPlatform, Ordering};
 
 use super::{OVERTAKEN, Turn, Turns};
+use crate::process_state::ProcessState;
 use crate::queue::{ALONE, ANEW, FRONT, Heard, TURN, Waking};
-use crate::room::Room;
 use crate::slot::Stood;
 use crate::statistics::Event;
 use crate::word::{NUMA, SLOT, TAIL, TAIL_SHIFT, slot};
 
 impl<'a, P: LockPlatform> Turns<'a, P> {
     /// For a record that is queued up by a thread other than its owner, in the domain where the owner was when the record was prepared.
-    pub(crate) fn of_record(word: &'a P::AtomicU32, room: &'a Room<P>, number: u32) -> Self {
+    pub(crate) fn of_record(
+        word: &'a P::AtomicU32,
+        process: &'a ProcessState<P>,
+        number: u32,
+    ) -> Self {
         // Relaxed: written before the caller was given the record's number.
-        let here = room.table.record(number).place.load(Ordering::Relaxed) as usize;
-        Turns { here, ..Turns::new(word, room) }
+        let here = process.table.record(number).place.load(Ordering::Relaxed) as usize;
+        Turns { here, ..Turns::new(word, process) }
     }
 
     /// Queues up a record whose owner sleeps by it (`queue::ASLEEP`), and leaves it there. The thread that has the mutex before it wakes
     /// the owner when the owner has the turn, or must start over; the owner then [goes on](Self::go_on). So the mutex exists until then.
     pub(crate) fn queue_another_up(&self, number: u32) {
-        let table = &self.room.table;
+        let table = &self.process.table;
         let record = table.record(number);
         self.note(Event::Moved);
         let mut rounds = 0;
@@ -59,7 +63,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 }
                 return;
             }
-            let bound = self.room.slots.get(slot(word));
+            let bound = self.process.slots.get(slot(word));
             let seen = bound.look(self.here);
             // Must come after the tail is read (see `slot.rs`).
             if (self.load() ^ word) & (NUMA | SLOT) != 0 {
@@ -88,9 +92,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// is in the record, which is the caller's until it has told its owner or stood up.
     fn link_another(&self, number: u32, before: u32) -> Option<u32> {
         if before != 0 {
-            return self.room.table.link(number, before);
+            return self.process.table.link(number, before);
         }
-        let record = self.room.table.record(number);
+        let record = self.process.table.record(number);
         // Relaxed for both: published by the message.
         record.passed.store(0, Ordering::Relaxed);
         record.since.store(0, Ordering::Relaxed);
@@ -100,7 +104,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Tells the owner of a record that is in front. The owner is never told `FRONT`: that would be in the way of the next message.
     fn tell_another(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
-        if !self.room.table.tell(number, message, (passed, since), Waking::Now) {
+        if !self.process.table.tell(number, message, (passed, since), Waking::Now) {
             // The owner has left (`stay.rs`), and the record is ours.
             self.hand_on_unused(number, message);
         }
@@ -109,20 +113,20 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Continues to wait by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
     /// mutex; none if it must start over. In all cases the caller no longer has the record.
     pub(crate) fn go_on(&self, number: u32) -> Option<()> {
-        let heard = self.watch(|look| self.room.table.wait_on(number, look));
+        let heard = self.watch(|look| self.process.table.wait_on(number, look));
         let Heard::Message(message) = heard else {
             unreachable!("without a deadline it waits until it is told")
         };
         if message == ALONE {
             self.goes_on();
-            self.room.table.give_back(number);
+            self.process.table.give_back(number);
             return None;
         }
         // Relaxed: ordered by the message.
-        let locked = match self.room.table.record(number).slot.load(Ordering::Relaxed) {
+        let locked = match self.process.table.record(number).slot.load(Ordering::Relaxed) {
             0 => self.in_front_of_plain_queue(self.counted_turn(number), None),
             slot => {
-                let bound = self.room.slots.get(slot);
+                let bound = self.process.slots.get(slot);
                 self.in_domain(bound, &bound.queue_of(self.here), number, Some(message), None)?
             }
         };

@@ -17,7 +17,7 @@ impl<P: LockPlatform> Turns<'_, P> {
     /// returns to one queue.
     pub(crate) fn passed_by(&self, word: u32) {
         if word & NUMA != 0 {
-            let bound = self.room.slots.get(slot(word));
+            let bound = self.process.slots.get(slot(word));
             bound.is_passed_by(Table::<P>::own_number());
             if word & TAIL == 0 && bound.take_if_quiet() {
                 self.hand_to_domains(bound, true);
@@ -28,7 +28,7 @@ impl<P: LockPlatform> Turns<'_, P> {
     /// Takes the mutex, which is free and reserved by the word `seen`, if no thread has the turn of the slot there. It takes the turn
     /// first, so that no other thread gets it in between. None if the word has changed.
     pub(crate) fn try_reserved(&self, seen: u32) -> Option<bool> {
-        let bound = self.room.slots.get(slot(seen));
+        let bound = self.process.slots.get(slot(seen));
         let Some(top) = bound.quiet_top() else { return Some(false) };
         // Must come after the turn is read: the slot was the mutex's then. It still is if the turn can be taken, because a thread that
         // unbinds the slot has the turn before, and another generation follows.

@@ -47,13 +47,13 @@ impl<P: LockPlatform> Turns<'_, P> {
             let turns = (2 * (turn.passed >> UNSEEN_BEFORE) + 1).min(TURNS_WITHOUT_LOOK);
             return Turn { passed: hand_overs | turns << UNSEEN | turns << UNSEEN_BEFORE, ..turn };
         }
-        self.room.pause(self.here, MICROS_TO_RUN, self.stay);
+        self.process.pause(self.here, MICROS_TO_RUN, self.stay);
         Turn { passed: hand_overs, ..turn }
     }
 
     /// Whether one and the same thread, which passes by, takes and releases the mutex in short succession.
     fn one_runs(&self, bound: &Slot<P>) -> bool {
-        let soon = (self.room.looks(TENTHS_TO_COME_BACK) / 10).max(1);
+        let soon = (self.process.looks(TENTHS_TO_COME_BACK) / 10).max(1);
         let mut word = self.load();
         let mut passed_by = 0;
         // Released, then twice taken and released; or one step later.

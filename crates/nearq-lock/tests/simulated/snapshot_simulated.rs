@@ -21,7 +21,7 @@ fn wanted_on(
     let spawn = |cpu| {
         let mutex = Arc::clone(mutex);
         let spec = ThreadSpec { affinity: Some(CpuSet::single(cpu)), ..ThreadSpec::default() };
-        Sim::spawn(spec, move || *mutex.lock() += 1).expect("the simulator has room")
+        Sim::spawn(spec, move || *mutex.lock() += 1).expect("the simulator has threads left")
     };
     let threads = cpus.into_iter().map(spawn).collect();
     // By then all threads have found it held, and have queued up.
@@ -105,7 +105,7 @@ fn a_mutex_that_becomes_adaptive_by_itself_is_seen() {
                         *mutex.lock() += 1;
                     }
                 };
-                Sim::spawn(spec, main).expect("the simulator has room")
+                Sim::spawn(spec, main).expect("the simulator has threads left")
             })
             .collect();
         let mut most = 0;

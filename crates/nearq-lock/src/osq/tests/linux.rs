@@ -118,7 +118,7 @@ fn who_comes_again_and_again_does_not_use_the_records_up() {
             assert!(!tried.try_lock_until(past));
         }
     });
-    let table = &Room::<Linux>::get().table;
+    let table = &ProcessState::<Linux>::get().table;
     let count = table.count();
     assert!(count < ROUNDS, "{count} records");
     drop(guard);
@@ -186,7 +186,7 @@ fn a_forgotten_guard_outlives_its_thread() {
     let others: Arc<[OsqLock<usize>; 2]> = Arc::new([OsqLock::new(0), OsqLock::new(0)]);
     let (shared, counted) = (Arc::clone(&lock), Arc::clone(&others));
     on_threads(move |index| {
-        let table = &Room::<Linux>::get().table;
+        let table = &ProcessState::<Linux>::get().table;
         let own = table.take().expect("there are many");
         assert_ne!(own, forgotten);
         table.give_back(own);

@@ -10,7 +10,7 @@ use nearq_platform::{Atomic, LockPlatform, Ordering, PlatformCell, ThreadSpec, T
 
 use super::super::OsqLock;
 use crate::modelled::check;
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::statistics::Event;
 
 type Watched = <Loom as Threads>::Cell<u32>;
@@ -40,7 +40,7 @@ fn start(
 
 fn new() -> Shared {
     // So that making it is not part of what is explored.
-    Room::<Loom>::get();
+    ProcessState::<Loom>::get();
     Arc::new(OsqLock::new_in(Watched::new(0)))
 }
 
@@ -104,7 +104,11 @@ fn one_in_the_middle_leaves() {
         Loom::join(middle);
         assert!((2..=3).contains(&count(&lock)));
         // What was left behind was found by another thread: besides the records that the three threads keep, none is lost.
-        assert!(Room::<Loom>::get().table.count() <= 3, "{}", Room::<Loom>::get().table.count());
+        assert!(
+            ProcessState::<Loom>::get().table.count() <= 3,
+            "{}",
+            ProcessState::<Loom>::get().table.count()
+        );
     });
 }
 
@@ -127,7 +131,11 @@ fn who_leaves_takes_out_those_that_have_left_ahead() {
         increment(&lock);
         others.into_iter().for_each(Loom::join);
         assert!((2..=4).contains(&count(&lock)));
-        assert!(Room::<Loom>::get().table.count() <= 3, "{}", Room::<Loom>::get().table.count());
+        assert!(
+            ProcessState::<Loom>::get().table.count() <= 3,
+            "{}",
+            ProcessState::<Loom>::get().table.count()
+        );
     });
 }
 
@@ -147,7 +155,7 @@ fn who_leaves_again_and_again_leaves_one_record() {
         });
         Loom::join(polls);
         Loom::join(late);
-        let count = Room::<Loom>::get().table.count();
+        let count = ProcessState::<Loom>::get().table.count();
         assert!(count <= 5, "{count}");
         drop(guard);
     });
@@ -170,7 +178,7 @@ fn trying_orders_as_waiting_does() {
 fn end_thread() {
     let number = Loom::number();
     Loom::set_number(0, |_| {});
-    Room::<Loom>::get().table.ended(number);
+    ProcessState::<Loom>::get().table.ended(number);
 }
 
 /// A thread forgets its guard and ends: the lock stays held, and its record, which is still in front, is no other thread's. If it were, the
@@ -202,7 +210,7 @@ fn a_thread_that_ends_in_a_queue_is_passed_over() {
         let lock = new();
         let guard = lock.lock();
         let ends = start(&lock, |lock| {
-            let table = &Room::<Loom>::get().table;
+            let table = &ProcessState::<Loom>::get().table;
             let number = table.take().expect("there are many");
             table.prepare(number, 0);
             let before = u32::from(lock.tail.swap(number as u16, Ordering::AcqRel));
@@ -215,6 +223,6 @@ fn a_thread_that_ends_in_a_queue_is_passed_over() {
         increment(&lock);
         Loom::join(last);
         assert_eq!(count(&lock), 2);
-        assert!(Room::<Loom>::get().table.count() <= 3);
+        assert!(ProcessState::<Loom>::get().table.count() <= 3);
     });
 }

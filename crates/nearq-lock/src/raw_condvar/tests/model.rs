@@ -9,7 +9,7 @@ use nearq_model::Loom;
 use nearq_platform::{Instant, Ordering, PlatformCell, ThreadSpec, Threads};
 
 use crate::modelled::{self, Count};
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
 use crate::{Condvar, Mutex};
@@ -62,8 +62,8 @@ fn check(
     modelled::check(preemptions, reaches, move || {
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
         // Two slots: a thread that binds one leaves one, so that no thread makes more of them.
-        let room = Room::<Loom>::get();
-        assert!(room.make_slots() && room.make_slots());
+        let process = ProcessState::<Loom>::get();
+        assert!(process.make_slots() && process.make_slots());
         let scene =
             Arc::new(Scene { value: Mutex::new_in(Watched::new(0)), changed: Condvar::new_in() });
         if mode == Mode::Numa {
@@ -73,8 +73,8 @@ fn check(
         // Everything is as it was: no thread waits, no record and no slot is lost.
         assert_eq!(scene.changed.notify_all(), 0);
         assert!(scene.value.try_lock().is_some());
-        assert!(room.table.count() <= 3, "{} records in use", room.table.count());
-        assert!(room.slots.count() <= 1);
+        assert!(process.table.count() <= 3, "{} records in use", process.table.count());
+        assert!(process.slots.count() <= 1);
     });
 }
 
@@ -260,7 +260,7 @@ fn all_are_notified_while_one_gives_up() {
 /// urgent thread queues up nowhere, and no thread is left asleep.
 fn notify_the_urgent(preemptions: usize, mode: Mode, urgencies: [u32; 2], at_once: bool) {
     check(preemptions, mode, &[], move |scene| {
-        Room::<Loom>::get().expect_urgent();
+        ProcessState::<Loom>::get().expect_urgent();
         let waiters = urgencies.map(|urgency| {
             spawn(2, scene, move |scene| {
                 Loom::set_urgency(urgency);
@@ -282,7 +282,7 @@ fn notify_the_urgent(preemptions: usize, mode: Mode, urgencies: [u32; 2], at_onc
 fn one_that_is_urgent_is_notified_and_takes_the_mutex_by_itself() {
     for mode in MODES {
         check(3, mode, &[Event::Unqueued], |scene| {
-            Room::<Loom>::get().expect_urgent();
+            ProcessState::<Loom>::get().expect_urgent();
             let waiter = spawn(2, scene, |scene| {
                 Loom::set_urgency(5);
                 scene.take();

@@ -9,7 +9,7 @@ use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, LockPlatform, Ordering, PlatformCell, ThreadSpec, Threads};
 
 use crate::modelled::{self, Count};
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
 use crate::{Ended, RawCondvar, RawMutex, Summons};
@@ -44,8 +44,8 @@ enum Became {
 impl Scene {
     fn new() -> Arc<Self> {
         Settings { mode: Mode::Plain, ..Settings::default() }.eager().set_for_process::<Loom>();
-        let room = Room::<Loom>::get();
-        assert!(room.make_slots() && room.make_slots());
+        let process = ProcessState::<Loom>::get();
+        assert!(process.make_slots() && process.make_slots());
         Arc::new(Scene {
             mutex: RawMutex::new_in(),
             condvar: Box::into_raw(Box::new(RawCondvar::new_in())),
@@ -146,7 +146,7 @@ fn spawn(scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'static) -> Join
 }
 
 fn none_is_lost() {
-    let count = Room::<Loom>::get().table.count();
+    let count = ProcessState::<Loom>::get().table.count();
     assert!(count <= 3, "{count} records in use");
 }
 

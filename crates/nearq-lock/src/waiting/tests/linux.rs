@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::skipped::skipped;
 use crate::word::{LOCKED, NUMA, RESERVED, TAIL, slot};
 use crate::{Mutex, MutexGuard, RawMutex};
@@ -134,7 +134,7 @@ fn a_mutex_that_is_kept_for_nobody_is_to_be_had() {
         };
         assert!(try_and_unlock());
         if bound {
-            let slot = Room::<Linux>::get().slots.get(slot(mutex.word_now()));
+            let slot = ProcessState::<Linux>::get().slots.get(slot(mutex.word_now()));
             assert!(slot.take_if_quiet(), "nobody waits");
             assert!(!try_and_unlock(), "it is kept for who has the turn");
             assert!(slot.rest());
@@ -200,9 +200,9 @@ fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
     }
     const SCHED_FIFO: i32 = 1;
     let mutex = Arc::new(RawMutex::new());
-    let room = Room::<Linux>::get();
-    let number = room.table.take().expect("there are many");
-    room.table.prepare(number, 0);
+    let process = ProcessState::<Linux>::get();
+    let number = process.table.take().expect("there are many");
+    process.table.prepare(number, 0);
     mutex.change_word(|word| word | RESERVED | number << crate::word::TAIL_SHIFT);
     assert!(!mutex.try_lock() && !mutex.try_lock_for(Duration::from_millis(1)));
     let taken = Arc::new(<Linux as LockPlatform>::AtomicU32::new(0));
@@ -231,5 +231,5 @@ fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
         "it is kept for the other one still"
     );
     mutex.change_word(|_| 0);
-    room.table.give_back(number);
+    process.table.give_back(number);
 }

@@ -10,7 +10,7 @@ use nearq_model::{Loom, bound};
 use nearq_platform::{Ordering, PlatformCell, ThreadSpec, Threads};
 
 use crate::modelled::{self, Count};
-use crate::room::Room;
+use crate::process_state::ProcessState;
 use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
 use crate::word::RESERVED;
@@ -26,13 +26,13 @@ fn check(
     model: impl Fn() + Send + Sync + 'static,
 ) {
     modelled::check(preemptions, reaches, move || {
-        // Done first, so that making the room is not part of what is explored. One round of quiet is enough to go back. There are no
+        // Done first, so that making `ProcessState` is not part of what is explored. One round of quiet is enough to go back. There are no
         // yields, because after one, loom runs the other threads until they cannot go on.
         Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
-        let room = Room::<Loom>::get();
-        assert_eq!(room.domains.len(), 2);
+        let process = ProcessState::<Loom>::get();
+        assert_eq!(process.domains.len(), 2);
         // Two slots: a thread that binds one leaves one, so that no thread makes more of them.
-        assert!(room.make_slots() && room.make_slots());
+        assert!(process.make_slots() && process.make_slots());
         model();
     });
 }
@@ -70,11 +70,11 @@ fn end(mutex: Shared, count: u32, records: usize, slots: usize) {
     // SAFETY: the cell lives as long as the guard, which excludes other threads; that is what is tested.
     assert_eq!(guard.with(|count| unsafe { *count }), count);
     drop(guard);
-    let room = Room::<Loom>::get();
-    assert!(room.table.count() <= records, "{} records in use", room.table.count());
-    assert!(room.slots.count() <= slots, "{} slots in use", room.slots.count());
+    let process = ProcessState::<Loom>::get();
+    assert!(process.table.count() <= records, "{} records in use", process.table.count());
+    assert!(process.slots.count() <= slots, "{} slots in use", process.slots.count());
     drop(mutex);
-    assert_eq!(room.slots.count(), 0, "a slot goes with its mutex");
+    assert_eq!(process.slots.count(), 0, "a slot goes with its mutex");
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn the_next_holder_may_free_the_mutex() {
             let other = Loom::spawn(ThreadSpec::default(), main).expect("the model spawns");
             drop(guard);
             Loom::join(other);
-            assert_eq!(Room::<Loom>::get().slots.count(), 0);
+            assert_eq!(ProcessState::<Loom>::get().slots.count(), 0);
         });
     }
 }

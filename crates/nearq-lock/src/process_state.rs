@@ -1,8 +1,8 @@
 //! What the locks of a process share: the table of waiters, the slots, which CPUs are near each other, how many threads may spin, and the
 //! settings.
 //!
-//! Made by the first thread that has to wait for a lock, and kept by the platform, because a lock of four bytes has no space for a pointer
-//! to it. Nothing in it is ever moved or freed while the process lives.
+//! The first thread that has to wait for a lock makes it. The platform keeps it, because a lock of four bytes has no space for a pointer to
+//! it. Nothing in it is ever moved or freed while the process lives.
 //!
 //! # Forks
 //! The child of a fork has a copy. The threads that wait in it do not exist. The first use in the child empties the slots' queues and
@@ -75,7 +75,7 @@ pub(crate) struct Domain<P: LockPlatform> {
 }
 
 /// What the locks of a process share.
-pub(crate) struct Room<P: LockPlatform> {
+pub(crate) struct ProcessState<P: LockPlatform> {
     pub(crate) table: Table<P>,
     places: Places,
     pub(crate) domains: Box<[Domain<P>]>,
@@ -90,7 +90,7 @@ pub(crate) struct Room<P: LockPlatform> {
     stocking: P::AtomicU32,
     /// 1 once a thread of a real-time class has been seen.
     urgent: P::AtomicU32,
-    /// 1 if forks are followed on behalf of the room.
+    /// 1 if forks are followed on behalf of this state.
     followed: P::AtomicU32,
     /// Counts, by domain.
     pub(crate) counts: Box<[Counts<P>]>,
@@ -102,8 +102,8 @@ pub(crate) struct Room<P: LockPlatform> {
 
 #[cold]
 fn make<P: LockPlatform>() -> *const () {
-    // SAFETY: always a room, which is `Sync`; ended as it was made.
-    unsafe { P::share(Room::<P>::make, Room::<P>::end) }
+    // SAFETY: always a `ProcessState`, which is `Sync`; freed as it was made.
+    unsafe { P::share(ProcessState::<P>::make, ProcessState::<P>::end) }
 }
 
 /// How many reads of a word take a microsecond on this machine: a pause is 3 cycles on some processors and 140 on others.
@@ -127,18 +127,18 @@ fn looks<P: LockPlatform>() -> u32 {
 /// For libraries that are loaded into other programs. A program with a runtime does not need it. Calling it again does nothing. Must not be
 /// called by functions that run around a fork.
 pub fn start<P: LockPlatform>() {
-    unsafe fn nothing(_room: *const ()) {}
+    unsafe fn nothing(_process: *const ()) {}
     static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: nothing };
-    let room = Room::<P>::get();
+    let process = ProcessState::<P>::get();
     // Early, so that the platform can note the ends of threads: that may need memory, which it may still allocate here.
     P::set_number(P::number(), thread_ended::<P>);
-    if room.may_bind(room.settings().mode) {
-        room.stock();
+    if process.may_bind(process.settings().mode) {
+        process.stock();
     }
     // Relaxed: the thread that changes it does what follows, once.
-    if room.followed.swap(1, Ordering::Relaxed) == 0 {
+    if process.followed.swap(1, Ordering::Relaxed) == 0 {
         // SAFETY: the hooks do nothing, with any argument.
-        unsafe { P::follow_forks(core::ptr::from_ref(room).cast(), &HOOKS) };
+        unsafe { P::follow_forks(core::ptr::from_ref(process).cast(), &HOOKS) };
     }
 }
 
@@ -148,37 +148,37 @@ pub fn start<P: LockPlatform>() {
 /// There is no need to call it for threads that are of such a class when they first wait for a condition or when they find a mutex held:
 /// they are recognised. It is for a program that changes the class of a thread that has waited before. Calling it again does nothing.
 pub fn expect_urgent<P: LockPlatform>() {
-    Room::<P>::get().expect_urgent();
+    ProcessState::<P>::get().expect_urgent();
 }
 
 /// A thread has ended.
 fn thread_ended<P: LockPlatform>(number: u32) {
-    Room::<P>::get().table.ended(number);
+    ProcessState::<P>::get().table.ended(number);
 }
 
-impl<P: LockPlatform> Room<P> {
-    /// The room of the caller's process. Made if it does not exist; that may read the machine's description, which takes a while.
+impl<P: LockPlatform> ProcessState<P> {
+    /// The state of the caller's process. Made if it does not exist; that may read the machine's description, which takes a while.
     #[inline]
     pub(crate) fn get<'a>() -> &'a Self {
         let there = P::shared();
         let there = if there.is_null() { make::<P>() } else { there };
         // SAFETY: made below, for this platform (a platform has one kind of shared thing, and only this crate shares one), and lives as
         // long as the platform's process, which the caller is a part of.
-        let room = unsafe { &*there.cast::<Self>() };
+        let process = unsafe { &*there.cast::<Self>() };
         // Acquire: pairs with the release of the thread that renewed it.
-        if room.epoch.load(Ordering::Acquire) != P::fork_epoch() << 1 {
-            room.renew();
+        if process.epoch.load(Ordering::Acquire) != P::fork_epoch() << 1 {
+            process.renew();
         }
-        room
+        process
     }
 
-    /// The room of the caller's process, if there is one, for a caller that only observes; and whether its contents are this process's, or
+    /// The state of the caller's process, if it exists, for a caller that only observes; and whether its contents are this process's, or
     /// still the parent's.
     pub(crate) fn as_it_is<'a>() -> Option<(&'a Self, bool)> {
         // SAFETY: null, or made by `make` for this platform; it lives as long as the platform's process, which the caller is a part of.
-        let room = unsafe { P::shared().cast::<Self>().as_ref() }?;
+        let process = unsafe { P::shared().cast::<Self>().as_ref() }?;
         // Acquire: pairs with the release of the thread that renewed it.
-        Some((room, room.epoch.load(Ordering::Acquire) == P::fork_epoch() << 1))
+        Some((process, process.epoch.load(Ordering::Acquire) == P::fork_epoch() << 1))
     }
 
     /// The first use in the child of a fork: the threads that waited in slots and those that were spinning do not exist.
@@ -229,7 +229,7 @@ impl<P: LockPlatform> Room<P> {
         if let Some(first) = domains.iter_mut().find(|domain| domain.cap > 0) {
             first.cap -= 1;
         }
-        let room = Room {
+        let process = ProcessState {
             table: Table::new(thread_ended::<P>),
             places,
             domains: domains.into_boxed_slice(),
@@ -244,15 +244,15 @@ impl<P: LockPlatform> Room<P> {
             settings: P::AtomicU64::new(Settings::at_start::<P>().pack()),
             complained: P::AtomicU32::new(0),
         };
-        Box::into_raw(Box::new(room)).cast_const().cast()
+        Box::into_raw(Box::new(process)).cast_const().cast()
     }
 
-    unsafe fn end(room: *const ()) {
+    unsafe fn end(process: *const ()) {
         // SAFETY: made by `make`, and no thread uses it any more, as `LockPlatform::share` promises.
-        let room = unsafe { Box::from_raw(room.cast_mut().cast::<Self>()) };
+        let process = unsafe { Box::from_raw(process.cast_mut().cast::<Self>()) };
         // Relaxed: no other thread uses it.
-        if room.followed.load(Ordering::Relaxed) == 1 {
-            P::unfollow_forks(core::ptr::from_ref(&*room).cast());
+        if process.followed.load(Ordering::Relaxed) == 1 {
+            P::unfollow_forks(core::ptr::from_ref(&*process).cast());
         }
     }
 
@@ -438,8 +438,8 @@ impl<P: LockPlatform> Room<P> {
         Some(out)
     }
 
-    /// Whether, besides a thread of the domain that may spin, another one may.
-    pub(crate) fn has_room(&self, domain: usize) -> bool {
+    /// Whether one more thread of the domain may spin, besides one that may.
+    pub(crate) fn another_may_spin(&self, domain: usize) -> bool {
         let domain = &self.domains[domain];
         // Relaxed: a hint.
         domain.spinners.load(Ordering::Relaxed) + 1 < domain.cap
