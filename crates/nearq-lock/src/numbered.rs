@@ -172,12 +172,12 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Numbered<P, T,
             Ordering::Acquire,
         );
         match there {
-            // SAFETY: in the table from now on, and freed with it.
+            // SAFETY: in `chunks` from now on, and freed with it.
             Ok(_) => Some(unsafe { &*made }),
             Err(there) => {
                 // SAFETY: made by us above, and never shared.
                 drop(unsafe { Box::from_raw(made) });
-                // SAFETY: in the table, hence made by another thread, and freed with the table, which is borrowed.
+                // SAFETY: in `chunks`, hence made by another thread, and freed with `self`, which is borrowed.
                 Some(unsafe { &*there })
             }
         }
@@ -238,7 +238,7 @@ impl<P: LockPlatform, T, const FIRST: usize, const CHUNKS: usize> Drop
         for chunk in &self.chunks {
             let chunk = chunk.load(Ordering::Acquire);
             if !chunk.is_null() {
-                // SAFETY: made as a box, and in one table only, which no thread uses any more.
+                // SAFETY: made as a box, and in one `Numbered` only, which no thread uses any more.
                 drop(unsafe { Box::from_raw(chunk) });
             }
         }

@@ -9,7 +9,7 @@
 //! Invariants, in addition to those of the queue:
 //! 1. One record is in front, so one thread holds the lock.
 //! 2. A record in front stays there until its guard is dropped, whatever becomes of its thread: a record whose guard was forgotten never
-//!    becomes another thread's (`Table::ended`).
+//!    becomes another thread's (`WaiterSlab::ended`).
 //! 3. An unlock does not touch the lock after the step that lets another thread have it: it either clears the tail or tells the next
 //!    thread, and the steps between are on records.
 //!
@@ -129,13 +129,13 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
             return None;
         }
         let process = ProcessState::<P>::get();
-        let number = process.table.take()?;
-        process.table.prepare(number, 0);
+        let number = process.waiters.take()?;
+        process.waiters.prepare(number, 0);
         // Acquire: pairs with the release that cleared it. Release: the record is prepared.
         match self.tail.compare_exchange(0, in_tail(number), Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => Some(self.guard(process, number)),
             Err(_) => {
-                process.table.give_back(number);
+                process.waiters.give_back(number);
                 None
             }
         }
@@ -164,7 +164,7 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
     ) -> Option<OsqGuard<'_, T, P>> {
         let process = ProcessState::<P>::get();
         let mut number = loop {
-            match process.table.take() {
+            match process.waiters.take() {
                 Some(number) => break number,
                 None if !sleep || deadline.is_some_and(|deadline| P::now() >= deadline) => {
                     return None;
@@ -174,13 +174,13 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
             }
         };
         let here = process.here();
-        process.table.prepare(number, here);
+        process.waiters.prepare(number, here);
         // Acquire: pairs with the release that cleared the tail. Release: the record is prepared.
         let before = u32::from(self.tail.swap(in_tail(number), Ordering::AcqRel));
         if !sleep || deadline.is_some() {
-            process.table.is_behind(number, before);
+            process.waiters.is_behind(number, before);
         }
-        if before == 0 || process.table.link(number, before).is_some() {
+        if before == 0 || process.waiters.link(number, before).is_some() {
             return Some(self.guard(process, number));
         }
         let look = |state: &P::AtomicU32| {
@@ -191,7 +191,7 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
             }
         };
         let tail = Last::<P>(&self.tail);
-        match process.table.wait(&mut number, look, sleep, deadline, None, &tail) {
+        match process.waiters.wait(&mut number, look, sleep, deadline, None, &tail) {
             Heard::Message(message) => {
                 debug_assert_eq!(message, TURN, "this queue has no other message");
                 Some(self.guard(process, number))
@@ -201,7 +201,7 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
     }
 
     fn guard<'a>(&'a self, process: &'a ProcessState<P>, number: u32) -> OsqGuard<'a, T, P> {
-        process.table.hold(number);
+        process.waiters.hold(number);
         OsqGuard { lock: self, process, number, not_send: PhantomData }
     }
 
@@ -264,7 +264,7 @@ impl<T: ?Sized, P: LockPlatform> Drop for OsqGuard<'_, T, P> {
     fn drop(&mut self) {
         // Our record is in front: this is the only guard of the thread that holds the lock.
         let tail = Last::<P>(&self.lock.tail);
-        self.process.table.leave_front(self.number, &tail, TURN, (0, 0), Waking::Now);
+        self.process.waiters.leave_front(self.number, &tail, TURN, (0, 0), Waking::Now);
     }
 }
 

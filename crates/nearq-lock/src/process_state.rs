@@ -1,4 +1,4 @@
-//! What the locks of a process share: the table of waiters, the slots, which CPUs are near each other, how many threads may spin, and the
+//! What the locks of a process share: the records of waiters, the slots, which CPUs are near each other, how many threads may spin, and the
 //! settings.
 //!
 //! The first thread that has to wait for a lock makes it. The platform keeps it, because a lock of four bytes has no space for a pointer to
@@ -12,7 +12,7 @@
 //! # Slots
 //! Slots need memory, and a thread that holds a mutex must not wait for memory. So they are made by threads that wait for the first time,
 //! before they queue up, if waiters may come to queue up by domain: many at once (`lines.rs` says where). A thread that binds a slot takes
-//! one that is there, or leaves the mutex as it is. A thread that takes the last one, or finds none, forgets its record (`table.rs`), so
+//! one that is there, or leaves the mutex as it is. A thread that takes the last one, or finds none, forgets its record (`waiter_slab.rs`), so
 //! that its next wait is like its first, and more are made. That costs threads that do not bind slots nothing.
 //!
 //! A mutex may be gone without having been dropped, like C++'s, which has no destructor that reports it; and a mutex that is no longer used
@@ -39,7 +39,7 @@ use crate::settings::{Mode, Settings};
 use crate::slot::Slot;
 use crate::statistics::Counts;
 use crate::stay::Stay;
-use crate::table::Table;
+use crate::waiter_slab::WaiterSlab;
 
 /// How long a thread sleeps that waits for some steps of another thread.
 const MOMENT: Duration = Duration::from_micros(50);
@@ -76,7 +76,7 @@ pub(crate) struct Domain<P: LockPlatform> {
 
 /// What the locks of a process share.
 pub(crate) struct ProcessState<P: LockPlatform> {
-    pub(crate) table: Table<P>,
+    pub(crate) waiters: WaiterSlab<P>,
     places: Places,
     pub(crate) domains: Box<[Domain<P>]>,
     /// How many domains have CPUs that the process may use.
@@ -153,7 +153,7 @@ pub fn expect_urgent<P: LockPlatform>() {
 
 /// A thread has ended.
 fn thread_ended<P: LockPlatform>(number: u32) {
-    ProcessState::<P>::get().table.ended(number);
+    ProcessState::<P>::get().waiters.ended(number);
 }
 
 impl<P: LockPlatform> ProcessState<P> {
@@ -230,7 +230,7 @@ impl<P: LockPlatform> ProcessState<P> {
             first.cap -= 1;
         }
         let process = ProcessState {
-            table: Table::new(thread_ended::<P>),
+            waiters: WaiterSlab::new(thread_ended::<P>),
             places,
             domains: domains.into_boxed_slice(),
             used_domains,
@@ -345,7 +345,7 @@ impl<P: LockPlatform> ProcessState<P> {
         let complain = || self.complained.load(Ordering::Relaxed) & EXHAUSTED == 0;
         if !self.slots.is_one_free() && (self.slots.are_more() || complain()) {
             // So that the caller makes more at its next wait, or warns that there are no more.
-            self.table.forget_own();
+            self.waiters.forget_own();
         }
         let number = number?;
         if self.slots.get(number).bind() {

@@ -29,7 +29,7 @@
 //!   were the one that leaves the front, with the same message.
 //! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it. If the records
 //!   right ahead of it have been left too, one of them stays and the rest are taken out (`withdraw.rs`). A thread that ends in the middle
-//!   of its wait does the same first step (`Table::ended`). A thread that ends while its record is `HOLDING` changes nothing: the front of
+//!   of its wait does the same first step (`WaiterSlab::ended`). A thread that ends while its record is `HOLDING` changes nothing: the front of
 //!   the queue stays as it is, and no thread behind it is ever told. A thread that ends with a message takes the message with it.
 //!
 //! A thread that sleeps by its record for another reason can be put into a queue by the thread that may end that sleep (`ring.rs`): the
@@ -59,7 +59,7 @@
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, Wait};
 
 use crate::stay::Stay;
-use crate::table::Table;
+use crate::waiter_slab::WaiterSlab;
 
 /// In a queue, awake. A new record has this value, zero.
 pub(crate) const WAITING: u32 = 0;
@@ -99,7 +99,7 @@ pub(crate) trait Tail {
 pub(crate) enum Waking {
     /// At once.
     Now,
-    /// When the caller releases the mutex that it holds ([`Table::wake_whom_we_told`]) and the other thread waits for. Waking a thread
+    /// When the caller releases the mutex that it holds ([`WaiterSlab::wake_whom_we_told`]) and the other thread waits for. Waking a thread
     /// takes longer than most critical sections, so it is better not to do it while holding a mutex.
     Later,
 }
@@ -138,7 +138,7 @@ enum Behind {
     Joiner,
 }
 
-impl<P: LockPlatform> Table<P> {
+impl<P: LockPlatform> WaiterSlab<P> {
     /// The process, as records name it.
     #[inline(always)]
     pub(crate) fn epoch() -> u32 {

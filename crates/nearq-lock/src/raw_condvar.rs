@@ -211,15 +211,16 @@ impl<P: LockPlatform> RawCondvar<P> {
         stay: Option<&Stay<P>>,
     ) -> Ended {
         let process = ProcessState::<P>::get();
-        let Some(number) = process.table.take_own().or_else(|| Self::take_another_record(process))
+        let Some(number) =
+            process.waiters.take_own().or_else(|| Self::take_another_record(process))
         else {
             // SAFETY: as the caller promises.
             return unsafe { Self::wait_outside(mutex, deadline) };
         };
         let urgency = process.urgency();
         let word = mutex.map_or(ptr::null(), |mutex| ptr::from_ref(mutex.word()));
-        process.table.prepare_for_ring(number, process.here(), word, urgency);
-        let mut ring = Ring::lock(&self.ring, 0, &process.table);
+        process.waiters.prepare_for_ring(number, process.here(), word, urgency);
+        let mut ring = Ring::lock(&self.ring, 0, &process.waiters);
         ring.add(number, urgency);
         ring.unlock();
         if let Some(stay) = stay {
@@ -234,7 +235,7 @@ impl<P: LockPlatform> RawCondvar<P> {
         // The summons was sent before: its sender does not know of the record.
         let called = answered.is_some_and(|answered| answered.was_sent);
         let until = if called { Some(Self::soon(deadline)) } else { deadline };
-        let slept = process.table.sleep_in_ring(number, until);
+        let slept = process.waiters.sleep_in_ring(number, until);
         // Done before the record may be another thread's.
         if let (Some(summons), Some(answered)) = (summons, answered) {
             summons.wait_no_more(answered);
@@ -247,18 +248,18 @@ impl<P: LockPlatform> RawCondvar<P> {
                 Waiting::<P>::new(mutex.word()).staying(stay).go_on(number);
                 misuse::took::<P>(mutex.word());
             } else {
-                process.table.wait_on(number, |_| ());
+                process.waiters.wait_on(number, |_| ());
                 if let Some(stay) = stay {
                     stay.goes_on();
                 }
-                process.table.give_back(number);
+                process.waiters.give_back(number);
             }
             return Ended::Notified;
         }
         if let Some(stay) = stay {
             stay.goes_on();
         }
-        process.table.leave(number, &self.ring);
+        process.waiters.leave(number, &self.ring);
         if let Some(mutex) = mutex {
             mutex.lock_as(stay);
         }
@@ -270,7 +271,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     #[cold]
     fn take_another_record(process: &ProcessState<P>) -> Option<u32> {
         process.sees_urgent();
-        process.table.take()
+        process.waiters.take()
     }
 
     /// A moment from now, or `deadline` if that comes first.
@@ -307,7 +308,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// ```
     pub fn wait_until_left(&self) {
         if look::<P>(&self.ring).is_some() {
-            until_empty(&self.ring, &ProcessState::<P>::get().table);
+            until_empty(&self.ring, &ProcessState::<P>::get().waiters);
         }
     }
 
@@ -346,7 +347,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     #[inline(never)]
     fn notify_first(&self, found: u32, then: impl FnOnce()) -> bool {
         let process = ProcessState::<P>::get();
-        let mut ring = Ring::lock(&self.ring, found, &process.table);
+        let mut ring = Ring::lock(&self.ring, found, &process.waiters);
         let claimed = ring.claim_first();
         ring.unlock();
         let notified = Notified { process, claimed: claimed.into_iter() };
@@ -373,7 +374,7 @@ impl<P: LockPlatform> RawCondvar<P> {
         };
         let process = ProcessState::<P>::get();
         let gate = P::AtomicU32::new(0);
-        let mut ring = Ring::lock(&self.ring, found, &process.table);
+        let mut ring = Ring::lock(&self.ring, found, &process.waiters);
         let claimed = ring.claim_all(&gate);
         ring.unlock();
         past_the_gate::<P>(&gate);
@@ -390,11 +391,11 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// # Safety
     /// The caller has claimed the record.
     unsafe fn move_to_mutex(process: &ProcessState<P>, number: u32) {
-        let record = process.table.record(number);
+        let record = process.waiters.record(number);
         // Relaxed, here and below: written before the record was put into the ring, in which the caller found it.
         let word = record.word.load(Ordering::Relaxed).cast_const();
         if record.slot.load(Ordering::Relaxed) != 0 || word.is_null() {
-            process.table.let_go(number);
+            process.waiters.let_go(number);
             return;
         }
         // SAFETY: the mutex of a thread that is in `wait` until it has that mutex, which it cannot have before this is done.

@@ -48,7 +48,7 @@
 //! an empty ring, whatever the word says; the records in it are lost to the child.
 //!
 //! The thread that forks may itself be in a wait, if it forks in a signal handler. In the child it continues that wait, but it is not in
-//! the child's ring. So there its wait ends for no reason (`Stay::forked`, [`Table::sleep_in_ring`]), and it does not take its record out
+//! the child's ring. So there its wait ends for no reason (`Stay::forked`, [`WaiterSlab::sleep_in_ring`]), and it does not take its record out
 //! of any ring. If it holds the lock at that time, it releases it as one of the parent's.
 //!
 //! Orderings: taking the lock is acquire, releasing it is release. That orders all accesses to the ring and the records in it, which are
@@ -57,7 +57,7 @@
 use nearq_platform::{Atomic, AtomicInt, Instant, LockPlatform, Ordering, Wait};
 
 use crate::queue::ASLEEP as ASLEEP_IN_QUEUE;
-use crate::table::Table;
+use crate::waiter_slab::WaiterSlab;
 
 const LOCKED: u32 = 1;
 const ASLEEP: u32 = 1 << 1;
@@ -88,7 +88,7 @@ pub(crate) fn look<P: LockPlatform>(word: &P::AtomicU32) -> Option<u32> {
 #[must_use = "the ring stays locked"]
 pub(crate) struct Ring<'a, P: LockPlatform> {
     word: *const P::AtomicU32,
-    table: &'a Table<P>,
+    waiters: &'a WaiterSlab<P>,
     last: u32,
     /// `AWAITED`, or 0.
     awaited: u32,
@@ -109,12 +109,12 @@ pub(crate) enum Slept {
 
 /// The process's part of the word.
 fn epoch<P: LockPlatform>() -> u32 {
-    Table::<P>::epoch() << EPOCH_SHIFT & EPOCH
+    WaiterSlab::<P>::epoch() << EPOCH_SHIFT & EPOCH
 }
 
 impl<'a, P: LockPlatform> Ring<'a, P> {
     /// Takes the lock. `found` is the word's likely value; 0 if the caller does not know.
-    pub(crate) fn lock(word: &P::AtomicU32, found: u32, table: &'a Table<P>) -> Self {
+    pub(crate) fn lock(word: &P::AtomicU32, found: u32, waiters: &'a WaiterSlab<P>) -> Self {
         let ours = epoch::<P>();
         // A thread that has not slept need not restore `ASLEEP` for other sleepers.
         let mut take = LOCKED;
@@ -129,7 +129,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
                 match word.compare_exchange(found, to, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         let (last, awaited) = (kept >> LAST_SHIFT, kept & AWAITED);
-                        return Ring { word, table, last, awaited, epoch: ours };
+                        return Ring { word, waiters, last, awaited, epoch: ours };
                     }
                     Err(other) => found = other,
                 }
@@ -183,7 +183,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
     /// Adds a record, at the place that its owner's urgency gives it.
     #[inline(always)]
     pub(crate) fn add(&mut self, number: u32, urgency: u32) {
-        let record = self.table.record(number);
+        let record = self.waiters.record(number);
         // Relaxed, here and below: under the lock.
         if self.last == 0 {
             record.next.store(number, Ordering::Relaxed);
@@ -191,14 +191,14 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
             self.last = number;
             return;
         }
-        let first = self.table.record(self.last).next.load(Ordering::Relaxed);
+        let first = self.waiters.record(self.last).next.load(Ordering::Relaxed);
         let behind = if urgency == 0 { None } else { self.first_less_urgent(first, urgency) };
         let next = behind.unwrap_or(first);
-        let before = self.table.record(next).before.load(Ordering::Relaxed);
+        let before = self.waiters.record(next).before.load(Ordering::Relaxed);
         record.next.store(next, Ordering::Relaxed);
         record.before.store(before, Ordering::Relaxed);
-        self.table.record(before).next.store(number, Ordering::Relaxed);
-        self.table.record(next).before.store(number, Ordering::Relaxed);
+        self.waiters.record(before).next.store(number, Ordering::Relaxed);
+        self.waiters.record(next).before.store(number, Ordering::Relaxed);
         if behind.is_none() {
             self.last = number;
         }
@@ -209,7 +209,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
     fn first_less_urgent(&self, first: u32, urgency: u32) -> Option<u32> {
         let mut at = first;
         loop {
-            let record = self.table.record(at);
+            let record = self.waiters.record(at);
             // Relaxed for both: under the lock.
             if record.slot.load(Ordering::Relaxed) < urgency {
                 return Some(at);
@@ -223,15 +223,15 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
 
     /// Takes a record out.
     fn remove(&mut self, number: u32) {
-        let record = self.table.record(number);
+        let record = self.waiters.record(number);
         let next = record.next.load(Ordering::Relaxed);
         if next == number {
             self.last = 0;
             return;
         }
         let before = record.before.load(Ordering::Relaxed);
-        self.table.record(before).next.store(next, Ordering::Relaxed);
-        self.table.record(next).before.store(before, Ordering::Relaxed);
+        self.waiters.record(before).next.store(next, Ordering::Relaxed);
+        self.waiters.record(next).before.store(before, Ordering::Relaxed);
         if self.last == number {
             self.last = before;
         }
@@ -243,9 +243,9 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
         if last == 0 {
             return;
         }
-        let mut at = self.table.record(last).next.load(Ordering::Relaxed);
+        let mut at = self.waiters.record(last).next.load(Ordering::Relaxed);
         loop {
-            let next = self.table.record(at).next.load(Ordering::Relaxed);
+            let next = self.waiters.record(at).next.load(Ordering::Relaxed);
             if !what(self, at) || at == last {
                 return;
             }
@@ -255,7 +255,7 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
 
     /// Takes a record out and turns it into one that sleeps in a mutex's queue, if its owner still waits.
     fn claim(&mut self, number: u32) -> bool {
-        let state = &self.table.record(number).state;
+        let state = &self.waiters.record(number).state;
         // Acquire and release: hands the record to the queue of a mutex. Relaxed on failure: it is left alone.
         let claim =
             state.compare_exchange(LISTED, ASLEEP_IN_QUEUE, Ordering::AcqRel, Ordering::Relaxed);
@@ -278,20 +278,20 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
     /// Claims all records whose owners still wait, and takes all others out. The owners that must be waited for meet the caller at `gate`,
     /// which no other thread uses yet: see [`past_the_gate`].
     pub(crate) fn claim_all(&mut self, gate: &P::AtomicU32) -> Claimed<'a, P> {
-        let mut claimed = Claimed { table: self.table, first: 0, count: 0 };
+        let mut claimed = Claimed { waiters: self.waiters, first: 0, count: 0 };
         let (mut last, mut expected) = (0, 0);
         self.each(|ring, number| {
             if ring.claim(number) {
                 match last {
                     0 => claimed.first = number,
-                    last => ring.table.record(last).next.store(number, Ordering::Relaxed),
+                    last => ring.waiters.record(last).next.store(number, Ordering::Relaxed),
                 }
-                ring.table.record(number).next.store(0, Ordering::Relaxed);
+                ring.waiters.record(number).next.store(0, Ordering::Relaxed);
                 last = number;
                 claimed.count += 1;
             } else {
                 ring.remove(number);
-                let record = ring.table.record(number);
+                let record = ring.waiters.record(number);
                 // Relaxed: its owner reads it once it holds the lock.
                 record.word.store(core::ptr::from_ref(gate).cast_mut(), Ordering::Relaxed);
                 record.state.store(EXPECTED, Ordering::Relaxed);
@@ -306,9 +306,9 @@ impl<'a, P: LockPlatform> Ring<'a, P> {
 }
 
 /// Waits until no thread is in the ring: for a caller that is about to free its memory.
-pub(crate) fn until_empty<P: LockPlatform>(word: &P::AtomicU32, table: &Table<P>) {
+pub(crate) fn until_empty<P: LockPlatform>(word: &P::AtomicU32, waiters: &WaiterSlab<P>) {
     loop {
-        let mut ring = Ring::lock(word, 0, table);
+        let mut ring = Ring::lock(word, 0, waiters);
         ring.awaited = AWAITED;
         let left = ring.unlock_to();
         if left == 0 {
@@ -331,7 +331,7 @@ pub(crate) fn past_the_gate<P: LockPlatform>(gate: &P::AtomicU32) {
 
 /// Records that were claimed together, in their order in the ring.
 pub(crate) struct Claimed<'a, P: LockPlatform> {
-    table: &'a Table<P>,
+    waiters: &'a WaiterSlab<P>,
     first: u32,
     pub(crate) count: usize,
 }
@@ -345,12 +345,12 @@ impl<P: LockPlatform> Iterator for Claimed<'_, P> {
             return None;
         }
         // Relaxed: ours alone until it is given out.
-        self.first = self.table.record(number).next.load(Ordering::Relaxed);
+        self.first = self.waiters.record(number).next.load(Ordering::Relaxed);
         Some(number)
     }
 }
 
-impl<P: LockPlatform> Table<P> {
+impl<P: LockPlatform> WaiterSlab<P> {
     /// Makes a record ready to be put into a ring. Its owner has the given urgency, and will want the mutex with the given word, or none
     /// (null).
     pub(crate) fn prepare_for_ring(

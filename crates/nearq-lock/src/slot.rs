@@ -300,7 +300,7 @@ impl<P: LockPlatform> Slot<P> {
         // Relaxed: ordered by the step that cleared the bit.
         let front = line.front.load(Ordering::Relaxed);
         let tail = DomainTail { line, generation };
-        process.table.tell_first(front, &tail, message, (0, now.as_nanos()), waking)
+        process.waiters.tell_first(front, &tail, message, (0, now.as_nanos()), waking)
     }
 
     /// The domain whose turn is next: the one that has waited longest if it has waited too long; otherwise the nearest, and of equally near

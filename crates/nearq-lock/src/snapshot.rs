@@ -44,7 +44,7 @@ pub struct SlottedMutex {
     /// Whether it is held, as far as its waiters know: this is seen only if a thread has to wait for it. A mutex that no thread has waited
     /// for since it was taken looks free.
     pub held: bool,
-    /// In how many last-level caches threads wait for it. If the machine has more than 32, neighbours count as one.
+    /// In how many last-level caches threads wait for it. If the machine has more than 32, adjacent ones count as one.
     pub caches: u32,
 }
 

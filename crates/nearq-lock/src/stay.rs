@@ -113,10 +113,10 @@ impl<P: LockPlatform> Stay<P> {
                 P::wake(word, 1);
             }
             LISTED => {
-                let table = &ProcessState::<P>::get().table;
-                if table.leaves_ring(number) {
+                let waiters = &ProcessState::<P>::get().waiters;
+                if waiters.leaves_ring(number) {
                     // SAFETY: not notified, so the condition variable exists, as the caller promises.
-                    table.leave(number, unsafe { &*self.ring.get() });
+                    waiters.leave(number, unsafe { &*self.ring.get() });
                 } else {
                     // SAFETY: as the caller promises.
                     unsafe { Self::leave_queue(number, word) };
@@ -141,7 +141,7 @@ impl<P: LockPlatform> Stay<P> {
         let station = self.station.load(Ordering::Relaxed);
         compiler_fence(Ordering::Acquire);
         if station == LISTED {
-            ProcessState::<P>::get().table.call_away(self.number.get());
+            ProcessState::<P>::get().waiters.call_away(self.number.get());
         }
     }
 
@@ -149,9 +149,9 @@ impl<P: LockPlatform> Stay<P> {
     /// The mutex of that word exists, or there is none (null).
     unsafe fn leave_queue(number: u32, word: *const P::AtomicU32) {
         let process = ProcessState::<P>::get();
-        if let Heard::Message(message) = process.table.give_up(number) {
+        if let Heard::Message(message) = process.waiters.give_up(number) {
             if word.is_null() {
-                return process.table.give_back(number);
+                return process.waiters.give_back(number);
             }
             // SAFETY: as the caller promises.
             Turns::of_record(unsafe { &*word }, process, number).hand_on_unused(number, message);

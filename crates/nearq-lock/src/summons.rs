@@ -24,7 +24,7 @@
 //! # Wrong uses
 //! The functions here are safe, so they tolerate a summons by which two threads wait, or one that is given another thread's record: the
 //! thread's steps write only the bits of `WAITS_BY`, whatever is there, and the thread that calls checks whether there is a record of the
-//! number that it finds (`Table::call_away`). At worst a wait ends for no reason, or one that should have ended goes on.
+//! number that it finds (`WaiterSlab::call_away`). At worst a wait ends for no reason, or one that should have ended goes on.
 //!
 //! Orderings: what was done before the thread is woken reaches it by other means than these words (the ring's lock orders nothing with the
 //! thread that calls). The word's steps are acquire and release, as the number that is found leads to a record that was made ready before.
@@ -134,7 +134,7 @@ impl<P: LockPlatform> Called<P> {
     /// Ends the wait that the thread was in when it was called, unless it has been notified since.
     pub fn wake(self) {
         if self.number != 0 {
-            ProcessState::<P>::get().table.call_away(self.number);
+            ProcessState::<P>::get().waiters.call_away(self.number);
         }
     }
 }

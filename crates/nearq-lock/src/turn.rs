@@ -78,7 +78,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// The thread has the turn: notes that, and stores what came with the turn in the record, where `hand_on_unused` finds it.
     fn is_in_front(&self, turn: Turn) {
         if let Some(stay) = self.stay {
-            let record = self.process.table.record(turn.number);
+            let record = self.process.waiters.record(turn.number);
             // Relaxed for both: only the thread in front accesses them.
             record.passed.store(turn.passed, Ordering::Relaxed);
             record.since.store(turn.since, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     fn begins(&self, number: u32, slot: u32) {
         if let Some(stay) = self.stay {
             // Relaxed: only the thread itself accesses it before it joins.
-            self.process.table.record(number).slot.store(slot, Ordering::Relaxed);
+            self.process.waiters.record(number).slot.store(slot, Ordering::Relaxed);
             stay.begin(number, self.word);
         }
     }
@@ -129,7 +129,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// A record to queue up by, if there is one.
     #[inline]
     pub(crate) fn take_record(&self) -> Option<u32> {
-        self.process.table.take_own().or_else(|| self.take_another_record())
+        self.process.waiters.take_own().or_else(|| self.take_another_record())
     }
 
     /// For a thread that waits for the first time: it has time to allocate what threads that hold mutexes may need.
@@ -138,7 +138,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         if P::number() == 0 && self.process.may_bind(self.settings.mode) {
             self.process.stock();
         }
-        self.process.table.take()
+        self.process.waiters.take()
     }
 
     fn load(&self) -> u32 {
@@ -180,12 +180,12 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             let word = self.load();
             if word & (LOCKED | RESERVED) == 0 {
                 if self.take(word, word | LOCKED) {
-                    self.process.table.give_back(number);
+                    self.process.waiters.give_back(number);
                     self.passed_by(word);
                     return Some(true);
                 }
             } else if word & NUMA == 0 {
-                self.process.table.prepare(number, self.here);
+                self.process.waiters.prepare(number, self.here);
                 self.begins(number, 0);
                 if self.step(word, word & !TAIL | number << TAIL_SHIFT).is_ok() {
                     return Some(self.in_plain_queue(number, word >> TAIL_SHIFT, deadline));
@@ -197,16 +197,16 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 if (self.load() ^ word) & (NUMA | SLOT) != 0 {
                     continue;
                 }
-                self.process.table.prepare(number, self.here);
+                self.process.waiters.prepare(number, self.here);
                 self.begins(number, slot(word));
                 if let Some((before, tail)) = bound.join(self.here, seen, number) {
                     if deadline.is_some() {
-                        self.process.table.is_behind(number, before);
+                        self.process.waiters.is_behind(number, before);
                     }
                     let heard = if before == 0 {
                         Some(FRONT)
                     } else {
-                        self.process.table.link(number, before)
+                        self.process.waiters.link(number, before)
                     };
                     return self.in_domain(bound, &tail, number, heard, deadline);
                 }
@@ -217,8 +217,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Waits by a record until it is told something. On return, `number` names the record that was told.
     fn wait_by(&self, number: &mut u32, deadline: Option<Instant>, tail: &impl Tail) -> Heard {
         self.is_queued();
-        let (table, before) = (&self.process.table, *number);
-        let heard = self.watch(|look| table.wait(number, look, true, deadline, self.stay, tail));
+        let (waiters, before) = (&self.process.waiters, *number);
+        let heard = self.watch(|look| waiters.wait(number, look, true, deadline, self.stay, tail));
         if let Some(stay) = self.stay
             && *number != before
         {
@@ -247,7 +247,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
 
     /// What came with a message.
     fn turn(&self, number: u32) -> Turn {
-        let record = self.process.table.record(number);
+        let record = self.process.waiters.record(number);
         // Relaxed for both: ordered by the message.
         let (passed, since) =
             (record.passed.load(Ordering::Relaxed), record.since.load(Ordering::Relaxed));
@@ -262,9 +262,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             let mut number = number;
             let tail = PlainTail::<P>::new(self.word, 0);
             if deadline.is_some() {
-                self.process.table.is_behind(number, before);
+                self.process.waiters.is_behind(number, before);
             }
-            if self.process.table.link(number, before).is_none()
+            if self.process.waiters.link(number, before).is_none()
                 && self.wait_by(&mut number, deadline, &tail) == Heard::Nothing
             {
                 return false;
@@ -293,7 +293,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         match word {
             Some(word) if word >> TAIL_SHIFT == number => {
                 // We were the only thread in the queue, and the step that took the mutex took us out.
-                self.process.table.give_back(number);
+                self.process.waiters.give_back(number);
                 self.plain_queue_is_empty(word, true);
                 true
             }
@@ -301,7 +301,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                 let passed = self.count(turn, word);
                 let tail = PlainTail::<P>::new(self.word, 0);
                 let with = (passed, 0);
-                let left = self.process.table.leave_front(number, &tail, TURN, with, Waking::Later);
+                let left =
+                    self.process.waiters.leave_front(number, &tail, TURN, with, Waking::Later);
                 if left == Told::Nobody {
                     self.plain_queue_is_empty(tail.cleared.get(), true);
                 }
@@ -320,7 +321,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         // after that step another thread may have the turn, and its reservation is not ours to take away.
         let tail = PlainTail::<P>::new(self.word, RESERVED);
         let with = (turn.passed, 0);
-        let left = self.process.table.leave_front(turn.number, &tail, TURN, with, Waking::Now);
+        let left = self.process.waiters.leave_front(turn.number, &tail, TURN, with, Waking::Now);
         if left == Told::Nobody {
             self.plain_queue_is_empty(tail.cleared.get(), false);
         }
@@ -331,8 +332,8 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     pub(crate) fn hand_on_unused(&self, number: u32, message: u32) {
         let turn = self.turn(number);
         // Relaxed: written before the record joined its queue.
-        match self.process.table.record(number).slot.load(Ordering::Relaxed) {
-            _ if message == ALONE => self.process.table.give_back(number),
+        match self.process.waiters.record(number).slot.load(Ordering::Relaxed) {
+            _ if message == ALONE => self.process.waiters.give_back(number),
             0 => self.hand_on_plain(turn),
             slot => {
                 let bound = self.process.slots.get(slot);
@@ -342,7 +343,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                     self.unreserve();
                     self.hand_on(bound, &tail, turn, false);
                 } else {
-                    self.process.table.leave_front(number, &tail, ANEW, (0, 0), Waking::Now);
+                    self.process.waiters.leave_front(number, &tail, ANEW, (0, 0), Waking::Now);
                 }
             }
         }
@@ -374,7 +375,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             return turn.passed & !(u64::MAX << FROM) | from_here;
         }
         if across * 100 >= all * self.settings.remote_percent
-            && let Some(next) = self.process.table.behind(turn.number)
+            && let Some(next) = self.process.waiters.behind(turn.number)
             && self.two_of_one_domain(next)
         {
             self.bind();
@@ -391,12 +392,12 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         for _ in 0..LOOK_AT {
             let Some(number) = at else { return false };
             // Relaxed: set before the record was linked.
-            let place = self.process.table.record(number).place.load(Ordering::Relaxed);
+            let place = self.process.waiters.record(number).place.load(Ordering::Relaxed);
             if seen >> place & 1 == 1 {
                 return true;
             }
             seen |= 1 << place;
-            at = self.process.table.behind(number).filter(|next| *next <= TAIL >> TAIL_SHIFT);
+            at = self.process.waiters.behind(number).filter(|next| *next <= TAIL >> TAIL_SHIFT);
         }
         true
     }
@@ -420,16 +421,17 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         while !self.process.stock() {
             P::yield_now();
         }
-        let number = self.process.table.take().expect("there are many");
-        self.process.table.prepare(number, self.here);
+        let number = self.process.waiters.take().expect("there are many");
+        self.process.waiters.prepare(number, self.here);
         let word = self.load();
         if word & (TAIL | NUMA) != 0 || self.step(word, word | number << TAIL_SHIFT).is_err() {
-            self.process.table.give_back(number);
+            self.process.waiters.give_back(number);
             return false;
         }
         self.bind();
         let tail = PlainTail::<P>::new(self.word, 0);
-        if self.process.table.leave_front(number, &tail, TURN, (0, 0), Waking::Now) == Told::Nobody
+        if self.process.waiters.leave_front(number, &tail, TURN, (0, 0), Waking::Now)
+            == Told::Nobody
             && tail.cleared.get() & NUMA != 0
         {
             let bound = self.process.slots.get(slot(tail.cleared.get()));
@@ -467,7 +469,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
                     self.goes_on();
                     #[cfg(test)]
                     crate::statistics::seen::note(Event::Anew);
-                    self.process.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
+                    self.process.waiters.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
                     return None;
                 }
                 None => match self.wait_by(&mut number, deadline, tail) {
@@ -493,7 +495,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         let Turn { number, passed, since } = turn;
         if locked && self.leaves_at_once() {
             self.unbind(bound);
-            self.process.table.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
+            self.process.waiters.leave_front(number, tail, ANEW, (0, 0), Waking::Now);
             return;
         }
         let mut over = u64::from(passed as u32) + 1 >= u64::from(self.settings.batch);
@@ -501,7 +503,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             over = P::now().as_nanos() >= since + self.patience();
         }
         if over && bound.others_wait(self.here) {
-            if let Some(behind) = self.process.table.leave_front_quietly(number, tail, FRONT) {
+            if let Some(behind) = self.process.waiters.leave_front_quietly(number, tail, FRONT) {
                 bound.sit_behind(self.here, behind, P::now());
             }
             self.hand_to_domains(bound, locked);
@@ -513,7 +515,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
             (passed + 1, since)
         };
         let waking = Waking::of(locked);
-        let left = self.process.table.leave_front(number, tail, TURN, (passed, since), waking);
+        let left = self.process.waiters.leave_front(number, tail, TURN, (passed, since), waking);
         if left == Told::Nobody {
             self.hand_to_domains(bound, locked);
         } else {

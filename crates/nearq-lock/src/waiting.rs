@@ -130,7 +130,7 @@ impl<'a, P: LockPlatform> Waiting<'a, P> {
 
     /// Whether a thread is in the plain queue.
     fn somebody_queues(word: u32) -> bool {
-        word & TAIL != 0 && ProcessState::<P>::get().table.is_here(word >> TAIL_SHIFT)
+        word & TAIL != 0 && ProcessState::<P>::get().waiters.is_here(word >> TAIL_SHIFT)
     }
 
     /// The caller has taken the mutex, was in no queue, and found `word`.

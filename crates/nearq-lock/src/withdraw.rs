@@ -36,9 +36,9 @@
 use nearq_platform::{Atomic, LockPlatform, Ordering};
 
 use crate::queue::{CLAIMED, Heard, LEFT, Tail, WAITING};
-use crate::table::Table;
+use crate::waiter_slab::WaiterSlab;
 
-impl<P: LockPlatform> Table<P> {
+impl<P: LockPlatform> WaiterSlab<P> {
     /// Notes which record is ahead of the caller's, or that none is (0). Must be called before the caller links, if it may give up; other
     /// callers need not call it.
     pub(crate) fn is_behind(&self, number: u32, ahead: u32) {

@@ -1,6 +1,6 @@
 //! What a machine can do for the runtime, and Linux doing it.
 //!
-//! [`Platform`] is the wall between the runtime and the machine. It consists of three traits, each based on the one before:
+//! [`Platform`] is the interface between the runtime and the machine. It consists of three traits, each based on the one before:
 //!
 //! | trait | what it has | what needs it |
 //! |---|---|---|

@@ -119,7 +119,7 @@ fn check(
         let word = scene.mutex.word_now();
         assert_eq!(word & TAIL, 0, "nobody is in the queue");
         assert!(word & NUMA == 0 || process.slots.get(slot(word)).is_quiet());
-        assert!(process.table.count() <= 3, "{} records in use", process.table.count());
+        assert!(process.waiters.count() <= 3, "{} records in use", process.waiters.count());
         assert!(process.slots.count() <= 1);
     });
 }

@@ -29,9 +29,9 @@ impl<P: LockPlatform> Turns<'_, P> {
         let mut slept = false;
         let mut firm = false;
         if !self.is_crowded()
-            && let Some(next) = self.process.table.behind(number)
+            && let Some(next) = self.process.waiters.behind(number)
         {
-            self.process.table.rouse(next);
+            self.process.waiters.rouse(next);
         }
         loop {
             let word = self.load();

@@ -32,15 +32,15 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
         number: u32,
     ) -> Self {
         // Relaxed: written before the caller was given the record's number.
-        let here = process.table.record(number).place.load(Ordering::Relaxed) as usize;
+        let here = process.waiters.record(number).place.load(Ordering::Relaxed) as usize;
         Turns { here, ..Turns::new(word, process) }
     }
 
     /// Queues up a record whose owner sleeps by it (`queue::ASLEEP`), and leaves it there. The thread that has the mutex before it wakes
     /// the owner when the owner has the turn, or must start over; the owner then [goes on](Self::go_on). So the mutex exists until then.
     pub(crate) fn queue_another_up(&self, number: u32) {
-        let table = &self.process.table;
-        let record = table.record(number);
+        let waiters = &self.process.waiters;
+        let record = waiters.record(number);
         self.note(Event::Moved);
         let mut rounds = 0;
         loop {
@@ -92,9 +92,9 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// is in the record, which is the caller's until it has told its owner or stood up.
     fn link_another(&self, number: u32, before: u32) -> Option<u32> {
         if before != 0 {
-            return self.process.table.link(number, before);
+            return self.process.waiters.link(number, before);
         }
-        let record = self.process.table.record(number);
+        let record = self.process.waiters.record(number);
         // Relaxed for both: published by the message.
         record.passed.store(0, Ordering::Relaxed);
         record.since.store(0, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Tells the owner of a record that is in front. The owner is never told `FRONT`: that would be in the way of the next message.
     fn tell_another(&self, number: u32, message: u32) {
         let Turn { passed, since, .. } = self.turn(number);
-        if !self.process.table.tell(number, message, (passed, since), Waking::Now) {
+        if !self.process.waiters.tell(number, message, (passed, since), Waking::Now) {
             // The owner has left (`stay.rs`), and the record is ours.
             self.hand_on_unused(number, message);
         }
@@ -113,17 +113,17 @@ impl<'a, P: LockPlatform> Turns<'a, P> {
     /// Continues to wait by a record that [another thread](Self::queue_another_up) has queued up or is about to, until the caller has the
     /// mutex; none if it must start over. In all cases the caller no longer has the record.
     pub(crate) fn go_on(&self, number: u32) -> Option<()> {
-        let heard = self.watch(|look| self.process.table.wait_on(number, look));
+        let heard = self.watch(|look| self.process.waiters.wait_on(number, look));
         let Heard::Message(message) = heard else {
             unreachable!("without a deadline it waits until it is told")
         };
         if message == ALONE {
             self.goes_on();
-            self.process.table.give_back(number);
+            self.process.waiters.give_back(number);
             return None;
         }
         // Relaxed: ordered by the message.
-        let locked = match self.process.table.record(number).slot.load(Ordering::Relaxed) {
+        let locked = match self.process.waiters.record(number).slot.load(Ordering::Relaxed) {
             0 => self.in_front_of_plain_queue(self.counted_turn(number), None),
             slot => {
                 let bound = self.process.slots.get(slot);

@@ -127,7 +127,7 @@ impl Acting<'_> {
         self.go(At::QueueUp);
     }
 
-    /// `Table::take`: the thread's own, or this one, which no thread has. Returns whether there is one.
+    /// `WaiterSlab::take`: the thread's own, or this one, which no thread has. Returns whether there is one.
     pub(super) fn has_record(&mut self, number: u8) -> bool {
         if self.own() == 0 && number != 0 {
             self.state.record(number).had = true;

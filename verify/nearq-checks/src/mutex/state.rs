@@ -54,7 +54,7 @@ pub enum Next {
     Gone(Message),
 }
 
-/// A record of the table.
+/// A record of the slab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Record {
     /// A thread has it.

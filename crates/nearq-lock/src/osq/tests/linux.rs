@@ -118,8 +118,8 @@ fn who_comes_again_and_again_does_not_use_the_records_up() {
             assert!(!tried.try_lock_until(past));
         }
     });
-    let table = &ProcessState::<Linux>::get().table;
-    let count = table.count();
+    let waiters = &ProcessState::<Linux>::get().waiters;
+    let count = waiters.count();
     assert!(count < ROUNDS, "{count} records");
     drop(guard);
     // SAFETY: taken above.
@@ -186,10 +186,10 @@ fn a_forgotten_guard_outlives_its_thread() {
     let others: Arc<[OsqLock<usize>; 2]> = Arc::new([OsqLock::new(0), OsqLock::new(0)]);
     let (shared, counted) = (Arc::clone(&lock), Arc::clone(&others));
     on_threads(move |index| {
-        let table = &ProcessState::<Linux>::get().table;
-        let own = table.take().expect("there are many");
+        let waiters = &ProcessState::<Linux>::get().waiters;
+        let own = waiters.take().expect("there are many");
         assert_ne!(own, forgotten);
-        table.give_back(own);
+        waiters.give_back(own);
         for round in 0..ROUNDS {
             *counted[(index + round) % 2].lock() += 1;
             assert!(shared.lock_spinning(1).is_none(), "it was never given back");

@@ -105,9 +105,9 @@ fn one_in_the_middle_leaves() {
         assert!((2..=3).contains(&count(&lock)));
         // What was left behind was found by another thread: besides the records that the three threads keep, none is lost.
         assert!(
-            ProcessState::<Loom>::get().table.count() <= 3,
+            ProcessState::<Loom>::get().waiters.count() <= 3,
             "{}",
-            ProcessState::<Loom>::get().table.count()
+            ProcessState::<Loom>::get().waiters.count()
         );
     });
 }
@@ -132,9 +132,9 @@ fn who_leaves_takes_out_those_that_have_left_ahead() {
         others.into_iter().for_each(Loom::join);
         assert!((2..=4).contains(&count(&lock)));
         assert!(
-            ProcessState::<Loom>::get().table.count() <= 3,
+            ProcessState::<Loom>::get().waiters.count() <= 3,
             "{}",
-            ProcessState::<Loom>::get().table.count()
+            ProcessState::<Loom>::get().waiters.count()
         );
     });
 }
@@ -155,7 +155,7 @@ fn who_leaves_again_and_again_leaves_one_record() {
         });
         Loom::join(polls);
         Loom::join(late);
-        let count = ProcessState::<Loom>::get().table.count();
+        let count = ProcessState::<Loom>::get().waiters.count();
         assert!(count <= 5, "{count}");
         drop(guard);
     });
@@ -178,7 +178,7 @@ fn trying_orders_as_waiting_does() {
 fn end_thread() {
     let number = Loom::number();
     Loom::set_number(0, |_| {});
-    ProcessState::<Loom>::get().table.ended(number);
+    ProcessState::<Loom>::get().waiters.ended(number);
 }
 
 /// A thread forgets its guard and ends: the lock stays held, and its record, which is still in front, is no other thread's. If it were, the
@@ -210,11 +210,11 @@ fn a_thread_that_ends_in_a_queue_is_passed_over() {
         let lock = new();
         let guard = lock.lock();
         let ends = start(&lock, |lock| {
-            let table = &ProcessState::<Loom>::get().table;
-            let number = table.take().expect("there are many");
-            table.prepare(number, 0);
+            let waiters = &ProcessState::<Loom>::get().waiters;
+            let number = waiters.take().expect("there are many");
+            waiters.prepare(number, 0);
             let before = u32::from(lock.tail.swap(number as u16, Ordering::AcqRel));
-            assert!(before != 0 && table.link(number, before).is_none());
+            assert!(before != 0 && waiters.link(number, before).is_none());
             end_thread();
         });
         Loom::join(ends);
@@ -223,6 +223,6 @@ fn a_thread_that_ends_in_a_queue_is_passed_over() {
         increment(&lock);
         Loom::join(last);
         assert_eq!(count(&lock), 2);
-        assert!(ProcessState::<Loom>::get().table.count() <= 3);
+        assert!(ProcessState::<Loom>::get().waiters.count() <= 3);
     });
 }

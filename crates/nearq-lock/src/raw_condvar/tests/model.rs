@@ -73,7 +73,7 @@ fn check(
         // Everything is as it was: no thread waits, no record and no slot is lost.
         assert_eq!(scene.changed.notify_all(), 0);
         assert!(scene.value.try_lock().is_some());
-        assert!(process.table.count() <= 3, "{} records in use", process.table.count());
+        assert!(process.waiters.count() <= 3, "{} records in use", process.waiters.count());
         assert!(process.slots.count() <= 1);
     });
 }

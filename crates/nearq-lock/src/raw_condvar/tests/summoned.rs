@@ -146,7 +146,7 @@ fn spawn(scene: &Arc<Scene>, body: impl FnOnce(&Scene) + Send + 'static) -> Join
 }
 
 fn none_is_lost() {
-    let count = ProcessState::<Loom>::get().table.count();
+    let count = ProcessState::<Loom>::get().waiters.count();
     assert!(count <= 3, "{count} records in use");
 }
 

@@ -11,7 +11,7 @@ use crate::modelled::check;
 
 struct Shared {
     word: <Loom as LockPlatform>::AtomicU32,
-    table: Table<Loom>,
+    waiters: WaiterSlab<Loom>,
     count: <Loom as Threads>::Cell<u32>,
 }
 
@@ -23,7 +23,7 @@ unsafe impl Sync for Shared {}
 fn nowhere(_number: u32) {}
 
 fn increment(shared: &Shared) {
-    let ring = Ring::lock(&shared.word, 0, &shared.table);
+    let ring = Ring::lock(&shared.word, 0, &shared.waiters);
     // SAFETY: the cell lives as long as `shared`, and the lock excludes other threads; that is what is tested.
     shared.count.with_mut(|count| unsafe { *count += 1 });
     ring.unlock();
@@ -33,7 +33,7 @@ fn count_with(preemptions: usize, threads: u32) {
     check(preemptions, &[], move || {
         let shared = Arc::new(Shared {
             word: <Loom as LockPlatform>::AtomicU32::new(0),
-            table: Table::new(nowhere),
+            waiters: WaiterSlab::new(nowhere),
             count: PlatformCell::new(0),
         });
         let others: Vec<_> = (1..threads)

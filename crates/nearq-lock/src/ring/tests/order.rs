@@ -8,21 +8,21 @@ type Word = <Linux as LockPlatform>::AtomicU32;
 
 fn nowhere(_number: u32) {}
 
-fn locked<'a>(word: &Word, table: &'a Table<Linux>) -> Ring<'a, Linux> {
-    Ring::lock(word, word.load(Ordering::Relaxed), table)
+fn locked<'a>(word: &Word, waiters: &'a WaiterSlab<Linux>) -> Ring<'a, Linux> {
+    Ring::lock(word, word.load(Ordering::Relaxed), waiters)
 }
 
 /// A ring of this many records.
-fn filled(count: usize, word: &Word, table: &Table<Linux>) -> Vec<u32> {
-    filled_by(&vec![0; count], word, table)
+fn filled(count: usize, word: &Word, waiters: &WaiterSlab<Linux>) -> Vec<u32> {
+    filled_by(&vec![0; count], word, waiters)
 }
 
 /// A ring of records whose owners have these urgencies.
-fn filled_by(urgencies: &[u32], word: &Word, table: &Table<Linux>) -> Vec<u32> {
+fn filled_by(urgencies: &[u32], word: &Word, waiters: &WaiterSlab<Linux>) -> Vec<u32> {
     let add = |&urgency: &u32| {
-        let number = table.take().expect("there are many");
-        table.prepare_for_ring(number, 0, word, urgency);
-        let mut ring = locked(word, table);
+        let number = waiters.take().expect("there are many");
+        waiters.prepare_for_ring(number, 0, word, urgency);
+        let mut ring = locked(word, waiters);
         ring.add(number, urgency);
         ring.unlock();
         number
@@ -30,38 +30,38 @@ fn filled_by(urgencies: &[u32], word: &Word, table: &Table<Linux>) -> Vec<u32> {
     urgencies.iter().map(add).collect()
 }
 
-fn give_up(number: u32, table: &Table<Linux>) {
-    assert_eq!(table.sleep_in_ring(number, Some(Instant::from_nanos(1))), Slept::TimedOut);
+fn give_up(number: u32, waiters: &WaiterSlab<Linux>) {
+    assert_eq!(waiters.sleep_in_ring(number, Some(Instant::from_nanos(1))), Slept::TimedOut);
 }
 
 #[test]
 fn first_come_first_claimed() {
-    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
-    let numbers = filled(5, &word, &table);
+    let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
+    let numbers = filled(5, &word, &waiters);
     // The oldest, one in the middle and the newest leave.
     for index in [0, 2, 4] {
-        give_up(numbers[index], &table);
-        table.leave(numbers[index], &word);
+        give_up(numbers[index], &waiters);
+        waiters.leave(numbers[index], &word);
     }
-    let mut ring = locked(&word, &table);
+    let mut ring = locked(&word, &waiters);
     assert_eq!(ring.claim_first(), Some(numbers[1]));
     assert_eq!(ring.claim_first(), Some(numbers[3]));
     assert_eq!(ring.claim_first(), None);
     ring.unlock();
     assert_eq!((look::<Linux>(&word), word.load(Ordering::Relaxed)), (None, 0));
     for claimed in [1, 3] {
-        assert_eq!(table.sleep_in_ring(numbers[claimed], None), Slept::Claimed);
+        assert_eq!(waiters.sleep_in_ring(numbers[claimed], None), Slept::Claimed);
     }
 }
 
 #[test]
 fn all_are_claimed_in_order_but_those_who_have_given_up() {
-    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
-    let numbers = filled(6, &word, &table);
+    let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
+    let numbers = filled(6, &word, &waiters);
     for index in [0, 1, 3, 5] {
-        give_up(numbers[index], &table);
+        give_up(numbers[index], &waiters);
     }
-    let mut ring = locked(&word, &table);
+    let mut ring = locked(&word, &waiters);
     assert_eq!(ring.claim_first(), Some(numbers[2]));
     let gate = Word::new(0);
     let claimed = ring.claim_all(&gate);
@@ -69,17 +69,17 @@ fn all_are_claimed_in_order_but_those_who_have_given_up() {
     assert_eq!((claimed.count, claimed.collect()), (1, vec![numbers[4]]));
     assert_eq!((word.load(Ordering::Relaxed), gate.load(Ordering::Relaxed)), (0, 4));
     for index in [0, 1, 3, 5] {
-        table.leave(numbers[index], &word);
+        waiters.leave(numbers[index], &word);
     }
     past_the_gate::<Linux>(&gate);
     // The two that were claimed, and the one that the thread keeps.
-    assert_eq!(table.count(), 3);
+    assert_eq!(waiters.count(), 3);
 }
 
 /// Each arrival of up to four threads of three urgencies, with one thread that leaves; both ways of notifying.
 #[test]
 fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
-    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
+    let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
     for count in 1..=4 {
         for case in 0..3_usize.pow(count) * (count as usize + 1) {
             let (leaves, case) = (case % (count as usize + 1), case / (count as usize + 1));
@@ -89,12 +89,12 @@ fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
             expected.retain(|&index| index != leaves);
             expected.sort_by_key(|&index| core::cmp::Reverse(urgencies[index]));
             for all in [false, true] {
-                let numbers = filled_by(&urgencies, &word, &table);
+                let numbers = filled_by(&urgencies, &word, &waiters);
                 if let Some(&number) = numbers.get(leaves) {
-                    give_up(number, &table);
-                    table.leave(number, &word);
+                    give_up(number, &waiters);
+                    waiters.leave(number, &word);
                 }
-                let mut ring = locked(&word, &table);
+                let mut ring = locked(&word, &waiters);
                 let gate = Word::new(0);
                 let claimed: Vec<u32> = if all {
                     ring.claim_all(&gate).collect()
@@ -105,7 +105,7 @@ fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
                 let expected: Vec<u32> = expected.iter().map(|&index| numbers[index]).collect();
                 assert_eq!(claimed, expected, "{urgencies:?}, of which {leaves} leaves");
                 for number in claimed {
-                    table.give_back(number);
+                    waiters.give_back(number);
                 }
             }
         }
@@ -115,12 +115,12 @@ fn the_most_urgent_is_claimed_first_and_of_those_who_came_first() {
 /// What the word says of another process is ignored.
 #[test]
 fn a_ring_of_the_parent_is_empty_in_the_child() {
-    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
-    filled(2, &word, &table);
-    let elsewhere = (Table::<Linux>::epoch() + 1) << EPOCH_SHIFT & EPOCH;
+    let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
+    filled(2, &word, &waiters);
+    let elsewhere = (WaiterSlab::<Linux>::epoch() + 1) << EPOCH_SHIFT & EPOCH;
     for state in [0, LOCKED, LOCKED | ASLEEP] {
         word.store(7 << LAST_SHIFT | elsewhere | state, Ordering::Relaxed);
-        let mut ring = locked(&word, &table);
+        let mut ring = locked(&word, &waiters);
         assert_eq!(ring.claim_first(), None);
         ring.unlock();
         assert_eq!(word.load(Ordering::Relaxed), 0);
@@ -130,20 +130,20 @@ fn a_ring_of_the_parent_is_empty_in_the_child() {
 /// A thread that is called away leaves by itself, even if all are notified in the meantime; one that was claimed is no longer called.
 #[test]
 fn who_is_called_away_was_not_notified() {
-    let (word, table) = (Word::new(0), Table::<Linux>::new(nowhere));
-    let numbers = filled(3, &word, &table);
-    table.call_away(numbers[0]);
-    let mut ring = locked(&word, &table);
+    let (word, waiters) = (Word::new(0), WaiterSlab::<Linux>::new(nowhere));
+    let numbers = filled(3, &word, &waiters);
+    waiters.call_away(numbers[0]);
+    let mut ring = locked(&word, &waiters);
     assert_eq!(ring.claim_first(), Some(numbers[1]));
     ring.unlock();
-    table.call_away(numbers[1]);
+    waiters.call_away(numbers[1]);
     let gate = Word::new(0);
-    let mut ring = locked(&word, &table);
+    let mut ring = locked(&word, &waiters);
     assert_eq!(ring.claim_all(&gate).collect::<Vec<_>>(), [numbers[2]]);
     ring.unlock();
-    let slept: Vec<_> = numbers.iter().map(|&number| table.sleep_in_ring(number, None)).collect();
+    let slept: Vec<_> = numbers.iter().map(|&number| waiters.sleep_in_ring(number, None)).collect();
     assert_eq!(slept, [Slept::Called, Slept::Claimed, Slept::Claimed]);
-    table.leave(numbers[0], &word);
+    waiters.leave(numbers[0], &word);
     past_the_gate::<Linux>(&gate);
-    until_empty(&word, &table);
+    until_empty(&word, &waiters);
 }

@@ -201,8 +201,8 @@ fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
     const SCHED_FIFO: i32 = 1;
     let mutex = Arc::new(RawMutex::new());
     let process = ProcessState::<Linux>::get();
-    let number = process.table.take().expect("there are many");
-    process.table.prepare(number, 0);
+    let number = process.waiters.take().expect("there are many");
+    process.waiters.prepare(number, 0);
     mutex.change_word(|word| word | RESERVED | number << crate::word::TAIL_SHIFT);
     assert!(!mutex.try_lock() && !mutex.try_lock_for(Duration::from_millis(1)));
     let taken = Arc::new(<Linux as LockPlatform>::AtomicU32::new(0));
@@ -231,5 +231,5 @@ fn what_is_reserved_is_not_kept_from_an_urgent_thread() {
         "it is kept for the other one still"
     );
     mutex.change_word(|_| 0);
-    process.table.give_back(number);
+    process.waiters.give_back(number);
 }

@@ -71,7 +71,7 @@ fn end(mutex: Shared, count: u32, records: usize, slots: usize) {
     assert_eq!(guard.with(|count| unsafe { *count }), count);
     drop(guard);
     let process = ProcessState::<Loom>::get();
-    assert!(process.table.count() <= records, "{} records in use", process.table.count());
+    assert!(process.waiters.count() <= records, "{} records in use", process.waiters.count());
     assert!(process.slots.count() <= slots, "{} slots in use", process.slots.count());
     drop(mutex);
     assert_eq!(process.slots.count(), 0, "a slot goes with its mutex");

@@ -1,4 +1,4 @@
-//! The table by itself, on Linux.
+//! The slab by itself, on Linux.
 
 use nearq_platform::{Linux, Ordering, ThreadSpec, Threads};
 
@@ -9,21 +9,21 @@ fn nowhere(_number: u32) {}
 #[test]
 fn a_thread_keeps_its_record_and_takes_another_while_it_is_in_use() {
     let thread = Linux::spawn(ThreadSpec::default(), || {
-        let table = Table::<Linux>::new(nowhere);
-        let own = table.take().expect("there are many");
-        let second = table.take().expect("there are many");
+        let waiters = WaiterSlab::<Linux>::new(nowhere);
+        let own = waiters.take().expect("there are many");
+        let second = waiters.take().expect("there are many");
         assert_ne!(own, second);
-        table.give_back(second);
-        assert_eq!(table.count(), 1);
-        table.give_back(own);
-        assert_eq!((table.take(), table.count()), (Some(own), 1));
+        waiters.give_back(second);
+        assert_eq!(waiters.count(), 1);
+        waiters.give_back(own);
+        assert_eq!((waiters.take(), waiters.count()), (Some(own), 1));
         // Left in a queue: the next one is a different record.
-        table.leave_behind(own);
-        let third = table.take().expect("there are many");
+        waiters.leave_behind(own);
+        let third = waiters.take().expect("there are many");
         assert_ne!(third, own);
-        table.free(own);
-        table.give_back(third);
-        assert_eq!((table.take(), table.count()), (Some(third), 1));
+        waiters.free(own);
+        waiters.give_back(third);
+        assert_eq!((waiters.take(), waiters.count()), (Some(third), 1));
     });
     Linux::join(thread.expect("a thread can be created"));
 }
@@ -35,9 +35,9 @@ fn a_thread_that_ends_gives_its_record_back() {
         ENDED.fetch_add(number, Ordering::Relaxed);
     }
     let thread = Linux::spawn(ThreadSpec::default(), || {
-        let table = Table::<Linux>::new(end);
-        let own = table.take().expect("there are many");
-        table.give_back(own);
+        let waiters = WaiterSlab::<Linux>::new(end);
+        let own = waiters.take().expect("there are many");
+        waiters.give_back(own);
         assert_eq!(own, 1);
     });
     Linux::join(thread.expect("a thread can be created"));

@@ -73,17 +73,17 @@ impl<P: LockPlatform> Record<P> {
 const _: () =
     assert!(size_of::<Record<nearq_platform::Linux>>() == 64, "a record is a line of memory");
 
-/// All records of a process.
-pub(crate) struct Table<P: LockPlatform> {
+/// All waiters' records of a process.
+pub(crate) struct WaiterSlab<P: LockPlatform> {
     records: Numbered<P, Record<P>, 4, 15>,
     /// Called when a thread ends that has a number.
     end: fn(u32),
 }
 
-impl<P: LockPlatform> Table<P> {
-    /// A table without records. `end` must lead to [`ended`](Self::ended) of this table.
+impl<P: LockPlatform> WaiterSlab<P> {
+    /// A slab without records. `end` must lead to [`ended`](Self::ended) of this slab.
     pub(crate) fn new(end: fn(u32)) -> Self {
-        Table { records: Numbered::new(), end }
+        WaiterSlab { records: Numbered::new(), end }
     }
 
     /// Sleeps by a record while its state is `state`, at most until `deadline`.
