@@ -6,7 +6,7 @@ use crate::output::{self, Failure, failed};
 use clap::Args;
 use nearq_report::{HERE, Machine};
 use nearq_topology::render::{self, View};
-use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPUS, Scope};
+use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPU_COUNT, Scope};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -94,6 +94,6 @@ fn scope(text: &str) -> Result<Scope, String> {
 }
 
 fn shard_size(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_CPUS).contains(number));
-    number.ok_or_else(|| format!("give a number of cores from 1 to {MAX_CPUS}"))
+    let number = text.parse().ok().filter(|number| (1..=MAX_CPU_COUNT).contains(number));
+    number.ok_or_else(|| format!("give a number of cores from 1 to {MAX_CPU_COUNT}"))
 }

@@ -10,7 +10,7 @@ use crate::machines;
 use crate::source::{Origin, Source};
 
 /// Most CPUs of a simulated machine.
-pub const MOST_CPUS: usize = nearq_topology::MAX_CPUS;
+pub const MOST_CPUS: usize = nearq_topology::MAX_CPU_COUNT;
 
 /// A machine to simulate.
 ///

@@ -3,7 +3,7 @@
 
 use crate::files::CPU_FOLDER;
 use crate::unread::{self, Unread};
-use crate::{MAX_CPUS, MAX_NODES};
+use crate::{MAX_CPU_COUNT, MAX_NODES};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ pub enum TopologyError {
         /// Where CPUs were searched for.
         place: String,
     },
-    /// The machine has more than [`MAX_CPUS`] CPUs.
+    /// The machine has more than [`MAX_CPU_COUNT`] CPUs.
     TooManyCpus {
         /// How many it has.
         count: usize,
@@ -209,7 +209,7 @@ impl fmt::Display for TopologyError {
             Self::TooManyCpus { count } => {
                 write!(
                     f,
-                    "{count} CPUs: more than the {MAX_CPUS} that are supported; describe a smaller machine"
+                    "{count} CPUs: more than the {MAX_CPU_COUNT} that are supported; describe a smaller machine"
                 )
             }
             Self::TooManyNodes { count } => {

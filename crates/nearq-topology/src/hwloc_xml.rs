@@ -8,7 +8,7 @@ mod limits;
 
 use crate::assemble::{Draft, cache_level, number};
 use crate::error::quoted;
-use crate::{CacheKind, CpuSet, MAX_CPU, MAX_NODES, Node, Topology, TopologyError};
+use crate::{CPU_ID_LIMIT, CacheKind, CpuSet, MAX_NODES, Node, Topology, TopologyError};
 use roxmltree::{Document, Node as Element, ParsingOptions};
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Topology {
     ///
     /// # Errors
     /// If it is not XML, not hwloc's format of version 2 or later, contradicts itself, has no CPU or more
-    /// than [`MAX_CPUS`](crate::MAX_CPUS), or is larger than any machine's: more than 16 MiB, half a million parts, 64
+    /// than [`MAX_CPU_COUNT`](crate::MAX_CPU_COUNT), or is larger than any machine's: more than 16 MiB, half a million parts, 64
     /// attributes of one element or 256 elements in each other. Entities and name spaces are refused.
     ///
     /// ```
@@ -148,8 +148,8 @@ fn object(
         }
         "Core" => draft.cores.add_whole(cpus, id),
         "PU" => {
-            let id = id.filter(|id| *id < MAX_CPU);
-            seen.insert(id.ok_or_else(|| format!("a PU has no os_index below {MAX_CPU}"))?);
+            let id = id.filter(|id| *id < CPU_ID_LIMIT);
+            seen.insert(id.ok_or_else(|| format!("a PU has no os_index below {CPU_ID_LIMIT}"))?);
         }
         // L1Cache and L1iCache, but not MemCache, which is in front of memory and not shared by CPUs.
         _ if kind.starts_with('L') && kind.ends_with("Cache") => cache(draft, element, cpus)?,

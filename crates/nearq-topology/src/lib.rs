@@ -50,12 +50,12 @@ mod unread;
 #[doc(hidden)]
 pub use describe::text_of;
 
-pub use cpuset::{CpuSet, Iter, MAX_CPU};
+pub use cpuset::{CPU_ID_LIMIT, CpuSet, Iter};
 pub use distance::Distance;
 pub use error::{ParseError, TopologyError};
 pub use limits::{Limits, Quota};
 pub use parts::{Cache, CacheKind, Core, Cpu, Group, Llc, Node};
 pub use pods::{DEFAULT_SHARD_SIZE, Pod, Pods};
 pub use scope::Scope;
-pub use topology::{LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, REMOTE_DISTANCE, Topology};
+pub use topology::{LOCAL_DISTANCE, MAX_CPU_COUNT, MAX_NODES, REMOTE_DISTANCE, Topology};
 pub use unread::Unread;

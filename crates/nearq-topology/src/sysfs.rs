@@ -8,7 +8,9 @@ use crate::error::quoted;
 use crate::files::{CPU_FOLDER, Files, NODE_FOLDER, Roots};
 use crate::topology::STANDS;
 use crate::unread::{self, Unread};
-use crate::{CacheKind, CpuSet, MAX_CPU, MAX_CPUS, MAX_NODES, Node, Topology, TopologyError};
+use crate::{
+    CPU_ID_LIMIT, CacheKind, CpuSet, MAX_CPU_COUNT, MAX_NODES, Node, Topology, TopologyError,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +22,7 @@ impl Topology {
     /// [`Topology::unread`] as well. Two things do not degrade:
     ///
     /// # Errors
-    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPUS`]. If it shows none because it cannot be read,
+    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPU_COUNT`]. If it shows none because it cannot be read,
     /// the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). Also if there is far more to read than any
     /// machine has: a million files and folders, or 256 MiB. What is not a regular file, or has more than 16 MiB, is not read.
     ///
@@ -58,7 +60,7 @@ impl Topology {
         let draft = Draft { place: cpu_root.display().to_string(), ..Draft::default() };
         let mut reader = Reader { roots, cpu_root, files: Files::default(), draft };
         reader.cpus(online);
-        if reader.draft.possible.len() <= MAX_CPUS {
+        if reader.draft.possible.len() <= MAX_CPU_COUNT {
             for cpu in &reader.draft.possible.clone() {
                 reader.cpu(cpu);
             }
@@ -153,7 +155,7 @@ impl Reader {
         // A kernel has a folder for each CPU that is plugged in.
         let present = present.unwrap_or_else(|| {
             let folders = self.files.numbered(&self.cpu_root, "cpu");
-            let folders: CpuSet = folders.into_iter().filter(|cpu| *cpu < MAX_CPU).collect();
+            let folders: CpuSet = folders.into_iter().filter(|cpu| *cpu < CPU_ID_LIMIT).collect();
             self.draft.notes.push(format!(
                 "the machine does not list the CPUs that are plugged in: the {} that have a folder are used",
                 folders.len()

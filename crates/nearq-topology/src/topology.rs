@@ -5,10 +5,10 @@ use crate::distance::Seat;
 use crate::unread::{self, Unread};
 use crate::{Cache, Core, Cpu, CpuSet, Distance, Group, Llc, Node, TopologyError};
 
-/// The most CPUs that a machine may have.
-pub const MAX_CPUS: usize = 4096;
+/// The most CPUs that a machine may have. Their ids are below [`CPU_ID_LIMIT`](crate::CPU_ID_LIMIT), and may have gaps.
+pub const MAX_CPU_COUNT: usize = 4096;
 
-/// The most nodes that a machine may have, and one more than the largest number of one: the most of any kernel.
+/// The most nodes that a machine may have; their ids are below this too. No kernel configuration allows more.
 pub const MAX_NODES: usize = 1024;
 
 /// The distance from a node to itself, in the firmware's units (SLIT).
@@ -296,7 +296,7 @@ impl Topology {
     /// ```
     ///
     /// # Errors
-    /// If there is no CPU, or more than [`MAX_CPUS`].
+    /// If there is no CPU, or more than [`MAX_CPU_COUNT`].
     pub fn of_cpus(cpus: &CpuSet, error: &TopologyError) -> Result<Self, TopologyError> {
         let what = error.unread().map_or_else(|| error.to_string(), |unread| unread.to_string());
         let mut draft = Draft {

@@ -1,6 +1,6 @@
 //! What is read and shown, and what is refused with which words.
 
-use nearq_topology::{CpuSet, MAX_CPUS, Scope};
+use nearq_topology::{CpuSet, MAX_CPU_COUNT, Scope};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
@@ -130,7 +130,7 @@ fn words_are_known_by_their_place() {
 }
 
 fn some_cpus() -> impl Strategy<Value = CpuSet> {
-    prop_oneof![btree_set(0_usize..100, 1..60), btree_set(0..MAX_CPUS, 1..2000)]
+    prop_oneof![btree_set(0_usize..100, 1..60), btree_set(0..MAX_CPU_COUNT, 1..2000)]
         .prop_map(|cpus| cpus.into_iter().collect())
 }
 

@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_placement_that_is_refused_does_not_stop_the_program() {
         let arguments = texts(&["true"]);
-        let nowhere = CpuSet::single(nearq_topology::MAX_CPUS - 1);
+        let nowhere = CpuSet::single(nearq_topology::MAX_CPU_COUNT - 1);
         let policy = MemoryPolicy::Preferred(1_000);
         let spec = ProcessSpec {
             arguments: &arguments,

@@ -11,7 +11,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::path::Path;
 
-use nearq_topology::{CpuSet, Limits, MAX_CPUS, Topology, TopologyError};
+use nearq_topology::{CpuSet, Limits, MAX_CPU_COUNT, Topology, TopologyError};
 
 use super::platform::Linux;
 use super::thread::{self, Thread};
@@ -84,7 +84,7 @@ fn or_all(mut limits: Limits, topology: &Topology) -> Limits {
 
 /// As many CPUs as the C library finds; it tries several ways.
 fn counted() -> CpuSet {
-    CpuSet::all(std::thread::available_parallelism().map_or(1, usize::from).min(MAX_CPUS))
+    CpuSet::all(std::thread::available_parallelism().map_or(1, usize::from).min(MAX_CPU_COUNT))
 }
 
 /// What stands in for a machine that cannot be read because of `error`. A machine that can be read but is too large is an error.

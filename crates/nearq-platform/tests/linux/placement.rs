@@ -46,7 +46,7 @@ fn masks_longer_than_1024_cpus_are_taken() {
         Linux::set_affinity(Linux::current_thread(), &with_far).unwrap();
         assert_eq!(allowed(), all);
         // All ones: whatever the machine will have.
-        Linux::set_affinity(Linux::current_thread(), &CpuSet::all(nearq_topology::MAX_CPU))
+        Linux::set_affinity(Linux::current_thread(), &CpuSet::all(nearq_topology::CPU_ID_LIMIT))
             .unwrap();
         assert!(all.is_subset(&allowed()));
     });

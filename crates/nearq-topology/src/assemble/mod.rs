@@ -25,7 +25,7 @@ use crate::error::quoted;
 use crate::topology::DISTANCES_UNKNOWN;
 use crate::unread::Unread;
 use crate::{
-    Cache, Core, Cpu, CpuSet, Group, LOCAL_DISTANCE, Llc, MAX_CPUS, Node, REMOTE_DISTANCE,
+    Cache, Core, Cpu, CpuSet, Group, LOCAL_DISTANCE, Llc, MAX_CPU_COUNT, Node, REMOTE_DISTANCE,
 };
 use crate::{Topology, TopologyError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +100,7 @@ impl Draft {
         if count == 0 {
             return Err(TopologyError::NoCpus { place: self.place });
         }
-        if count > MAX_CPUS {
+        if count > MAX_CPU_COUNT {
             return Err(TopologyError::TooManyCpus { count });
         }
         self.leave_out_nonsense();

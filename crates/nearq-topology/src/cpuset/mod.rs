@@ -8,10 +8,12 @@ mod text;
 use std::cmp::Ordering;
 use std::ops::{BitAnd, BitOr, Range, Sub};
 
-/// CPU numbers are below this; a text that names a larger one is an error rather than a huge allocation.
+/// The end of the range of CPU ids: every id in a [`CpuSet`] is below this. A text that names a larger one is an error, not a huge
+/// allocation.
 ///
-/// Sixteen times what the largest kernel configuration allows.
-pub const MAX_CPU: usize = 65536;
+/// Sixteen times what the largest kernel configuration allows. How many CPUs a machine may have is
+/// [`MAX_CPU_COUNT`](crate::MAX_CPU_COUNT).
+pub const CPU_ID_LIMIT: usize = 65536;
 
 const BITS: usize = u64::BITS as usize;
 
@@ -44,7 +46,7 @@ impl CpuSet {
     /// The set of one CPU.
     ///
     /// # Panics
-    /// If `cpu` is not below [`MAX_CPU`].
+    /// If `cpu` is not below [`CPU_ID_LIMIT`].
     pub fn single(cpu: usize) -> Self {
         let mut set = Self::new();
         set.insert(cpu);
@@ -54,7 +56,7 @@ impl CpuSet {
     /// The CPUs of a range of numbers.
     ///
     /// # Panics
-    /// If the range ends above [`MAX_CPU`].
+    /// If the range ends above [`CPU_ID_LIMIT`].
     pub fn from_range(cpus: Range<usize>) -> Self {
         cpus.collect()
     }
@@ -62,7 +64,7 @@ impl CpuSet {
     /// The CPUs `0..count`.
     ///
     /// # Panics
-    /// If `count` is above [`MAX_CPU`].
+    /// If `count` is above [`CPU_ID_LIMIT`].
     pub fn all(count: usize) -> Self {
         Self::from_range(0..count)
     }
@@ -70,10 +72,10 @@ impl CpuSet {
     /// The set whose members are the bits of `words`: bit `c % 64` of word `c / 64` is CPU `c`.
     ///
     /// # Panics
-    /// If a CPU is not below [`MAX_CPU`].
+    /// If a CPU is not below [`CPU_ID_LIMIT`].
     pub fn from_words(words: &[u64]) -> Self {
         let set = Self::trimmed(words.to_vec());
-        assert!(set.words.len() <= MAX_CPU / BITS, "CPU numbers must be below {MAX_CPU}");
+        assert!(set.words.len() <= CPU_ID_LIMIT / BITS, "CPU numbers must be below {CPU_ID_LIMIT}");
         set
     }
 
@@ -96,9 +98,9 @@ impl CpuSet {
     /// Adds a CPU; true if it was not there.
     ///
     /// # Panics
-    /// If `cpu` is not below [`MAX_CPU`].
+    /// If `cpu` is not below [`CPU_ID_LIMIT`].
     pub fn insert(&mut self, cpu: usize) -> bool {
-        assert!(cpu < MAX_CPU, "CPU {cpu}: CPU numbers must be below {MAX_CPU}");
+        assert!(cpu < CPU_ID_LIMIT, "CPU {cpu}: CPU numbers must be below {CPU_ID_LIMIT}");
         let (index, bit) = (cpu / BITS, 1 << (cpu % BITS));
         if self.words.len() <= index {
             self.words.resize(index + 1, 0);
@@ -215,7 +217,7 @@ impl<'a> IntoIterator for &'a CpuSet {
 
 impl FromIterator<usize> for CpuSet {
     /// # Panics
-    /// If a CPU is not below [`MAX_CPU`].
+    /// If a CPU is not below [`CPU_ID_LIMIT`].
     fn from_iter<I: IntoIterator<Item = usize>>(cpus: I) -> Self {
         let mut set = Self::new();
         set.extend(cpus);
@@ -225,7 +227,7 @@ impl FromIterator<usize> for CpuSet {
 
 impl Extend<usize> for CpuSet {
     /// # Panics
-    /// If a CPU is not below [`MAX_CPU`].
+    /// If a CPU is not below [`CPU_ID_LIMIT`].
     fn extend<I: IntoIterator<Item = usize>>(&mut self, cpus: I) {
         for cpu in cpus {
             self.insert(cpu);
@@ -325,6 +327,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "CPU 65536: CPU numbers must be below 65536")]
     fn a_cpu_too_large_panics() {
-        CpuSet::single(MAX_CPU);
+        CpuSet::single(CPU_ID_LIMIT);
     }
 }

@@ -1,6 +1,6 @@
 //! CPU sets as text: the kernel's list format (`0-3,8`) and its mask format (`ff,00000001`).
 
-use super::{BITS, CpuSet, MAX_CPU};
+use super::{BITS, CPU_ID_LIMIT, CpuSet};
 use crate::ParseError;
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -36,7 +36,7 @@ impl CpuSet {
     /// empty set.
     ///
     /// # Errors
-    /// If an item is not a number or a range, a range runs backwards, a CPU is not below [`MAX_CPU`], or the ranges together are longer than
+    /// If an item is not a number or a range, a range runs backwards, a CPU is not below [`CPU_ID_LIMIT`], or the ranges together are longer than
     /// that.
     ///
     /// ```
@@ -65,8 +65,8 @@ impl CpuSet {
                     return Err(fail("not a number or a range of numbers"));
                 }
                 // What does not even fit a machine word is too large as well.
-                let number = digits.parse().ok().filter(|cpu| *cpu < MAX_CPU);
-                number.ok_or_else(|| fail(&format!("CPU numbers must be below {MAX_CPU}")))
+                let number = digits.parse().ok().filter(|cpu| *cpu < CPU_ID_LIMIT);
+                number.ok_or_else(|| fail(&format!("CPU numbers must be below {CPU_ID_LIMIT}")))
             };
             let (first, last) = match range.split_once('-') {
                 Some((first, last)) => (number(first)?, number(last)?),
@@ -89,8 +89,8 @@ impl CpuSet {
             }
             // A short text of many long ranges would take a long time.
             named += last - first + 1;
-            if named > MAX_CPU {
-                return Err(fail(&format!("the ranges name more than {MAX_CPU} CPUs")));
+            if named > CPU_ID_LIMIT {
+                return Err(fail(&format!("the ranges name more than {CPU_ID_LIMIT} CPUs")));
             }
             set.extend((first..=last).filter(|cpu| (cpu - first) % group < used));
         }
@@ -101,7 +101,7 @@ impl CpuSet {
     /// first. A leading `0x` of a word is ignored.
     ///
     /// # Errors
-    /// If a word is not hexadecimal or has more than 8 digits, or a CPU is not below [`MAX_CPU`].
+    /// If a word is not hexadecimal or has more than 8 digits, or a CPU is not below [`CPU_ID_LIMIT`].
     pub fn parse_mask(text: &str) -> Result<Self, ParseError> {
         let mut words = Vec::new();
         for (index, word) in text.trim().split(',').rev().enumerate() {
@@ -115,8 +115,8 @@ impl CpuSet {
             }
             let value =
                 u64::from_str_radix(digits, 16).map_err(|_| fail("not a hexadecimal number"))?;
-            if value != 0 && index >= MAX_CPU / 32 {
-                return Err(fail(&format!("CPU numbers must be below {MAX_CPU}")));
+            if value != 0 && index >= CPU_ID_LIMIT / 32 {
+                return Err(fail(&format!("CPU numbers must be below {CPU_ID_LIMIT}")));
             }
             if index % 2 == 0 {
                 words.push(value);
@@ -241,7 +241,7 @@ mod tests {
             let error = CpuSet::parse_mask(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
-        let huge = format!("1{}", ",00000000".repeat(MAX_CPU / 32));
+        let huge = format!("1{}", ",00000000".repeat(CPU_ID_LIMIT / 32));
         assert!(CpuSet::parse_mask(&huge).unwrap_err().to_string().contains("below 65536"));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::assemble::number;
 use crate::error::quoted;
-use crate::{CacheKind, MAX_CPUS, MAX_NODES, TopologyError};
+use crate::{CacheKind, MAX_CPU_COUNT, MAX_NODES, TopologyError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -158,7 +158,7 @@ pub(super) fn count(levels: &mut Vec<Level<'_>>) -> Result<(), TopologyError> {
         if level.kind == Kind::Node && here > MAX_NODES {
             return Err(TopologyError::TooManyNodes { count: here });
         }
-        if here > MAX_CPUS {
+        if here > MAX_CPU_COUNT {
             return Err(TopologyError::TooManyCpus { count: here });
         }
         level.total = here;

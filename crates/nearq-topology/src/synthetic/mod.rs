@@ -8,7 +8,7 @@ mod grammar;
 mod indexes;
 
 use crate::assemble::Draft;
-use crate::{CpuSet, MAX_CPU, MAX_NODES, Node, Topology, TopologyError};
+use crate::{CPU_ID_LIMIT, CpuSet, MAX_NODES, Node, Topology, TopologyError};
 use grammar::{Kind, Level, check, count, items, level};
 use indexes::indexes;
 
@@ -26,7 +26,7 @@ impl Topology {
     /// format: see [`Topology::with_distances`].
     ///
     /// # Errors
-    /// If an item is not understood or out of place, or there are more than [`MAX_CPUS`](crate::MAX_CPUS) CPUs
+    /// If an item is not understood or out of place, or there are more than [`MAX_CPU_COUNT`](crate::MAX_CPU_COUNT) CPUs
     /// or [`MAX_NODES`](crate::MAX_NODES) nodes.
     ///
     /// ```
@@ -67,7 +67,7 @@ fn draft<'a>(levels: &[Level<'a>]) -> Result<Draft, (&'a str, String)> {
     let count = last.total;
     let numbers = match last.indexes {
         Some(text) => {
-            indexes(text, levels, count, MAX_CPU).map_err(|reason| (last.text, reason))?
+            indexes(text, levels, count, CPU_ID_LIMIT).map_err(|reason| (last.text, reason))?
         }
         None => (0..count).collect(),
     };
