@@ -90,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 
 fn scope(text: &str) -> Result<Scope, String> {
     // The message of the parser names the value, which clap does too.
-    text.parse().map_err(|_| format!("give one of {}", Scope::ALL.map(Scope::name).join(", ")))
+    text.parse().map_err(|_| format!("give one of {}", Scope::names()))
 }
 
 fn shard_size(text: &str) -> Result<usize, String> {

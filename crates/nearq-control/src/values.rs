@@ -152,7 +152,7 @@ pub fn parse_scope(text: &str, default_allowed: bool) -> Result<Option<Scope>, S
     }
     text.parse().map(Some).map_err(|_: ParseError| {
         let default = if default_allowed { "default, " } else { "" };
-        format!("no such scope; give one of {default}{}", Scope::ALL.map(Scope::name).join(", "))
+        format!("no such scope; give one of {default}{}", Scope::names())
     })
 }
 

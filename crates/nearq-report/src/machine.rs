@@ -209,15 +209,11 @@ or one of these, simulated with the costs of the real one:
 
     /// Why the pods of a scope are what they are, in a few words: `one L3`, `no SMT`, ...
     pub fn count(&self, scope: Scope) -> String {
+        let (thing, things) = scope.pod_nouns();
+        if scope == Scope::System {
+            return format!("the {thing}");
+        }
         let pods = self.pods(scope);
-        let (thing, things) = match scope {
-            Scope::Cpu => ("CPU", "CPUs"),
-            Scope::Smt => ("core", "cores"),
-            Scope::CacheShard => ("shard of a last-level cache", "shards of last-level caches"),
-            Scope::Cache => ("last-level cache", "last-level caches"),
-            Scope::Numa => ("NUMA node", "NUMA nodes"),
-            Scope::System => return "the whole machine".into(),
-        };
         if pods.len() == 1 {
             format!("one {thing} here")
         } else {

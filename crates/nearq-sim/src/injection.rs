@@ -216,9 +216,8 @@ impl World {
         } else {
             // From a tenth to three quarters of the CPUs.
             let percent = 10 + self.injection.rng.below(66);
-            let source = "a fault of the simulated machine".into();
-            limits.quota =
-                Some(Quota { cpus: (cpus.len() as u64 * percent) as f64 / 100.0, source });
+            let source = "a fault of the simulated machine";
+            limits.quota = Some(Quota::new((cpus.len() as u64 * percent) as f64 / 100.0, source));
         }
         self.injection.original = Some(self.limits.clone());
         self.injection.counts.limits_shrunk += 1;

@@ -16,6 +16,7 @@ use std::fmt;
 /// # Ok::<(), nearq::topology::TopologyError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Distance {
     /// The same CPU.
     SameCpu,

@@ -84,6 +84,7 @@ pub struct Group {
 
 /// What a cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum CacheKind {
     /// Only data.
     Data,

@@ -12,6 +12,7 @@ pub const DEFAULT_SHARD_SIZE: usize = 8;
 
 /// The pods of one scope.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Pods {
     /// The scope that made them.
     pub scope: Scope,
@@ -29,6 +30,7 @@ pub struct Pods {
 
 /// One group of CPUs of a scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pod {
     /// Its CPUs, possible ones that may be offline.
     pub cpus: CpuSet,

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 /// How CPUs are grouped into pods, finest first.
 ///
+/// Scopes may be added: use [`Scope::ALL`] for all of them. Displays and parses as the kernel's name ([`Scope::name`]).
+///
 /// ```
 /// # mod nearq { pub use nearq_topology as topology; }
 /// use nearq::topology::Scope;
@@ -15,6 +17,7 @@ use std::str::FromStr;
 /// # Ok::<(), nearq::topology::ParseError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Scope {
     /// Every CPU is a pod.
     Cpu,
@@ -32,10 +35,10 @@ pub enum Scope {
 
 impl Scope {
     /// Every scope, finest first.
-    pub const ALL: [Self; 6] =
-        [Self::Cpu, Self::Smt, Self::CacheShard, Self::Cache, Self::Numa, Self::System];
+    pub const ALL: &'static [Self] =
+        &[Self::Cpu, Self::Smt, Self::CacheShard, Self::Cache, Self::Numa, Self::System];
 
-    /// The kernel's name of the scope.
+    /// The kernel's name of the scope, as the attribute `affinity_scope` of a kernel workqueue takes it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -44,6 +47,32 @@ impl Scope {
             Self::Cache => "cache",
             Self::Numa => "numa",
             Self::System => "system",
+        }
+    }
+
+    /// The names of all scopes, finest first, as a list for messages: `cpu, smt, cache_shard, cache, numa, system`.
+    #[doc(hidden)]
+    pub fn names() -> String {
+        let names: Vec<&str> = Self::ALL.iter().map(|scope| scope.name()).collect();
+        names.join(", ")
+    }
+
+    /// What a pod of the scope is, in words: singular and plural.
+    ///
+    /// ```
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::Scope;
+    ///
+    /// assert_eq!(Scope::Cache.pod_nouns(), ("last-level cache", "last-level caches"));
+    /// ```
+    pub const fn pod_nouns(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Cpu => ("CPU", "CPUs"),
+            Self::Smt => ("core", "cores"),
+            Self::CacheShard => ("shard of a last-level cache", "shards of last-level caches"),
+            Self::Cache => ("last-level cache", "last-level caches"),
+            Self::Numa => ("NUMA node", "NUMA nodes"),
+            Self::System => ("whole machine", "whole machines"),
         }
     }
 }
@@ -58,9 +87,8 @@ impl FromStr for Scope {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        Self::ALL.into_iter().find(|scope| scope.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            ParseError::new(text, text, "no such scope", &format!("one of {names}"))
+        Self::ALL.iter().copied().find(|scope| scope.name() == text).ok_or_else(|| {
+            ParseError::new(text, text, "no such scope", &format!("one of {}", Self::names()))
         })
     }
 }
@@ -74,7 +102,7 @@ mod tests {
         for pair in Scope::ALL.windows(2) {
             assert!(pair[0] < pair[1]);
         }
-        for scope in Scope::ALL {
+        for &scope in Scope::ALL {
             assert_eq!(scope.to_string().parse::<Scope>(), Ok(scope));
         }
     }

@@ -194,7 +194,7 @@ impl Drawer {
     // ---- queues ------------------------------------------------------------------------------------------
 
     fn scope(&mut self) -> Scope {
-        *self.dice.pick(&Scope::ALL)
+        *self.dice.pick(Scope::ALL)
     }
 
     fn max_active(&mut self) -> usize {

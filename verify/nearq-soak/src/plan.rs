@@ -407,8 +407,7 @@ impl Allowance {
     pub(crate) fn limits(&self, possible: &CpuSet) -> Limits {
         let mut limits = Limits::unlimited(possible.clone());
         limits.cpuset.clone_from(&self.cpus);
-        limits.quota =
-            self.quota.map(|tenths| Quota { cpus: tenths as f64 / 10.0, source: "cpu.max".into() });
+        limits.quota = self.quota.map(|tenths| Quota::new(tenths as f64 / 10.0, "cpu.max"));
         limits
     }
 }

@@ -105,7 +105,9 @@ impl<'a> Document<'a> {
             dies: groups(machine.dies()),
             clusters: groups(machine.clusters()),
             caches: caches.collect(),
-            pods: Members(Scope::ALL.map(|scope| (scope.name(), pods(view, scope))).to_vec()),
+            pods: Members(
+                Scope::ALL.iter().map(|&scope| (scope.name(), pods(view, scope))).collect(),
+            ),
             limits: view.limits.map(limits),
             notes: line(machine.notes()),
         }
@@ -192,7 +194,7 @@ mod tests {
     fn limits_say_where_they_come_from() {
         let machine = Topology::from_synthetic("core:2").unwrap();
         let mut limits = Limits::unlimited(CpuSet::all(2));
-        limits.quota = Some(Quota { cpus: 0.5, source: "/a \"quoted\"\\path".into() });
+        limits.quota = Some(Quota::new(0.5, "/a \"quoted\"\\path"));
         let machine = read(&View::new(&machine).with_limits(&limits));
         let quota = json!({"cpus": 0.5, "source": "/a \"quoted\"\\path"});
         assert_eq!(machine["limits"]["quota"], quota);

@@ -154,7 +154,11 @@ fn queues_come_and_go_and_leave_nothing() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for round in 0..500 {
-        let queue = runtime.workqueue("passing").scope(Scope::ALL[round % 6]).build().unwrap();
+        let queue = runtime
+            .workqueue("passing")
+            .scope(Scope::ALL[round % Scope::ALL.len()])
+            .build()
+            .unwrap();
         let handle = queue.spawn(|| {});
         if round % 2 == 0 {
             handle.join().unwrap();

@@ -299,7 +299,7 @@ fn beside_issuers() {
                             }
                         };
                         if at.is_multiple_of(32) {
-                            queue.set_scope(Scope::ALL[at / 32 % 6]).unwrap();
+                            queue.set_scope(Scope::ALL[at / 32 % Scope::ALL.len()]).unwrap();
                         }
                     }
                     for work in &works {

@@ -154,7 +154,7 @@ fn forks_under_load() {
                         let runs = Arc::clone(runs);
                         queued.fetch_add(1, Ordering::Relaxed);
                         drop(short.spawn(move || runs.fetch_add(1, Ordering::Relaxed)));
-                        wide.set_scope(Scope::ALL[at / 1000 % 6]).unwrap();
+                        wide.set_scope(Scope::ALL[at / 1000 % Scope::ALL.len()]).unwrap();
                         narrow.set_max_active(1 + at / 1000 % 4).unwrap();
                     }
                     at += 1;

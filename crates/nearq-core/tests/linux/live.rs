@@ -85,7 +85,7 @@ const CHANGES: usize = 300;
 #[test]
 fn the_scope() {
     let (_runtime, queue) = queue();
-    under_load(&queue, CHANGES, |number| queue.set_scope(Scope::ALL[number % 6]));
+    under_load(&queue, CHANGES, |number| queue.set_scope(Scope::ALL[number % Scope::ALL.len()]));
     queue.set_scope(None).unwrap();
     assert_eq!(queue.scope_in_words(), "default (cache_shard)");
 }
@@ -108,7 +108,7 @@ fn affinity_of_the_queue_and_of_all() {
         Ok(())
     });
     under_load(&queue, CHANGES, |number| {
-        runtime.set_default_scope(Scope::ALL[number % 6]);
+        runtime.set_default_scope(Scope::ALL[number % Scope::ALL.len()]);
         Ok(())
     });
 }
@@ -144,7 +144,7 @@ fn all_at_once() {
     under_load(&queue, CHANGES, |number| {
         match number % 5 {
             0 => runtime.set_affinity(number % 2 == 0),
-            1 => runtime.set_default_scope(Scope::ALL[number % 6]),
+            1 => runtime.set_default_scope(Scope::ALL[number % Scope::ALL.len()]),
             2 => queue.set_max_active(1 + number % 7).unwrap(),
             3 => runtime.refresh(),
             _ => {

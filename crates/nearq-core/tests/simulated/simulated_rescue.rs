@@ -130,7 +130,7 @@ fn a_queue_without_one_waits_and_goes_on_when_it_can() {
 
 #[test]
 fn what_workers_have_in_their_batches_is_rescued_too() {
-    for (seed, scope) in Scope::ALL.into_iter().enumerate() {
+    for (seed, &scope) in Scope::ALL.iter().enumerate() {
         let outcome = Simulation::new(machine("l3:2 core:2"), seed as u64).run(move || {
             let runtime = runtime();
             let queue = build(runtime.workqueue("batches").scope(scope));
@@ -175,7 +175,7 @@ fn workers_asleep(scope: Scope, seed: u64) {
 
 #[test]
 fn the_runtimes_own_limit_counts_as_well() {
-    for (seed, scope) in Scope::ALL.into_iter().enumerate() {
+    for (seed, &scope) in Scope::ALL.iter().enumerate() {
         workers_asleep(scope, seed as u64);
     }
 }
@@ -423,7 +423,7 @@ fn disturbed_at_random_everything_is_rescued() {
         let simulation = Simulation::new(machine("l3:2 core:2"), seed).schedule(schedule);
         let outcome = simulation.run(move || {
             let runtime = runtime();
-            let scope = Scope::ALL[seed as usize % 6];
+            let scope = Scope::ALL[seed as usize % Scope::ALL.len()];
             let queues: Vec<_> =
                 (0..3).map(|_| build(runtime.workqueue("disturbed").scope(scope))).collect();
             for round in 0..3 {

@@ -304,7 +304,7 @@ impl Checks {
 
 /// Adds the published figures of that machine.
 fn publish(collector: &mut Collector, machine: &str) {
-    for scope in Scope::ALL {
+    for &scope in Scope::ALL {
         let Some(figures) = published(machine, scope) else { continue };
         let mut publish = |metric, value| {
             collector.publish(Load::Issuers.name(), scope.name(), metric, value);
@@ -317,17 +317,21 @@ fn publish(collector: &mut Collector, machine: &str) {
 /// The scopes to measure on a machine: one of each set of pods, the coarsest that makes it.
 pub(crate) fn distinct_scopes(machine: &Machine) -> Vec<Scope> {
     let same = coinciding(machine);
-    Scope::ALL.into_iter().filter(|scope| same.iter().all(|(other, _)| other != scope)).collect()
+    Scope::ALL
+        .iter()
+        .copied()
+        .filter(|scope| same.iter().all(|(other, _)| other != scope))
+        .collect()
 }
 
 /// Scopes that have the same pods as a coarser one, with that.
 fn coinciding(machine: &Machine) -> Vec<(Scope, Scope)> {
-    let coarsest_first = || Scope::ALL.into_iter().rev();
+    let coarsest_first = || Scope::ALL.iter().copied().rev();
     let same = |scope: Scope| {
         let pods = machine.pods(scope);
         coarsest_first().find(|&other| machine.pods(other) == pods).filter(|&other| other != scope)
     };
-    Scope::ALL.into_iter().filter_map(|scope| Some((scope, same(scope)?))).collect()
+    Scope::ALL.iter().copied().filter_map(|scope| Some((scope, same(scope)?))).collect()
 }
 
 fn collect(collector: &mut Collector, load: Load, row: &str, sample: &Sample, cpus: usize) {

@@ -125,7 +125,7 @@ fn slow_cores_work_in_proportion_to_their_capacity() {
 // ---- the quota ---------------------------------------------------------------------------------------------------
 
 fn quota(cpus: f64) -> Quota {
-    Quota { cpus, source: "/sys/fs/cgroup/cpu.max".into() }
+    Quota::new(cpus, "/sys/fs/cgroup/cpu.max")
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn something(me: usize, random: &mut Random, common: &Common) {
             let mut limits = Limits::unlimited(CpuSet::all(cpus));
             if random.below(2) == 0 {
                 let share = 0.5 + random.below(8) as f64 / 2.0;
-                limits.quota = Some(Quota { cpus: share, source: "cpu.max".into() });
+                limits.quota = Some(Quota::new(share, "cpu.max"));
             }
             if random.below(2) == 0 {
                 limits.cpuset = Some(CpuSet::from_range(random.below(cpus)..cpus));

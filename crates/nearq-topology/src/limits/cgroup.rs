@@ -299,7 +299,7 @@ fn quota(groups: &[PathBuf], version_2: bool, files: &mut Files, found: &mut Fou
         if let Some(cpus) = cpus
             && found.quota.as_ref().is_none_or(|smallest| cpus < smallest.cpus)
         {
-            found.quota = Some(Quota { cpus, source });
+            found.quota = Some(Quota::new(cpus, source));
         }
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 ///
 /// let mut limits = Limits::unlimited(CpuSet::all(8));
 /// limits.cpuset = Some("0-5".parse()?);
-/// limits.quota = Some(Quota { cpus: 2.5, source: "/sys/fs/cgroup/cpu.max".into() });
+/// limits.quota = Some(Quota::new(2.5, "/sys/fs/cgroup/cpu.max"));
 /// assert_eq!(limits.effective().to_list(), "0-5");
 /// assert_eq!(limits.parallelism(), 3);
 /// # Ok::<(), nearq::topology::ParseError>(())
@@ -36,11 +36,19 @@ pub struct Limits {
 
 /// A limit on CPU time.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Quota {
-    /// How many CPUs' worth of time may be used: 1.5 is one and a half.
+    /// How many seconds of CPU time may be used in each second: with 1.5, as much as one and a half CPUs deliver.
     pub cpus: f64,
-    /// The file that says so.
+    /// The file that sets the limit.
     pub source: PathBuf,
+}
+
+impl Quota {
+    /// A quota of `cpus` seconds of CPU time in each second, which the file `source` sets.
+    pub fn new(cpus: f64, source: impl Into<PathBuf>) -> Self {
+        Self { cpus, source: source.into() }
+    }
 }
 
 impl Limits {
@@ -223,7 +231,7 @@ mod tests {
             affinity: affinity.parse().unwrap(),
             online: online.parse().unwrap(),
             cpuset: cpuset.map(|list| list.parse().unwrap()),
-            quota: quota.map(|cpus| Quota { cpus, source: "/sys/fs/cgroup/cpu.max".into() }),
+            quota: quota.map(|cpus| Quota::new(cpus, "/sys/fs/cgroup/cpu.max")),
             ..Limits::default()
         }
     }

@@ -118,7 +118,7 @@ fn pods(out: &mut String, view: &View<'_>) {
         "\nPods of every scope (shards of about {})",
         count(view.shard_size.max(1), "core")
     );
-    for scope in Scope::ALL {
+    for &scope in Scope::ALL {
         let pods = view.topology.groups(scope, view.shard_size);
         let lists: Vec<String> =
             pods.iter().take(PODS_SHOWN).map(|pod| pod.cpus.to_list()).collect();

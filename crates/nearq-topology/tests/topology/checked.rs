@@ -68,7 +68,7 @@ fn check(machine: Result<Topology, TopologyError>) {
 /// The pods of a scope have each CPU once, are numbered as the CPUs are scanned, and know which others are near; the pods of a finer scope
 /// are parts of them.
 pub(crate) fn scopes(machine: &Topology, size: usize) {
-    let all = Scope::ALL.map(|scope| machine.pods(scope, size));
+    let all: Vec<_> = Scope::ALL.iter().map(|&scope| machine.pods(scope, size)).collect();
     for pods in &all {
         let mut seen = CpuSet::new();
         for (index, pod) in pods.pods.iter().enumerate() {

@@ -137,7 +137,7 @@ fn slots_for_cpus_that_are_not_plugged_in_count_nowhere() {
         ("0-7".into(), "8-127".into())
     );
     assert!(machine.cpu(8).is_none());
-    for scope in Scope::ALL {
+    for &scope in Scope::ALL {
         let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
         assert!(pods.pods.iter().all(|pod| pod.cpus.is_subset(machine.possible())), "{scope}");
     }
@@ -485,7 +485,7 @@ proptest! {
         for llc in machine.llcs() {
             prop_assert!(llc.node.is_none_or(|node| within(&llc.cpus, &machine.nodes()[node].cpus)));
         }
-        for scope in Scope::ALL {
+        for &scope in Scope::ALL {
             let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
             prop_assert_eq!(pods.pods.iter().map(|pod| pod.cpus.len()).sum::<usize>(), machine.possible().len());
             prop_assert!(machine.possible().iter().all(|cpu| pods.pod_of(cpu).is_some()));

@@ -153,7 +153,7 @@ fn a_tree_of_too_many_entries_numbers_or_caches_is_read_in_part_or_refused() {
             machine.notes()
         );
     }
-    for scope in Scope::ALL {
+    for &scope in Scope::ALL {
         assert!(machine.pods(scope, 8).pods.iter().all(|pod| !pod.cpus.is_empty()));
     }
     // As much as may be read for one machine, and a little more.

@@ -89,7 +89,7 @@ proptest! {
         let damaged = format!("{}{text}{}", &whole[..at], &whole[whole.len().min(at + length)..]);
         if let Ok(machine) = Topology::from_hwloc_xml(&damaged) {
             prop_assert!(!machine.cpus().is_empty());
-            for scope in Scope::ALL {
+            for &scope in Scope::ALL {
                 prop_assert!(machine.possible().iter().all(|cpu| machine.pods(scope, 8).pod_of(cpu).is_some()));
             }
         }

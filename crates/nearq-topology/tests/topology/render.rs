@@ -17,7 +17,7 @@ fn check(name: &str, view: &render::View<'_>) {
         );
     }
     let text = render::text(view);
-    for scope in Scope::ALL {
+    for &scope in Scope::ALL {
         assert!(text.contains(&format!("\n  {scope:<12} ")), "{name}: {scope}");
     }
     for note in view.topology.notes() {
@@ -30,7 +30,7 @@ fn this_machine_and_what_this_process_may_use_of_it() {
     let root = Path::new("/");
     let machine = Topology::from_sysfs(root).expect("this machine");
     let mut limits = Limits::read(root, CpuSet::new());
-    limits.quota = Some(Quota { cpus: 0.5, source: "/a \"quoted\"\\path".into() });
+    limits.quota = Some(Quota::new(0.5, "/a \"quoted\"\\path"));
     let view = render::View::new(&machine).with_limits(&limits);
     check("here", &view);
     assert!(render::text(&view).contains("CPU quota: 0.50 CPUs, by /a \"quoted\"\\path"));
