@@ -3,7 +3,7 @@
 
 use crate::files::CPU_FOLDER;
 use crate::unread::{self, Unread};
-use crate::{MAX_CPU_COUNT, MAX_NODES};
+use crate::{CPU_ID_LIMIT, MAX_CPU_COUNT, MAX_NODES};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,6 +62,20 @@ impl fmt::Display for ParseError {
 crate::debug_as_display!(ParseError);
 
 impl std::error::Error for ParseError {}
+
+/// A number that is not below [`CPU_ID_LIMIT`], so it cannot be a CPU's id.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct CpuIdTooLarge(pub(crate) usize);
+
+impl fmt::Display for CpuIdTooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CPU {}: CPU numbers must be below {CPU_ID_LIMIT}", self.0)
+    }
+}
+
+crate::debug_as_display!(CpuIdTooLarge);
+
+impl std::error::Error for CpuIdTooLarge {}
 
 /// A machine that could not be read.
 #[non_exhaustive]

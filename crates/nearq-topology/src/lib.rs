@@ -52,7 +52,7 @@ pub use describe::text_of;
 
 pub use cpuset::{CPU_ID_LIMIT, CpuSet, Iter};
 pub use distance::Distance;
-pub use error::{ParseError, TopologyError};
+pub use error::{CpuIdTooLarge, ParseError, TopologyError};
 pub use limits::{Limits, Quota};
 pub use parts::{Cache, CacheKind, Core, Cpu, Group, Llc, Node};
 pub use pods::{DEFAULT_SHARD_SIZE, Pod, Pods};

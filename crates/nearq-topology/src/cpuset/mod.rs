@@ -1,10 +1,11 @@
-//! A set of CPU numbers: a bit mask of any length, with the set operations the runtime needs.
+//! A set of CPU ids: a bit mask of any length, with the set operations the runtime needs.
 //!
 //! The words are those of `sched_setaffinity`: bit `c % 64` of word `c / 64` is CPU `c`. Trailing zero words
 //! are always trimmed, so that equality and hashing go by content alone.
 
 mod text;
 
+use crate::CpuIdTooLarge;
 use std::cmp::Ordering;
 use std::ops::{BitAnd, BitOr, Range, Sub};
 
@@ -17,9 +18,10 @@ pub const CPU_ID_LIMIT: usize = 65536;
 
 const BITS: usize = u64::BITS as usize;
 
-/// A set of CPU numbers.
+/// A set of CPU ids, each below [`CPU_ID_LIMIT`].
 ///
-/// Ordered as the sequence of its members, smallest first. Displays and parses in the kernel's list format.
+/// Ordered as the sequence of its members, smallest first. Displays and parses in the kernel's list format. It allocates a bit for each id up
+/// to the largest one in the set.
 ///
 /// ```
 /// # mod nearq { pub use nearq_topology as topology; }
@@ -53,7 +55,7 @@ impl CpuSet {
         set
     }
 
-    /// The CPUs of a range of numbers.
+    /// The CPUs of a range of ids.
     ///
     /// # Panics
     /// If the range ends above [`CPU_ID_LIMIT`].
@@ -95,19 +97,39 @@ impl CpuSet {
         self.words.get(index).copied().unwrap_or(0)
     }
 
-    /// Adds a CPU; true if it was not there.
+    /// Adds a CPU; true if it was not there. For ids from outside of the program there is [`try_insert`](Self::try_insert).
     ///
     /// # Panics
     /// If `cpu` is not below [`CPU_ID_LIMIT`].
     pub fn insert(&mut self, cpu: usize) -> bool {
-        assert!(cpu < CPU_ID_LIMIT, "CPU {cpu}: CPU numbers must be below {CPU_ID_LIMIT}");
+        self.try_insert(cpu).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Adds a CPU; true if it was not there.
+    ///
+    /// ```
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CPU_ID_LIMIT, CpuSet};
+    ///
+    /// let mut set = CpuSet::new();
+    /// assert_eq!((set.try_insert(3), set.try_insert(3)), (Ok(true), Ok(false)));
+    /// let error = set.try_insert(CPU_ID_LIMIT).unwrap_err();
+    /// assert_eq!(error.to_string(), "CPU 65536: CPU numbers must be below 65536");
+    /// ```
+    ///
+    /// # Errors
+    /// If `cpu` is not below [`CPU_ID_LIMIT`]. The set is unchanged then.
+    pub fn try_insert(&mut self, cpu: usize) -> Result<bool, CpuIdTooLarge> {
+        if cpu >= CPU_ID_LIMIT {
+            return Err(CpuIdTooLarge(cpu));
+        }
         let (index, bit) = (cpu / BITS, 1 << (cpu % BITS));
         if self.words.len() <= index {
             self.words.resize(index + 1, 0);
         }
         let fresh = self.words[index] & bit == 0;
         self.words[index] |= bit;
-        fresh
+        Ok(fresh)
     }
 
     /// Removes a CPU; true if it was there.
@@ -122,7 +144,7 @@ impl CpuSet {
         there
     }
 
-    /// Whether `cpu` is a member. Any number is allowed.
+    /// Whether `cpu` is a member. Any number is allowed, ids that are too large included.
     pub fn contains(&self, cpu: usize) -> bool {
         self.word(cpu / BITS) >> (cpu % BITS) & 1 == 1
     }
