@@ -4,8 +4,8 @@ mod json;
 
 use crate::output::{self, Failure, failed};
 use clap::Args;
+use nearq_report::drawing::{self, View};
 use nearq_report::{HERE, Machine};
-use nearq_topology::render::{self, View};
 use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPU_COUNT, Scope};
 use std::path::PathBuf;
 
@@ -76,14 +76,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     });
     let costs = costs.transpose()?;
     if let Some(path) = &options.svg {
-        output::write("--svg", path, &render::svg(&view))?;
+        output::write("--svg", path, &drawing::svg(&view))?;
     }
     if options.json {
         return output::json(&json::Document::new(&view));
     }
     output::print(&format!(
         "{}{}",
-        render::text(&view),
+        drawing::text(&view),
         costs.map_or_else(String::new, |costs| format!("\n{costs}"))
     ))
 }

@@ -1,10 +1,10 @@
 //! What a command prints, and what it tells while it goes on. No text leaves through here with a character that would steer the
-//! terminal; see [`nearq_topology::render::plain`].
+//! terminal; see [`nearq_topology::safe_text::plain`].
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
-pub use nearq_topology::render::{escaped_json, page, plain};
+pub use nearq_topology::safe_text::{escaped_json, page, plain};
 
 use crate::Failure;
 use crate::patient::Patient;

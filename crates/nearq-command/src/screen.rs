@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use terminal_size::{Width, terminal_size_of};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-pub use nearq_topology::render::plain;
+pub use nearq_topology::safe_text::plain;
 
 /// Columns where standard output is no terminal.
 const ELSEWHERE: usize = 100;

@@ -8,7 +8,7 @@ mod tables;
 
 use std::fmt;
 
-use nearq_topology::render::page;
+use nearq_topology::safe_text::page;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};

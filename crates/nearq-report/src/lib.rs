@@ -9,6 +9,7 @@
 //! | `environment` | the conditions of a run: kernel, CPU, load, steal |
 //! | `usage` | the CPU time of this process |
 //! | `table` | tables in plain text |
+//! | `drawing` | a machine as text and as a picture |
 //! | `output` | the files that a report is written to |
 //! | `progress` | the progress bar |
 //! | `error` | why there is no result, and the exit status |
@@ -18,6 +19,7 @@
 // An `Error` says in one line what was wrong; a section for each function would repeat that it can be returned.
 #![allow(clippy::missing_errors_doc)]
 
+pub mod drawing;
 mod environment;
 mod error;
 mod machine;

@@ -40,7 +40,8 @@ mod limits;
 mod parts;
 mod pods;
 mod regular;
-pub mod render;
+#[doc(hidden)]
+pub mod safe_text;
 mod scope;
 mod synthetic;
 mod sysfs;

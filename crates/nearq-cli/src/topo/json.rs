@@ -1,6 +1,6 @@
 //! The machine as JSON.
 
-use nearq_topology::render::View;
+use nearq_report::drawing::View;
 use nearq_topology::{CpuSet, Group, Limits, Scope, Topology};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};

@@ -7,8 +7,9 @@ use fastrand::Rng;
 use nearq_experiments as experiments;
 use nearq_experiments::Common;
 use nearq_model::bound;
+use nearq_report::drawing;
 use nearq_report::{Error, Machine, Progress, Report};
-use nearq_topology::{Topology, render};
+use nearq_topology::Topology;
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -211,8 +212,8 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
         tried.0.set(format!("draw {seed}"));
         let Ok(topology) = Topology::from_sysfs(&root) else { continue };
         shown += 1;
-        let view = render::View::new(&topology);
-        assert!([render::text(&view), render::svg(&view)].iter().all(|text| !text.is_empty()));
+        let view = drawing::View::new(&topology);
+        assert!([drawing::text(&view), drawing::svg(&view)].iter().all(|text| !text.is_empty()));
         let name = format!("sysfs:{}", root.display());
         if let Err(error) = Machine::named(&name) {
             assert!(error.exit_status() == 2 && !error.to_string().is_empty(), "{error}");
@@ -222,7 +223,7 @@ fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
         let which = seed as usize % EXPERIMENTS.len();
         for (number, (experiment, make)) in EXPERIMENTS.iter().enumerate() {
             if bound(number == which, true) {
-                tried.0.set(format!("draw {seed}, {experiment}\n{}", render::text(&view)));
+                tried.0.set(format!("draw {seed}, {experiment}\n{}", drawing::text(&view)));
                 let common = Common {
                     machine: name.clone(),
                     runs: Some(1),

@@ -1,7 +1,8 @@
-//! Machines and limits as they are read from files and descriptions, and how they are shown.
+//! Machines and limits as they are read from files and descriptions.
 
 mod checked;
 mod common;
+mod descriptions;
 #[path = "../skipped/mod.rs"]
 mod skipped;
 
@@ -11,6 +12,5 @@ mod hostile;
 mod limits;
 mod machines;
 mod properties;
-mod render;
 mod sysfs;
 mod unread;

@@ -1,34 +1,17 @@
 //! What holds for every machine and every set of CPUs.
 
-use nearq_topology::{CpuSet, Scope, Topology, render};
+use nearq_topology::{CpuSet, Scope, Topology};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 use crate::checked;
 use crate::common::cases;
+use crate::descriptions::description;
 
 fn set() -> impl Strategy<Value = CpuSet> {
     prop_oneof![btree_set(0_usize..300, 0..80), btree_set(0_usize..65536, 0..20)]
         .prop_map(|cpus| cpus.into_iter().collect())
-}
-
-/// A synthetic description: packages, nodes and caches in orders that cross or nest, up to a few hundred CPUs.
-fn description() -> impl Strategy<Value = String> {
-    let order = prop_oneof![
-        Just(["pack", "numa", "l3"]),
-        Just(["numa", "pack", "l3"]),
-        Just(["pack", "l3", "numa"]),
-        Just(["pack", "die", "l3"]),
-    ];
-    (order, vec(1_usize..4, 3), 1_usize..14, 1_usize..4, any::<bool>()).prop_map(
-        |(order, counts, cores, cpus, by_core)| {
-            let outer: Vec<String> =
-                order.iter().zip(&counts).map(|(name, count)| format!("{name}:{count}")).collect();
-            let indexes = if by_core { "(indexes=core)" } else { "" };
-            format!("{} core:{cores} pu:{cpus}{indexes}", outer.join(" "))
-        },
-    )
 }
 
 proptest! {
@@ -136,13 +119,5 @@ proptest! {
         let (a, b) = (machine.cpus()[a].id, machine.cpus()[b].id);
         prop_assert_eq!(machine.cpu_distance(a, b), machine.cpu_distance(b, a));
         checked::distance(&machine, a, b);
-    }
-
-    #[test]
-    fn every_machine_can_be_shown(text in description(), size in 0_usize..12) {
-        let machine = Topology::from_synthetic(&text).unwrap();
-        let view = render::View { shard_size: size, ..render::View::new(&machine) };
-        prop_assert!(render::text(&view).contains("cache_shard"));
-        prop_assert!(roxmltree::Document::parse(&render::svg(&view)).is_ok());
     }
 }

@@ -23,7 +23,7 @@ pub fn is_unsafe(c: char) -> bool {
 ///
 /// ```
 /// # mod nearq { pub use nearq_topology as topology; }
-/// assert_eq!(nearq::topology::render::plain("a\x1b[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
+/// assert_eq!(nearq::topology::safe_text::plain("a\x1b[2J\nb"), "a\u{fffd}[2J\u{fffd}b");
 /// ```
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_unsafe(c) { INSTEAD } else { c }).collect()
@@ -43,7 +43,7 @@ pub fn page(text: &str) -> Cow<'_, str> {
 ///
 /// ```
 /// # mod nearq { pub use nearq_topology as topology; }
-/// assert_eq!(nearq::topology::render::escaped_json("[\"\u{9b}é\"]"), "[\"\\u009bé\"]");
+/// assert_eq!(nearq::topology::safe_text::escaped_json("[\"\u{9b}é\"]"), "[\"\\u009bé\"]");
 /// ```
 pub fn escaped_json(json: &str) -> Cow<'_, str> {
     // Between strings, JSON has no controls except line breaks and tabs; within them, line breaks and tabs are escaped already.

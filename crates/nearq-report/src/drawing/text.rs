@@ -1,8 +1,9 @@
 //! The machine as text for a terminal.
 
 use super::tree::{Block, blocks, cache_label};
-use super::{View, count, plain, summary};
-use crate::{Scope, Topology};
+use super::{View, count, summary};
+use nearq_topology::safe_text::plain;
+use nearq_topology::{LOCAL_DISTANCE, Scope, Topology};
 use std::fmt::Write as _;
 
 /// More pods than this are not all listed.
@@ -97,7 +98,7 @@ fn distances(out: &mut String, machine: &Topology) {
     if !(2..=NODES_SHOWN).contains(&nodes.len()) {
         return;
     }
-    let _ = writeln!(out, "\nDistances between nodes ({} within a node)", crate::LOCAL_DISTANCE);
+    let _ = writeln!(out, "\nDistances between nodes ({} within a node)", LOCAL_DISTANCE);
     let _ = write!(out, "  {:>6}", "node");
     for node in nodes {
         let _ = write!(out, " {:>4}", node.id);
@@ -135,7 +136,7 @@ fn pods(out: &mut String, view: &View<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CpuSet, Limits};
+    use nearq_topology::{CpuSet, Limits};
 
     #[test]
     fn the_whole_machine_in_words() {

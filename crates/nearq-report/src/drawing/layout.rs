@@ -1,7 +1,7 @@
 //! Where the boxes of the picture go: CPUs in cores in caches in nodes and packages, flowed into rows.
 
 use super::tree::{Block, blocks, cache_label};
-use crate::Topology;
+use nearq_topology::Topology;
 
 /// Sizes in pixels.
 const CPU_HEIGHT: f64 = 20.0;

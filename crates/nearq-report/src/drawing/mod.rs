@@ -1,26 +1,24 @@
 //! Machines as text and pictures: pure functions from data to a string.
 //!
 //! ```
-//! # mod nearq { pub use nearq_topology as topology; }
-//! use nearq::topology::{Topology, render};
+//! use nearq_report::drawing;
+//! use nearq_topology::Topology;
 //!
 //! let machine = Topology::from_synthetic("pack:2 l3:1 core:2")?;
-//! let text = render::text(&render::View::new(&machine));
+//! let text = drawing::text(&drawing::View::new(&machine));
 //! assert!(text.contains("package 1"));
-//! # Ok::<(), nearq::topology::TopologyError>(())
+//! # Ok::<(), nearq_topology::TopologyError>(())
 //! ```
 
 mod layout;
-mod plain;
 mod svg;
 mod text;
 mod tree;
 
-pub use plain::{escaped_json, is_unsafe, page, plain};
 pub use svg::svg;
 pub use text::text;
 
-use crate::{DEFAULT_SHARD_SIZE, Limits, Scope, Topology};
+use nearq_topology::{DEFAULT_SHARD_SIZE, Limits, Scope, Topology};
 
 /// What to show.
 #[derive(Clone, Copy, Debug)]

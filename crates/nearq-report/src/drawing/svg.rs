@@ -2,8 +2,9 @@
 //! them, pods in colour, and what this process may not use in pale colours.
 
 use super::layout::{CHARACTER, Content, LABEL_HEIGHT, Shape, layout};
-use super::{View, is_unsafe, summary};
-use crate::{CpuSet, Pod, Topology};
+use super::{View, summary};
+use nearq_topology::safe_text::is_unsafe;
+use nearq_topology::{CpuSet, Limits, Pod, Topology};
 use std::fmt::Write as _;
 
 const MARGIN: f64 = 16.0;
@@ -27,7 +28,7 @@ const CELL: f64 = 30.0;
 pub fn svg(view: &View<'_>) -> String {
     let machine = view.topology;
     let pods = view.topology.groups(view.scope, view.shard_size);
-    let allowed = view.limits.map_or_else(|| machine.possible().clone(), crate::Limits::effective);
+    let allowed = view.limits.map_or_else(|| machine.possible().clone(), Limits::effective);
     let (shapes, width, height) = layout(machine);
     let mut picture =
         Picture { out: String::new(), machine, colours: colours(machine, &pods), allowed };
@@ -236,7 +237,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Limits, Scope};
+    use nearq_topology::Scope;
 
     fn is_xml(text: &str) {
         roxmltree::Document::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"));

@@ -2,7 +2,7 @@
 //! last-level cache domains as leaves.
 
 use super::bytes;
-use crate::{CpuSet, Topology};
+use nearq_topology::{CpuSet, Topology};
 
 /// A package, node or die, or several of them that have the same CPUs.
 #[derive(Debug)]

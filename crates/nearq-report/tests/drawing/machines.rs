@@ -1,11 +1,12 @@
 //! Text and pictures of real machines: well formed and complete.
 
 use crate::skipped::skipped;
-use nearq_topology::{CpuSet, Limits, Quota, Scope, Topology, render};
+use nearq_report::drawing;
+use nearq_topology::{CpuSet, Limits, Quota, Scope, Topology};
 use std::path::{Path, PathBuf};
 
-fn check(name: &str, view: &render::View<'_>) {
-    let svg = render::svg(view);
+fn check(name: &str, view: &drawing::View<'_>) {
+    let svg = drawing::svg(view);
     let picture =
         roxmltree::Document::parse(&svg).unwrap_or_else(|error| panic!("{name}: {error}"));
     let labels: Vec<&str> = picture.descendants().filter_map(|element| element.text()).collect();
@@ -16,7 +17,7 @@ fn check(name: &str, view: &render::View<'_>) {
             cpu.id
         );
     }
-    let text = render::text(view);
+    let text = drawing::text(view);
     for &scope in Scope::ALL {
         assert!(text.contains(&format!("\n  {scope:<12} ")), "{name}: {scope}");
     }
@@ -31,9 +32,9 @@ fn this_machine_and_what_this_process_may_use_of_it() {
     let machine = Topology::from_sysfs(root).expect("this machine");
     let mut limits = Limits::read(root, CpuSet::new());
     limits.quota = Some(Quota::new(0.5, "/a \"quoted\"\\path"));
-    let view = render::View::new(&machine).with_limits(&limits);
+    let view = drawing::View::new(&machine).with_limits(&limits);
     check("here", &view);
-    assert!(render::text(&view).contains("CPU quota: 0.50 CPUs, by /a \"quoted\"\\path"));
+    assert!(drawing::text(&view).contains("CPU quota: 0.50 CPUs, by /a \"quoted\"\\path"));
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn real_machines() {
         let name = entry.expect("the folder can be listed").path().to_string_lossy().into_owned();
         let machine =
             Topology::from_description(&name).unwrap_or_else(|error| panic!("{name}: {error}"));
-        check(&name, &render::View::new(&machine));
+        check(&name, &drawing::View::new(&machine));
     }
 }
 
@@ -65,11 +66,11 @@ fn offline_and_forbidden_cpus_are_marked() {
     )
     .expect("a machine");
     let limits = Limits::unlimited(CpuSet::all(2));
-    let view = render::View::new(&machine).with_limits(&limits);
+    let view = drawing::View::new(&machine).with_limits(&limits);
     check("offline", &view);
-    let svg = render::svg(&view);
+    let svg = drawing::svg(&view);
     // CPU 3 and its legend; CPU 2 and its legend.
     assert_eq!(svg.matches("stroke-dasharray").count(), 2, "{svg}");
     assert_eq!(svg.matches("fill-opacity").count(), 2, "{svg}");
-    assert!(render::text(&view).contains("4 CPUs, 1 of them offline"));
+    assert!(drawing::text(&view).contains("4 CPUs, 1 of them offline"));
 }
