@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 
 fn node() -> Option<usize> {
     let topology = Runtime::default().topology();
-    topology.node_of(Linux::current_cpu()).map(|index| topology.nodes()[index].id)
+    topology.node_index(Linux::current_cpu()).map(|index| topology.nodes()[index].id)
 }
 
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Checked {

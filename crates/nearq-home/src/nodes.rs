@@ -58,7 +58,7 @@ impl Nodes {
     /// The machine's last-level caches that have CPUs among `allowed`; one place of all CPUs if there is none.
     pub fn by_cache(topology: &Topology, allowed: &CpuSet) -> Self {
         let node_of =
-            |cpus: &CpuSet| cpus.first().and_then(|cpu| topology.node_of(cpu)).unwrap_or(0);
+            |cpus: &CpuSet| cpus.first().and_then(|cpu| topology.node_index(cpu)).unwrap_or(0);
         let caches = topology.llcs();
         let distance = |a: usize, b: usize| {
             let (from, to) = (node_of(&caches[a].cpus), node_of(&caches[b].cpus));

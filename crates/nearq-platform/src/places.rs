@@ -31,13 +31,13 @@ impl Places {
         let topology: &Topology = &machine.topology;
         let usable = machine.limits.effective();
         let end = topology.possible().last().map_or(0, |last| last + 1);
-        let by_cpu = (0..end).map(|cpu| topology.llc_of(cpu).unwrap_or(0) as u32).collect();
+        let by_cpu = (0..end).map(|cpu| topology.llc_index(cpu).unwrap_or(0) as u32).collect();
         let caches = topology
             .llcs()
             .iter()
             .map(|cache| Place {
-                node: cache.node.unwrap_or(0),
-                memory: cache.node.map(|node| topology.nodes()[node].id),
+                node: cache.node_index.unwrap_or(0),
+                memory: cache.node_index.map(|node| topology.nodes()[node].id),
                 cpus: cache.cpus.intersection(&usable).len(),
             })
             .collect();

@@ -37,9 +37,9 @@ impl Hardware {
         let mut capacities = vec![FULL_CAPACITY; numbers];
         let unknown = node_of_unknown(&topology);
         for cpu in topology.cpus() {
-            let node = cpu.node.unwrap_or(unknown) as u32;
-            places[cpu.id] = Place { core: cpu.core as u32, llc: cpu.llc as u32, node };
-            let core = &topology.cores()[cpu.core].cpus;
+            let node = cpu.node_index.unwrap_or(unknown) as u32;
+            places[cpu.id] = Place { core: cpu.core_index as u32, llc: cpu.llc_index as u32, node };
+            let core = &topology.cores()[cpu.core_index].cpus;
             siblings[cpu.id] =
                 core.iter().filter(|other| *other != cpu.id).map(|other| other as u32).collect();
             if let Some(capacity) = cpu.capacity {
@@ -131,7 +131,8 @@ pub(crate) fn by_node(
     other_package: u64,
 ) -> Vec<u64> {
     let nodes = topology.nodes();
-    let package = |node: usize| nodes[node].cpus.first().and_then(|cpu| topology.package_of(cpu));
+    let package =
+        |node: usize| nodes[node].cpus.first().and_then(|cpu| topology.package_index(cpu));
     let pairs = || (0..nodes.len()).flat_map(|a| (0..nodes.len()).map(move |b| (a, b)));
     let nearest = pairs()
         .filter(|&(a, b)| package(a) != package(b))

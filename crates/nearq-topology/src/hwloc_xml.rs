@@ -295,7 +295,7 @@ mod tests {
             (4, 3, Some("IntelAtom"))
         );
         assert_eq!((found.caches()[0].size, found.caches()[1].size), (Some(1024), None));
-        assert_eq!(found.node_of(5), None);
+        assert_eq!(found.node_index(5), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The parts a machine is made of, as plain data.
 //!
-//! A part names another one by its *index* in the slice of the same name of
-//! [`Topology`](crate::Topology); the operating system's own number, which may have gaps, is `id`.
+//! An `id` is the operating system's own number of a part. Ids may have gaps. An `..._index` is the place of a part in the slice of
+//! [`Topology`](crate::Topology) that lists all parts of its kind; indices begin at 0 and have no gaps.
 
 use crate::CpuSet;
 use std::fmt;
@@ -10,23 +10,25 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cpu {
-    /// The CPU's number, as in an affinity mask.
+    /// The operating system's number of the CPU, as in an affinity mask.
     pub id: usize,
-    /// Index of its core.
-    pub core: usize,
-    /// Index of its last-level cache domain.
-    pub llc: usize,
-    /// Index of its node; `None` if the machine does not say, which happens for CPUs that are offline.
-    pub node: Option<usize>,
-    /// Index of its package, if known.
-    pub package: Option<usize>,
-    /// Index of its die, if the machine has packages of several dies.
-    pub die: Option<usize>,
-    /// Index of its cluster, if the machine has groups between core and last-level cache.
-    pub cluster: Option<usize>,
+    /// Index of its core in [`Topology::cores`](crate::Topology::cores).
+    pub core_index: usize,
+    /// Index of its last-level cache domain in [`Topology::llcs`](crate::Topology::llcs).
+    pub llc_index: usize,
+    /// Index of its node in [`Topology::nodes`](crate::Topology::nodes); `None` if the machine does not say, which happens for CPUs that
+    /// are offline.
+    pub node_index: Option<usize>,
+    /// Index of its package in [`Topology::packages`](crate::Topology::packages), if known.
+    pub package_index: Option<usize>,
+    /// Index of its die in [`Topology::dies`](crate::Topology::dies), if the machine has packages of several dies.
+    pub die_index: Option<usize>,
+    /// Index of its cluster in [`Topology::clusters`](crate::Topology::clusters), if the machine has groups between core and last-level
+    /// cache.
+    pub cluster_index: Option<usize>,
     /// Whether it was online when the machine was read.
     pub online: bool,
-    /// Relative speed, 1024 being that of the fastest CPU, if the machine says.
+    /// Relative speed, if the machine says; the fastest CPU has 1024.
     pub capacity: Option<u32>,
     /// The kind of core on a hybrid machine, such as `core`, `atom` or `IntelAtom`.
     pub kind: Option<String>,
@@ -38,11 +40,11 @@ pub struct Cpu {
 pub struct Core {
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// Index of its last-level cache domain.
-    pub llc: usize,
-    /// Index of its node.
-    pub node: Option<usize>,
-    /// The kind of core on a hybrid machine.
+    /// Index of its last-level cache domain in [`Topology::llcs`](crate::Topology::llcs).
+    pub llc_index: usize,
+    /// Index of its node in [`Topology::nodes`](crate::Topology::nodes), if known.
+    pub node_index: Option<usize>,
+    /// The kind of core on a hybrid machine, as [`Cpu::kind`].
     pub kind: Option<String>,
 }
 
@@ -52,12 +54,13 @@ pub struct Core {
 pub struct Llc {
     /// Its CPUs, all on one node.
     pub cpus: CpuSet,
-    /// Index of the cache; `None` if the machine names no cache and a larger group stands in for it.
-    pub cache: Option<usize>,
-    /// Index of its node.
-    pub node: Option<usize>,
-    /// Indices of its cores, in CPU order.
-    pub cores: Vec<usize>,
+    /// Index of the cache in [`Topology::caches`](crate::Topology::caches); `None` if the machine names no cache and a larger group stands
+    /// in for it.
+    pub cache_index: Option<usize>,
+    /// Index of its node in [`Topology::nodes`](crate::Topology::nodes), if known.
+    pub node_index: Option<usize>,
+    /// Indices of its cores in [`Topology::cores`](crate::Topology::cores), in CPU order.
+    pub core_indices: Vec<usize>,
 }
 
 /// A NUMA node. It may have no CPUs, or no memory.
@@ -76,7 +79,7 @@ pub struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
-    /// The operating system's number, if it has one. Dies and clusters are numbered within their package.
+    /// The operating system's number, if it has one. Dies and clusters are numbered within their package, so two of them may have the same.
     pub id: Option<usize>,
     /// Its CPUs.
     pub cpus: CpuSet,
@@ -108,7 +111,7 @@ impl fmt::Display for CacheKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cache {
-    /// 1 is the nearest to the core.
+    /// The level, counted from the core: 1 for the nearest cache.
     pub level: u32,
     /// What it holds.
     pub kind: CacheKind,

@@ -16,9 +16,9 @@ pub const DEFAULT_SHARD_SIZE: usize = 8;
 pub struct Pods {
     /// The scope that made them.
     pub scope: Scope,
-    /// The pods, in order of their first CPU. Never without CPUs, never overlapping.
+    /// The pods, in order of their first CPU. No pod is empty, and no two overlap.
     pub pods: Vec<Pod>,
-    /// The pod of a CPU, by its number.
+    /// The index of a CPU's pod, by the CPU's id.
     pod_of: Vec<Option<usize>>,
     /// For each pod the place of its first CPU.
     seats: Vec<Seat>,
@@ -34,14 +34,14 @@ pub struct Pods {
 pub struct Pod {
     /// Its CPUs, possible ones that may be offline.
     pub cpus: CpuSet,
-    /// Index of its node in [`Topology::nodes`]; `None` if not known or, with [`Scope::System`], if it may
-    /// span several.
-    pub node: Option<usize>,
+    /// Index of its node in [`Topology::nodes`]; `None` if it is not known, or if the scope is [`Scope::System`], whose pod may span
+    /// several nodes.
+    pub node_index: Option<usize>,
 }
 
 impl Pods {
-    /// The pod that a CPU belongs to; `None` if it is in none.
-    pub fn pod_of(&self, cpu: usize) -> Option<usize> {
+    /// Index in [`pods`](Self::pods) of the pod that the CPU with this id belongs to; `None` if it is in none.
+    pub fn pod_index(&self, cpu: usize) -> Option<usize> {
         self.pod_of.get(cpu).copied().flatten()
     }
 
@@ -113,18 +113,18 @@ impl Topology {
         for cpu in &self.cpus {
             let group = match scope {
                 Scope::Cpu => (Some(cpu.id), 0),
-                Scope::Smt => (Some(cpu.core), 0),
-                Scope::CacheShard => (Some(cpu.llc), shard_of[cpu.core]),
-                Scope::Cache => (Some(cpu.llc), 0),
-                Scope::Numa => (cpu.node, 0),
+                Scope::Smt => (Some(cpu.core_index), 0),
+                Scope::CacheShard => (Some(cpu.llc_index), shard_of[cpu.core_index]),
+                Scope::Cache => (Some(cpu.llc_index), 0),
+                Scope::Numa => (cpu.node_index, 0),
                 Scope::System => (None, 0),
             };
             let pod = *pod_of_group.entry(group).or_insert_with(|| {
-                pods.push(Pod { cpus: CpuSet::new(), node: None });
+                pods.push(Pod { cpus: CpuSet::new(), node_index: None });
                 pods.len() - 1
             });
             pods[pod].cpus.insert(cpu.id);
-            pods[pod].node = if scope == Scope::System { None } else { cpu.node };
+            pods[pod].node_index = if scope == Scope::System { None } else { cpu.node_index };
         }
         pods
     }
@@ -133,13 +133,13 @@ impl Topology {
     fn shards(&self, size: usize) -> Vec<usize> {
         let mut shard_of = vec![0; self.cores.len()];
         for llc in &self.llcs {
-            let count = llc.cores.len();
+            let count = llc.core_indices.len();
             // More than all cores has the same effect as all.
             let size = size.clamp(1, 2 * count + 1);
             // Rounded to the nearest, halves up.
             let shards = ((2 * count + size) / (2 * size)).max(1);
             let (base, larger) = (count / shards, count % shards);
-            let mut cores = llc.cores.iter();
+            let mut cores = llc.core_indices.iter();
             for shard in 0..shards {
                 for core in cores.by_ref().take(base + usize::from(shard < larger)) {
                     shard_of[*core] = shard;
@@ -215,6 +215,9 @@ mod tests {
         let pods = machine.pods_within(Scope::CacheShard, DEFAULT_SHARD_SIZE, &within);
         let lists: Vec<String> = pods.pods.iter().map(|pod| pod.cpus.to_list()).collect();
         assert_eq!(lists, ["10-11", "12-13", "30"]);
-        assert_eq!((pods.pod_of(13), pods.pod_of(0), pods.pod_of(9999)), (Some(1), None, None));
+        assert_eq!(
+            (pods.pod_index(13), pods.pod_index(0), pods.pod_index(9999)),
+            (Some(1), None, None)
+        );
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const DISTANCES_UNKNOWN: &str = "the distances between nodes are not 
 ///
 /// let machine = Topology::from_synthetic("pack:2 numa:2 l3:2 core:4 pu:2")?;
 /// assert_eq!(machine.llcs().len(), 8);
-/// assert_eq!(machine.node_of(63), Some(3));
+/// assert_eq!(machine.node_index(63), Some(3));
 /// assert_eq!(machine.distance(0, 3), 20);
 /// # Ok::<(), nearq::topology::TopologyError>(())
 /// ```
@@ -80,12 +80,12 @@ impl Topology {
         &self.online
     }
 
-    /// The possible CPUs, by number. Numbers may have gaps: see [`Topology::cpu`].
+    /// The possible CPUs, in order of their ids. Ids may have gaps, so a CPU's place in this slice may differ from its id: see [`cpu`](Self::cpu).
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
 
-    /// The CPU of that number, or `None` if it is not a possible CPU.
+    /// The CPU with this id, or `None` if it is not a possible CPU.
     pub fn cpu(&self, cpu: usize) -> Option<&Cpu> {
         self.places.get(cpu).and_then(|place| self.cpus.get(*place))
     }
@@ -100,7 +100,7 @@ impl Topology {
         &self.llcs
     }
 
-    /// The nodes, by the operating system's number. Never empty; nodes without CPUs are among them.
+    /// The nodes, in order of their ids. There is always one; nodes without CPUs are among them.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -126,41 +126,43 @@ impl Topology {
         &self.caches
     }
 
-    /// Index in [`nodes`](Self::nodes) of the node of a CPU; `None` if unknown or not a possible CPU.
-    pub fn node_of(&self, cpu: usize) -> Option<usize> {
-        self.cpu(cpu)?.node
+    /// Index in [`nodes`](Self::nodes) of the node of the CPU with this id; `None` if it is not known, or the CPU is not a possible one.
+    pub fn node_index(&self, cpu: usize) -> Option<usize> {
+        self.cpu(cpu)?.node_index
     }
 
-    /// Index in [`llcs`](Self::llcs) of the last-level cache domain of a CPU; `None` if not a possible CPU.
-    pub fn llc_of(&self, cpu: usize) -> Option<usize> {
-        Some(self.cpu(cpu)?.llc)
+    /// Index in [`llcs`](Self::llcs) of the last-level cache domain of the CPU with this id; `None` if it is not a possible CPU.
+    pub fn llc_index(&self, cpu: usize) -> Option<usize> {
+        Some(self.cpu(cpu)?.llc_index)
     }
 
-    /// Index in [`cores`](Self::cores) of the core of a CPU; `None` if not a possible CPU.
-    pub fn core_of(&self, cpu: usize) -> Option<usize> {
-        Some(self.cpu(cpu)?.core)
+    /// Index in [`cores`](Self::cores) of the core of the CPU with this id; `None` if it is not a possible CPU.
+    pub fn core_index(&self, cpu: usize) -> Option<usize> {
+        Some(self.cpu(cpu)?.core_index)
     }
 
-    /// Index in [`packages`](Self::packages) of the package of a CPU; `None` if unknown or not a possible CPU.
-    pub fn package_of(&self, cpu: usize) -> Option<usize> {
-        self.cpu(cpu)?.package
+    /// Index in [`packages`](Self::packages) of the package of the CPU with this id; `None` if it is not known, or the CPU is not a possible
+    /// one.
+    pub fn package_index(&self, cpu: usize) -> Option<usize> {
+        self.cpu(cpu)?.package_index
     }
 
-    /// Index in [`nodes`](Self::nodes) of the node that the operating system numbers `id`.
-    pub fn node_by_id(&self, id: usize) -> Option<usize> {
+    /// Index in [`nodes`](Self::nodes) of the node that the operating system numbers `id`; `None` if there is none.
+    pub fn node_index_by_id(&self, id: usize) -> Option<usize> {
         self.nodes.iter().position(|node| node.id == id)
     }
 
-    /// The distance between two nodes, given by their indices, as the firmware states it:
-    /// [`LOCAL_DISTANCE`] within a node, usually 11 to 40 between nodes.
+    /// The distance from one node to another, in the firmware's units (SLIT): [`LOCAL_DISTANCE`] within a node, usually 11 to 40 between
+    /// nodes. The nodes are given by their indices in [`nodes`](Self::nodes). The firmware may state different distances for the two
+    /// directions.
     ///
     /// # Panics
     /// If an index is not below the number of nodes.
-    pub fn distance(&self, a: usize, b: usize) -> u32 {
-        self.distances[a][b]
+    pub fn distance(&self, from_index: usize, to_index: usize) -> u32 {
+        self.distances[from_index][to_index]
     }
 
-    /// How far apart two CPUs are.
+    /// How far apart two CPUs are, given by their ids.
     ///
     /// # Panics
     /// If one of them is not a possible CPU.
@@ -174,11 +176,11 @@ impl Topology {
         let cpu = self.cpu(cpu).unwrap_or_else(none);
         Seat {
             cpu: cpu.id,
-            core: cpu.core,
-            cluster: cpu.cluster,
-            llc: cpu.llc,
-            package: cpu.package,
-            node: cpu.node,
+            core: cpu.core_index,
+            cluster: cpu.cluster_index,
+            llc: cpu.llc_index,
+            package: cpu.package_index,
+            node: cpu.node_index,
         }
     }
 

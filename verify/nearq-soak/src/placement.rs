@@ -98,7 +98,7 @@ impl Ground {
         let affine = attributes.affinity && defaults.affinity;
         let (true, true, Some(cpu)) = (affine, attributes.strict, cpu) else { return Ok(()) };
         let pods = self.topology.pods(attributes.scope.unwrap_or(defaults.scope), self.shard_size);
-        let Some(pod) = pods.pod_of(cpu) else { return Ok(()) };
+        let Some(pod) = pods.pod_index(cpu) else { return Ok(()) };
         let whole = &pods.pods[pod].cpus;
         let inside = whole.intersection(&effective);
         // A pod of which nothing may be used stands for all that may be.

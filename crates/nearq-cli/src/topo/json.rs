@@ -51,12 +51,12 @@ impl<'a> Document<'a> {
         let cpus = machine.cpus().iter().map(|cpu| {
             object([
                 ("cpu", line(cpu.id)),
-                ("core", line(cpu.core)),
-                ("llc", line(cpu.llc)),
-                ("node", line(cpu.node)),
-                ("package", line(cpu.package)),
-                ("die", line(cpu.die)),
-                ("cluster", line(cpu.cluster)),
+                ("core", line(cpu.core_index)),
+                ("llc", line(cpu.llc_index)),
+                ("node", line(cpu.node_index)),
+                ("package", line(cpu.package_index)),
+                ("die", line(cpu.die_index)),
+                ("cluster", line(cpu.cluster_index)),
                 ("online", line(cpu.online)),
                 ("capacity", line(cpu.capacity)),
                 ("kind", line(&cpu.kind)),
@@ -66,8 +66,8 @@ impl<'a> Document<'a> {
         let cores = machine.cores().iter().map(|core| {
             object([
                 ("cpus", set(&core.cpus)),
-                ("llc", line(core.llc)),
-                ("node", line(core.node)),
+                ("llc", line(core.llc_index)),
+                ("node", line(core.node_index)),
                 ("kind", line(&core.kind)),
             ])
         });
@@ -116,13 +116,13 @@ impl<'a> Document<'a> {
 
 fn llcs(machine: &Topology) -> Vec<Line> {
     let llcs = machine.llcs().iter().map(|llc| {
-        let cache = llc.cache.map(|cache| &machine.caches()[cache]);
+        let cache = llc.cache_index.map(|cache| &machine.caches()[cache]);
         object([
             ("cpus", set(&llc.cpus)),
             ("level", line(cache.map(|cache| cache.level))),
             ("size", line(cache.and_then(|cache| cache.size))),
-            ("node", line(llc.node)),
-            ("cores", line(&llc.cores)),
+            ("node", line(llc.node_index)),
+            ("cores", line(&llc.core_indices)),
         ])
     });
     llcs.collect()
@@ -135,7 +135,9 @@ fn groups(groups: &[Group]) -> Vec<Line> {
 
 fn pods(view: &View<'_>, scope: Scope) -> Vec<Line> {
     let pods = view.topology.groups(scope, view.shard_size);
-    pods.iter().map(|pod| object([("cpus", set(&pod.cpus)), ("node", line(pod.node))])).collect()
+    pods.iter()
+        .map(|pod| object([("cpus", set(&pod.cpus)), ("node", line(pod.node_index))]))
+        .collect()
 }
 
 fn limits(limits: &Limits) -> Line {

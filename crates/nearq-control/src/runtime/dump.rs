@@ -62,7 +62,7 @@ fn of_scope(runtime: &Runtime, topology: &Topology, scope: Scope) -> ScopeDump {
     ScopeDump {
         name: scope.to_string(),
         default: scope == runtime.default_scope(),
-        cpu_pod: cpus.map(|cpu| pods.pod_of(cpu).map_or(-1, |pod| pod as i64)).collect(),
+        cpu_pod: cpus.map(|cpu| pods.pod_index(cpu).map_or(-1, |pod| pod as i64)).collect(),
         pods: pods
             .pods
             .iter()

@@ -23,7 +23,7 @@ pub(crate) struct Map<P: Platform> {
 impl<P: Platform> Map<P> {
     pub(crate) fn new(topology: &Topology, weights: &Weights) -> Self {
         let list = topology.nodes();
-        let number = |cpu| topology.node_of(cpu).map_or(NOWHERE, |index| list[index].id as u32);
+        let number = |cpu| topology.node_index(cpu).map_or(NOWHERE, |index| list[index].id as u32);
         let cpus = topology.possible().last().map_or(0, |last| last + 1);
         let nodes = list.iter().map(|node| node.id + 1).max().unwrap_or(1);
         let mut distances = vec![LOCAL_DISTANCE; nodes * nodes].into_boxed_slice();

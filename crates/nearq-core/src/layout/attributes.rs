@@ -231,7 +231,7 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn of(topology: &Topology) -> Self {
         let possible = topology.possible().clone();
-        let number = |cpu| topology.node_of(cpu).map(|index| topology.nodes()[index].id);
+        let number = |cpu| topology.node_index(cpu).map(|index| topology.nodes()[index].id);
         let node_of = (0..possible.last().map_or(0, |last| last + 1)).map(number).collect();
         let nodes = topology.nodes().iter().filter_map(|node| {
             let online = node.cpus.intersection(topology.online());
@@ -393,7 +393,7 @@ impl MachineConfig {
         let mut by_cpu = vec![0; cpus];
         for (cpu, index) in by_cpu.iter_mut().enumerate() {
             let inside = pods
-                .pod_of(cpu)
+                .pod_index(cpu)
                 .map(|pod| pods.pods[pod].cpus.intersection(&effective))
                 .filter(|inside| !inside.is_empty());
             let pod = inside.unwrap_or_else(|| effective.clone());

@@ -139,7 +139,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         let id = self.next_pool.fetch_add(1, Ordering::Relaxed);
         let cores: BTreeSet<_> = {
             let topology = &self.machine_config().topology;
-            key.pod.iter().filter_map(|cpu| topology.core_of(cpu)).collect()
+            key.pod.iter().filter_map(|cpu| topology.core_index(cpu)).collect()
         };
         self.serve_priority(&key.priority);
         let concurrency = self.concurrency(&key.priority);

@@ -134,7 +134,7 @@ fn strict_items_run_in_the_pod_of_the_cpu_that_queued_them() {
     let seen = outcome.expect();
     assert!(seen.len() > 64);
     for (queued, ran) in seen {
-        assert_eq!(pods.llc_of(queued), pods.llc_of(ran), "queued on {queued}, ran on {ran}");
+        assert_eq!(pods.llc_index(queued), pods.llc_index(ran), "queued on {queued}, ran on {ran}");
     }
 }
 

@@ -250,8 +250,8 @@ pub(super) fn usual_elements(share: usize, quick: bool, simulated: bool) -> (usi
 fn share_of_cache(machine: &Machine) -> usize {
     let topology = machine.topology();
     let share = |llc: &nearq_topology::Llc| {
-        let size = llc.cache.and_then(|cache| topology.caches()[cache].size).unwrap_or(0);
-        size as usize / llc.cores.len().max(1)
+        let size = llc.cache_index.and_then(|cache| topology.caches()[cache].size).unwrap_or(0);
+        size as usize / llc.core_indices.len().max(1)
     };
     topology.llcs().iter().map(share).max().unwrap_or(0)
 }

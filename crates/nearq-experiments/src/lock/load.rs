@@ -143,8 +143,8 @@ impl Place {
 fn order(topology: &Topology, usable: nearq_topology::CpuSet, place: Place) -> Vec<usize> {
     // What is not known about a CPU counts as the same for all of them.
     let place_of = |cpu| {
-        let (node, cache) = (topology.node_of(cpu), topology.llc_of(cpu));
-        (node.unwrap_or(0), cache.unwrap_or(0), topology.core_of(cpu).unwrap_or(cpu), cpu)
+        let (node, cache) = (topology.node_index(cpu), topology.llc_index(cpu));
+        (node.unwrap_or(0), cache.unwrap_or(0), topology.core_index(cpu).unwrap_or(cpu), cpu)
     };
     let mut places: Vec<_> = usable.iter().map(place_of).collect();
     places.sort_unstable();

@@ -203,7 +203,10 @@ mod tests {
         let machine = read_below(&root, Ok(cpus("2-3"))).expect("a machine");
         let Machine { topology, limits } = &machine;
         assert_eq!((limits.effective(), limits.parallelism()), (cpus("2-3"), 2));
-        assert_eq!((topology.online(), topology.core_of(2)), (&cpus("0-3"), topology.core_of(3)));
+        assert_eq!(
+            (topology.online(), topology.core_index(2)),
+            (&cpus("0-3"), topology.core_index(3))
+        );
         let notes = [topology.notes(), limits.notes()].concat();
         let said = notes.iter().filter(|note| note.contains("leaves out CPUs 2-3")).count();
         assert_eq!(said, 2, "{notes:?}");

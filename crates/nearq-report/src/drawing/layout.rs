@@ -67,7 +67,7 @@ fn block_shape(machine: &Topology, block: &Block, depth: usize, cpu_width: f64) 
 
 fn llc_shape(machine: &Topology, llc: usize, cpu_width: f64) -> Shape {
     let cores = machine.llcs()[llc]
-        .cores
+        .core_indices
         .iter()
         .map(|core| core_shape(machine, *core, cpu_width))
         .collect();

@@ -56,7 +56,7 @@ fn tree(out: &mut String, machine: &Topology, block: &Block, depth: usize) {
     }
     for llc in &block.llcs {
         let domain = &machine.llcs()[*llc];
-        let cores = count(domain.cores.len(), "core");
+        let cores = count(domain.core_indices.len(), "core");
         let _ = writeln!(
             out,
             "{indent}  {}: {cores}, CPUs {}",
@@ -70,7 +70,7 @@ fn tree(out: &mut String, machine: &Topology, block: &Block, depth: usize) {
 /// The cores of a cache, if they say more than the CPUs do: siblings, kinds, offline CPUs.
 fn cores_of(out: &mut String, machine: &Topology, llc: usize, indent: &str) {
     let cores: Vec<_> =
-        machine.llcs()[llc].cores.iter().map(|core| &machine.cores()[*core]).collect();
+        machine.llcs()[llc].core_indices.iter().map(|core| &machine.cores()[*core]).collect();
     let mut kinds: Vec<Option<&str>> = cores.iter().map(|core| core.kind.as_deref()).collect();
     kinds.dedup();
     if kinds.iter().all(Option::is_none) && cores.iter().all(|core| core.cpus.len() == 1) {

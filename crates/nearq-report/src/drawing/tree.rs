@@ -45,16 +45,17 @@ fn path(machine: &Topology, cpu: usize) -> Vec<(String, CpuSet)> {
     let Some(place) = machine.cpu(cpu) else {
         return Vec::new();
     };
-    let package = place.package.map(|index| {
+    let package = place.package_index.map(|index| {
         let package = &machine.packages()[index];
         (format!("package {}", package.id.unwrap_or(index)), package.cpus.clone())
     });
-    let node = place.node.map(|index| {
+    let node = place.node_index.map(|index| {
         let node = &machine.nodes()[index];
         (node_label(node.id, node.memory), node.cpus.clone())
     });
     // Dies are numbered within their package, so the index distinguishes them better.
-    let die = place.die.map(|index| (format!("die {index}"), machine.dies()[index].cpus.clone()));
+    let die =
+        place.die_index.map(|index| (format!("die {index}"), machine.dies()[index].cpus.clone()));
     let mut path: Vec<(String, CpuSet)> = [package, node, die].into_iter().flatten().collect();
     path.sort_by_key(|(_, cpus)| std::cmp::Reverse(cpus.len()));
     let mut merged: Vec<(String, CpuSet)> = Vec::new();
@@ -79,7 +80,7 @@ fn node_label(id: usize, memory: Option<u64>) -> String {
 
 /// `L3 32 MiB`, or what stands in for the cache.
 pub(super) fn cache_label(machine: &Topology, llc: usize) -> String {
-    match machine.llcs()[llc].cache.map(|cache| &machine.caches()[cache]) {
+    match machine.llcs()[llc].cache_index.map(|cache| &machine.caches()[cache]) {
         Some(cache) => match cache.size {
             Some(size) => format!("L{} {}", cache.level, bytes(size)),
             None => format!("L{}", cache.level),

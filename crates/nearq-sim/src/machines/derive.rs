@@ -52,7 +52,7 @@ fn has_smt(sheet: &Sheet) -> bool {
 }
 
 fn one_core_each(sheet: &Sheet) -> bool {
-    sheet.topology().llcs().iter().all(|llc| llc.cores.len() == 1)
+    sheet.topology().llcs().iter().all(|llc| llc.core_indices.len() == 1)
 }
 
 fn one_llc_a_node(sheet: &Sheet) -> bool {

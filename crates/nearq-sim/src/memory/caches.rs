@@ -75,12 +75,12 @@ impl Caches {
         let mut caches = Caches { seats: Vec::new(), caches: Vec::new(), llcs: 0 };
         let unknown = node_of_unknown(topology);
         for (index, llc) in topology.llcs().iter().enumerate() {
-            let cache = llc.cache.map(|cache| &topology.caches()[cache]);
+            let cache = llc.cache_index.map(|cache| &topology.caches()[cache]);
             // A cache that spans nodes is a domain on each: with its share of the whole.
             let share = |size: u64, all: usize| size * llc.cpus.len() as u64 / all.max(1) as u64;
             let size = cache.and_then(|cache| Some(share(cache.size?, cache.cpus.len())));
             let size = size.unwrap_or(costs.llc_size);
-            let node = llc.node.unwrap_or(unknown) as u32;
+            let node = llc.node_index.unwrap_or(unknown) as u32;
             caches.add(size, index as u32, node, llc.cpus.first().unwrap_or(0));
         }
         caches.llcs = caches.caches.len();
@@ -91,9 +91,9 @@ impl Caches {
         for cpu in topology.cpus() {
             let (place, size) = match below[cpu.id] {
                 Some(index) => (index, topology.caches()[index].size),
-                None => (topology.caches().len() + cpu.core, None),
+                None => (topology.caches().len() + cpu.core_index, None),
             };
-            let (llc, node) = (cpu.llc as u32, cpu.node.unwrap_or(unknown) as u32);
+            let (llc, node) = (cpu.llc_index as u32, cpu.node_index.unwrap_or(unknown) as u32);
             let private = *made[place].get_or_insert_with(|| {
                 caches.add(size.unwrap_or(costs.l2_size), llc, node, cpu.id)
             });
@@ -224,8 +224,9 @@ fn largest_below(topology: &Topology, numbers: usize) -> Vec<Option<usize>> {
             continue;
         }
         for cpu in &cache.cpus {
-            let Some(llc) = topology.llc_of(cpu) else { continue };
-            let is_below = topology.llcs()[llc].cache.is_none_or(|llc| cache.level < level(llc));
+            let Some(llc) = topology.llc_index(cpu) else { continue };
+            let is_below =
+                topology.llcs()[llc].cache_index.is_none_or(|llc| cache.level < level(llc));
             if is_below && below[cpu].is_none_or(|best| level(best) < cache.level) {
                 below[cpu] = Some(index);
             }

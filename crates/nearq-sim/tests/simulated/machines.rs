@@ -125,7 +125,7 @@ fn distances_that_exist_differ() {
     for machine in machines() {
         let (name, c, topology) = (machine.name(), machine.costs(), machine.topology());
         let has_smt = topology.cores().iter().any(|core| core.cpus.len() > 1);
-        let has_shared_llc = topology.llcs().iter().any(|llc| llc.cores.len() > 1);
+        let has_shared_llc = topology.llcs().iter().any(|llc| llc.core_indices.len() > 1);
         let (llcs, nodes) = (topology.llcs().len(), topology.nodes().len());
         assert!((50..=100).contains(&c.smt_percent), "{name}");
         assert_eq!(c.smt_percent == 100, !has_smt, "{name}");
@@ -187,7 +187,7 @@ fn shapes_are_the_vendors() {
         assert_eq!(counts(&machine), expected, "{name}");
         assert!(machine.topology().model_name().is_some(), "{name}");
         for llc in machine.topology().llcs() {
-            let cache = llc.cache.map(|cache| &machine.topology().caches()[cache]);
+            let cache = llc.cache_index.map(|cache| &machine.topology().caches()[cache]);
             let size = cache.and_then(|cache| cache.size).expect("given");
             assert!(size <= machine.costs().llc_size, "{name}");
         }
@@ -245,7 +245,7 @@ fn little_cores_have_less_capacity() {
     let lists: Vec<String> = topology.llcs().iter().map(|llc| llc.cpus.to_list()).collect();
     assert_eq!(lists, ["0-3,12-15", "4-11,16-23"]);
     for cpu in topology.cpus() {
-        let expected = if cpu.llc == 0 { 1024 } else { 656 };
+        let expected = if cpu.llc_index == 0 { 1024 } else { 656 };
         assert_eq!(cpu.capacity, Some(expected), "CPU {}", cpu.id);
     }
     for machine in machines().filter(|machine| machine.name() != "strix-point") {

@@ -483,7 +483,8 @@ fn nearer_is_never_slower_on_any_machine() {
         let topology = machine.topology().clone();
         let prices = Simulation::on(&machine, 1).jitter(false).run(move || {
             let first = topology.cpus().first().expect("there are CPUs").id;
-            let seat = |cpu| (topology.node_of(cpu), topology.llc_of(cpu), topology.core_of(cpu));
+            let seat =
+                |cpu| (topology.node_index(cpu), topology.llc_index(cpu), topology.core_index(cpu));
             let (node, llc, core) = seat(first);
             // The own core, and the first CPU of another core, cache and node, where there is one.
             let find = |wanted: &dyn Fn(usize) -> bool| {

@@ -45,7 +45,7 @@ fn new_threads_spread_over_nodes_and_caches() {
         let here = seen.iter().filter(|cpu| llc.cpus.contains(**cpu)).count();
         assert!((3..=4).contains(&here), "{here} of 15 threads under one of 4 caches: {seen:?}");
     }
-    let mut cores: Vec<_> = seen.iter().map(|cpu| topology.core_of(*cpu)).collect();
+    let mut cores: Vec<_> = seen.iter().map(|cpu| topology.core_index(*cpu)).collect();
     cores.sort_unstable();
     cores.dedup();
     assert_eq!(cores.len(), 15, "a core each, beside the creator's: {seen:?}");
@@ -582,7 +582,7 @@ impl Scheduler for Homes {
         self.0.dequeue(kernel, thread);
     }
     fn dispatch(&mut self, kernel: &mut Kernel<'_>, cpu: usize) -> Option<Thread> {
-        let node = kernel.topology().node_of(cpu)?;
+        let node = kernel.topology().node_index(cpu)?;
         let fits = |thread: &Thread| {
             usize::from(kernel.thread_name(*thread).ends_with('1')) == node
                 && kernel.allowed(*thread).contains(cpu)

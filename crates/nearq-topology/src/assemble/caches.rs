@@ -151,7 +151,12 @@ impl Draft {
         self.note_cut_caches(caches, &domains);
         let mut llcs: Vec<Llc> = domains
             .into_iter()
-            .map(|((cache, _, node), cpus)| Llc { cpus, cache, node, cores: Vec::new() })
+            .map(|((cache, _, node), cpus)| Llc {
+                cpus,
+                cache_index: cache,
+                node_index: node,
+                core_indices: Vec::new(),
+            })
             .collect();
         self.place_strangers(&mut llcs, node_of);
         llcs.sort_by_key(|llc| llc.cpus.first());
@@ -226,10 +231,15 @@ impl Draft {
             by_node.entry(node_of[cpu]).or_default().insert(cpu);
         }
         for (node, cpus) in by_node {
-            let mut there = llcs.iter_mut().filter(|llc| llc.node == node);
+            let mut there = llcs.iter_mut().filter(|llc| llc.node_index == node);
             match (there.next(), there.next()) {
                 (Some(only), None) => only.cpus = &only.cpus | &cpus,
-                _ => llcs.push(Llc { cpus, cache: None, node, cores: Vec::new() }),
+                _ => llcs.push(Llc {
+                    cpus,
+                    cache_index: None,
+                    node_index: node,
+                    core_indices: Vec::new(),
+                }),
             }
         }
     }

@@ -230,12 +230,12 @@ impl Draft {
             .iter()
             .map(|id| Cpu {
                 id,
-                core: core_of[id].expect(within),
-                llc: llc_of[id].expect(within),
-                node: node_of[id],
-                package: package_of[id],
-                die: die_of[id],
-                cluster: cluster_of[id],
+                core_index: core_of[id].expect(within),
+                llc_index: llc_of[id].expect(within),
+                node_index: node_of[id],
+                package_index: package_of[id],
+                die_index: die_of[id],
+                cluster_index: cluster_of[id],
                 online: self.online.contains(id),
                 capacity: self.capacities.get(&id).copied(),
                 kind: kind_of(id),
@@ -248,11 +248,11 @@ impl Draft {
         let mut cores = Vec::with_capacity(core_sets.len());
         for (index, set) in core_sets.into_iter().enumerate() {
             let first = &cpus[places[set.first().expect("a core has CPUs")]];
-            llcs[first.llc].cores.push(index);
+            llcs[first.llc_index].core_indices.push(index);
             cores.push(Core {
                 cpus: set,
-                llc: first.llc,
-                node: first.node,
+                llc_index: first.llc_index,
+                node_index: first.node_index,
                 kind: first.kind.clone(),
             });
         }

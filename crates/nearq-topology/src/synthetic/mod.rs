@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(machine.nodes()[1].memory, Some(1 << 30));
         assert_eq!(machine.nodes()[1].cpus.to_list(), "4-7");
         let llc = &machine.llcs()[1];
-        assert_eq!(machine.caches()[llc.cache.unwrap()].size, Some(32 << 20));
+        assert_eq!(machine.caches()[llc.cache_index.unwrap()].size, Some(32 << 20));
         assert_eq!(machine.caches().len(), 2 + 4);
     }
 

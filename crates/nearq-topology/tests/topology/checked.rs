@@ -69,7 +69,7 @@ pub(crate) fn scopes(machine: &Topology, size: usize) {
         let mut seen = CpuSet::new();
         for (index, pod) in pods.pods.iter().enumerate() {
             assert!(!pod.cpus.is_empty() && !pod.cpus.intersects(&seen), "{}", pods.scope);
-            assert!(pod.cpus.iter().all(|cpu| pods.pod_of(cpu) == Some(index)));
+            assert!(pod.cpus.iter().all(|cpu| pods.pod_index(cpu) == Some(index)));
             assert!(pod.cpus.first() == (machine.possible() - &seen).first(), "{}", pods.scope);
             seen = &seen | &pod.cpus;
             let mut others = pods.nearest(index).to_vec();
@@ -82,7 +82,7 @@ pub(crate) fn scopes(machine: &Topology, size: usize) {
     }
     for (finer, coarser) in all.iter().zip(&all[1..]) {
         for pod in &finer.pods {
-            let around = coarser.pod_of(pod.cpus.first().expect("it has some"));
+            let around = coarser.pod_index(pod.cpus.first().expect("it has some"));
             let around = &coarser.pods[around.expect("each CPU has one")];
             assert!(pod.cpus.is_subset(&around.cpus), "{} {}", finer.scope, coarser.scope);
         }
@@ -94,7 +94,7 @@ pub(crate) fn scopes(machine: &Topology, size: usize) {
 pub(crate) fn distance(machine: &Topology, a: usize, b: usize) {
     let weight = machine.cpu_distance(a, b).weight();
     assert_eq!(weight == 0, a == b, "{a} {b}");
-    assert_eq!(weight <= 1, machine.core_of(a) == machine.core_of(b), "{a} {b}");
-    assert_eq!(weight <= 3, machine.llc_of(a) == machine.llc_of(b), "{a} {b}");
-    assert_eq!(weight < 10, machine.node_of(a) == machine.node_of(b), "{a} {b}");
+    assert_eq!(weight <= 1, machine.core_index(a) == machine.core_index(b), "{a} {b}");
+    assert_eq!(weight <= 3, machine.llc_index(a) == machine.llc_index(b), "{a} {b}");
+    assert_eq!(weight < 10, machine.node_index(a) == machine.node_index(b), "{a} {b}");
 }

@@ -39,7 +39,7 @@ fn without_caches_the_package_is_the_last_level_cache() {
     }
     let machine = read(&folder);
     assert_eq!(llcs(&machine), ["0-1,4-5", "2-3,6-7"]);
-    assert_eq!((machine.llcs()[0].cache, machine.caches().len()), (None, 0));
+    assert_eq!((machine.llcs()[0].cache_index, machine.caches().len()), (None, 0));
     noted(&machine, "does not describe the caches: each package is taken for one last-level cache");
 }
 
@@ -170,8 +170,8 @@ fn offline_cpus_keep_their_node_and_join_its_only_cache() {
         folder.file(&format!("{CPUS}/cpu2/cache/index{index}/shared_cpu_map"), "04\n");
     }
     let machine = read(&folder);
-    assert_eq!(machine.node_of(6), Some(1));
-    assert_eq!(machine.node_of(9), None);
+    assert_eq!(machine.node_index(6), Some(1));
+    assert_eq!(machine.node_index(9), None);
     assert_eq!(cores(&machine), ["0,4", "1,5", "2", "3,7", "6", "8", "9"]);
     assert_eq!(llcs(&machine), ["0-1,4-5", "2-3,6-7", "8-9"]);
     assert!(
@@ -401,7 +401,7 @@ fn every_cpu_that_is_online_has_a_node() {
     let node = "sys/devices/system/node/node";
     let nodes = |folder: &Folder| {
         let machine = read(folder);
-        assert!(machine.cpus().iter().all(|cpu| cpu.node.is_some()), "{:?}", machine.notes());
+        assert!(machine.cpus().iter().all(|cpu| cpu.node_index.is_some()), "{:?}", machine.notes());
         lists(machine.nodes().iter().map(|node| &node.cpus))
     };
     // No node says which CPUs it has.
@@ -478,15 +478,15 @@ proptest! {
         };
         let within = |inner: &CpuSet, outer: &CpuSet| inner.is_subset(outer);
         for core in machine.cores() {
-            prop_assert!(within(&core.cpus, &machine.llcs()[core.llc].cpus));
+            prop_assert!(within(&core.cpus, &machine.llcs()[core.llc_index].cpus));
         }
         for llc in machine.llcs() {
-            prop_assert!(llc.node.is_none_or(|node| within(&llc.cpus, &machine.nodes()[node].cpus)));
+            prop_assert!(llc.node_index.is_none_or(|node| within(&llc.cpus, &machine.nodes()[node].cpus)));
         }
         for &scope in Scope::ALL {
             let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
             prop_assert_eq!(pods.pods.iter().map(|pod| pod.cpus.len()).sum::<usize>(), machine.possible().len());
-            prop_assert!(machine.possible().iter().all(|cpu| pods.pod_of(cpu).is_some()));
+            prop_assert!(machine.possible().iter().all(|cpu| pods.pod_index(cpu).is_some()));
         }
     }
 }

@@ -73,7 +73,7 @@ proptest! {
         if let Ok(machine) = Topology::from_hwloc_xml(&damaged) {
             prop_assert!(!machine.cpus().is_empty());
             for &scope in Scope::ALL {
-                prop_assert!(machine.possible().iter().all(|cpu| machine.pods(scope, 8).pod_of(cpu).is_some()));
+                prop_assert!(machine.possible().iter().all(|cpu| machine.pods(scope, 8).pod_index(cpu).is_some()));
             }
         }
     }
@@ -104,10 +104,10 @@ proptest! {
         }
         for llc in machine.llcs() {
             let inside = pods.pods.iter().filter(|pod| pod.cpus.is_subset(&llc.cpus));
-            let of = |cpus: &CpuSet| llc.cores.iter().filter(|core| machine.cores()[**core].cpus.is_subset(cpus)).count();
+            let of = |cpus: &CpuSet| llc.core_indices.iter().filter(|core| machine.cores()[**core].cpus.is_subset(cpus)).count();
             let counts: Vec<usize> = inside.map(|pod| of(&pod.cpus)).collect();
-            prop_assert_eq!(counts.iter().sum::<usize>(), llc.cores.len());
-            prop_assert_eq!(counts.len(), ((llc.cores.len() + size / 2) / size).max(1));
+            prop_assert_eq!(counts.iter().sum::<usize>(), llc.core_indices.len());
+            prop_assert_eq!(counts.len(), ((llc.core_indices.len() + size / 2) / size).max(1));
             prop_assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{:?}", counts);
         }
     }

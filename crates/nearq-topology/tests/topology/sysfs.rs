@@ -33,10 +33,13 @@ fn a_whole_machine_is_read_without_notes() {
     assert_eq!(lists(machine.packages().iter().map(|group| &group.cpus)), ["0-1,4-5", "2-3,6-7"]);
     assert_eq!((machine.dies().len(), machine.clusters().len()), (0, 0));
     assert_eq!(
-        (machine.node_of(6), machine.llc_of(6), machine.core_of(6)),
+        (machine.node_index(6), machine.llc_index(6), machine.core_index(6)),
         (Some(1), Some(1), Some(2))
     );
-    assert_eq!((machine.node_of(8), machine.llc_of(8), machine.core_of(8)), (None, None, None));
+    assert_eq!(
+        (machine.node_index(8), machine.llc_index(8), machine.core_index(8)),
+        (None, None, None)
+    );
     assert_eq!((machine.distance(0, 1), machine.nodes()[1].memory), (21, Some(4096 * 1024)));
     let caches: Vec<_> =
         machine.caches().iter().map(|c| (c.level, c.kind, c.size, c.line)).collect();
@@ -70,7 +73,7 @@ fn nodes_may_have_memory_alone_or_nothing() {
     assert_eq!(machine.nodes().iter().map(|node| node.id).collect::<Vec<_>>(), [0, 1, 4]);
     assert_eq!((machine.nodes()[2].memory, machine.nodes()[2].cpus.len()), (Some(1 << 30), 0));
     assert_eq!(
-        (machine.node_by_id(4), machine.node_by_id(2), machine.distance(2, 1)),
+        (machine.node_index_by_id(4), machine.node_index_by_id(2), machine.distance(2, 1)),
         (Some(2), None, 28)
     );
     assert_eq!(machine.pods(Scope::Numa, DEFAULT_SHARD_SIZE).pods.len(), 2);

@@ -6,12 +6,12 @@ use super::*;
 fn compact_fills_a_cache_and_spread_goes_round_nodes_and_caches() {
     let machine = Machine::named("numa:2 l3:2 core:2 pu:2").unwrap();
     let topology = machine.topology();
-    let cache = |cpu: &usize| topology.llc_of(*cpu).unwrap();
+    let cache = |cpu: &usize| topology.llc_index(*cpu).unwrap();
     let compact = Place::Compact.order(&machine);
     let caches: Vec<usize> = compact.iter().map(cache).collect();
     assert_eq!(caches, [0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3]);
     let cores: std::collections::BTreeSet<_> =
-        compact[..8].iter().map(|cpu| topology.core_of(*cpu)).collect();
+        compact[..8].iter().map(|cpu| topology.core_index(*cpu)).collect();
     assert_eq!(cores.len(), 8, "siblings come last");
     let spread = Place::Spread.order(&machine);
     let caches: Vec<usize> = spread.iter().map(cache).collect();

@@ -68,7 +68,7 @@ impl Fair {
         });
         let llc = self.least(llcs, allowed, hardware.llc(here));
         let llc = &topology.llcs()[llc.expect("every CPU has a last-level cache")];
-        let cores = llc.cores.iter().map(|core| (*core, &topology.cores()[*core].cpus));
+        let cores = llc.core_indices.iter().map(|core| (*core, &topology.cores()[*core].cpus));
         let core = self.least(cores, allowed, hardware.core(here));
         let core = &topology.cores()[core.expect("every CPU has a core")].cpus;
         core.iter()
