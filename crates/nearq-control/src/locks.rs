@@ -57,7 +57,7 @@ pub fn keys() -> impl Iterator<Item = &'static str> {
 
 /// What is set for the mutexes of this process, in the order of [`knobs`].
 pub fn settings() -> Vec<Setting> {
-    let now = nearq_lock::Settings::of_process::<Linux>();
+    let now = nearq_lock::Settings::of_process();
     let setting = |(knob, key): &(Knob, Key)| {
         let value = key.show(&now);
         knob.setting((value.clone(), value), knob.writable)
@@ -98,20 +98,20 @@ impl Changes {
         if self.0.is_empty() {
             return;
         }
-        let mut settings = nearq_lock::Settings::of_process::<Linux>();
+        let mut settings = nearq_lock::Settings::of_process();
         for (key, value) in self.0 {
             let set = key.set(&mut settings, &value);
             debug_assert!(set.is_ok(), "it could be set when it was added");
         }
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
     }
 }
 
 /// What is known of all mutexes of this process together, and of those that have queues by cache now.
 pub fn dump() -> Locks {
-    let settings = nearq_lock::Settings::of_process::<Linux>();
-    let counts = Statistics::of_process::<Linux>();
-    let seen = Snapshot::of_process::<Linux>();
+    let settings = nearq_lock::Settings::of_process();
+    let counts = Statistics::of_process();
+    let seen = Snapshot::of_process();
     let adaptive = seen.mutexes.iter().map(|mutex| AdaptiveLock {
         slot: mutex.slot.into(),
         held: mutex.held,

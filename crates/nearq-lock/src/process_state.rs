@@ -30,7 +30,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, ForkHooks, LockPlatform, Ordering, Places};
+use nearq_platform::{Atomic, AtomicInt, ForkHooks, Linux, LockPlatform, Ordering, Places};
 
 use crate::fallible;
 use crate::lines::Row;
@@ -126,7 +126,13 @@ fn looks<P: LockPlatform>() -> u32 {
 ///
 /// For libraries that are loaded into other programs. A program with a runtime does not need it. Calling it again does nothing. Must not be
 /// called by functions that run around a fork.
-pub fn start<P: LockPlatform>() {
+#[doc(hidden)]
+pub fn start() {
+    start_in::<Linux>();
+}
+
+/// As [`start`], on any platform.
+fn start_in<P: LockPlatform>() {
     unsafe fn nothing(_process: *const ()) {}
     static HOOKS: ForkHooks = ForkHooks { prepare: nothing, parent: nothing, child: nothing };
     let process = ProcessState::<P>::get();
@@ -147,8 +153,8 @@ pub fn start<P: LockPlatform>() {
 ///
 /// There is no need to call it for threads that are of such a class when they first wait for a condition or when they find a mutex held:
 /// they are recognised. It is for a program that changes the class of a thread that has waited before. Calling it again does nothing.
-pub fn expect_urgent<P: LockPlatform>() {
-    ProcessState::<P>::get().expect_urgent();
+pub fn expect_urgent() {
+    ProcessState::<Linux>::get().expect_urgent();
 }
 
 /// A thread has ended.

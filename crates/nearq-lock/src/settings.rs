@@ -4,7 +4,9 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, parse_switch, read_setting};
+use nearq_platform::{
+    Atomic, AtomicInt, Linux, LockPlatform, Ordering, parse_switch, read_setting,
+};
 
 use crate::process_state::ProcessState;
 use crate::threshold::{OutOfBounds, Threshold};
@@ -143,14 +145,37 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of the caller's process.
-    pub fn of_process<P: LockPlatform>() -> Self {
+    /// The settings of the mutexes in this process.
+    pub fn of_process() -> Self {
+        Self::of_process_in::<Linux>()
+    }
+
+    /// The settings of the mutexes in the caller's process, on any platform.
+    #[doc(hidden)]
+    pub fn of_process_in<P: LockPlatform>() -> Self {
         ProcessState::<P>::get().settings()
     }
 
-    /// Makes these the settings of the caller's process. Mutexes that threads wait for follow as soon as the queues that they have are
+    /// Makes these the settings of all mutexes in this process. A mutex that threads wait for follows as soon as the queues that it has are
     /// empty.
-    pub fn set_for_process<P: LockPlatform>(self) {
+    ///
+    /// A value that is out of bounds is clamped, with a warning on standard error: once in a process for each of the settings.
+    ///
+    /// ```
+    /// use nearq_lock::{Mode, Settings};
+    ///
+    /// let mut settings = Settings::of_process();
+    /// settings.mode = Mode::Plain;
+    /// settings.set_for_process();
+    /// assert_eq!(Settings::of_process().mode, Mode::Plain);
+    /// ```
+    pub fn set_for_process(self) {
+        self.set_for_process_in::<Linux>();
+    }
+
+    /// As [`set_for_process`](Self::set_for_process), on any platform.
+    #[doc(hidden)]
+    pub fn set_for_process_in<P: LockPlatform>(self) {
         let settings = self.within_bounds::<P>();
         // Relaxed: a number; nothing is published with it.
         ProcessState::<P>::get().settings.store(settings.pack(), Ordering::Relaxed);

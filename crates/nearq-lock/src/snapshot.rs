@@ -11,7 +11,7 @@
 //! In the child of a fork, until a thread first waits for a mutex there, the contents of the slots are the parent's (`process_state.rs`): the slots
 //! already belong to the child, but the threads that waited do not exist.
 
-use nearq_platform::LockPlatform;
+use nearq_platform::{Linux, LockPlatform};
 
 use crate::process_state::{MOST_DOMAINS, ProcessState};
 
@@ -21,9 +21,8 @@ use crate::process_state::{MOST_DOMAINS, ProcessState};
 ///
 /// ```
 /// use nearq_lock::Snapshot;
-/// use nearq_lock::platform::Linux;
 ///
-/// let seen = Snapshot::of_process::<Linux>();
+/// let seen = Snapshot::of_process();
 /// assert!(seen.mutexes.len() <= seen.slots);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,8 +50,14 @@ pub struct SlottedMutex {
 const _: () = assert!(MOST_DOMAINS == 32, "as the documentation says");
 
 impl Snapshot {
-    /// Takes a snapshot of the mutexes in the caller's process. There are none before the first thread has had to wait.
-    pub fn of_process<P: LockPlatform>() -> Self {
+    /// Takes a snapshot of the mutexes in this process. It is empty until a thread has had to wait for the first time.
+    pub fn of_process() -> Self {
+        Self::of_process_in::<Linux>()
+    }
+
+    /// As [`of_process`](Self::of_process), on any platform.
+    #[doc(hidden)]
+    pub fn of_process_in<P: LockPlatform>() -> Self {
         let Some((process, is_ours)) = ProcessState::<P>::as_it_is() else {
             return Snapshot::default();
         };

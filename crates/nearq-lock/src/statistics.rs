@@ -4,7 +4,7 @@
 //! [`Settings::count`](crate::Settings::count) is set. Taking a free mutex that no thread waits for is never counted: that reads only the
 //! word.
 
-use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering};
+use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering};
 
 use crate::process_state::ProcessState;
 
@@ -116,14 +116,13 @@ pub(crate) mod seen {
 ///
 /// ```
 /// use nearq_lock::{Settings, Statistics};
-/// use nearq_lock::platform::Linux;
 ///
-/// let mut settings = Settings::of_process::<Linux>();
+/// let mut settings = Settings::of_process();
 /// settings.count = true;
-/// settings.set_for_process::<Linux>();
-/// let before = Statistics::of_process::<Linux>();
+/// settings.set_for_process();
+/// let before = Statistics::of_process();
 /// // ... work ...
-/// assert!(Statistics::of_process::<Linux>().contended >= before.contended);
+/// assert!(Statistics::of_process().contended >= before.contended);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -156,8 +155,14 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// What was counted in the caller's process so far. In the child of a fork, only what was counted in the child.
-    pub fn of_process<P: LockPlatform>() -> Self {
+    /// What was counted in this process so far. In the child of a fork, only what was counted in the child.
+    pub fn of_process() -> Self {
+        Self::of_process_in::<Linux>()
+    }
+
+    /// As [`of_process`](Self::of_process), on any platform.
+    #[doc(hidden)]
+    pub fn of_process_in<P: LockPlatform>() -> Self {
         Self::of(&ProcessState::<P>::get().counts)
     }
 

@@ -62,7 +62,7 @@ fn free_mutexes_take_little_beside_themselves() {
         let mut settings = Settings::default();
         // So that threads queue up at once.
         (settings.mode, settings.yields) = (mode, 0);
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
         let mutexes: Arc<[Mutex<()>]> = (0..MUTEXES).map(|_| Mutex::new(())).collect();
         let threads: Vec<_> = (0..THREADS)
             .map(|_| {

@@ -27,11 +27,11 @@ fn spawn(main: impl FnOnce() + Send + 'static) -> <Linux as Threads>::JoinHandle
 /// While one thread holds the mutex and several wait for it, the holder forks. In the child it releases the mutex, and new threads compete
 /// for it.
 fn fork_while_others_wait(mode: Mode) {
-    start::<Linux>();
-    let mut settings = Settings::of_process::<Linux>();
+    start();
+    let mut settings = Settings::of_process();
     (settings.mode, settings.count) = (mode, true);
-    settings.set_for_process::<Linux>();
-    let contended = || Statistics::of_process::<Linux>().contended;
+    settings.set_for_process();
+    let contended = || Statistics::of_process().contended;
     let before = contended();
     let mutex = Arc::new(Mutex::<u32>::new(0));
     let guard = mutex.lock();
@@ -52,9 +52,9 @@ fn fork_while_others_wait(mode: Mode) {
         // SAFETY: it ends the child if it hangs.
         unsafe { alarm(120) };
         // No thread waits here, even before any thread has used the mutex, and nothing has happened.
-        let seen = Snapshot::of_process::<Linux>();
+        let seen = Snapshot::of_process();
         let nobody = seen.mutexes.iter().all(|mutex| !mutex.held && mutex.caches == 0);
-        let nothing = Statistics::of_process::<Linux>() == Statistics::default();
+        let nothing = Statistics::of_process() == Statistics::default();
         // The threads for which it is reserved do not exist here.
         MutexGuard::unlock_fair(guard);
         let free = mutex.try_lock().is_some();
@@ -90,10 +90,10 @@ fn fork_while_others_wait(mode: Mode) {
 
 /// While several threads wait for a condition, one forks. In the child no thread waits for it, and new threads do.
 fn fork_while_others_wait_for_a_condition(mode: Mode) {
-    start::<Linux>();
-    let mut settings = Settings::of_process::<Linux>();
+    start();
+    let mut settings = Settings::of_process();
     settings.mode = mode;
-    settings.set_for_process::<Linux>();
+    settings.set_for_process();
     let shared = Arc::new((Mutex::<u32>::new(0), Condvar::new()));
     let wait = |shared: &Arc<(Mutex<u32>, Condvar)>| {
         let shared = Arc::clone(shared);

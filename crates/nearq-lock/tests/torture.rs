@@ -122,7 +122,7 @@ fn torture() {
     let seed = number_from("NEARQ_TORTURE_SEED", 1);
     let time = Duration::from_secs(number_from("NEARQ_TORTURE_SECONDS", 2));
     println!("torture for {time:?} with NEARQ_TORTURE_SEED={seed}");
-    start::<Linux>();
+    start();
     let count = (Linux::places().cpus() * 4).clamp(8, 64);
     let scene = Arc::new(Scene::new());
     let mut chance = Chance::new(seed, 0);
@@ -178,7 +178,7 @@ fn torture() {
         "{started} threads, {taken} times a hot mutex, {} tokens, {destroyed} uses of short-lived mutexes, {forked} forks; nothing took longer than {:?}; {:?}",
         scene.tokens.lock().taken,
         Duration::from_nanos(longest),
-        Statistics::of_process::<Linux>(),
+        Statistics::of_process(),
     );
     assert!(taken > 0 && destroyed > 0 && (forked > 0 || !FORKS), "too little time");
 }

@@ -230,7 +230,7 @@ pub(crate) unsafe extern "C-unwind" fn changes_class(policy: c_int) {
 
 #[inline(never)]
 extern "C" fn expect_urgent() {
-    nearq_lock::expect_urgent::<Linux>();
+    nearq_lock::expect_urgent();
 }
 
 /// Whether waiting threads can queue up.
@@ -250,10 +250,10 @@ extern "C" fn make_ready() {
     if !arena::is_there(NEEDED) {
         return;
     }
-    nearq_lock::start::<Linux>();
+    nearq_lock::start();
     if report::is_asked() {
-        let mut settings = Settings::of_process::<Linux>();
+        let mut settings = Settings::of_process();
         settings.count = true;
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
     }
 }

@@ -94,7 +94,7 @@ fn what_happened() -> String {
     if !process::is_ready() {
         return "no thread was created".into();
     }
-    let now = Statistics::of_process::<Linux>();
+    let now = Statistics::of_process();
     let counts = [
         ("contended", now.contended),
         ("in turn", now.in_turn),

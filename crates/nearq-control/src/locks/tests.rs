@@ -75,7 +75,7 @@ fn what_is_set_is_in_effect_and_the_rest_stays() {
             };
             assert_eq!(now, expected, "{key_after} after {key}={value}");
         }
-        let now = nearq_lock::Settings::of_process::<Linux>();
+        let now = nearq_lock::Settings::of_process();
         match key {
             "lock_mode" => assert_eq!((now.mode, dump().mode.as_str()), (Mode::Numa, "numa")),
             "lock_patience_us" => assert_eq!(now.patience.as_secs(), 1),

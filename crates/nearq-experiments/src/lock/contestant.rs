@@ -99,9 +99,9 @@ impl Contestant {
     /// Runs it once, on the platform that the contestant is for.
     pub(super) fn measure<P: Host>(&self, plan: &Plan) -> Result<Sample, Error> {
         if let Some(mode) = self.mode {
-            let mut settings = Settings::of_process::<P>();
+            let mut settings = Settings::of_process_in::<P>();
             settings.mode = mode;
-            settings.set_for_process::<P>();
+            settings.set_for_process_in::<P>();
         }
         (self.run)(plan)
     }

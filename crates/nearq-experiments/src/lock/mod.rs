@@ -190,11 +190,11 @@ impl Experiment for LockOptions {
             job.outside = rounds_for(Duration::from_nanos(job.outside_ns as u64), calibrated.min);
         }
         let reading = Some(load::cost_of_reading::<Linux>());
-        let before = Settings::of_process::<Linux>();
+        let before = Settings::of_process();
         let found = measure(run, job, &here(), reading, |contestant, plan, _| {
             contestant.measure::<Linux>(plan)
         });
-        before.set_for_process::<Linux>();
+        before.set_for_process();
         found
     }
 

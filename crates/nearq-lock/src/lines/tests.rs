@@ -100,7 +100,7 @@ mod simulated {
     }
 
     fn in_numa_mode() {
-        Settings { mode: Mode::Numa, ..Settings::default() }.set_for_process::<Sim>();
+        Settings { mode: Mode::Numa, ..Settings::default() }.set_for_process_in::<Sim>();
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn check(
     model: impl Fn(&Arc<Scene>) + Send + Sync + 'static,
 ) {
     modelled::check(preemptions, reaches, move || {
-        Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+        Settings { mode, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         // As in the models of the condition variable.
         let process = ProcessState::<Loom>::get();
         assert!(process.make_slots() && process.make_slots());

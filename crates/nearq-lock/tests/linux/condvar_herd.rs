@@ -40,7 +40,7 @@ fn notify_all_of(mode: Mode) {
     let mut settings = Settings::default();
     settings.mode = mode;
     settings.count = true;
-    settings.set_for_process::<Linux>();
+    settings.set_for_process();
     let scene = Arc::new(Scene { mutex: Mutex::new(Seen::default()), condvar: Condvar::new() });
     let threads: Vec<_> = (0..THREADS)
         .map(|_| {
@@ -65,10 +65,10 @@ fn notify_all_of(mode: Mode) {
         Linux::sleep(Duration::from_millis(1));
     };
     let waiting = seen.waiting.clone();
-    let moved = Statistics::of_process::<Linux>().moved;
+    let moved = Statistics::of_process().moved;
     let before: Vec<[u64; 2]> = waiting.iter().map(|&thread| switches(thread).0).collect();
     assert_eq!(scene.condvar.notify_all(), THREADS);
-    assert_eq!(Statistics::of_process::<Linux>().moved - moved, THREADS as u64);
+    assert_eq!(Statistics::of_process().moved - moved, THREADS as u64);
     // While we hold the mutex, all except the one in front have nothing to do, however long it takes.
     Linux::sleep(Duration::from_millis(50));
     let disturbed = (waiting.iter().zip(&before))

@@ -47,15 +47,15 @@ fn those_without_a_record_wait_on_the_word() {
         let held: Vec<OsqGuard<'_, ()>> =
             locks.iter().map(|lock| lock.try_lock().expect("there are records left")).collect();
         assert!(OsqLock::new(()).try_lock().is_none(), "there are records left");
-        let mut settings = Settings::of_process::<Linux>();
+        let mut settings = Settings::of_process();
         (settings.mode, settings.count, settings.yields) = (mode, true, 0);
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
 
         let mutex = Arc::new(Mutex::new((0, 0)));
-        let before = Statistics::of_process::<Linux>();
+        let before = Statistics::of_process();
         fight(&mutex).into_iter().for_each(Linux::join);
         assert_eq!(*mutex.lock(), (THREADS * ROUNDS, THREADS * ROUNDS), "{mode:?}");
-        let after = Statistics::of_process::<Linux>();
+        let after = Statistics::of_process();
         assert_eq!(after.in_turn, before.in_turn, "{mode:?}: nobody has a place in a queue");
         // A deadline is kept, and a thread that gives up leaves nothing behind.
         let guard = mutex.lock();
@@ -67,7 +67,7 @@ fn those_without_a_record_wait_on_the_word() {
         };
         let thread = Linux::spawn(ThreadSpec::default(), gives_up);
         Linux::join(thread.expect("a thread can be created"));
-        let after = Statistics::of_process::<Linux>();
+        let after = Statistics::of_process();
         assert!(after.unqueued > before.unqueued, "{mode:?}: that one waited");
         drop(guard);
         drop(mutex.try_lock().expect("nobody waits any more"));
@@ -75,7 +75,7 @@ fn those_without_a_record_wait_on_the_word() {
         // Records become free while some threads sleep on the word: threads that come now queue up, and both kinds go on.
         let guard = mutex.lock();
         let first = fight(&mutex);
-        while Statistics::of_process::<Linux>().unqueued < after.unqueued + u64::from(THREADS) {
+        while Statistics::of_process().unqueued < after.unqueued + u64::from(THREADS) {
             Linux::sleep(Duration::from_millis(1));
         }
         drop(held);
@@ -94,13 +94,13 @@ fn those_without_a_record_wait_on_the_word() {
 fn mutexes_that_are_never_dropped_leave_places_to_others() {
     const MUTEXES: usize = 2_000;
     let _alone = alone();
-    let before = Settings::of_process::<Linux>();
+    let before = Settings::of_process();
     let mut settings = before;
     (settings.mode, settings.count, settings.yields) = (Mode::Numa, true, 0);
-    settings.set_for_process::<Linux>();
-    let bound = || Statistics::of_process::<Linux>().bound;
-    let contended = || Statistics::of_process::<Linux>().contended;
-    let (bound_before, used_before) = (bound(), Snapshot::of_process::<Linux>().mutexes.len());
+    settings.set_for_process();
+    let bound = || Statistics::of_process().bound;
+    let contended = || Statistics::of_process().contended;
+    let (bound_before, used_before) = (bound(), Snapshot::of_process().mutexes.len());
     let mutexes: Arc<Vec<_>> = Arc::new((0..MUTEXES).map(|_| Mutex::<u32>::new(0)).collect());
     let (next, done) = (Arc::new(Word::new(0)), Arc::new(Word::new(0)));
     let threads = [(); 3].map(|()| {
@@ -129,10 +129,10 @@ fn mutexes_that_are_never_dropped_leave_places_to_others() {
         }
     }
     threads.into_iter().for_each(Linux::join);
-    before.set_for_process::<Linux>();
+    before.set_for_process();
     let times = bound() - bound_before;
     assert!(times > 1_500, "only {times} of them changed to queues by cache");
-    let used = Snapshot::of_process::<Linux>().mutexes.len() - used_before;
+    let used = Snapshot::of_process().mutexes.len() - used_before;
     // They are dropped in the end, for the other tests of this process.
     drop(mutexes);
     assert!(used <= 1_200, "{used} mutexes that no thread uses have places");

@@ -34,9 +34,9 @@ fn complaint(misuse: impl FnOnce()) -> String {
 
 fn with_each_mode(test: impl Fn(Mode)) {
     for mode in [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa] {
-        let mut settings = Settings::of_process::<Linux>();
+        let mut settings = Settings::of_process();
         settings.mode = mode;
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
         test(mode);
     }
 }

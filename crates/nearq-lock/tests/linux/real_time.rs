@@ -78,11 +78,11 @@ fn the_most_urgent_is_next() {
     if !may_be_urgent() {
         return;
     }
-    let before = Settings::of_process::<Linux>();
+    let before = Settings::of_process();
     for mode in Mode::ALL {
         let mut settings = before;
         settings.mode = mode;
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
         let order = Arc::new(Mutex::<Vec<i32>>::new(Vec::new()));
         let guard = order.lock();
         let threads: Vec<_> = [10, 11, 12, 13, 50, 14]
@@ -107,7 +107,7 @@ fn the_most_urgent_is_next() {
         threads.into_iter().for_each(Linux::join);
         assert_eq!(*order.lock(), [50, 14, 13, 12, 11, 10], "{mode}");
     }
-    before.set_for_process::<Linux>();
+    before.set_for_process();
 }
 
 /// A mutex and a condition, and the threads that have been notified, in order.
@@ -154,17 +154,17 @@ fn the_most_urgent_is_notified_first() {
     if !may_be_urgent() {
         return;
     }
-    let before = Settings::of_process::<Linux>();
+    let before = Settings::of_process();
     for mode in Mode::ALL {
         let mut settings = before;
         settings.mode = mode;
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
         let has_waited: fn(&Scene) = |scene| {
             let mut waiting = scene.waiting.lock();
             assert!(!scene.condvar.wait_for(&mut waiting, Duration::from_micros(1)));
         };
         for before_it_waits in [|_: &Scene| {}, has_waited] {
-            nearq_lock::expect_urgent::<Linux>();
+            nearq_lock::expect_urgent();
             let scene = Arc::new(Scene::default());
             let threads = scene.wait_by(&[0, 10, 11, 0, 50, 11], before_it_waits);
             for count in 1..=threads.len() {
@@ -177,7 +177,7 @@ fn the_most_urgent_is_notified_first() {
             assert_eq!(*scene.order.lock(), [4, 2, 5, 1, 0, 3], "{mode}");
         }
     }
-    before.set_for_process::<Linux>();
+    before.set_for_process();
 }
 
 /// All at once, while the mutex is held: they wake up, and get it by their priorities.

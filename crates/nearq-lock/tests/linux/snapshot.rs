@@ -20,7 +20,7 @@ fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
     let _alone = alone();
     let mut settings = Settings::default();
     (settings.mode, settings.yields) = (Mode::Numa, 0);
-    settings.set_for_process::<Linux>();
+    settings.set_for_process();
     let mutexes: Arc<[Mutex<u64>]> = (0..MUTEXES).map(|_| Mutex::new(0)).collect();
     let stop = Arc::new(Word::new(0));
     let threads: Vec<_> = (0..THREADS)
@@ -52,7 +52,7 @@ fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
     while looks < LOOKS || slotted == 0 && !cfg!(miri) {
         assert!(Linux::now() < deadline, "after {looks} looks none has queues by cache");
         looks += 1;
-        let seen = Snapshot::of_process::<Linux>();
+        let seen = Snapshot::of_process();
         slotted = slotted.max(seen.mutexes.len());
         assert!((1..=4095).contains(&seen.slots) && seen.mutexes.len() <= seen.slots, "{seen:?}");
         assert!(seen.mutexes.is_sorted_by(|one, next| one.slot < next.slot), "{seen:?}");
@@ -69,6 +69,6 @@ fn a_look_at_mutexes_that_are_fought_for_is_one_that_can_be() {
         rounds += *counted.lock();
     }
     assert_eq!(mutexes.iter().map(|mutex| *mutex.lock()).sum::<u64>(), rounds);
-    let seen = Snapshot::of_process::<Linux>();
+    let seen = Snapshot::of_process();
     assert!(seen.mutexes.iter().all(|mutex| mutex.caches == 0), "{seen:?}");
 }

@@ -31,7 +31,7 @@ fn wanted_on(
 
 /// What a snapshot shows for each mutex: whether it is held, and in how many caches threads wait.
 fn seen() -> Vec<(bool, u32)> {
-    let seen = Snapshot::of_process::<Sim>();
+    let seen = Snapshot::of_process_in::<Sim>();
     seen.mutexes.iter().map(|seen| (seen.held, seen.caches)).collect()
 }
 
@@ -41,7 +41,7 @@ fn set_mode(mode: Mode) {
     let mut settings = Settings::default();
     (settings.mode, settings.yields, settings.quiet) = (mode, 0, 1);
     (settings.hand_overs, settings.remote_percent) = (16, 1);
-    settings.set_for_process::<Sim>();
+    settings.set_for_process_in::<Sim>();
 }
 
 #[test]
@@ -51,7 +51,11 @@ fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
         [("numa:2 l3:2 core:4", 4, 4), ("numa:4 l3:10 core:2", 2, 32)]
     {
         let outcome = on(machine, move || {
-            assert_eq!(Snapshot::of_process::<Sim>(), Snapshot::default(), "nobody has waited yet");
+            assert_eq!(
+                Snapshot::of_process_in::<Sim>(),
+                Snapshot::default(),
+                "nobody has waited yet"
+            );
             assert!(Sim::shared().is_null(), "to look makes nothing");
             set_mode(Mode::Numa);
             let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
@@ -83,7 +87,7 @@ fn a_mutex_with_queues_by_cache_is_seen_with_its_caches_until_it_goes_back() {
             set_mode(Mode::Auto);
             drop(mutex.lock());
             assert_eq!(seen(), []);
-            assert!(Snapshot::of_process::<Sim>().slots > 0, "slots stay when they are made");
+            assert!(Snapshot::of_process_in::<Sim>().slots > 0, "slots stay when they are made");
         });
         outcome.expect();
     }

@@ -221,7 +221,7 @@ impl Scene {
         settings.quiet = 1 + chance.below(10) as u32;
         settings.yields = chance.below(8) as u32;
         settings.count = chance.one_in(2);
-        settings.set_for_process::<Linux>();
+        settings.set_for_process();
     }
 
     /// Forks while one of the mutexes is held. In the child all are reset except that one, which its thread still holds, and new threads

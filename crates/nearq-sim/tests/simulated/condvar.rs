@@ -23,7 +23,7 @@ fn set(mode: Mode) {
     settings.remote_percent = 1;
     settings.batch = 5;
     settings.quiet = 1;
-    settings.set_for_process::<Sim>();
+    settings.set_for_process_in::<Sim>();
 }
 
 struct Queue {
@@ -396,7 +396,7 @@ fn broadcast<B: Bell>(mode: Mode, threads: usize, seed: u64) -> (Duration, u64) 
     let outcome = Simulation::on(&machine, seed).run(move || {
         let mut settings = Settings::default();
         settings.mode = mode;
-        settings.set_for_process::<Sim>();
+        settings.set_for_process_in::<Sim>();
         let shared = Arc::new(Shared(Mutex::new_in(Counts::default()), B::new()));
         let all: Vec<_> = (0..threads)
             .map(|cpu| {

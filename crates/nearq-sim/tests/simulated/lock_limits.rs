@@ -90,7 +90,7 @@ fn leave_queues_in(scene: &Arc<Scene>, at: usize) {
 
 /// How many mutexes have got queues by cache so far.
 fn bound() -> usize {
-    Statistics::of_process::<Sim>().bound as usize
+    Statistics::of_process_in::<Sim>().bound as usize
 }
 
 #[test]
@@ -98,19 +98,19 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
     let outcome = on("numa:2 l3:2 core:2", || {
         let mut settings = Settings::default();
         (settings.mode, settings.count, settings.yields) = (Mode::Numa, true, 0);
-        settings.set_for_process::<Sim>();
+        settings.set_for_process_in::<Sim>();
         let scene = Scene::new(PLACES + FURTHER);
         // No thread waits for the mutexes that were contended before: their places are reused.
         two_wait_for_each(&scene, 0..PLACES + FURTHER);
         assert_eq!(bound(), PLACES + FURTHER);
-        let used = Snapshot::of_process::<Sim>().mutexes.len();
+        let used = Snapshot::of_process_in::<Sim>().mutexes.len();
         assert!(used < 1100, "{used} mutexes that no thread waits for have places");
 
         // Queues that are left in mutexes take all places.
         drop(scene);
         let scene = Scene::new(PLACES + FURTHER);
         (0..PLACES).for_each(|at| leave_queues_in(&scene, at));
-        assert_eq!(Snapshot::of_process::<Sim>().mutexes.len(), PLACES);
+        assert_eq!(Snapshot::of_process_in::<Sim>().mutexes.len(), PLACES);
         let before = bound();
         let further = PLACES..PLACES + FURTHER;
         two_wait_for_each(&scene, further.clone());
@@ -147,13 +147,13 @@ fn a_threshold_out_of_bounds_is_clamped_and_said_once() {
         let mut settings = Settings::default();
         settings.batch = 1_000_000;
         for _ in 0..3 {
-            settings.set_for_process::<Sim>();
-            assert_eq!(Settings::of_process::<Sim>().batch, 2048);
+            settings.set_for_process_in::<Sim>();
+            assert_eq!(Settings::of_process_in::<Sim>().batch, 2048);
         }
         settings.quiet = 0;
         settings.batch = 0;
-        settings.set_for_process::<Sim>();
-        let settings = Settings::of_process::<Sim>();
+        settings.set_for_process_in::<Sim>();
+        let settings = Settings::of_process_in::<Sim>();
         (settings.batch, settings.quiet)
     });
     let [first, second] = &outcome.warnings[..] else { panic!("two: {:?}", outcome.warnings) };

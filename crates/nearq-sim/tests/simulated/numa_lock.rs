@@ -35,7 +35,7 @@ fn with(mode: Mode) -> Settings {
 /// Takes and gives back the mutex in every possible way. Returns how often a thread was inside, and how often that must have
 /// happened.
 fn hammer(mode: Mode, threads: u32, rounds: u32) -> ((u32, u32), u32) {
-    with(mode).set_for_process::<Sim>();
+    with(mode).set_for_process_in::<Sim>();
     let seen = Arc::new(Seen(Mutex::new_in(()), UnsafeCell::new((0, 0))));
     let all: Vec<_> = (0..threads)
         .map(|index| {
@@ -128,7 +128,7 @@ fn the_mode_changes_while_threads_wait() {
                 let main = move || {
                     let mut round = seed as usize;
                     while stop.load(Ordering::Relaxed) == 0 {
-                        with(MODES[round % 4]).set_for_process::<Sim>();
+                        with(MODES[round % 4]).set_for_process_in::<Sim>();
                         round += 1;
                         Sim::sleep(Duration::from_micros(20));
                     }
@@ -154,7 +154,7 @@ fn a_mode_that_is_switched_off_is_left_whatever_waits() {
             let set = |mode| {
                 let mut settings = Settings::default();
                 settings.mode = mode;
-                settings.set_for_process::<Sim>();
+                settings.set_for_process_in::<Sim>();
             };
             set(Mode::Numa);
             let mutex = Arc::new(OnALine(Mutex::<u64, Sim>::new_in(0)));
@@ -170,11 +170,11 @@ fn a_mode_that_is_switched_off_is_left_whatever_waits() {
                 })
                 .collect();
             Sim::sleep(Duration::from_millis(4));
-            let before = Snapshot::of_process::<Sim>().mutexes;
+            let before = Snapshot::of_process_in::<Sim>().mutexes;
             set(mode);
             // A few times as long as the mutex is held by a thread that may have read the settings before.
             Sim::sleep(Duration::from_micros(100));
-            let after = Snapshot::of_process::<Sim>().mutexes;
+            let after = Snapshot::of_process_in::<Sim>().mutexes;
             threads.into_iter().for_each(Sim::join);
             (before, after)
         });
@@ -201,7 +201,7 @@ fn everybody_has_a_turn() {
         let outcome = Simulation::new(machine("numa:2 l3:2 core:4"), 7).run(move || {
             let mut settings = Settings::default();
             settings.mode = mode;
-            settings.set_for_process::<Sim>();
+            settings.set_for_process_in::<Sim>();
             let mutex = Arc::new(OnALine(Mutex::<u64, Sim>::new_in(0)));
             let threads: Vec<_> = (0..16)
                 .map(|cpu| {
@@ -235,7 +235,7 @@ fn nobody_is_starved_by_one_that_is_faster() {
         let outcome = Simulation::on(&machine, 1).run(move || {
             let mut settings = Settings::default();
             settings.mode = mode;
-            settings.set_for_process::<Sim>();
+            settings.set_for_process_in::<Sim>();
             let mutex = Arc::new(OnALine(Mutex::<[u32; 2], Sim>::new_in([0; 2])));
             let end = Sim::now() + Duration::from_millis(10);
             let both: Vec<_> = [0, 60]
@@ -266,7 +266,7 @@ fn rate(mode: Mode, threads: usize, seed: u64) -> f64 {
     let outcome = Simulation::on(&machine, seed).run(move || {
         let mut settings = Settings::default();
         settings.mode = mode;
-        settings.set_for_process::<Sim>();
+        settings.set_for_process_in::<Sim>();
         let mutex = Arc::new(OnALine(Mutex::<u64, Sim>::new_in(0)));
         let data = Arc::new([(); 2].map(|()| OnALine(Word::new(0))));
         let end = Sim::now() + Duration::from_millis(2);
@@ -318,7 +318,7 @@ fn queues_by_cache_gain_and_lose_nothing_with_few_threads() {
 fn the_mode_comes_from_the_surroundings() {
     let mode = |value: &str| {
         let simulation = Simulation::new(machine("core:2"), 1).setting("NEARQ_LOCK", value);
-        let outcome = simulation.run(|| Settings::of_process::<Sim>().mode);
+        let outcome = simulation.run(|| Settings::of_process_in::<Sim>().mode);
         (outcome.warnings.len(), outcome.expect())
     };
     assert_eq!(mode("numa"), (0, Mode::Numa));
@@ -327,8 +327,8 @@ fn the_mode_comes_from_the_surroundings() {
     let outcome = Simulation::new(machine("core:2"), 1).run(|| {
         let mut settings = Settings::default();
         settings.batch = 1_000_000;
-        settings.set_for_process::<Sim>();
-        Settings::of_process::<Sim>().batch
+        settings.set_for_process_in::<Sim>();
+        Settings::of_process_in::<Sim>().batch
     });
     assert_eq!((outcome.warnings.len(), outcome.expect()), (1, 2048));
 }
@@ -341,7 +341,7 @@ fn one_that_was_told_asleep_is_woken_whatever_the_one_before_does_meanwhile() {
         for meanwhile in 0..3 {
             // Only one thread may spin there: the next one is not woken before.
             let outcome = on("core:2", move || {
-                with(mode).set_for_process::<Sim>();
+                with(mode).set_for_process_in::<Sim>();
                 let mutexes = Arc::new([Mutex::<u32, Sim>::new_in(0), Mutex::new_in(0)]);
                 let queue = Arc::new(OsqLock::<u32, Sim>::new_in(0));
                 let held = [mutexes[0].lock(), mutexes[1].lock()];

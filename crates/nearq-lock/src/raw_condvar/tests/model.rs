@@ -60,7 +60,7 @@ fn check(
     model: impl Fn(&Arc<Scene>) + Send + Sync + 'static,
 ) {
     modelled::check(preemptions, reaches, move || {
-        Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+        Settings { mode, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         // Two slots: a thread that binds one leaves one, so that no thread makes more of them.
         let process = ProcessState::<Loom>::get();
         assert!(process.make_slots() && process.make_slots());
@@ -326,7 +326,7 @@ fn it_is_destroyed_before_those_who_were_notified_have_returned() {
     for deadlines_come in [false, true] {
         modelled::check(3, &[Event::Moved], move || {
             let mode = Mode::Plain;
-            Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+            Settings { mode, ..Settings::default() }.eager().set_for_process_in::<Loom>();
             let changed = Box::into_raw(Box::new(Condvar::<Loom>::new_in()));
             let shared = Arc::new(Shared { waiting: Mutex::new_in(Watched::new(0)), changed });
             let waiter = {

@@ -43,7 +43,7 @@ enum Became {
 
 impl Scene {
     fn new() -> Arc<Self> {
-        Settings { mode: Mode::Plain, ..Settings::default() }.eager().set_for_process::<Loom>();
+        Settings { mode: Mode::Plain, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         let process = ProcessState::<Loom>::get();
         assert!(process.make_slots() && process.make_slots());
         Arc::new(Scene {

@@ -28,7 +28,7 @@ fn check(
     modelled::check(preemptions, reaches, move || {
         // Done first, so that making `ProcessState` is not part of what is explored. One round of quiet is enough to go back. There are no
         // yields, because after one, loom runs the other threads until they cannot go on.
-        Settings { mode, ..Settings::default() }.eager().set_for_process::<Loom>();
+        Settings { mode, ..Settings::default() }.eager().set_for_process_in::<Loom>();
         let process = ProcessState::<Loom>::get();
         assert_eq!(process.domains.len(), 2);
         // Two slots: a thread that binds one leaves one, so that no thread makes more of them.
