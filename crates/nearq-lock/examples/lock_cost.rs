@@ -6,7 +6,8 @@
 
 use std::hint::black_box;
 
-use nearq_lock::{Condvar, Mutex, OsqLock};
+use nearq_lock::raw::OsqLock;
+use nearq_lock::{Condvar, Mutex};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);

@@ -1,22 +1,24 @@
-//! The raw mutex under the names of the crate `lock_api`, for code that is written against that crate.
+//! The raw mutex under the names of the crate `lock_api`, for code that is written against that crate, in version 0.5: feature `lock_api_0_5`.
 //!
 //! ```
-//! type Mutex<T> = lock_api::Mutex<nearq_lock::RawMutex, T>;
+//! type Mutex<T> = lock_api::Mutex<nearq_lock::raw::RawMutex, T>;
 //!
 //! static COUNT: Mutex<u32> = Mutex::new(0);
 //!
 //! *COUNT.lock() += 1;
-//! assert_eq!(*COUNT.try_lock().expect("nobody else has it"), 1);
+//! assert_eq!(*COUNT.try_lock().expect("no thread holds it"), 1);
 //! ```
+#![allow(clippy::disallowed_types, reason = "lock_api names the type of a deadline")]
 
 use core::time::Duration;
+use std::time::Instant;
 
 use lock_api::GuardNoSend;
-use nearq_platform::{ConstPlatform, Instant};
+use nearq_platform::ConstPlatform;
 
-use crate::RawMutex;
+use crate::raw::RawMutex;
 
-// SAFETY: one thread at a time has the lock (invariant 1 in `raw.rs`).
+// SAFETY: one thread at a time has the lock (invariant 1 in `raw_mutex.rs`).
 unsafe impl<P: ConstPlatform> lock_api::RawMutex for RawMutex<P> {
     const INIT: Self = Self::const_new_in();
 
@@ -44,7 +46,7 @@ unsafe impl<P: ConstPlatform> lock_api::RawMutex for RawMutex<P> {
     }
 }
 
-// SAFETY: even after a fair hand-over or a bump, one thread at a time has the lock (invariant 1 in `raw.rs`).
+// SAFETY: even after a fair hand-over or a bump, one thread at a time has the lock (invariant 1 in `raw_mutex.rs`).
 unsafe impl<P: ConstPlatform> lock_api::RawMutexFair for RawMutex<P> {
     unsafe fn unlock_fair(&self, _guard: GuardNoSend) {
         // SAFETY: as the caller promises.
@@ -57,8 +59,8 @@ unsafe impl<P: ConstPlatform> lock_api::RawMutexFair for RawMutex<P> {
     }
 }
 
-// SAFETY: a thread whose time is over has not taken the lock; so one thread at a time has it (invariant 1 in `raw.rs`).
-unsafe impl<P: ConstPlatform> lock_api::RawMutexTimed for RawMutex<P> {
+// SAFETY: a thread whose time is over has not taken the lock; so one thread at a time has it (invariant 1 in `raw_mutex.rs`).
+unsafe impl lock_api::RawMutexTimed for RawMutex {
     type Duration = Duration;
     type Instant = Instant;
 
@@ -75,9 +77,7 @@ unsafe impl<P: ConstPlatform> lock_api::RawMutexTimed for RawMutex<P> {
 mod tests {
     use core::time::Duration;
 
-    use nearq_platform::{Linux, LockPlatform};
-
-    use crate::RawMutex;
+    use crate::raw::RawMutex;
 
     type Mutex<T> = lock_api::Mutex<RawMutex, T>;
 
@@ -90,7 +90,7 @@ mod tests {
         lock_api::MutexGuard::bump(&mut guard);
         *guard += 1;
         lock_api::MutexGuard::unlock_fair(guard);
-        let soon = Linux::now() + Duration::from_millis(1);
+        let soon = std::time::Instant::now() + Duration::from_millis(1);
         *COUNT.try_lock_until(soon).expect("it is free") += 1;
         assert_eq!(*COUNT.try_lock().expect("it is free"), 3);
         assert!(!COUNT.is_locked());

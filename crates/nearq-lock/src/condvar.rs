@@ -5,11 +5,12 @@ use core::time::Duration;
 
 use nearq_platform::{ConstPlatform, Instant, Linux, LockPlatform};
 
-use crate::{MutexGuard, RawCondvar};
+use crate::MutexGuard;
+use crate::raw::RawCondvar;
 
 /// Makes threads wait, without their [`Mutex`](crate::Mutex), until another thread reports that the value has changed.
 ///
-/// Four bytes, no other memory, no initialisation before use. Guarantees:
+/// It takes four bytes, no other memory, and no initialisation before use. Guarantees:
 /// - Threads of real-time classes are notified first, the highest priority before the others; among ordinary threads, the one that has
 ///   waited longest. A notification reaches a thread that waits at that moment, and none that comes later.
 /// - Threads that are notified do not compete for the mutex: each sleeps until it has the turn. Threads of real-time classes wake up
@@ -22,28 +23,25 @@ use crate::{MutexGuard, RawCondvar};
 ///
 /// ```
 /// use nearq_lock::{Condvar, Mutex};
-/// use nearq_lock::platform::{Linux, ThreadSpec, Threads};
 ///
 /// static QUEUE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// static NOT_EMPTY: Condvar = Condvar::new();
 ///
-/// let consumer = Linux::spawn(ThreadSpec::default(), || {
+/// let consumer = std::thread::spawn(|| {
 ///     let mut queue = QUEUE.lock();
 ///     NOT_EMPTY.wait_while(&mut queue, |queue| queue.is_empty());
 ///     assert_eq!(queue.pop(), Some(1));
 /// });
 /// QUEUE.lock().push(1);
 /// NOT_EMPTY.notify_one();
-/// Linux::join(consumer.unwrap());
+/// consumer.join().unwrap();
 /// ```
-///
-/// [`Condvar::new`] makes one for Linux; code that is generic over the platform uses [`Condvar::new_in`].
 pub struct Condvar<P: LockPlatform = Linux> {
     raw: RawCondvar<P>,
 }
 
 impl Condvar<Linux> {
-    /// A condition variable that no thread waits for, on Linux.
+    /// A condition variable that no thread waits for.
     pub const fn new() -> Self {
         Self::const_new_in()
     }
@@ -51,6 +49,7 @@ impl Condvar<Linux> {
 
 impl<P: ConstPlatform> Condvar<P> {
     /// A condition variable that no thread waits for, in a constant.
+    #[doc(hidden)]
     pub const fn const_new_in() -> Self {
         Condvar { raw: RawCondvar::const_new_in() }
     }
@@ -58,17 +57,22 @@ impl<P: ConstPlatform> Condvar<P> {
 
 impl<P: LockPlatform> Condvar<P> {
     /// A condition variable that no thread waits for, on any platform.
+    #[doc(hidden)]
     pub fn new_in() -> Self {
         Condvar { raw: RawCondvar::new_in() }
     }
 
     /// Releases the mutex, sleeps until notified, and takes the mutex again.
+    ///
+    /// The release and the beginning of the wait are one step for other threads: a thread that takes the mutex afterwards, changes the value
+    /// and notifies is not missed. Check the condition again afterwards, or use [`wait_while`](Self::wait_while).
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>) {
         self.wait_at_most(guard, None);
     }
 
-    /// As [`wait`](Self::wait), but sleeps at most until `deadline`. False if the deadline came first.
-    pub fn wait_until<T: ?Sized>(
+    /// As [`wait_until`](Condvar::wait_until), on any platform.
+    #[doc(hidden)]
+    pub fn wait_until_in<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T, P>,
         deadline: Instant,
@@ -76,9 +80,9 @@ impl<P: LockPlatform> Condvar<P> {
         self.wait_at_most(guard, Some(deadline))
     }
 
-    /// As [`wait`](Self::wait), but sleeps at most for `time`. False if the time was over first.
+    /// As [`wait`](Self::wait), but sleeps at most for `time`. False if the time was over first. Taking the mutex again may take longer.
     pub fn wait_for<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>, time: Duration) -> bool {
-        self.wait_until(guard, P::now() + time)
+        self.wait_until_in(guard, P::now() + time)
     }
 
     /// Waits while `condition` holds for the value; not at all if it does not hold now.
@@ -100,11 +104,12 @@ impl<P: LockPlatform> Condvar<P> {
         self.wait_while_at_most(guard, condition, None);
     }
 
-    /// As [`wait_while`](Self::wait_while), but at most until `deadline`. False if `condition` still holds then.
+    /// As [`wait_while_until`](Condvar::wait_while_until), on any platform.
     ///
     /// # Panics
     /// If `condition` does. The guard holds the mutex then.
-    pub fn wait_while_until<T: ?Sized>(
+    #[doc(hidden)]
+    pub fn wait_while_until_in<T: ?Sized>(
         &self,
         guard: &mut MutexGuard<'_, T, P>,
         condition: impl FnMut(&mut T) -> bool,
@@ -134,7 +139,7 @@ impl<P: LockPlatform> Condvar<P> {
         condition: impl FnMut(&mut T) -> bool,
         time: Duration,
     ) -> bool {
-        self.wait_while_until(guard, condition, P::now() + time)
+        self.wait_while_until_in(guard, condition, P::now() + time)
     }
 
     fn wait_at_most<T: ?Sized>(
@@ -144,7 +149,7 @@ impl<P: LockPlatform> Condvar<P> {
     ) -> bool {
         // SAFETY: a guard is made only after taking the lock, which it holds again afterwards. It is borrowed exclusively, so there is no
         // reference to the value during the wait.
-        unsafe { self.raw.wait(MutexGuard::raw(guard), deadline) }
+        unsafe { self.raw.wait_at_most(MutexGuard::raw(guard), deadline) }
     }
 
     fn wait_while_at_most<T: ?Sized>(
@@ -168,6 +173,7 @@ impl<P: LockPlatform> Condvar<P> {
     /// Notifies the most urgent thread; among threads of the same urgency, the one that has waited longest. True if one waited.
     ///
     /// The caller may hold the mutex or not. If it holds it, the notified thread gets the mutex when its turn comes after that.
+    /// [`Condvar`] has an example.
     pub fn notify_one(&self) -> bool {
         self.raw.notify_one()
     }

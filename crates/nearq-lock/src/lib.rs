@@ -1,8 +1,8 @@
-//! The runtime's mutex: four bytes, generic over the platform, never poisoned.
+//! A mutex and a condition variable for Linux, of four bytes each, never poisoned. They are the locks of nearq's runtime.
 //!
-//! [`Mutex`] protects a value; [`RawMutex`] is the lock alone, for code that embeds it. Both are written only against
-//! [`LockPlatform`](nearq_platform::LockPlatform), so the same code runs on Linux, on a simulated machine and under a model checker.
-//! `raw.rs` describes the protocol, with its states, orderings and races.
+//! [`Mutex`] and [`Condvar`] are used like those of the crate `parking_lot`; [`raw`] has the parts that they are built from. What is special
+//! about them is how threads wait: where threads of several last-level caches compete for a mutex, it is handed over within a cache for a
+//! while before it moves to another one.
 //!
 //! ```
 //! use nearq_lock::Mutex;
@@ -13,27 +13,39 @@
 //! assert_eq!(*COUNT.lock(), 1);
 //! ```
 //!
-//! A free mutex is a word of zero, and a mutex that no thread waits for costs two compare-exchanges. If threads wait, one word still
-//! decides which thread holds it. Queues decide which thread reads the word and which is woken next: one queue, or, while hand-overs often
-//! cross last-level caches, one for each cache, between which the mutex moves in batches ([`Mode`], [`Settings`]; `waiting.rs` has the
-//! protocol).
+//! # How threads wait
 //!
-//! [`Condvar`] makes threads wait until something that a mutex protects meets a condition; [`RawCondvar`] is the same for [`RawMutex`]. A
-//! thread that is notified is queued up for the mutex while asleep, and wakes when it has the turn (`raw_condvar.rs`). A thread that waits
-//! may be called away by [`Summons`], and may leave by a jump out of a signal handler ([`Stay`]).
+//! A mutex that no thread waits for costs two compare-exchanges: one to take it, one to release it. If threads wait, one word still decides
+//! which thread holds the mutex. Queues decide which thread reads the word and which is woken next: one queue, or, while hand-overs often
+//! cross last-level caches, one for each cache, between which the mutex moves in batches ([`Mode`], [`Settings`]).
 //!
-//! To observe the mutexes from outside, use [`Statistics`] (while [`Settings::count`] is set) and [`Snapshot`]; to change settings by name,
-//! use the names of [`Mode`] and [`Threshold`].
+//! A thread that waits for a [`Condvar`] and is notified is queued up for the mutex while asleep, and wakes when it has the turn. So
+//! however many threads are notified, they do not all compete for the mutex at once.
 //!
-//! [`OsqLock`] is the optimistic spin queue: a lock that is handed on strictly in order, each waiter spinning on a line of its own.
+//! # Settings and observation
 //!
-//! In debug builds it is a panic to release a mutex that the thread does not hold, and to wait for one that it already holds (`misuse.rs`).
+//! [`Settings`] are those of all mutexes of a process. The environment variable `NEARQ_LOCK` sets the mode: `auto` (the default), `off`,
+//! `plain` or `numa`; anything else is warned of and means `auto`. [`Statistics`] counts what happens to threads that wait, while
+//! [`Settings::count`] is set. [`Snapshot`] shows which mutexes have queues by cache. Tools that change settings by name use the names of
+//! [`Mode`] and [`Threshold`].
 //!
-//! This crate knows nothing of work queues.
+//! # Differences from `parking_lot`
+//!
+//! - Threads may wait for one `Condvar` with different mutexes at the same time.
+//! - Functions that wait for a time return a `bool`, false if the time was over, in place of `WaitTimeoutResult`.
+//! - In debug builds it is a panic to release a mutex that the thread does not hold, and to wait for one that it already holds.
+//! - There is no `RwLock`, no reentrant mutex and no mapped guard. With the feature `lock_api_0_5`, [`raw::RawMutex`] implements the traits of
+//!   the crate `lock_api`, version 0.5, which has the last two.
+//!
+//! # The platform
+//!
+//! The types have a parameter, [`LockPlatform`](platform::LockPlatform), which is Linux unless it is named. The project's own tests run the
+//! same code on a simulated machine and under a model checker by naming another. Programs need not.
 
-#[cfg(feature = "lock_api")]
+#[cfg(feature = "lock_api_0_5")]
 mod api;
 mod condvar;
+mod deadline;
 mod fallible;
 mod lines;
 mod misuse;
@@ -44,8 +56,9 @@ mod numbered;
 mod osq;
 mod process_state;
 mod queue;
-mod raw;
+pub mod raw;
 mod raw_condvar;
+mod raw_mutex;
 mod ring;
 mod settings;
 #[cfg(test)]
@@ -65,16 +78,13 @@ mod word;
 
 pub use condvar::Condvar;
 pub use mutex::{Mutex, MutexGuard};
-/// The platform that locks use: `Linux`, and what their signatures name.
+/// The types that signatures name as `P`. Programs leave `P` at its default, `Linux`. This is no part of the stable interface.
 #[doc(no_inline)]
 pub use nearq_platform as platform;
-pub use osq::{OsqGuard, OsqLock};
-pub use process_state::{expect_urgent, start};
-pub use raw::RawMutex;
-pub use raw_condvar::{Ended, RawCondvar};
+pub use process_state::expect_urgent;
+#[doc(hidden)]
+pub use process_state::start;
 pub use settings::{Mode, Settings, UnknownMode};
 pub use snapshot::{SlottedMutex, Snapshot};
 pub use statistics::Statistics;
-pub use stay::Stay;
-pub use summons::{Called, Summons, WaitsBy};
 pub use threshold::{OutOfBounds, Threshold};

@@ -9,13 +9,34 @@ use core::time::Duration;
 
 use nearq_platform::{ConstPlatform, Instant, Linux, LockPlatform};
 
-use crate::RawMutex;
+use crate::raw::RawMutex;
 
 /// A value that one thread at a time may use.
 ///
-/// Never poisoned: a panic while the lock is held releases it, and the next holder finds the value as it was left. Not reentrant.
+/// The lock takes four bytes, and no other memory and no initialisation before use. It is never poisoned: a panic while a guard exists
+/// releases the lock, and the next holder finds the value as it was left. It is not reentrant: a thread that locks it twice waits for ever,
+/// or panics in debug builds.
 ///
-/// [`Mutex::new`] makes one for Linux; code that is generic over the platform uses [`Mutex::new_in`].
+/// Ordering: all that a thread did before it released the lock happens before what the next holder does after it took the lock.
+///
+/// Fairness: a thread that comes while the lock is free may take it before threads that already wait. When the thread that has the turn
+/// has tolerated that for [`Settings::patience`](crate::Settings::patience), the lock is reserved for it. There is no such bound without
+/// queues ([`Mode::Off`](crate::Mode::Off)).
+///
+/// Forks: in the child of a fork, a lock that another thread of the parent held stays locked.
+///
+/// ```
+/// use nearq_lock::Mutex;
+///
+/// let total = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     for number in 1..=4 {
+///         let total = &total;
+///         scope.spawn(move || *total.lock() += number);
+///     }
+/// });
+/// assert_eq!(total.into_inner(), 10);
+/// ```
 pub struct Mutex<T: ?Sized, P: LockPlatform = Linux> {
     raw: RawMutex<P>,
     value: UnsafeCell<T>,
@@ -23,13 +44,13 @@ pub struct Mutex<T: ?Sized, P: LockPlatform = Linux> {
 
 // SAFETY: moving the mutex moves the value; the lock itself is an atomic and may go anywhere.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Send for Mutex<T, P> {}
-// SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw.rs`), and the acquire of each holder pairs with
+// SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw_mutex.rs`), and the acquire of each holder pairs with
 // the release of the previous one. So the value goes from thread to thread, which `Send` allows; it is never used by two at once, so `Sync`
 // is not needed.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Sync for Mutex<T, P> {}
 
 impl<T> Mutex<T> {
-    /// A free mutex around `value`, on Linux.
+    /// A free mutex around `value`.
     pub const fn new(value: T) -> Self {
         Self::const_new_in(value)
     }
@@ -37,6 +58,7 @@ impl<T> Mutex<T> {
 
 impl<T, P: ConstPlatform> Mutex<T, P> {
     /// A free mutex around `value`, in a constant.
+    #[doc(hidden)]
     pub const fn const_new_in(value: T) -> Self {
         Mutex { raw: RawMutex::const_new_in(), value: UnsafeCell::new(value) }
     }
@@ -44,6 +66,7 @@ impl<T, P: ConstPlatform> Mutex<T, P> {
 
 impl<T, P: LockPlatform> Mutex<T, P> {
     /// A free mutex around `value`, on any platform.
+    #[doc(hidden)]
     pub fn new_in(value: T) -> Self {
         Mutex { raw: RawMutex::new_in(), value: UnsafeCell::new(value) }
     }
@@ -53,6 +76,7 @@ impl<T, P: LockPlatform> Mutex<T, P> {
     ///
     /// # Safety
     /// No other thread uses the mutex, and the caller has no guard of it.
+    #[doc(hidden)]
     pub unsafe fn renew(&self, value: T) {
         // SAFETY: no other thread uses the mutex, so there is no reference to the value; it is overwritten without being read, so it does
         // not matter what it is.
@@ -61,14 +85,14 @@ impl<T, P: LockPlatform> Mutex<T, P> {
         unsafe { self.raw.renew() };
     }
 
-    /// The value.
+    /// Unwraps the value. Nothing is locked: the caller owns the mutex.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
-    /// Takes the lock, and sleeps while another thread holds it; the guard releases it.
+    /// Takes the lock, and sleeps while another thread holds it. The guard releases it when dropped.
     ///
     /// A thread that already holds the lock waits for ever.
     ///
@@ -81,24 +105,43 @@ impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
         MutexGuard { mutex: self, not_send: PhantomData }
     }
 
-    /// Takes the lock if it is free.
+    /// Takes the lock if it is free, and not reserved for a thread that has waited too long. Never sleeps.
+    ///
+    /// ```
+    /// let mutex = nearq_lock::Mutex::new(1);
+    /// let guard = mutex.try_lock().expect("it is free");
+    /// assert!(mutex.try_lock().is_none());
+    /// # drop(guard);
+    /// ```
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T, P>> {
         self.raw.try_lock().then(|| MutexGuard { mutex: self, not_send: PhantomData })
     }
 
-    /// Takes the lock if that is possible within `time`.
+    /// Takes the lock if that is possible within `time`; sleeps until then. With a time of zero, as [`try_lock`](Self::try_lock).
     ///
-    /// A thread that waits without success leaves its place in the queue at once, wherever that is.
+    /// A thread whose time is over leaves its place in the queue at once, wherever that is.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let mutex = nearq_lock::Mutex::new(1);
+    /// let guard = mutex.lock();
+    /// assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
+    /// # drop(guard);
+    /// ```
     #[inline]
     pub fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, T, P>> {
         self.raw.try_lock_for(time).then(|| MutexGuard { mutex: self, not_send: PhantomData })
     }
 
-    /// Takes the lock if that is possible before `deadline`.
+    /// As [`try_lock_until`](Mutex::try_lock_until), on any platform.
+    #[doc(hidden)]
     #[inline]
-    pub fn try_lock_until(&self, deadline: Instant) -> Option<MutexGuard<'_, T, P>> {
-        self.raw.try_lock_until(deadline).then(|| MutexGuard { mutex: self, not_send: PhantomData })
+    pub fn try_lock_until_in(&self, deadline: Instant) -> Option<MutexGuard<'_, T, P>> {
+        self.raw
+            .try_lock_until_in(deadline)
+            .then(|| MutexGuard { mutex: self, not_send: PhantomData })
     }
 
     #[cfg(test)]
@@ -106,22 +149,30 @@ impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
         &self.raw
     }
 
-    /// The value, without locking: no other thread can have the mutex.
+    /// The value. Nothing is locked: `&mut self` proves that no other thread can have the mutex.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The value, for code that has forgotten the guard and still has the lock.
+    /// The address of the value. Nothing is locked.
     ///
-    /// # Safety
-    /// This thread, or the one that it is a copy of after a fork, took the lock, has forgotten the guard, and keeps the lock while the
-    /// reference lives.
-    pub unsafe fn value_while_held(&self) -> &T {
-        // SAFETY: the caller has the lock, so there is no exclusive reference; its own shared ones do no harm.
-        unsafe { &*self.value.get() }
+    /// For code that has forgotten the guard (`core::mem::forget`) and still holds the lock: only the thread that holds the lock may
+    /// dereference the pointer, or its copy in the child of a fork.
+    ///
+    /// ```
+    /// let mutex = nearq_lock::Mutex::new(1);
+    /// core::mem::forget(mutex.lock());
+    /// // SAFETY: this thread holds the lock.
+    /// unsafe { *mutex.data_ptr() += 1 };
+    /// // SAFETY: it holds the lock, and has forgotten the guard.
+    /// unsafe { mutex.force_unlock() };
+    /// assert_eq!(*mutex.lock(), 2);
+    /// ```
+    pub fn data_ptr(&self) -> *mut T {
+        self.value.get()
     }
 
-    /// Releases the lock in place of a guard that was forgotten (`core::mem::forget`).
+    /// Releases the lock in place of a guard that was forgotten (`core::mem::forget`). [`data_ptr`](Self::data_ptr) has an example.
     ///
     /// # Safety
     /// This thread, or the one that it is a copy of after a fork, took the lock and has forgotten the guard.
@@ -134,7 +185,8 @@ impl<T: ?Sized, P: LockPlatform> Mutex<T, P> {
         unsafe { self.raw.unlock() };
     }
 
-    /// Whether a thread holds the lock; that may have changed by the time the caller uses the answer.
+    /// Whether a thread holds the lock, or it is reserved for a thread that waits. That may have changed by the time the caller uses the
+    /// answer, and the answer orders nothing.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
@@ -165,7 +217,7 @@ impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for Mutex<T, P> {
 
 /// The right to use the value of a [`Mutex`]; releases the lock when dropped.
 ///
-/// Stays in the thread that took the lock. Forgetting it leaves the mutex locked.
+/// It cannot be sent to another thread. If it is forgotten (`core::mem::forget`), the mutex stays locked.
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
 pub struct MutexGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
     mutex: &'a Mutex<T, P>,
@@ -174,9 +226,17 @@ pub struct MutexGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
 }
 
 impl<T: ?Sized, P: LockPlatform> MutexGuard<'_, T, P> {
-    /// Hands the lock to the thread that is next in line, if one waits; after a drop, any thread that comes first may take it.
+    /// Hands the lock to the thread that is next in line, if one waits. (After a drop, any thread that comes first may take it.)
     ///
-    /// Slower for all threads together than a drop. A mutex ensures by itself that no thread waits for long.
+    /// This is slower for all threads together than a drop, and rarely needed: a mutex ensures by itself that no thread waits for long.
+    ///
+    /// ```
+    /// use nearq_lock::{Mutex, MutexGuard};
+    ///
+    /// let mutex = Mutex::new(1);
+    /// MutexGuard::unlock_fair(mutex.lock());
+    /// assert!(!mutex.is_locked());
+    /// ```
     pub fn unlock_fair(guard: Self) {
         let guard = ManuallyDrop::new(guard);
         // SAFETY: a guard is made only after taking the lock; this one is no longer dropped.
@@ -188,7 +248,22 @@ impl<T: ?Sized, P: LockPlatform> MutexGuard<'_, T, P> {
         &guard.mutex.raw
     }
 
-    /// Lets the thread that is next in line have the lock, if one waits, and takes it again. The value may have changed afterwards.
+    /// Lets the thread that is next in line have the lock, if one waits, and takes it again. The value may have changed afterwards. Does
+    /// nothing if no thread waits.
+    ///
+    /// For a thread that holds the lock for long, between two steps of its work.
+    ///
+    /// ```
+    /// use nearq_lock::{Mutex, MutexGuard};
+    ///
+    /// let mutex = Mutex::new(0);
+    /// let mut guard = mutex.lock();
+    /// for _ in 0..3 {
+    ///     *guard += 1;
+    ///     MutexGuard::bump(&mut guard);
+    /// }
+    /// # assert_eq!(*guard, 3);
+    /// ```
     pub fn bump(guard: &mut Self) {
         // SAFETY: a guard is made only after taking the lock. It is borrowed exclusively, so there is no reference to the value.
         unsafe { guard.mutex.raw.bump() }
@@ -204,7 +279,7 @@ impl<T: ?Sized, P: LockPlatform> Deref for MutexGuard<'_, T, P> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: the mutex, and with it the value, lives as long as the guard's borrow. The guard exists, so we
-        // hold the lock: no other thread has a reference (invariant 1 in `raw.rs`), and within this thread
+        // hold the lock: no other thread has a reference (invariant 1 in `raw_mutex.rs`), and within this thread
         // borrowing the guard keeps `&T` and `&mut T` apart.
         unsafe { &*self.mutex.value.get() }
     }
@@ -213,7 +288,7 @@ impl<T: ?Sized, P: LockPlatform> Deref for MutexGuard<'_, T, P> {
 impl<T: ?Sized, P: LockPlatform> DerefMut for MutexGuard<'_, T, P> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the mutex outlives the guard, which has the lock: no other thread has a reference (invariant 1 in `raw.rs`). `&mut
+        // SAFETY: the mutex outlives the guard, which has the lock: no other thread has a reference (invariant 1 in `raw_mutex.rs`). `&mut
         // self` makes this the only borrow of the guard.
         unsafe { &mut *self.mutex.value.get() }
     }
@@ -275,7 +350,7 @@ mod tests {
         assert!(mutex.try_lock().is_none());
         // SAFETY: the lock was taken above and the guard is forgotten, so there is no exclusive reference; this one is gone at the end of
         // the line.
-        assert_eq!(unsafe { mutex.value_while_held() }, &[1]);
+        assert_eq!(unsafe { &*mutex.data_ptr() }, &[1]);
         // SAFETY: we took it, and have forgotten the guard.
         unsafe { mutex.force_unlock() };
         mutex.lock().push(2);

@@ -42,7 +42,7 @@ const SPIN: u32 = 50;
 /// that is forgotten (`core::mem::forget`) keeps the lock held and the record taken for ever, even after its thread has ended.
 ///
 /// ```
-/// use nearq_lock::OsqLock;
+/// use nearq_lock::raw::OsqLock;
 ///
 /// static COUNT: OsqLock<u32> = OsqLock::new(0);
 ///
@@ -88,7 +88,7 @@ impl<P: LockPlatform> Tail for Last<'_, P> {
 }
 
 impl<T> OsqLock<T> {
-    /// A free lock around `value`, on Linux.
+    /// A free lock around `value`.
     pub const fn new(value: T) -> Self {
         Self::const_new_in(value)
     }
@@ -96,6 +96,7 @@ impl<T> OsqLock<T> {
 
 impl<T, P: ConstPlatform> OsqLock<T, P> {
     /// A free lock around `value`, in a constant.
+    #[doc(hidden)]
     pub const fn const_new_in(value: T) -> Self {
         OsqLock { tail: <P::AtomicU16 as ConstAtomic>::ZERO, value: UnsafeCell::new(value) }
     }
@@ -103,11 +104,12 @@ impl<T, P: ConstPlatform> OsqLock<T, P> {
 
 impl<T, P: LockPlatform> OsqLock<T, P> {
     /// A free lock around `value`, on any platform.
+    #[doc(hidden)]
     pub fn new_in(value: T) -> Self {
         OsqLock { tail: P::AtomicU16::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// The value.
+    /// Unwraps the value. Nothing is locked: the caller owns the lock.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -122,7 +124,7 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         self.wait(0, true, None).expect("without a deadline it waits until it is told")
     }
 
-    /// Takes the lock if it is free and no thread waits.
+    /// Takes the lock if it is free and no thread waits. Never sleeps. None also while all 65535 records of the process are in use.
     pub fn try_lock(&self) -> Option<OsqGuard<'_, T, P>> {
         // Relaxed: decided by the step below.
         if self.is_locked() {
@@ -141,19 +143,20 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         }
     }
 
-    /// Queues up and checks about `looks` times whether the caller has the turn; leaves the queue if it does not. Never sleeps.
-    pub fn lock_spinning(&self, looks: u32) -> Option<OsqGuard<'_, T, P>> {
-        self.wait(looks, false, None)
+    /// Queues up and checks about `checks` times whether the caller has the turn; leaves the queue if it does not. Never sleeps.
+    pub fn lock_spinning(&self, checks: u32) -> Option<OsqGuard<'_, T, P>> {
+        self.wait(checks, false, None)
     }
 
-    /// Takes the lock if the caller has the turn before `deadline`; leaves the queue otherwise.
-    pub fn try_lock_until(&self, deadline: Instant) -> Option<OsqGuard<'_, T, P>> {
+    /// As [`try_lock_until`](OsqLock::try_lock_until), on any platform.
+    #[doc(hidden)]
+    pub fn try_lock_until_in(&self, deadline: Instant) -> Option<OsqGuard<'_, T, P>> {
         self.wait(0, true, Some(deadline))
     }
 
     /// Takes the lock if the caller has the turn within `time`; leaves the queue otherwise.
     pub fn try_lock_for(&self, time: Duration) -> Option<OsqGuard<'_, T, P>> {
-        self.try_lock_until(P::now() + time)
+        self.try_lock_until_in(P::now() + time)
     }
 
     fn wait(
@@ -205,12 +208,12 @@ impl<T: ?Sized, P: LockPlatform> OsqLock<T, P> {
         OsqGuard { lock: self, process, number, not_send: PhantomData }
     }
 
-    /// The value, without locking: no other thread can have the lock.
+    /// The value. Nothing is locked: `&mut self` proves that no other thread can have the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// Whether a thread holds the lock; that may have changed by the time the caller uses the answer.
+    /// Whether a thread holds the lock. That may have changed by the time the caller uses the answer, and the answer orders nothing.
     pub fn is_locked(&self) -> bool {
         // Relaxed: a hint; conclude nothing from it.
         self.tail.load(Ordering::Relaxed) != 0
@@ -230,7 +233,8 @@ impl<T: ?Sized + fmt::Debug, P: LockPlatform> fmt::Debug for OsqLock<T, P> {
 
 /// The right to use the value of an [`OsqLock`]; hands the lock to the next thread in line when dropped.
 ///
-/// Stays in the thread that took the lock: the record in the queue is that thread's. If forgotten, it keeps the lock for ever.
+/// It cannot be sent to another thread: the record in the queue is that of the thread that took the lock. If it is forgotten
+/// (`core::mem::forget`), the lock stays held for ever.
 #[must_use = "the lock is given back when the guard is dropped, which is at once if nothing holds it"]
 pub struct OsqGuard<'a, T: ?Sized, P: LockPlatform = Linux> {
     lock: &'a OsqLock<T, P>,

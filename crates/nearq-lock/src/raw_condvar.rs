@@ -33,7 +33,7 @@
 //! # Why not the system's requeue
 //! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. But here sleepers on a mutex's word are the exception: its waiters sleep by
 //! their records, in an order, and by cache if that pays. Sleepers that were moved to the word would be outside of all of that, and would
-//! all have to be woken at each unlock, as the word does not say which of them is next (`raw.rs`). Moving a record into the queue is what a
+//! all have to be woken at each unlock, as the word does not say which of them is next (`raw_mutex.rs`). Moving a record into the queue is what a
 //! waiter does itself. It costs no system call, and works on every platform as it is; the mutex's three kinds of waiting, its bounds on
 //! overtaking and its changes of mode stay as they are.
 //!
@@ -46,9 +46,9 @@ use core::time::Duration;
 
 use nearq_platform::{Atomic, ConstAtomic, ConstPlatform, Instant, Linux, LockPlatform, Ordering};
 
-use crate::RawMutex;
 use crate::misuse;
 use crate::process_state::ProcessState;
+use crate::raw::RawMutex;
 use crate::ring::{Ring, Slept, look, past_the_gate, until_empty};
 use crate::stay::Stay;
 use crate::summons::Summons;
@@ -58,29 +58,28 @@ use crate::waiting::Waiting;
 /// How long a thread without a record waits before it checks again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// A condition variable for [`RawMutex`]. Four bytes on Linux.
+/// A condition variable for [`RawMutex`]: four bytes.
 ///
 /// [`Condvar`](crate::Condvar) is the one for guards; its documentation says what it guarantees.
 ///
 /// ```
-/// use nearq_lock::{RawCondvar, RawMutex};
-/// use nearq_lock::platform::{Linux, ThreadSpec, Threads};
+/// use nearq_lock::raw::{RawCondvar, RawMutex};
 ///
 /// static MUTEX: RawMutex = RawMutex::new();
 /// static CONDVAR: RawCondvar = RawCondvar::new();
 ///
 /// MUTEX.lock();
-/// let thread = Linux::spawn(ThreadSpec::default(), || {
+/// let thread = std::thread::spawn(|| {
 ///     MUTEX.lock();
 ///     assert!(CONDVAR.notify_one());
 ///     // SAFETY: taken above.
 ///     unsafe { MUTEX.unlock() };
 /// });
 /// // SAFETY: taken above.
-/// assert!(unsafe { CONDVAR.wait(&MUTEX, None) });
+/// unsafe { CONDVAR.wait(&MUTEX) };
 /// // SAFETY: `wait` took it again.
 /// unsafe { MUTEX.unlock() };
-/// # Linux::join(thread.unwrap());
+/// thread.join().unwrap();
 /// ```
 pub struct RawCondvar<P: LockPlatform = Linux> {
     ring: P::AtomicU32,
@@ -100,7 +99,7 @@ pub enum Ended {
 }
 
 impl RawCondvar<Linux> {
-    /// A condition variable that no thread waits for, on Linux.
+    /// A condition variable that no thread waits for.
     pub const fn new() -> Self {
         Self::const_new_in()
     }
@@ -108,6 +107,7 @@ impl RawCondvar<Linux> {
 
 impl<P: ConstPlatform> RawCondvar<P> {
     /// A condition variable that no thread waits for, in a constant.
+    #[doc(hidden)]
     pub const fn const_new_in() -> Self {
         RawCondvar { ring: <P::AtomicU32 as ConstAtomic>::ZERO }
     }
@@ -115,16 +115,15 @@ impl<P: ConstPlatform> RawCondvar<P> {
 
 impl<P: LockPlatform> RawCondvar<P> {
     /// A condition variable that no thread waits for, on any platform.
+    #[doc(hidden)]
     pub fn new_in() -> Self {
         RawCondvar { ring: P::AtomicU32::new(0) }
     }
 
-    /// Releases the mutex, sleeps until notified or until `deadline`, and takes the mutex again, however long that takes. False if the
-    /// deadline came first.
+    /// Releases the mutex, sleeps until notified, and takes the mutex again.
     ///
-    /// True does not mean that what the caller waits for has happened: another thread may have had the mutex in between, and if 65535
-    /// threads already wait, the result is true without a notification. Different callers may use different mutexes; each gets back its
-    /// own.
+    /// That it returns does not mean that what the caller waits for has happened: another thread may have had the mutex in between, and if
+    /// 65535 threads already wait, it returns without a notification. Different callers may use different mutexes; each gets back its own.
     ///
     /// # Safety
     /// The caller holds `mutex`. It holds it again on return.
@@ -132,12 +131,39 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// # Panics
     /// In debug builds, if the thread does not hold `mutex`.
     #[cfg_attr(debug_assertions, track_caller)]
-    pub unsafe fn wait(&self, mutex: &RawMutex<P>, deadline: Option<Instant>) -> bool {
+    pub unsafe fn wait(&self, mutex: &RawMutex<P>) {
+        // SAFETY: as the caller promises.
+        unsafe { self.wait_at_most(mutex, None) };
+    }
+
+    /// As [`wait`](Self::wait), but sleeps at most for `time`. False if the time was over first. Taking the mutex again may take longer.
+    ///
+    /// # Safety
+    /// The caller holds `mutex`. It holds it again on return.
+    ///
+    /// # Panics
+    /// In debug builds, if the thread does not hold `mutex`.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub unsafe fn wait_for(&self, mutex: &RawMutex<P>, time: Duration) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.wait_at_most(mutex, Some(P::now() + time)) }
+    }
+
+    /// As [`wait`](Self::wait), but at most until `deadline`, if there is one. False if the deadline came first.
+    ///
+    /// # Safety
+    /// As for [`wait`](Self::wait).
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) unsafe fn wait_at_most(
+        &self,
+        mutex: &RawMutex<P>,
+        deadline: Option<Instant>,
+    ) -> bool {
         // SAFETY: as the caller promises.
         unsafe { self.wait_as(mutex, deadline, None, None) != Ended::TimedOut }
     }
 
-    /// As [`wait`](Self::wait), but another thread may end the wait by `summons`, which is the caller's. If the summons has already been
+    /// As [`wait`](Self::wait), or at most until `deadline` if there is one, but another thread may end the wait by `summons`, which is the caller's. If the summons has already been
     /// sent, the wait ends within a millisecond.
     ///
     /// # Safety
@@ -145,6 +171,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     ///
     /// # Panics
     /// Likewise.
+    #[doc(hidden)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn wait_unless_called(
         &self,
@@ -156,7 +183,7 @@ impl<P: LockPlatform> RawCondvar<P> {
         unsafe { self.wait_as(mutex, deadline, Some(summons), None) }
     }
 
-    /// As [`wait`](Self::wait), or as [`wait_unless_called`](Self::wait_unless_called) if there is a summons. With a stay, the thread may
+    /// As [`wait_unless_called`](Self::wait_unless_called); without a summons, no other thread can end the wait. With a stay, the thread may
     /// jump out of the wait from a signal handler: before it jumps, it must call [`Stay::leave`] on the stay. It does not hold the mutex
     /// then.
     ///
@@ -165,6 +192,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     ///
     /// # Panics
     /// Likewise.
+    #[doc(hidden)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub unsafe fn wait_as(
         &self,
@@ -183,12 +211,13 @@ impl<P: LockPlatform> RawCondvar<P> {
     ///
     /// ```
     /// use core::time::Duration;
-    /// use nearq_lock::{Ended, RawCondvar};
+    /// use nearq_lock::raw::{Ended, RawCondvar};
     /// use nearq_lock::platform::{Linux, LockPlatform};
     ///
     /// let soon = Linux::now() + Duration::from_millis(1);
     /// assert_eq!(RawCondvar::new().wait_keeping(Some(soon), None, None), Ended::TimedOut);
     /// ```
+    #[doc(hidden)]
     pub fn wait_keeping(
         &self,
         deadline: Option<Instant>,
@@ -303,7 +332,7 @@ impl<P: LockPlatform> RawCondvar<P> {
     /// want.
     ///
     /// ```
-    /// let condvar = nearq_lock::RawCondvar::new();
+    /// let condvar = nearq_lock::raw::RawCondvar::new();
     /// condvar.wait_until_left();
     /// ```
     pub fn wait_until_left(&self) {
@@ -312,10 +341,11 @@ impl<P: LockPlatform> RawCondvar<P> {
         }
     }
 
-    /// Whether a notification would find a waiting thread: the same answer as [`notify_one`](Self::notify_one), but no thread is notified.
+    /// Whether a notification would find a waiting thread: the same answer as [`notify_one`](Self::notify_one), but no thread is notified. That
+    /// may have changed by the time the caller uses the answer.
     ///
     /// ```
-    /// assert!(!nearq_lock::RawCondvar::new().is_waited_for());
+    /// assert!(!nearq_lock::raw::RawCondvar::new().is_waited_for());
     /// ```
     #[inline]
     pub fn is_waited_for(&self) -> bool {

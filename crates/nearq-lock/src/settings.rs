@@ -11,8 +11,16 @@ use nearq_platform::{
 use crate::process_state::ProcessState;
 use crate::threshold::{OutOfBounds, Threshold};
 
-/// How a mutex treats the threads that have to wait.
+/// How mutexes treat the threads that have to wait ([`Settings::mode`]).
+///
+/// ```
+/// use nearq_lock::Mode;
+///
+/// assert_eq!("numa".parse(), Ok(Mode::Numa));
+/// assert_eq!(Mode::ALL.len(), 4);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Mode {
     /// No queue: waiters sleep on the mutex itself, in any order. As `std`'s mutex.
     Off,
@@ -29,8 +37,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All of them.
-    pub const ALL: [Mode; 4] = [Mode::Off, Mode::Auto, Mode::Plain, Mode::Numa];
+    /// All modes.
+    pub const ALL: &'static [Mode] = &[Mode::Off, Mode::Auto, Mode::Plain, Mode::Numa];
 
     fn from_bits(bits: u64) -> Self {
         Self::ALL[bits as usize & 3]
@@ -76,7 +84,7 @@ impl FromStr for Mode {
             Some(true) => Ok(Mode::Auto),
             Some(false) => Ok(Mode::Off),
             None => {
-                let mut modes = Self::ALL.into_iter();
+                let mut modes = Self::ALL.iter().copied();
                 modes.find(|mode| mode.name().eq_ignore_ascii_case(name)).ok_or(UnknownMode)
             }
         }
@@ -214,7 +222,7 @@ impl Settings {
     /// With each threshold clamped to its bounds.
     fn clamped(self) -> Self {
         let mut clamped = self;
-        for threshold in Threshold::ALL {
+        for &threshold in Threshold::ALL {
             threshold.clamp(&mut clamped);
         }
         clamped
@@ -222,14 +230,14 @@ impl Settings {
 
     /// Which thresholds differ between the two: a bit for each.
     fn differing(&self, clamped: &Self) -> u32 {
-        Threshold::ALL.into_iter().rev().fold(0, |bits, threshold| {
+        Threshold::ALL.iter().rev().fold(0, |bits, threshold| {
             bits << 1 | u32::from(threshold.get(self) != threshold.get(clamped))
         })
     }
 
     /// What is wrong with the thresholds that `which` names.
     fn complaint(&self, clamped: &Self, which: u32) -> String {
-        let wrong: Vec<String> = (Threshold::ALL.into_iter().enumerate())
+        let wrong: Vec<String> = (Threshold::ALL.iter().copied().enumerate())
             .filter(|(bit, _)| which >> bit & 1 == 1)
             .map(|(_, threshold)| {
                 let (name, bounds) = (threshold.name(), OutOfBounds::of(threshold));
@@ -315,7 +323,7 @@ mod tests {
 
     #[test]
     fn modes_have_names() {
-        for mode in Mode::ALL {
+        for &mode in Mode::ALL {
             assert_eq!(format!(" {mode} ").parse(), Ok(mode));
             assert_eq!(Mode::from_bits(mode as u64), mode);
             assert!(UnknownMode.to_string().contains(mode.name()));

@@ -50,8 +50,8 @@ const QUEUED: u32 = 2;
 const FRONT: u32 = 3;
 const ON_WORD: u32 = 4;
 
-/// Where a thread is in a wait that it may leave by a jump ([`RawMutex::lock_staying`](crate::RawMutex::lock_staying),
-/// [`RawCondvar::wait_as`](crate::RawCondvar::wait_as)). A wait in a signal handler that interrupts another wait needs a stay of its own.
+/// Where a thread is in a wait that it may leave by a jump ([`RawMutex::lock_staying`](crate::raw::RawMutex::lock_staying),
+/// [`RawCondvar::wait_as`](crate::raw::RawCondvar::wait_as)). A wait in a signal handler that interrupts another wait needs a stay of its own.
 #[derive(Debug)]
 pub struct Stay<P: LockPlatform = Linux> {
     station: P::AtomicU32,

@@ -36,7 +36,7 @@ use crate::process_state::ProcessState;
 const WAITS_BY: u32 = 0xffff;
 const SENT: u32 = 1 << 31;
 
-/// Lets other threads end a thread's [waits](crate::RawCondvar::wait_unless_called). Each thread has one of its own. If two threads wait by
+/// Lets other threads end a thread's [waits](crate::raw::RawCondvar::wait_unless_called). Each thread has one of its own. If two threads wait by
 /// the same one, a call may end the wrong wait, for no reason, or none.
 #[derive(Debug)]
 pub struct Summons<P: LockPlatform = Linux> {
@@ -97,7 +97,7 @@ impl<P: LockPlatform> Summons<P> {
     }
 
     /// The caller, whose summons this is, waits again by the record that [`waits_by`](Self::waits_by) returned. It has
-    /// [left](crate::Stay::leave) the wait that it began since then.
+    /// [left](crate::raw::Stay::leave) the wait that it began since then.
     pub fn waits_again(&self, by: WaitsBy) {
         // Relaxed: nothing is published by it.
         self.set(by.0, Ordering::Relaxed);

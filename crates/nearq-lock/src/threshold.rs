@@ -24,6 +24,7 @@ use crate::Settings;
 /// assert_eq!(settings.batch, 100);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Threshold {
     /// [`Settings::hand_overs`].
     HandOvers,
@@ -41,7 +42,7 @@ pub enum Threshold {
 
 impl Threshold {
     /// All of them, in the order of the fields.
-    pub const ALL: [Threshold; 6] = [
+    pub const ALL: &'static [Threshold] = &[
         Threshold::HandOvers,
         Threshold::RemotePercent,
         Threshold::Batch,
@@ -52,7 +53,7 @@ impl Threshold {
 
     /// The one with that name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|threshold| threshold.name() == name)
+        Self::ALL.iter().copied().find(|threshold| threshold.name() == name)
     }
 
     /// The field's name.
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn each_is_set_by_its_name_within_its_bounds_and_touches_no_other() {
-        for threshold in Threshold::ALL {
+        for &threshold in Threshold::ALL {
             assert_eq!(Threshold::named(threshold.name()), Some(threshold));
             let (least, most) = threshold.bounds().into_inner();
             for value in [least, most] {
@@ -179,10 +180,10 @@ mod tests {
     fn what_is_clamped_may_be_set() {
         for patience in [Duration::ZERO, Duration::from_nanos(10_999), Duration::MAX] {
             let mut settings = Settings { patience, batch: 0, ..Settings::default() };
-            for threshold in Threshold::ALL {
+            for &threshold in Threshold::ALL {
                 threshold.clamp(&mut settings);
             }
-            for threshold in Threshold::ALL {
+            for &threshold in Threshold::ALL {
                 assert!(threshold.bounds().contains(&threshold.get(&settings)), "{settings:?}");
             }
         }

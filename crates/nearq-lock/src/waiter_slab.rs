@@ -6,7 +6,7 @@
 //! # Which thread has a record
 //! - A thread keeps the first record that it takes until it ends (`LockPlatform::set_number`), so that to take one again it only reads its
 //!   own number. While the record is in a queue, the number carries `IN_USE`.
-//! - A thread that waits while its own record is in use (a signal handler, an [`OsqLock`](crate::OsqLock) that is held), or after its
+//! - A thread that waits while its own record is in use (a signal handler, an [`OsqLock`](crate::raw::OsqLock) that is held), or after its
 //!   thread-locals are gone, takes another record for that time.
 //! - A record can be *left behind* in a queue (`queue.rs`). Then the thread that takes it out of the queue has it.
 //! - A thread that ends while its own record is in use leaves it where it is (`ended`). A forgotten guard of an `OsqLock` causes that: the

@@ -1,6 +1,6 @@
 //! How a thread waits for a mutex. The steps from 3 on are in `turn.rs`.
 //!
-//! The word and its bits are described in `raw.rs`, records and queues in `queue.rs`, the queues by domain in `slot.rs`.
+//! The word and its bits are described in `raw_mutex.rs`, records and queues in `queue.rs`, the queues by domain in `slot.rs`.
 //!
 //! # The path of a thread that finds the mutex held
 //! 1. *Spin* on the word for a while, if no thread queues up: most critical sections are short. If more threads already spin than there are

@@ -44,7 +44,7 @@ fn queue_up_in_vain(mutexes: &Arc<[Mutex<()>]>) {
     let theirs = Arc::clone(mutexes);
     let thread = Linux::spawn(ThreadSpec::default(), move || {
         for mutex in theirs.iter().step_by(10) {
-            assert!(mutex.try_lock_until(Instant::from_nanos(1)).is_none());
+            assert!(mutex.try_lock_until_in(Instant::from_nanos(1)).is_none());
         }
     });
     Linux::join(thread.expect("a thread can be created"));

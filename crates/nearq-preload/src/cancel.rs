@@ -63,7 +63,7 @@ use core::sync::atomic::AtomicU32;
 use core::time::Duration;
 
 use libc::{pthread_t, timespec};
-use nearq_lock::{Called, Summons};
+use nearq_lock::raw::{Called, Summons};
 use nearq_platform::{Instant, Wait};
 
 use crate::{clock, leaving, real};

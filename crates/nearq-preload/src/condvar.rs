@@ -12,7 +12,7 @@
 //!
 //! # Destroying
 //! A condition variable may be destroyed as soon as no thread is blocked on it. A thread that was notified no longer touches it
-//! (`nearq_lock::RawCondvar`), though it may still have to wait for its mutex, which the destroyer may hold. So the destroyer waits only
+//! (`nearq_lock::raw::RawCondvar`), though it may still have to wait for its mutex, which the destroyer may hold. So the destroyer waits only
 //! for threads that are still blocked, by the program's fault, or are about to leave because of a deadline or a cancellation, which takes a
 //! few instructions. It takes no mutex.
 //!
@@ -35,7 +35,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 
 use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t};
-use nearq_lock::RawCondvar;
+use nearq_lock::raw::RawCondvar;
 use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::epoch::Epoch;
@@ -375,9 +375,9 @@ pub(crate) unsafe extern "C" fn wait(
         ended
     };
     let ended = match ended {
-        nearq_lock::Ended::Notified => Ended::Notified,
-        nearq_lock::Ended::TimedOut => Ended::TimedOut,
-        nearq_lock::Ended::Called => Ended::Called,
+        nearq_lock::raw::Ended::Notified => Ended::Notified,
+        nearq_lock::raw::Ended::TimedOut => Ended::TimedOut,
+        nearq_lock::raw::Ended::Called => Ended::Called,
     };
     held_by.take_up(held);
     ended

@@ -37,7 +37,7 @@ use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 
-use nearq_lock::{Stay, Summons, WaitsBy};
+use nearq_lock::raw::{Stay, Summons, WaitsBy};
 use nearq_platform::SavedErrno;
 
 use crate::cancel;

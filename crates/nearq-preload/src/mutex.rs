@@ -41,7 +41,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use libc::{pthread_mutex_t, timespec};
-use nearq_lock::RawMutex;
+use nearq_lock::raw::RawMutex;
 use nearq_platform::Instant;
 
 use crate::leaving::{Before, InWait};
@@ -292,7 +292,7 @@ impl Mutex {
         match (process::is_ready(), wait.stay(), deadline) {
             (false, _, deadline) => self.raw.lock_unqueued(deadline.copied()),
             (true, Some(stay), deadline) => self.raw.lock_staying(deadline.copied(), stay),
-            (true, None, Some(deadline)) => self.raw.try_lock_until(*deadline),
+            (true, None, Some(deadline)) => self.raw.try_lock_until_in(*deadline),
             (true, None, None) => {
                 self.raw.lock();
                 true

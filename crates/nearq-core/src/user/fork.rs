@@ -93,8 +93,8 @@ pub(crate) fn follow<P: Platform>(inner: &Inner<P>) {
 impl<P: Platform> Inner<P> {
     /// Every queue that has not ended. The caller has the lock of `queues`, as forks do.
     fn held_queues(&self) -> impl Iterator<Item = &Queue<P>> {
-        // SAFETY: the lock is ours since `hold_for_fork`, so no other thread changes the vector.
-        let queues = unsafe { self.queues.value_while_held() };
+        // SAFETY: the lock is ours since `hold_for_fork`, so no other thread changes the vector, and it lives as long as `self`.
+        let queues = unsafe { &*self.queues.data_ptr() };
         // SAFETY: a queue takes itself off the list, under the lock, before anything of it is dropped. Shared references only.
         queues.iter().map(|queue| unsafe { &*queue.as_ptr() })
     }

@@ -9,7 +9,8 @@ use crate::Error;
 use crate::harness::Host;
 use core::cell::UnsafeCell;
 use libc::{PTHREAD_MUTEX_INITIALIZER, pthread_mutex_t};
-use nearq_lock::{Mode, Mutex, OsqLock, Settings};
+use nearq_lock::raw::OsqLock;
+use nearq_lock::{Mode, Mutex, Settings};
 use nearq_platform::{Linux, Platform};
 use nearq_sim::Sim;
 

@@ -89,8 +89,8 @@ mod simulated {
     use nearq_topology::Topology;
 
     use super::*;
-    use crate::RawMutex;
     use crate::process_state::ProcessState;
+    use crate::raw::RawMutex;
     use crate::settings::{Mode, Settings};
     use crate::word::slot;
 

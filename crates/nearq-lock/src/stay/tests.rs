@@ -8,10 +8,10 @@ use nearq_platform::{AtomicInt, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use super::*;
 use crate::modelled::{self, Count};
+use crate::raw::{RawCondvar, RawMutex};
 use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
 use crate::word::{NUMA, TAIL, slot};
-use crate::{RawCondvar, RawMutex};
 
 type JoinHandle = <Loom as Threads>::JoinHandle;
 
@@ -60,7 +60,7 @@ impl Scene {
         self.mutex.lock();
         while self.value.load(Ordering::Relaxed) == 0 {
             // SAFETY: taken above.
-            unsafe { self.condvar.wait(&self.mutex, None) };
+            unsafe { self.condvar.wait(&self.mutex) };
         }
         self.value.fetch_sub(1, Ordering::Relaxed);
         self.unlock();

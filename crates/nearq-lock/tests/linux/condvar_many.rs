@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Condvar, Mutex, OsqGuard, OsqLock};
+use nearq_lock::raw::{OsqGuard, OsqLock};
+use nearq_lock::{Condvar, Mutex};
 use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;

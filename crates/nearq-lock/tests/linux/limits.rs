@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, OsqGuard, OsqLock, Settings, Snapshot, Statistics};
+use nearq_lock::raw::{OsqGuard, OsqLock};
+use nearq_lock::{Mode, Mutex, Settings, Snapshot, Statistics};
 use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use crate::alone;

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, RawCondvar, RawMutex, Settings};
+use nearq_lock::raw::{RawCondvar, RawMutex};
+use nearq_lock::{Condvar, Mode, Mutex, MutexGuard, Settings};
 use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;
@@ -85,7 +86,7 @@ fn waiting_for_what_one_holds_is_a_panic_unless_it_ends() {
         assert!(said.contains("holds already"), "{mode:?}: {said}");
         assert!(mutex.try_lock().is_none());
         assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
-        assert!(mutex.try_lock_until(Linux::now()).is_none());
+        assert!(mutex.try_lock_until_in(Linux::now()).is_none());
         drop(guard);
         *mutex.lock() += 1;
 
@@ -173,9 +174,9 @@ fn waiting_for_a_condition_with_a_mutex_that_another_thread_holds_is_a_panic() {
     static CONDVAR: RawCondvar = RawCondvar::new();
     MUTEX.lock();
     elsewhere(|| {
-        let soon = Linux::now() + Duration::from_millis(1);
+        let moment = Duration::from_millis(1);
         // SAFETY: none: another thread holds the mutex, which is what is tested. The panic comes before anything is done.
-        let said = complaint(|| assert!(unsafe { CONDVAR.wait(&MUTEX, Some(soon)) }));
+        let said = complaint(|| assert!(unsafe { CONDVAR.wait_for(&MUTEX, moment) }));
         assert!(said.contains("does not hold"), "{said}");
         assert!(!CONDVAR.notify_one(), "it does not wait");
     });

@@ -79,7 +79,7 @@ fn the_most_urgent_is_next() {
         return;
     }
     let before = Settings::of_process();
-    for mode in Mode::ALL {
+    for &mode in Mode::ALL {
         let mut settings = before;
         settings.mode = mode;
         settings.set_for_process();
@@ -155,7 +155,7 @@ fn the_most_urgent_is_notified_first() {
         return;
     }
     let before = Settings::of_process();
-    for mode in Mode::ALL {
+    for &mode in Mode::ALL {
         let mut settings = before;
         settings.mode = mode;
         settings.set_for_process();

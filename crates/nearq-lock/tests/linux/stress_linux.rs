@@ -3,7 +3,8 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-use nearq_lock::{Mutex, RawMutex};
+use nearq_lock::Mutex;
+use nearq_lock::raw::RawMutex;
 use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 use crate::alone;

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use nearq_lock::{Mutex, RawMutex};
+use nearq_lock::Mutex;
+use nearq_lock::raw::RawMutex;
 use nearq_model::{Loom, bound};
 use nearq_platform::{PlatformCell, ThreadSpec, Threads};
 

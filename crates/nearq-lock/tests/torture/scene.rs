@@ -139,7 +139,7 @@ impl Scene {
             0..=2 => mutex.try_lock(),
             3..=5 => mutex.try_lock_for(chance.micros(100)),
             6 => mutex.try_lock_for(Duration::ZERO),
-            7 => mutex.try_lock_until(Instant::from_nanos(1)),
+            7 => mutex.try_lock_until_in(Instant::from_nanos(1)),
             8 => mutex.try_lock_for(Duration::from_millis(chance.below(20))),
             _ => Some(mutex.lock()),
         }
@@ -177,7 +177,7 @@ impl Scene {
         match deadline {
             None => self.more.wait_while(&mut tokens, nothing),
             Some(deadline) => {
-                let in_time = self.more.wait_while_until(&mut tokens, nothing, deadline);
+                let in_time = self.more.wait_while_until_in(&mut tokens, nothing, deadline);
                 assert!(in_time || Linux::now() >= deadline, "it came too early");
             }
         }

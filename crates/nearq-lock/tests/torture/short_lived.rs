@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use nearq_lock::RawMutex;
+use nearq_lock::raw::RawMutex;
 use nearq_platform::{Linux, LockPlatform};
 
 use crate::chance::{Chance, Pair};

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Condvar, Mutex, RawMutex};
+use nearq_lock::raw::RawMutex;
+use nearq_lock::{Condvar, Mutex};
 use nearq_platform::Threads;
 use nearq_sim::{Sim, compute};
 

@@ -5,7 +5,8 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::{Mode, Mutex, MutexGuard, OsqLock, Settings, Snapshot};
+use nearq_lock::raw::OsqLock;
+use nearq_lock::{Mode, Mutex, MutexGuard, Settings, Snapshot};
 use nearq_model::bound;
 use nearq_platform::{Atomic, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::{Faults, Machine, Schedule, Sim, Simulation, compute};

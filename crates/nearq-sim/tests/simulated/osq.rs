@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_lock::OsqLock;
+use nearq_lock::raw::OsqLock;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
 

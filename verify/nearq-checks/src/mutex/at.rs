@@ -66,7 +66,7 @@ pub enum At {
     /// Before its next operation, or at the end.
     Between,
 
-    // ---- raw.rs and waiting.rs
+    // ---- raw_mutex.rs and waiting.rs
     /// `try_lock` has found the mutex reserved, by this word, and with a slot: does a thread have the turn there?
     TryQuiet(Word),
     /// No thread has, in this generation: is the word still that one?

@@ -1,4 +1,4 @@
-//! `raw.rs` and `waiting.rs`: taking the mutex without a turn, waiting without a queue, giving the mutex back.
+//! `raw_mutex.rs` and `waiting.rs`: taking the mutex without a turn, waiting without a queue, giving the mutex back.
 
 use super::at::{At, Sleeper, Then};
 use super::model::Acting;

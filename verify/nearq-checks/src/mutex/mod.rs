@@ -2,7 +2,7 @@
 //!
 //! # How it follows the code
 //! Each thread is at a place of the code ([`At`]), and each [`Step`] leads it to the next one. Steps have the names of the functions
-//! of `raw.rs`, `waiting.rs`, `turn.rs`, `queue.rs` and `slot.rs` that do them. A step is one atomic operation, and what the thread
+//! of `raw_mutex.rs`, `waiting.rs`, `turn.rs`, `queue.rs` and `slot.rs` that do them. A step is one atomic operation, and what the thread
 //! does by itself before or after it. Several operations form one step only if the other threads could not tell the difference:
 //! - a load, and a compare-exchange that succeeds only on what was loaded, where failing leads back to the load and leaves
 //!   nothing behind: such a pair is a step of its own at the moment of the compare-exchange;

@@ -27,7 +27,7 @@ pub enum Step {
     /// `wake` of one, which is this thread.
     WakeOne(u8),
 
-    // ---- raw.rs and waiting.rs
+    // ---- raw_mutex.rs and waiting.rs
     /// The mutex is free: takes it, without a queue.
     Take,
     /// It is not: takes this record, if it needs one and there is one.

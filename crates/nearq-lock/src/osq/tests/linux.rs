@@ -101,7 +101,7 @@ fn those_who_leave_are_passed_over_and_nobody_waits_for_ever() {
 #[test]
 fn who_comes_again_and_again_does_not_use_the_records_up() {
     let lock = Arc::new(OsqLock::<_>::new(0));
-    let mutex = Arc::new(crate::RawMutex::<Linux>::new_in());
+    let mutex = Arc::new(crate::raw::RawMutex::<Linux>::new_in());
     let guard = lock.lock();
     mutex.lock();
     let waits = Arc::clone(&mutex);
@@ -115,7 +115,7 @@ fn who_comes_again_and_again_does_not_use_the_records_up() {
         let past = Linux::now();
         for round in 0..ROUNDS * 5 {
             assert!(shared.lock_spinning((index + round) as u32 % 3).is_none());
-            assert!(!tried.try_lock_until(past));
+            assert!(!tried.try_lock_until_in(past));
         }
     });
     let waiters = &ProcessState::<Linux>::get().waiters;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
-use crate::{Condvar, Mutex, MutexGuard, RawCondvar, RawMutex};
+use crate::raw::{RawCondvar, RawMutex};
+use crate::{Condvar, Mutex, MutexGuard};
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 16 };
 const ROUNDS: usize = if cfg!(miri) { 4 } else { 300 };
@@ -83,7 +84,7 @@ fn those_who_were_to_be_notified_are_although_a_closure_panics() {
                     shared.0.lock();
                     *shared.2.lock() += 1;
                     // SAFETY: taken above.
-                    unsafe { shared.1.wait(&shared.0, None) };
+                    unsafe { shared.1.wait(&shared.0) };
                     // SAFETY: `wait` took it again.
                     unsafe { shared.0.unlock() };
                     *shared.2.lock() -= 1;
@@ -224,11 +225,11 @@ fn one_that_waits_gives_up_in_time_and_is_not_notified_afterwards() {
     let time = Duration::from_millis(2);
     assert!(!condvar.wait_for(&mut guard, time));
     assert!(Linux::now() - began >= time);
-    assert!(!condvar.wait_until(&mut guard, began));
+    assert!(!condvar.wait_until_in(&mut guard, began));
     assert!(mutex.try_lock().is_none());
     assert!(!condvar.notify_one());
-    assert!(!condvar.wait_while_until(&mut guard, |()| true, began));
-    assert!(condvar.wait_while_until(&mut guard, |()| false, began));
+    assert!(!condvar.wait_while_until_in(&mut guard, |()| true, began));
+    assert!(condvar.wait_while_until_in(&mut guard, |()| false, began));
 }
 
 /// Two mutexes and one condition variable: each thread gets its own mutex back.
@@ -276,7 +277,7 @@ fn it_is_destroyed_right_after_everybody_was_notified() {
                     let deadline = (index % 2 == 0).then_some(soon);
                     // SAFETY: we hold the mutex; the thread that frees the condition variable does so with the mutex, after all have
                     // counted, so each waits or has given up.
-                    let in_time = unsafe { (*condvar).wait(&shared.0, deadline) };
+                    let in_time = unsafe { (*condvar).wait_at_most(&shared.0, deadline) };
                     assert!(in_time || deadline.is_some());
                     // SAFETY: `wait` took it again.
                     unsafe { shared.0.unlock() };

@@ -202,7 +202,7 @@ fn a_deadline_comes_while_one_is_notified() {
                 Loom::set_deadlines_come(true);
                 let mut guard = scene.value.lock();
                 Scene::set(&guard, 1);
-                let in_time = scene.changed.wait_until(&mut guard, SOON);
+                let in_time = scene.changed.wait_until_in(&mut guard, SOON);
                 Scene::set(&guard, 2 + u32::from(in_time));
             });
             let notified = scene.changed.notify_one();
@@ -226,7 +226,7 @@ fn a_notification_does_not_go_to_one_that_has_given_up() {
         let hasty = spawn(2, scene, |scene| {
             Loom::set_deadlines_come(true);
             let mut guard = scene.value.lock();
-            if scene.changed.wait_until(&mut guard, SOON) {
+            if scene.changed.wait_until_in(&mut guard, SOON) {
                 // Handed on, as a thread does that does not need it.
                 scene.changed.notify_one();
             }
@@ -246,7 +246,7 @@ fn all_are_notified_while_one_gives_up() {
         let hasty = spawn(2, scene, |scene| {
             Loom::set_deadlines_come(true);
             let mut guard = scene.value.lock();
-            scene.changed.wait_until(&mut guard, SOON);
+            scene.changed.wait_until_in(&mut guard, SOON);
         });
         let waiter = spawn(0, scene, Scene::take);
         scene.give(1);
@@ -339,7 +339,7 @@ fn it_is_destroyed_before_those_who_were_notified_have_returned() {
                         Scene::set(&guard, 1);
                         // SAFETY: the thread that frees it holds the mutex, and has set the value to 2.
                         let changed = unsafe { &*shared.changed };
-                        changed.wait_until(&mut guard, SOON);
+                        changed.wait_until_in(&mut guard, SOON);
                     }
                 };
                 Loom::spawn(ThreadSpec::default(), main).expect("the model spawns")

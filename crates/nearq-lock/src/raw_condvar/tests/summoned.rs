@@ -10,9 +10,9 @@ use nearq_platform::{Atomic, LockPlatform, Ordering, PlatformCell, ThreadSpec, T
 
 use crate::modelled::{self, Count};
 use crate::process_state::ProcessState;
+use crate::raw::{Ended, RawCondvar, RawMutex, Summons};
 use crate::settings::{Mode, Settings};
 use crate::statistics::Event;
-use crate::{Ended, RawCondvar, RawMutex, Summons};
 
 type Watched = <Loom as Threads>::Cell<u32>;
 type JoinHandle = <Loom as Threads>::JoinHandle;
@@ -119,7 +119,7 @@ impl Scene {
         self.mutex.lock();
         while self.get() == 0 {
             // SAFETY: taken above.
-            unsafe { self.condvar().wait(&self.mutex, None) };
+            unsafe { self.condvar().wait(&self.mutex) };
         }
         self.set(self.get() - 1);
         self.unlock();

@@ -6,9 +6,10 @@ use std::time::Duration;
 use nearq_platform::{Linux, LockPlatform, Ordering, ThreadSpec, Threads};
 
 use crate::process_state::ProcessState;
+use crate::raw::RawMutex;
 use crate::skipped::skipped;
 use crate::word::{LOCKED, NUMA, RESERVED, TAIL, slot};
-use crate::{Mutex, MutexGuard, RawMutex};
+use crate::{Mutex, MutexGuard};
 
 const THREADS: usize = if cfg!(miri) { 3 } else { 8 };
 const ROUNDS: usize = if cfg!(miri) { 15 } else { 5_000 };
