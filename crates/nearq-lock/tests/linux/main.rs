@@ -2,6 +2,7 @@
 //! to this directory.
 
 #[cfg(not(miri))]
+mod auto_traits;
 mod condvar_herd;
 #[cfg(not(miri))]
 mod condvar_many;

@@ -1,5 +1,6 @@
 //! Machines and limits as they are read from files and descriptions.
 
+mod auto_traits;
 mod checked;
 mod common;
 mod descriptions;

@@ -1,0 +1,29 @@
+//! Every type may go to other threads and through a caught panic. Checked when this is compiled: an accidental change breaks programs.
+
+use core::panic::{RefUnwindSafe, UnwindSafe};
+
+use nearq_topology::{
+    Cache, CacheKind, Core, Cpu, CpuIdTooLarge, CpuSet, Distance, Group, Iter, Limits, Llc, Node,
+    ParseError, Pod, Pods, Quota, Scope, Topology, TopologyError, Unread,
+};
+
+/// Each type has all of the marks.
+macro_rules! is {
+    (@one $kind:ty: [$($mark:path),+]) => {
+        const _: () = {
+            const fn is<T: ?Sized $(+ $mark)+>() {}
+            is::<$kind>();
+        };
+    };
+    ($($kind:ty),+: $marks:tt) => {
+        $(is!(@one $kind: $marks);)+
+    };
+}
+
+is!(
+    Cache, CacheKind, Core, Cpu, CpuIdTooLarge, CpuSet, Distance, Group, Iter<'static>, Limits, Llc,
+    Node, ParseError, Pod, Pods, Quota, Scope, Topology, Unread:
+    [Send, Sync, UnwindSafe, RefUnwindSafe, Unpin]
+);
+// Not `UnwindSafe`, because `std::io::Error` is not.
+is!(TopologyError: [Send, Sync, Unpin]);
