@@ -1,4 +1,5 @@
-//! The raw mutex under the names of the crate `lock_api`, for code that is written against that crate, in version 0.5: feature `lock_api_0_5`.
+//! The raw mutex under the names of the crate `lock_api`, for code that is written against that crate, in version 0.5: feature
+//! `lock_api_0_5`.
 //!
 //! ```
 //! type Mutex<T> = lock_api::Mutex<nearq_lock::raw::RawMutex, T>;

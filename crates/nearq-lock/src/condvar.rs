@@ -64,8 +64,8 @@ impl<P: LockPlatform> Condvar<P> {
 
     /// Releases the mutex, sleeps until notified, and takes the mutex again.
     ///
-    /// The release and the beginning of the wait are one step for other threads: a thread that takes the mutex afterwards, changes the value
-    /// and notifies is not missed. Check the condition again afterwards, or use [`wait_while`](Self::wait_while).
+    /// The release and the beginning of the wait are one step for other threads: a thread that takes the mutex afterwards, changes the
+    /// value and notifies is not missed. Check the condition again afterwards, or use [`wait_while`](Self::wait_while).
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T, P>) {
         self.wait_at_most(guard, None);
     }

@@ -1,8 +1,8 @@
 //! A mutex and a condition variable for Linux, of four bytes each, never poisoned. They are the locks of nearq's runtime.
 //!
-//! [`Mutex`] and [`Condvar`] are used like those of the crate `parking_lot`; [`raw`] has the parts that they are built from. What is special
-//! about them is how threads wait: where threads of several last-level caches compete for a mutex, it is handed over within a cache for a
-//! while before it moves to another one.
+//! [`Mutex`] and [`Condvar`] are used like those of the crate `parking_lot`; [`raw`] has the parts that they are built from. What is
+//! special about them is how threads wait: when threads of several last-level caches compete for a mutex, it is handed over within a cache
+//! for a while before it moves to another one.
 //!
 //! ```
 //! use nearq_lock::Mutex;
@@ -34,8 +34,8 @@
 //! - Threads may wait for one `Condvar` with different mutexes at the same time.
 //! - Functions that wait for a time return a `bool`, false if the time was over, in place of `WaitTimeoutResult`.
 //! - In debug builds it is a panic to release a mutex that the thread does not hold, and to wait for one that it already holds.
-//! - There is no `RwLock`, no reentrant mutex and no mapped guard. With the feature `lock_api_0_5`, [`raw::RawMutex`] implements the traits of
-//!   the crate `lock_api`, version 0.5, which has the last two.
+//! - There is no `RwLock`, no reentrant mutex and no mapped guard. With the feature `lock_api_0_5`, [`raw::RawMutex`] implements the traits
+//!   of the crate `lock_api`, version 0.5, which has the last two.
 //!
 //! # The platform
 //!

@@ -1,8 +1,9 @@
 //! The lines of memory at which the threads of a domain queue up, on those threads' node.
 //!
-//! Slots are made many at a time (`process_state.rs`), and their lines with them, on one *sheet*: an area for each domain, in which the lines of all
-//! the slots of the sheet lie side by side. If domains are on several nodes, areas are whole pages, and each is requested from its domain's
-//! node. A slot has a *row*: its line in each area, at the same place in each, so that finding one is a multiplication and an addition.
+//! Slots are made many at a time (`process_state.rs`), and their lines with them, on one *sheet*: an area for each domain, in which the
+//! lines of all the slots of the sheet lie side by side. If domains are on several nodes, areas are whole pages, and each is requested from
+//! its domain's node. A slot has a *row*: its line in each area, at the same place in each, so that finding one is a multiplication and an
+//! addition.
 //!
 //! If the system refuses a node, that is not an error: containers forbid it, and cpusets leave nodes out. The memory is then on the node of
 //! the thread that made the sheet; it works there, but is slower.

@@ -1,7 +1,7 @@
 //! In debug builds, wrong uses of a mutex panic: releasing it without holding it, and taking it again while holding it.
 //!
-//! Each thread has a list of what it holds (`nearq_platform::HeldLocks`); a mutex is known by the address of its word. A thread that takes one
-//! notes it *after* the step that took it, and removes it from the list *before* the step that releases it. Only the thread itself ever
+//! Each thread has a list of what it holds (`nearq_platform::HeldLocks`); a mutex is known by the address of its word. A thread that takes
+//! one notes it *after* the step that took it, and removes it from the list *before* the step that releases it. Only the thread itself ever
 //! reads its list. In release builds nothing here does anything.
 //!
 //! # What is reported, and when

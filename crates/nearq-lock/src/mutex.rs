@@ -44,9 +44,9 @@ pub struct Mutex<T: ?Sized, P: LockPlatform = Linux> {
 
 // SAFETY: moving the mutex moves the value; the lock itself is an atomic and may go anywhere.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Send for Mutex<T, P> {}
-// SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw_mutex.rs`), and the acquire of each holder pairs with
-// the release of the previous one. So the value goes from thread to thread, which `Send` allows; it is never used by two at once, so `Sync`
-// is not needed.
+// SAFETY: a shared mutex hands out the value to one thread at a time (invariant 1 in `raw_mutex.rs`), and the acquire of each holder pairs
+// with the release of the previous one. So the value goes from thread to thread, which `Send` allows; it is never used by two at once, so
+// `Sync` is not needed.
 unsafe impl<T: ?Sized + Send, P: LockPlatform> Sync for Mutex<T, P> {}
 
 impl<T> Mutex<T> {

@@ -12,8 +12,8 @@
 //! # Slots
 //! Slots need memory, and a thread that holds a mutex must not wait for memory. So they are made by threads that wait for the first time,
 //! before they queue up, if waiters may come to queue up by domain: many at once (`lines.rs` says where). A thread that binds a slot takes
-//! one that is there, or leaves the mutex as it is. A thread that takes the last one, or finds none, forgets its record (`waiter_slab.rs`), so
-//! that its next wait is like its first, and more are made. That costs threads that do not bind slots nothing.
+//! one that is there, or leaves the mutex as it is. A thread that takes the last one, or finds none, forgets its record (`waiter_slab.rs`),
+//! so that its next wait is like its first, and more are made. That costs threads that do not bind slots nothing.
 //!
 //! A mutex may be gone without having been dropped, like C++'s, which has no destructor that reports it; and a mutex that is no longer used
 //! keeps its slot. A slot does not know its mutex, so no other thread can take it back. Programs hardly need 1024 slots at once. When more
@@ -148,11 +148,15 @@ fn start_in<P: LockPlatform>() {
     }
 }
 
-/// Announces that the process may have threads of real-time classes. From now on, each wait for a condition queries from the system how
-/// urgent the thread is.
+/// Announces that the process may have threads of real-time classes (`SCHED_FIFO`, `SCHED_RR` or `SCHED_DEADLINE`). From now on, each
+/// thread that waits for a condition asks the system how urgent it is, which takes one or two system calls.
 ///
-/// There is no need to call it for threads that are of such a class when they first wait for a condition or when they find a mutex held:
-/// they are recognised. It is for a program that changes the class of a thread that has waited before. Calling it again does nothing.
+/// A program needs this only if it changes the class of a thread that has waited before. A thread that is of such a class when it first
+/// waits for a condition, or when it finds a mutex held, is recognised. Calling it again does nothing.
+///
+/// ```
+/// nearq_lock::expect_urgent();
+/// ```
 pub fn expect_urgent() {
     ProcessState::<Linux>::get().expect_urgent();
 }

@@ -29,8 +29,8 @@
 //!   were the one that leaves the front, with the same message.
 //! - *give up waiting*: from `WAITING` or `ASLEEP` to `LEFT`. The record stays in the queue, for the thread that tells it. If the records
 //!   right ahead of it have been left too, one of them stays and the rest are taken out (`withdraw.rs`). A thread that ends in the middle
-//!   of its wait does the same first step (`WaiterSlab::ended`). A thread that ends while its record is `HOLDING` changes nothing: the front of
-//!   the queue stays as it is, and no thread behind it is ever told. A thread that ends with a message takes the message with it.
+//!   of its wait does the same first step (`WaiterSlab::ended`). A thread that ends while its record is `HOLDING` changes nothing: the
+//!   front of the queue stays as it is, and no thread behind it is ever told. A thread that ends with a message takes the message with it.
 //!
 //! A thread that sleeps by its record for another reason can be put into a queue by the thread that may end that sleep (`ring.rs`): the
 //! record goes to `ASLEEP` and joins, while its owner sleeps on. It is as if the owner had joined and fallen asleep.

@@ -27,15 +27,15 @@
 //! # How urgent a thread is
 //! A thread queries its own urgency at each wait, before its record is in the ring: so a notifier that takes the mutex afterwards finds the
 //! record in the right place. The query is a system call, made while the mutex is held; so no thread makes it in a process in which no
-//! thread of a real-time class was ever seen (`ProcessState::urgency`). Such a thread is seen when it waits for a condition for the first time,
-//! when it finds a mutex held, and when the program says so ([`expect_urgent`](crate::expect_urgent)).
+//! thread of a real-time class was ever seen (`ProcessState::urgency`). Such a thread is seen when it waits for a condition for the first
+//! time, when it finds a mutex held, and when the program says so ([`expect_urgent`](crate::expect_urgent)).
 //!
 //! # Why not the system's requeue
 //! `FUTEX_CMP_REQUEUE` moves sleepers from one word to another. But here sleepers on a mutex's word are the exception: its waiters sleep by
 //! their records, in an order, and by cache if that pays. Sleepers that were moved to the word would be outside of all of that, and would
-//! all have to be woken at each unlock, as the word does not say which of them is next (`raw_mutex.rs`). Moving a record into the queue is what a
-//! waiter does itself. It costs no system call, and works on every platform as it is; the mutex's three kinds of waiting, its bounds on
-//! overtaking and its changes of mode stay as they are.
+//! all have to be woken at each unlock, as the word does not say which of them is next (`raw_mutex.rs`). Moving a record into the queue is
+//! what a waiter does itself. It costs no system call, and works on every platform as it is; the mutex's three kinds of waiting, its bounds
+//! on overtaking and its changes of mode stay as they are.
 //!
 //! # What is not in this order
 //! A thread without a record (65535 others wait) is not in the ring. It releases the mutex for a moment and checks again by itself. These
@@ -163,8 +163,8 @@ impl<P: LockPlatform> RawCondvar<P> {
         unsafe { self.wait_as(mutex, deadline, None, None) != Ended::TimedOut }
     }
 
-    /// As [`wait`](Self::wait), or at most until `deadline` if there is one, but another thread may end the wait by `summons`, which is the caller's. If the summons has already been
-    /// sent, the wait ends within a millisecond.
+    /// As [`wait`](Self::wait), or at most until `deadline` if there is one, but another thread may end the wait by `summons`, which is the
+    /// caller's. If the summons has already been sent, the wait ends within a millisecond.
     ///
     /// # Safety
     /// As for [`wait`](Self::wait).
@@ -183,9 +183,9 @@ impl<P: LockPlatform> RawCondvar<P> {
         unsafe { self.wait_as(mutex, deadline, Some(summons), None) }
     }
 
-    /// As [`wait_unless_called`](Self::wait_unless_called); without a summons, no other thread can end the wait. With a stay, the thread may
-    /// jump out of the wait from a signal handler: before it jumps, it must call [`Stay::leave`] on the stay. It does not hold the mutex
-    /// then.
+    /// As [`wait_unless_called`](Self::wait_unless_called); without a summons, no other thread can end the wait. With a stay, the thread
+    /// may jump out of the wait from a signal handler: before it jumps, it must call [`Stay::leave`] on the stay. It does not hold the
+    /// mutex then.
     ///
     /// # Safety
     /// As for [`wait`](Self::wait).
@@ -341,8 +341,8 @@ impl<P: LockPlatform> RawCondvar<P> {
         }
     }
 
-    /// Whether a notification would find a waiting thread: the same answer as [`notify_one`](Self::notify_one), but no thread is notified. That
-    /// may have changed by the time the caller uses the answer.
+    /// Whether a notification would find a waiting thread: the same answer as [`notify_one`](Self::notify_one), but no thread is notified.
+    /// That may have changed by the time the caller uses the answer.
     ///
     /// ```
     /// assert!(!nearq_lock::raw::RawCondvar::new().is_waited_for());

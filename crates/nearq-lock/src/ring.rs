@@ -48,8 +48,8 @@
 //! an empty ring, whatever the word says; the records in it are lost to the child.
 //!
 //! The thread that forks may itself be in a wait, if it forks in a signal handler. In the child it continues that wait, but it is not in
-//! the child's ring. So there its wait ends for no reason (`Stay::forked`, [`WaiterSlab::sleep_in_ring`]), and it does not take its record out
-//! of any ring. If it holds the lock at that time, it releases it as one of the parent's.
+//! the child's ring. So there its wait ends for no reason (`Stay::forked`, [`WaiterSlab::sleep_in_ring`]), and it does not take its record
+//! out of any ring. If it holds the lock at that time, it releases it as one of the parent's.
 //!
 //! Orderings: taking the lock is acquire, releasing it is release. That orders all accesses to the ring and the records in it, which are
 //! otherwise relaxed. The claim is acquire and release: it hands the record to the queue of a mutex.

@@ -22,17 +22,17 @@ use crate::threshold::{OutOfBounds, Threshold};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// No queue: waiters sleep on the mutex itself, in any order. As `std`'s mutex.
+    /// No queue: waiters sleep on the mutex itself, and wake in any order, as with `std::sync::Mutex`.
     Off,
-    /// One queue; a queue for each last-level cache while hand-overs often cross caches. The default.
+    /// One queue, and a queue for each last-level cache while hand-overs often cross caches. The default.
     ///
-    /// On a machine with one last-level cache, the same as `Plain`.
+    /// On a machine with one last-level cache, this is the same as `Plain`.
     #[default]
     Auto,
-    /// One queue, on any machine. The in-kernel lock of the 2024 document with `dynamic_enable` 0.
+    /// One queue, on any machine: as the kernel lock that was published in 2024, with `dynamic_enable` 0.
     Plain,
-    /// A queue for each last-level cache as soon as two threads wait, and for ever. If more than a thousand mutexes have that at once: only
-    /// while a thread waits.
+    /// A queue for each last-level cache from the time when two threads wait, for as long as the mutex exists. If more than a thousand
+    /// mutexes have such queues at once: only while a thread waits.
     Numa,
 }
 
@@ -109,31 +109,45 @@ nearq_platform::debug_as_display!(UnknownMode);
 
 impl core::error::Error for UnknownMode {}
 
-/// The settings of a process's mutexes. A value out of bounds is clamped, with one warning in a process for each of the settings.
+/// The settings of all mutexes of a process. A value out of bounds is clamped when it is set, with one warning in a process for each of the
+/// settings.
 ///
-/// The document of 2024 has a file in `/proc/zx_numa_lock` for some of them; its name is given with each.
+/// The kernel lock that was published in 2024 has a file in `/proc/zx_numa_lock` for some of them; the name of the file is in brackets.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use nearq_lock::Settings;
+///
+/// let mut settings = Settings::of_process();
+/// settings.patience = Duration::from_micros(500);
+/// settings.batch = 64;
+/// settings.set_for_process();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// How waiters are treated (`dynamic_enable`). Initially from `NEARQ_LOCK` (`off`, `auto`, `plain`, `numa`).
+    /// How waiters are treated (`dynamic_enable`). At first what the environment variable `NEARQ_LOCK` says: `off`, `auto`, `plain` or
+    /// `numa`; `auto` if it is not set.
     pub mode: Mode,
-    /// After this many hand-overs in a row, the lock decides whether to change to a queue for each cache: 16 to 2048, default 50
-    /// (`osq_keep_times`, 32 there; what is counted there is the depth of the queue, `osq_lock_depth`).
+    /// After this many hand-overs in a row, the mutex decides whether to change to a queue for each cache: 16 to 2048, default 50
+    /// (`osq_keep_times`, where the default is 32, and the depth of the queue is counted instead, `osq_lock_depth`).
     pub hand_overs: u32,
-    /// It changes if at least this many percent of them went to another cache: 1 to 100, default 25.
+    /// It changes if at least this many percent of those hand-overs went to another cache: 1 to 100, default 25.
     pub remote_percent: u32,
-    /// After this many hand-overs within a cache, another cache has the turn: 5 to 2048, default 256 (`osq_node_max`).
+    /// After this many hand-overs within a cache, another cache has the turn, if threads wait there: 5 to 2048, default 256
+    /// (`osq_node_max`).
     pub batch: u32,
     /// For how long at most hand-overs stay within a cache while others wait, and how long the thread that has the turn tolerates being
     /// overtaken: 10 µs to 1 s, default 1 ms.
     pub patience: Duration,
-    /// How many times the last waiter must have left, without another cache having waited, before the mutex returns to one queue: 1 to 127,
-    /// default 8 (the document checks every 60 s whether all is idle).
+    /// How many times the last waiter must have left, without a wait in another cache, before the mutex returns to one queue: 1 to 127,
+    /// default 8 (the kernel lock checks every 60 s whether all is idle).
     pub quiet: u32,
-    /// How many times a thread lets other threads run before it queues up, unless threads already wait while CPUs are left: 0 to 7, default
-    /// 7. If the holder was preempted, that gives it back the CPU.
+    /// How many times a thread yields its CPU before it queues up, unless threads already wait while CPUs are left: 0 to 7, default 7. If
+    /// the holder was preempted, that gives the CPU back to it.
     pub yields: u32,
-    /// Whether events are counted ([`Statistics`](crate::Statistics)); default no.
+    /// Whether events are counted ([`Statistics`](crate::Statistics)); default false.
     pub count: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The queues by cache of one mutex: a queue of waiters for each domain, and a word that says which thread has the turn.
 //!
-//! Slots belong to the process (`process_state.rs`). There are up to 4095, named by 12 bits of a mutex's word. They are made before they are needed,
-//! each domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time, from the step that puts
-//! `NUMA` into the word to the step that takes it out. The slot's number is written and removed by the same steps.
+//! Slots belong to the process (`process_state.rs`). There are up to 4095, named by 12 bits of a mutex's word. They are made before they
+//! are needed, each domain's queue in memory of the domain's node (`lines.rs`). A slot is *bound* to one mutex at a time, from the step
+//! that puts `NUMA` into the word to the step that takes it out. The slot's number is written and removed by the same steps.
 //!
 //! # The turn
 //! At most one thread has the slot's *turn*: it may contend for the mutex, and once it holds the mutex it decides which thread has the turn

@@ -8,8 +8,8 @@
 //! A slot does not know where its mutex is, and the mutex may be gone at any time. So the mutex's word is not read: if another thread has
 //! the slot's turn, that thread waits because the mutex is held, and so the mutex is reported as held.
 //!
-//! In the child of a fork, until a thread first waits for a mutex there, the contents of the slots are the parent's (`process_state.rs`): the slots
-//! already belong to the child, but the threads that waited do not exist.
+//! In the child of a fork, until a thread first waits for a mutex there, the contents of the slots are the parent's (`process_state.rs`):
+//! the slots already belong to the child, but the threads that waited do not exist.
 
 use nearq_platform::{Linux, LockPlatform};
 
@@ -28,9 +28,9 @@ use crate::process_state::{MOST_DOMAINS, ProcessState};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Slots that were made. More are made as mutexes need them, up to 4095.
+    /// How many slots exist. More are made as mutexes need them, up to 4095.
     pub slots: usize,
-    /// The mutexes that have one, by the slot's number: one for each slot in use.
+    /// The mutexes that have a slot, in order of the slots' numbers.
     pub mutexes: Vec<SlottedMutex>,
 }
 

@@ -112,7 +112,10 @@ pub(crate) mod seen {
     }
 }
 
-/// What happened to the threads that found a mutex held, for all mutexes of a process.
+/// What happened to the threads that found a mutex held, counted for all mutexes of a process together. Counts only grow; to measure a
+/// period, subtract.
+///
+/// Nothing is counted unless [`Settings::count`](crate::Settings::count) is set, and a mutex that is taken at once is never counted.
 ///
 /// ```
 /// use nearq_lock::{Settings, Statistics};
@@ -129,25 +132,26 @@ pub(crate) mod seen {
 pub struct Statistics {
     /// How often a thread spun on a mutex for a while without getting it, and had to queue up.
     pub contended: u64,
-    /// How often a thread took the mutex in turn. The other threads counted above gave up, or found it free before they had a place.
+    /// How often a thread took the mutex in turn. The other threads that are counted as `contended` gave up, or found the mutex free before
+    /// they had a place in a queue.
     pub in_turn: u64,
     /// Hand-overs of a turn within a last-level cache.
     pub within: u64,
     /// Hand-overs of a turn to another last-level cache.
     pub across: u64,
-    /// How often a mutex was kept for the thread that had the turn.
+    /// How often the thread that had the turn reserved the mutex for itself.
     pub reserved: u64,
-    /// How often a thread slept that had the turn.
+    /// How often a thread that had the turn slept.
     pub slept_in_turn: u64,
-    /// How often a thread slept in a queue without the turn.
+    /// How often a thread that did not have the turn slept in a queue.
     pub slept_in_queue: u64,
     /// Waits that ended at a deadline.
     pub gave_up: u64,
     /// Waits without a place in a queue.
     pub unqueued: u64,
-    /// Changes to queues by cache.
+    /// Changes of a mutex to queues by cache.
     pub bound: u64,
-    /// Changes back to one queue.
+    /// Changes of a mutex back to one queue.
     pub unbound: u64,
     /// How often a thread that had waited for a condition was queued up for its mutex while asleep. Such threads take the mutex in turn,
     /// and are not counted as contended.

@@ -51,7 +51,8 @@ const FRONT: u32 = 3;
 const ON_WORD: u32 = 4;
 
 /// Where a thread is in a wait that it may leave by a jump ([`RawMutex::lock_staying`](crate::raw::RawMutex::lock_staying),
-/// [`RawCondvar::wait_as`](crate::raw::RawCondvar::wait_as)). A wait in a signal handler that interrupts another wait needs a stay of its own.
+/// [`RawCondvar::wait_as`](crate::raw::RawCondvar::wait_as)). A wait in a signal handler that interrupts another wait needs a stay of its
+/// own.
 #[derive(Debug)]
 pub struct Stay<P: LockPlatform = Linux> {
     station: P::AtomicU32,

@@ -36,8 +36,8 @@ use crate::process_state::ProcessState;
 const WAITS_BY: u32 = 0xffff;
 const SENT: u32 = 1 << 31;
 
-/// Lets other threads end a thread's [waits](crate::raw::RawCondvar::wait_unless_called). Each thread has one of its own. If two threads wait by
-/// the same one, a call may end the wrong wait, for no reason, or none.
+/// Lets other threads end a thread's [waits](crate::raw::RawCondvar::wait_unless_called). Each thread has one of its own. If two threads
+/// wait by the same one, a call may end the wrong wait, for no reason, or none.
 #[derive(Debug)]
 pub struct Summons<P: LockPlatform = Linux> {
     word: P::AtomicU32,

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::Settings;
 
-/// One of the numeric [`Settings`].
+/// One of the numeric [`Settings`], for tools that read and set them by name.
 ///
 /// ```
 /// use nearq_lock::{Settings, Threshold};
@@ -51,12 +51,12 @@ impl Threshold {
         Threshold::Yields,
     ];
 
-    /// The one with that name.
+    /// The threshold with that [name](Self::name); `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|threshold| threshold.name() == name)
     }
 
-    /// The field's name.
+    /// The name of the field of [`Settings`].
     pub fn name(self) -> &'static str {
         match self {
             Threshold::HandOvers => "hand_overs",
@@ -68,7 +68,7 @@ impl Threshold {
         }
     }
 
-    /// The allowed values.
+    /// The allowed values, in its [unit](Self::unit).
     pub fn bounds(self) -> RangeInclusive<u64> {
         match self {
             Threshold::HandOvers => 16..=2048,
@@ -80,12 +80,12 @@ impl Threshold {
         }
     }
 
-    /// The unit that it is counted in; empty for a plain number.
+    /// The unit of its values: `microseconds`, or empty for a plain number.
     pub fn unit(self) -> &'static str {
         if self == Threshold::Patience { "microseconds" } else { "" }
     }
 
-    /// Its value.
+    /// Its value in `settings`, in its [unit](Self::unit).
     pub fn get(self, settings: &Settings) -> u64 {
         match self {
             Threshold::HandOvers => settings.hand_overs.into(),
@@ -97,10 +97,10 @@ impl Threshold {
         }
     }
 
-    /// Sets it.
+    /// Sets its value in `settings`, in its [unit](Self::unit).
     ///
     /// # Errors
-    /// The value is out of bounds; the text says what is allowed. Nothing has changed then.
+    /// If the value is out of [bounds](Self::bounds). `settings` is unchanged then.
     pub fn set(self, settings: &mut Settings, value: u64) -> Result<(), OutOfBounds> {
         if !self.bounds().contains(&value) {
             return Err(OutOfBounds::of(self));

@@ -58,8 +58,8 @@ pub trait Placement: Threads {
     /// it, it takes some microseconds. The thread must be the caller, or must not end meanwhile.
     fn set_home_hint(_thread: Self::Thread, _node: Option<usize>) {}
 
-    /// Identifies the scheduler that receives home hints ([`set_home_hint`](Self::set_home_hint)). A new number means a new scheduler, which
-    /// has received none yet; 0 means that there is none. Not for frequent use: it takes a microsecond or two.
+    /// Identifies the scheduler that receives home hints ([`set_home_hint`](Self::set_home_hint)). A new number means a new scheduler,
+    /// which has received none yet; 0 means that there is none. Not for frequent use: it takes a microsecond or two.
     fn hint_receiver() -> u64 {
         0
     }

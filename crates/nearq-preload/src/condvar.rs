@@ -12,9 +12,9 @@
 //!
 //! # Destroying
 //! A condition variable may be destroyed as soon as no thread is blocked on it. A thread that was notified no longer touches it
-//! (`nearq_lock::raw::RawCondvar`), though it may still have to wait for its mutex, which the destroyer may hold. So the destroyer waits only
-//! for threads that are still blocked, by the program's fault, or are about to leave because of a deadline or a cancellation, which takes a
-//! few instructions. It takes no mutex.
+//! (`nearq_lock::raw::RawCondvar`), though it may still have to wait for its mutex, which the destroyer may hold. So the destroyer waits
+//! only for threads that are still blocked, by the program's fault, or are about to leave because of a deadline or a cancellation, which
+//! takes a few instructions. It takes no mutex.
 //!
 //! # Threads that may be cancelled at any moment
 //! Everything except finding out whether any thread waits is done while such a thread is of the deferred type (`cancel.rs`): notifying

@@ -19,8 +19,9 @@ const PACKED: [(&[u8], &str); 6] = [
 const ARCHIVE: (&[u8], usize) = (b"ustar", 257);
 
 impl Topology {
-    /// Reads whatever a user may name: `sysfs:DIR` with a folder that holds a machine's `/sys`, the path of an
-    /// hwloc XML file, or a synthetic description.
+    /// Reads the machine that a user names on a command line: `sysfs:DIR` or the path of a folder that holds a machine's `/sys`
+    /// ([`from_sysfs`](Self::from_sysfs)), the path of an hwloc XML file ([`from_hwloc_xml`](Self::from_hwloc_xml)), or a synthetic
+    /// description ([`from_synthetic`](Self::from_synthetic)).
     ///
     /// # Errors
     /// If it is none of these, or what it names cannot be read.

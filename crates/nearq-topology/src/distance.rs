@@ -35,8 +35,8 @@ pub enum Distance {
 }
 
 impl Distance {
-    /// The distance as one number that grows with it: 0 to 5 within a node, 10 or more between nodes (the
-    /// firmware's own figure).
+    /// The distance as one number that grows with it: 0 to 5 within a node, and between nodes the firmware's own figure, but at least 10
+    /// ([`LOCAL_DISTANCE`]).
     pub const fn weight(self) -> u32 {
         match self {
             Self::SameCpu => 0,

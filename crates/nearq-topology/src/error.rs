@@ -8,7 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A CPU set or a scope that could not be read from text.
+/// A text that is not a [`CpuSet`](crate::CpuSet) or a [`Scope`](crate::Scope). Displays as a sentence that names the part of the text, and
+/// what is allowed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ParseError {
     text: String,
@@ -40,7 +41,7 @@ impl ParseError {
         }
     }
 
-    /// What is wrong, without the text and what is allowed: for callers that say both in other words.
+    /// What is wrong, without the whole text and without what is allowed: for callers that say both in their own words.
     pub fn reason(&self) -> String {
         if self.part.trim() == self.text.trim() {
             return self.reason.clone();
@@ -77,7 +78,7 @@ crate::debug_as_display!(CpuIdTooLarge);
 
 impl std::error::Error for CpuIdTooLarge {}
 
-/// A machine that could not be read.
+/// A machine that could not be read. Displays as a sentence that says what is wrong, and where.
 #[non_exhaustive]
 pub enum TopologyError {
     /// A file or folder cannot be read. `source` says whether it does not exist, or exists and cannot be opened.

@@ -22,9 +22,9 @@ impl Topology {
     /// Reads an hwloc XML file, as `lstopo machine.xml` writes it, from its text.
     ///
     /// # Errors
-    /// If it is not XML, not hwloc's format of version 2 or later, contradicts itself, has no CPU or more
-    /// than [`MAX_CPU_COUNT`](crate::MAX_CPU_COUNT), or is larger than any machine's: more than 16 MiB, half a million parts, 64
-    /// attributes of one element or 256 elements in each other. Entities and name spaces are refused.
+    /// If the text is not XML or not in hwloc's format of version 2 or later, if it contradicts itself, or if it has no CPU or more than
+    /// [`MAX_CPU_COUNT`](crate::MAX_CPU_COUNT). Also if it is larger than any machine's: more than 16 MiB, half a million parts, 64
+    /// attributes of one element or 256 elements inside each other. Entities and name spaces are refused.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }

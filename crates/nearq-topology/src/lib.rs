@@ -17,16 +17,22 @@
 //! # Ok::<(), nearq::topology::TopologyError>(())
 //! ```
 //!
+//! # Ids and indices
+//!
+//! A part has an *id*, which is the operating system's number of it (hwloc's `os_index`), and an *index*, which is its place in the slice
+//! of [`Topology`] that lists the parts of its kind (hwloc's `logical_index`). Ids may have gaps; indices begin at 0 and have none.
+//! Functions that take or return a number say by name which it is: [`Topology::node_index`] takes the id of a CPU and returns the index of
+//! a node, and [`Node::id`] is the node's id. A [`CpuSet`] holds ids.
+//!
 //! # How the groups nest
 //!
 //! ```text
 //! CPU  ⊆  core (SMT group)  ⊆  LLC domain  ⊆  node  ⊆  machine
 //! ```
 //!
-//! These four always nest, whatever the machine claims; packages, dies and clusters are reported as found
-//! and may cross nodes. A last-level cache that spans several nodes (sub-NUMA clustering) is therefore cut
-//! into one LLC domain per node, as the kernel's scheduler domains do; [`Topology::caches`] still shows the
-//! cache whole.
+//! These always nest, whatever the machine claims. So a last-level cache that spans several nodes (sub-NUMA clustering) is cut into one LLC
+//! domain for each node, as the kernel's scheduler domains do; [`Topology::caches`] still shows the cache whole. Packages, dies and
+//! clusters are reported as found, and may cross nodes.
 
 mod assemble;
 mod cpuset;

@@ -85,7 +85,7 @@ pub struct Group {
     pub cpus: CpuSet,
 }
 
-/// What a cache holds.
+/// What a cache holds. Displays as `data`, `instruction` or `unified`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CacheKind {

@@ -45,8 +45,8 @@ impl Pods {
         self.pod_of.get(cpu).copied().flatten()
     }
 
-    /// How far apart two pods are: the [weight](crate::Distance::weight) of the distance between their first
-    /// CPUs, so 0 from a pod to itself, up to 5 within a node, and the firmware's figure between nodes.
+    /// How far apart two pods are, given by their indices: the [weight](crate::Distance::weight) of the distance between their first CPUs.
+    /// That is 0 from a pod to itself, up to 5 within a node, and the firmware's figure between nodes, 10 or more.
     ///
     /// # Panics
     /// If an index is not below the number of pods.
@@ -54,8 +54,8 @@ impl Pods {
         self.seats[a].distance(&self.seats[b], &self.nodes).weight()
     }
 
-    /// The other pods, nearest first. Pods that are equally near come in ring order starting after this one,
-    /// so that neighbours in search of help spread out instead of all asking the first pod.
+    /// The indices of the other pods, nearest first. Pods that are equally near come in ring order, starting after this one: so pods that
+    /// look for help do not all ask the first pod.
     ///
     /// # Panics
     /// If the index is not below the number of pods.
@@ -74,8 +74,8 @@ impl Pods {
 }
 
 impl Topology {
-    /// The pods of `scope` over all possible CPUs. `shard_size` is the intended number of cores in a shard and
-    /// matters only for [`Scope::CacheShard`]; 0 counts as 1.
+    /// The pods of `scope` over all possible CPUs, those that are offline included. `shard_size` is the intended number of cores in a
+    /// shard: it matters only for [`Scope::CacheShard`], 0 counts as 1, and the kernel's default is [`DEFAULT_SHARD_SIZE`].
     ///
     /// The lists of [`Pods::nearest`] are made here: memory and time grow with the square of the number of pods.
     ///
@@ -91,8 +91,18 @@ impl Topology {
         self.near(scope, self.groups(scope, shard_size))
     }
 
-    /// The pods of `scope`, each with only its CPUs in `within`; pods that have none are left out. Shards are
-    /// cut from all possible CPUs first, so that a change of `within` moves no CPU to another shard.
+    /// As [`pods`](Self::pods), but each pod has only its CPUs in `within`; pods that have none there are left out. Shards are cut from all
+    /// possible CPUs first, so that a change of `within` moves no CPU to another shard.
+    ///
+    /// ```
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology};
+    ///
+    /// let machine = Topology::from_synthetic("l3:2 core:4")?;
+    /// let pods = machine.pods_within(Scope::Cache, DEFAULT_SHARD_SIZE, &CpuSet::from_range(2..6));
+    /// assert_eq!(pods.pods.iter().map(|pod| pod.cpus.to_list()).collect::<Vec<_>>(), ["2-3", "4-5"]);
+    /// # Ok::<(), nearq::topology::TopologyError>(())
+    /// ```
     pub fn pods_within(&self, scope: Scope, shard_size: usize, within: &CpuSet) -> Pods {
         let mut groups = self.groups(scope, shard_size);
         for pod in &mut groups {
@@ -103,7 +113,7 @@ impl Topology {
         self.near(scope, groups)
     }
 
-    /// The pods of [`pods`](Self::pods), without their distances.
+    /// As [`pods`](Self::pods), without the distances between pods: it takes no time and no memory for pairs of pods.
     pub fn groups(&self, scope: Scope, shard_size: usize) -> Vec<Pod> {
         let shard_of =
             if scope == Scope::CacheShard { self.shards(shard_size) } else { Vec::new() };

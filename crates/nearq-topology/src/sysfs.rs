@@ -18,13 +18,13 @@ impl Topology {
     /// Reads a machine from the folder that holds its `sys` (and `proc`): `/` for this machine, or a folder
     /// that a copy of these files was unpacked into. A folder that is itself the `sys` is accepted too.
     ///
-    /// Whatever is missing degrades to what is known, and [`Topology::notes`] says so; what exists and could not be read is listed in
-    /// [`Topology::unread`] as well. Two things do not degrade:
+    /// If a file is missing, the machine is described without it, and [`Topology::notes`] says what is not known; if a file exists and
+    /// cannot be read, [`Topology::unread`] lists it as well. What is not a regular file, or has more than 16 MiB, is not read.
     ///
     /// # Errors
-    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPU_COUNT`]. If it shows none because it cannot be read,
-    /// the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). Also if there is far more to read than any
-    /// machine has: a million files and folders, or 256 MiB. What is not a regular file, or has more than 16 MiB, is not read.
+    /// If there is no `sys/devices/system/cpu`, or it shows no CPU or more than [`MAX_CPU_COUNT`]. If it shows none because it cannot be
+    /// read, the error says which path and why ([`TopologyError::path`], [`TopologyError::errno`]). Also if there is far more to read than
+    /// any machine has: a million files and folders, or 256 MiB.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -39,8 +39,8 @@ impl Topology {
         Self::from_sysfs_of(root, &CpuSet::new())
     }
 
-    /// As [`from_sysfs`](Self::from_sysfs), for a machine for which the kernel says that these CPUs are online: they are, whatever a file
-    /// says. In a container, the files that list CPUs may be made up to look like a smaller machine.
+    /// As [`from_sysfs`](Self::from_sysfs), but the CPUs in `online` count as online, whatever the files say: for CPUs of which the kernel
+    /// itself says so, as by an affinity mask. In a container, the files that list CPUs may be made up to look like a smaller machine.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -98,7 +98,7 @@ impl Topology {
     /// machine is read again each time, and any reading replaces the stand-in.
     ///
     /// # Errors
-    /// As for [`from_sysfs`](Self::from_sysfs); what was known stays valid.
+    /// As for [`from_sysfs`](Self::from_sysfs). `self` stays the best description then.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }

@@ -65,22 +65,23 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The CPUs that are plugged in, online or not; everything here is about these.
+    /// The ids of the CPUs that are plugged in, online or not. These are the *possible* CPUs here, and all other functions are about them.
     pub fn possible(&self) -> &CpuSet {
         &self.possible
     }
 
-    /// The numbers of CPUs that are not plugged in but may be one day. Nothing else here includes them.
+    /// The ids of CPUs that are not plugged in but may be later. No other function includes them.
     pub fn slots(&self) -> &CpuSet {
         &self.slots
     }
 
-    /// The CPUs that were online when the machine was read.
+    /// The ids of the CPUs that were online when the machine was read.
     pub fn online(&self) -> &CpuSet {
         &self.online
     }
 
-    /// The possible CPUs, in order of their ids. Ids may have gaps, so a CPU's place in this slice may differ from its id: see [`cpu`](Self::cpu).
+    /// The possible CPUs, in order of their ids. Ids may have gaps, so a CPU's place in this slice may differ from its id: see
+    /// [`cpu`](Self::cpu).
     pub fn cpus(&self) -> &[Cpu] {
         &self.cpus
     }
@@ -141,8 +142,8 @@ impl Topology {
         Some(self.cpu(cpu)?.core_index)
     }
 
-    /// Index in [`packages`](Self::packages) of the package of the CPU with this id; `None` if it is not known, or the CPU is not a possible
-    /// one.
+    /// Index in [`packages`](Self::packages) of the package of the CPU with this id; `None` if it is not known, or the CPU is not a
+    /// possible one.
     pub fn package_index(&self, cpu: usize) -> Option<usize> {
         self.cpu(cpu)?.package_index
     }
@@ -184,23 +185,24 @@ impl Topology {
         }
     }
 
-    /// What the machine calls its CPUs, such as `AMD Ryzen 9 3900X 12-Core Processor`.
+    /// The name of the machine's CPUs, such as `AMD Ryzen 9 3900X 12-Core Processor`.
     pub fn model_name(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// Everything that could not be learned, and what stands in for it, in plain words.
+    /// What could not be read, and what is used instead: a sentence for each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The parts of the machine that exist and could not be read, by error number. If it is not empty, the machine may differ from this
-    /// description.
+    /// The parts of the machine that exist and could not be read, one entry for each error number. If there are any, the machine may differ
+    /// from this description.
     pub fn unread(&self) -> &[Unread] {
         &self.unread
     }
 
-    /// Whether everything that existed could be read, both then and since.
+    /// Whether everything that existed could be read: when the machine was read first, and each time when it was [read
+    /// again](Self::reread).
     pub fn is_whole(&self) -> bool {
         self.unread.is_empty() && !self.outdated
     }
@@ -233,7 +235,7 @@ impl Topology {
         self.notes.iter().find(is_one).cloned().or_else(part)
     }
 
-    /// Whether cores differ in kind or speed.
+    /// Whether CPUs differ in kind ([`Cpu::kind`]) or speed ([`Cpu::capacity`]).
     pub fn is_hybrid(&self) -> bool {
         self.cpus
             .windows(2)
@@ -241,7 +243,7 @@ impl Topology {
     }
 
     /// The same machine with other distances between its nodes: a row for each node, in the order of
-    /// [`nodes`](Self::nodes). For descriptions that cannot state distances.
+    /// [`nodes`](Self::nodes), in the firmware's units. For descriptions that cannot state distances.
     ///
     /// # Errors
     /// If there is not one row and one column for each node, a node is not [`LOCAL_DISTANCE`] from itself, or
@@ -263,7 +265,7 @@ impl Topology {
         Ok(self)
     }
 
-    /// The same machine with these CPUs online, as far as it has them.
+    /// The same machine with these CPUs online, and no others. Ids that the machine does not have are ignored.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -283,7 +285,7 @@ impl Topology {
         self
     }
 
-    /// What stands in for a machine that cannot be read, for the reason `error`: these CPUs under one cache on one node.
+    /// A stand-in for a machine that could not be read because of `error`: these CPUs, each a core, under one cache on one node.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
@@ -318,7 +320,7 @@ impl Topology {
         Ok(Self { outdated: true, ..draft.finish()? })
     }
 
-    /// The same machine under another name.
+    /// The same machine with another [model name](Self::model_name).
     #[must_use]
     pub fn with_model_name(mut self, name: &str) -> Self {
         self.model = Some(name.into());

@@ -59,7 +59,7 @@ impl Unread {
         io::Error::new(plain.kind(), self.reason.clone())
     }
 
-    /// The first of them.
+    /// The path of the first of them.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -74,7 +74,7 @@ impl Unread {
         self.count
     }
 
-    /// Whether it may soon pass, for example if a process has no more descriptors; a missing permission lasts.
+    /// Whether the reason may soon pass, for example if a process has no more descriptors; a missing permission lasts.
     pub fn may_pass(&self) -> bool {
         PASSING.contains(&self.errno)
     }

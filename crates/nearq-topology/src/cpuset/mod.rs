@@ -20,8 +20,8 @@ const BITS: usize = u64::BITS as usize;
 
 /// A set of CPU ids, each below [`CPU_ID_LIMIT`].
 ///
-/// Ordered as the sequence of its members, smallest first. Displays and parses in the kernel's list format. It allocates a bit for each id up
-/// to the largest one in the set.
+/// Ordered as the sequence of its members, smallest first. Displays and parses in the kernel's list format. It allocates a bit for each id
+/// up to the largest one in the set.
 ///
 /// ```
 /// # mod nearq { pub use nearq_topology as topology; }

@@ -36,8 +36,8 @@ impl CpuSet {
     /// empty set.
     ///
     /// # Errors
-    /// If an item is not a number or a range, a range runs backwards, a CPU is not below [`CPU_ID_LIMIT`], or the ranges together are longer than
-    /// that.
+    /// If an item is not a number or a range, a range runs backwards, a CPU is not below [`CPU_ID_LIMIT`], or the ranges together name more
+    /// CPUs than that.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }

@@ -22,9 +22,9 @@ use std::path::{Path, PathBuf};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// The affinity mask that the process was given. Empty if not known.
+    /// The affinity mask of the process. Empty if not known.
     pub affinity: CpuSet,
-    /// The CPUs of the cgroup's cpuset, if it has one.
+    /// The CPUs of the cpuset of the process's cgroup, if there is one.
     pub cpuset: Option<CpuSet>,
     /// The CPUs that are online. Empty if not known.
     pub online: CpuSet,
@@ -52,14 +52,14 @@ impl Quota {
 }
 
 impl Limits {
-    /// A process that may use all of `cpus`.
+    /// The limits of a process that may use all of `cpus`, without a cpuset and without a quota.
     pub fn unlimited(cpus: CpuSet) -> Self {
         Self { affinity: cpus.clone(), online: cpus, ..Self::default() }
     }
 
     /// Reads the limits of this process from the files below `root`, the folder that holds `sys` and `proc`:
     /// `/` on a live machine. `affinity` is the mask that the kernel says the process has, empty if not known. If files contradict the
-    /// mask, the mask is believed.
+    /// mask, the mask is right, and [`notes`](Self::notes) says so.
     ///
     /// Nothing here fails: a limit that cannot be read is unknown, and [`notes`](Self::notes) says so; if a file exists and cannot be read,
     /// [`unread`](Self::unread) lists it too.
@@ -117,6 +117,16 @@ impl Limits {
     /// Reads the limits again: `self` is what was read before. If something that could be read then cannot be read now, the cpuset and the
     /// quota stay as they were, and so do the online CPUs if they are what cannot be read: a process that is temporarily short of
     /// descriptors must not conclude that it has no limits.
+    ///
+    /// ```
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Limits};
+    /// use std::path::Path;
+    ///
+    /// let before = Limits::read(Path::new("/"), CpuSet::new());
+    /// let now = before.reread(Path::new("/"), CpuSet::new());
+    /// assert!(now.parallelism() >= 1);
+    /// ```
     #[must_use]
     pub fn reread(&self, root: &Path, affinity: CpuSet) -> Self {
         let new = Self::read(root, affinity);
@@ -170,20 +180,28 @@ impl Limits {
         (effective, ignored)
     }
 
-    /// How many threads can run at once: the number of effective CPUs, or the CPU quota rounded up if that is
-    /// less. At least 1.
+    /// How many threads can run at once: the number of [effective](Self::effective) CPUs, or the CPU quota rounded up if that is less. At
+    /// least 1.
     pub fn parallelism(&self) -> usize {
         let cpus = self.effective().len();
         let quota = self.quota.as_ref().map_or(usize::MAX, |quota| quota.cpus.ceil() as usize);
         cpus.min(quota).max(1)
     }
 
-    /// Everything that could not be learned, in plain words.
+    /// What could not be read, and which limits contradict each other: a sentence for each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What the process may use and why: a line for each limit, and what follows from them.
+    /// What the process may use, and why: a line for each limit, then one that says what follows from them.
+    ///
+    /// ```
+    /// # mod nearq { pub use nearq_topology as topology; }
+    /// use nearq::topology::{CpuSet, Limits};
+    ///
+    /// let lines = Limits::unlimited(CpuSet::all(2)).explain();
+    /// assert_eq!(lines.last().unwrap(), "so this process may use CPUs 0-1 (2), 2 threads at once");
+    /// ```
     pub fn explain(&self) -> Vec<String> {
         let set = |cpus: &CpuSet| match cpus.len() {
             0 => "not known".to_owned(),
