@@ -60,7 +60,7 @@
 use core::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 
-use nearq_platform::{Atomic, AtomicInt, Ordering, Platform, OsError, ThreadSpec};
+use nearq_platform::{Atomic, AtomicInt, Ordering, OsError, Platform, ThreadSpec};
 
 use super::threads::Entry;
 use super::{Ran, Runner};
