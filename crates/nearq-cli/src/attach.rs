@@ -1,4 +1,4 @@
-//! Speaking to processes: connecting to one, asking many who they are, and what refusals are for the command.
+//! Connections to processes: connects to one, asks many which processes they are, and turns their refusals into failures of the command.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -13,7 +13,7 @@ use nearq_control::protocol::{GetProcess, Process, Refusal};
 
 use crate::output::Failure;
 
-/// Processes that are asked at once: one that is stopped answers none of the others' questions.
+/// How many processes are asked at once: a stopped process does not answer, and must not delay the others.
 const AT_ONCE: usize = 64;
 
 /// Connects to the process with that number.
@@ -28,18 +28,19 @@ pub(crate) fn connect(pid: u32) -> Result<Client, Failure> {
 pub(crate) fn processes() -> Result<Vec<Found>, Failure> {
     find::processes().map_err(|error| {
         Failure::run(format!(
-            "processes cannot be looked for: {error}; close files, or raise `ulimit -n`"
+            "cannot search for processes: {error}; close files, or raise `ulimit -n`"
         ))
     })
 }
 
-/// Asks all of them who they are, many side by side: each for so long, and none after the deadline. What they answer is in their order.
+/// Asks all of them which processes they are, many at once. Waits at most `patience` for each, and for none after the deadline. The answers
+/// are in the order of `found`.
 pub(crate) fn ask_all(
     found: &[Found],
     patience: Duration,
     deadline: Instant,
 ) -> Vec<Result<Process, String>> {
-    let late = || Err("not asked: others have taken all the time; ask it alone".to_owned());
+    let late = || Err("not asked: other processes used up the time; try `nearq get` with its PID".to_owned());
     let answers = Mutex::new(vec![None; found.len()]);
     let users: Vec<u32> = found.iter().map(|process| process.user).collect();
     let turns = Mutex::new(in_turn(&users).into_iter());
@@ -55,7 +56,7 @@ pub(crate) fn ask_all(
     };
     thread::scope(|scope| {
         for _ in 0..AT_ONCE.min(found.len()) {
-            // Where no other thread can be had, this one asks alone.
+            // If no other thread can be started, this one asks alone.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -68,8 +69,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The order in which processes of these users are asked: each user's first, then each user's second, so that no user's many slow ones keep
-/// all others waiting.
+/// The order in which processes of these users are asked: each user's first, then each user's second, and so on, so that one user's many
+/// slow processes do not delay all others.
 fn in_turn(users: &[u32]) -> Vec<usize> {
     let mut of_user: BTreeMap<u32, usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = Vec::new();
@@ -90,7 +91,7 @@ fn ask(pid: u32, until: Instant) -> Result<Process, String> {
     Ok(reply.process)
 }
 
-/// What is wrong where the process does not do what it was asked for.
+/// The failure for a request that the process did not carry out.
 pub(crate) fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Refused(Refusal::NotPermitted { .. }) => Failure::run(error),
@@ -99,10 +100,10 @@ pub(crate) fn failure(error: ClientError) -> Failure {
     }
 }
 
-/// A process's number, as an argument.
+/// Parses a process's number, as an argument.
 pub(crate) fn pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|pid| *pid != 0);
-    pid.ok_or_else(|| "give the number of a process; `nearq ps` lists them".to_owned())
+    pid.ok_or_else(|| "give the number (PID) of a process; `nearq ps` lists them".to_owned())
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! `nearq bench` and `nearq sim`: another program, `nearq-bench`, takes this one's place with the same arguments, as building it
-//! takes longer than all the rest.
+//! `nearq bench` and `nearq sim`: this program replaces itself by another one, `nearq-bench`, with the same arguments. That is a separate
+//! program because building it takes longer than everything else.
 //!
-//! It is looked for beside this program, then in the folders of PATH. Where this program was started by `cargo run` and lies where
-//! cargo has put it, cargo is told to build `nearq-bench` first, in the same profile and target directory: it is there in a fresh
-//! checkout, and never older than its sources.
+//! `nearq-bench` is searched for beside this program, then in the folders of PATH. If `cargo run` started this program from cargo's target
+//! directory, cargo first builds `nearq-bench`, in the same profile and target directory. So it exists in a fresh checkout, and is never
+//! older than its sources.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -23,12 +23,12 @@ use crate::output::{self, Failure};
 
 /// The program.
 const EXPERIMENTS: &str = "nearq-bench";
-/// What it has, by the first argument.
+/// Its commands, by the first argument.
 const COMMANDS: [&str; 2] = ["bench", "sim"];
-/// A file that cargo makes in each target directory.
+/// A file that cargo creates in each target directory.
 const TAG: &str = "CACHEDIR.TAG";
 
-/// What these commands can be told: `nearq-bench` knows, `--help` included.
+/// The arguments of these commands, `--help` included: `nearq-bench` parses them.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
@@ -42,10 +42,10 @@ pub(crate) fn help_is_asked_for(mut arguments: impl Iterator<Item = OsString>) -
         && arguments.next().is_some_and(|second| COMMANDS.iter().any(|name| second == *name))
 }
 
-/// Becomes `nearq-bench`, with this program's arguments; comes back where that fails.
+/// Becomes `nearq-bench`, with this program's arguments; returns only if that fails.
 pub(crate) fn run() -> Result<(), Failure> {
     let own = env::current_exe()
-        .map_err(|error| Failure::run(format!("this program cannot be found: {error}")))?;
+        .map_err(|error| Failure::run(format!("cannot find the file of this program: {error}")))?;
     if let Some(build) = Build::of(&own, |name| env::var_os(name)) {
         build.run()?;
     }
@@ -62,29 +62,29 @@ fn program(own: &Path, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
         .or_else(|_| find(EXPERIMENTS.as_bytes(), path))
         .map_err(|_| {
             Failure::input(format!(
-                "`bench` and `sim` need the program {EXPERIMENTS}, which is neither {} nor in a folder of PATH; where the sources \
-                 are, `cargo build --release --package {EXPERIMENTS}` makes it",
+                "`bench` and `sim` need the program {EXPERIMENTS}, which is neither {} nor in a folder of PATH; \
+                 build it in the sources with `cargo build --release --package {EXPERIMENTS}`, and copy it to one of these places",
                 beside.display()
             ))
         })?;
     Ok(OsString::from_vec(found.into_bytes()).into())
 }
 
-/// How cargo is told to build `nearq-bench` beside this program.
+/// How to have cargo build `nearq-bench` beside this program.
 #[derive(Debug, PartialEq)]
 struct Build {
     cargo: OsString,
     profile: OsString,
-    /// The target directory, and the target if it was named.
+    /// The target directory, and the target if one was given.
     folder: PathBuf,
     target: Option<OsString>,
 }
 
 impl Build {
-    /// What `cargo run` has told this program, if that has started it.
+    /// What the environment from `cargo run` says, if `cargo run` started this program.
     fn of(own: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let cargo = variable("CARGO")?;
-        // Set by `cargo run` of another package too, whose target directory is not ours.
+        // `cargo run` of another package, whose target directory is not ours, sets it too.
         if variable("CARGO_MANIFEST_DIR")? != env!("CARGO_MANIFEST_DIR") {
             return None;
         }
@@ -114,7 +114,7 @@ impl Build {
         command
     }
 
-    /// Builds it. Nothing is said where there is nothing to do.
+    /// Builds it. Prints nothing if there is nothing to do.
     fn run(&self) -> Result<(), Failure> {
         let failed = |why: &dyn std::fmt::Display| {
             Failure::run(format!("{EXPERIMENTS} is not built: {why}"))
@@ -127,14 +127,14 @@ impl Build {
             .spawn()
             .map_err(|error| failed(&format!("{}: {error}", self.cargo.display())))?;
         let said = cargo.stderr.take().expect("it is piped");
-        // A line that cannot be read is the last one; the status says how it ended.
+        // Reading stops at a line that cannot be read; the exit status says how cargo ended.
         relay(BufReader::new(said).lines().map_while(Result::ok), &mut io::stderr());
         let status = cargo.wait().map_err(|error| failed(&error))?;
         if status.success() { Ok(()) } else { Err(failed(&format!("`cargo build`: {status}"))) }
     }
 }
 
-/// Passes on what cargo says while it builds, after a line that says what is built; that it has finished is left out.
+/// Passes on cargo's messages while it builds, after a line that says what is built. Leaves out the message that it has finished.
 fn relay(said: impl Iterator<Item = String>, out: &mut impl io::Write) {
     let mut is_first = true;
     for line in said.filter(|line| !line.trim_start().starts_with("Finished")) {
@@ -143,7 +143,7 @@ fn relay(said: impl Iterator<Item = String>, out: &mut impl io::Write) {
         } else {
             String::new()
         };
-        // Where nobody reads it, it is built all the same.
+        // If standard error is not read, the build goes on all the same.
         let _ = writeln!(out, "{note}{}", page(&line));
     }
 }
@@ -189,7 +189,7 @@ mod tests {
 
     fn program_file(path: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // A program that there is already, as one that is written cannot be executed while another thread forks.
+        // An existing program: a newly written one cannot be executed if another thread forks while the file is open for writing.
         std::os::unix::fs::symlink("/bin/sh", path).unwrap();
     }
 

@@ -1,7 +1,7 @@
-//! `nearq get`: what is set, and what is in effect.
+//! `nearq get`: the settings as configured, and as they are in effect.
 //!
-//! One word after the process is a queue's name or a key of the process. It is a queue if there is one of that name; a key can always be
-//! asked for with `--process`.
+//! One word after the process is a queue's name or a key of the process. It is a queue if there is one of that name; with `--process` it is
+//! always a key.
 
 use clap::Args;
 use nearq_command::screen::{Side, columns, plain};
@@ -13,16 +13,16 @@ use crate::output::{self, Failure};
 
 const LEGEND: &str = "\
 Columns:
-  KEY         what `nearq set` calls it; `nearq knobs` says what it does
-  MODE        rw, or r if it cannot be set for that kind of queue
+  KEY         the name for `nearq set`; `nearq knobs` describes it
+  MODE        rw, or r if it cannot be changed for that kind of queue
   CONFIGURED  the value that was set, as `nearq set` takes it; - if none was
-  EFFECTIVE   what is in effect; `default (cache_shard)` is inherited; CPUs as a
+  EFFECTIVE   the value in effect; `default (cache_shard)` is inherited; CPUs are shown as a
               list and as the kernel's mask
 
-QUEUE is a queue's name, or # and its number where several have one name (quote
-it: '#3'). One word is a queue if there is one of that name, else a key of the
-process; --process says that it is a key. With a key, only the value in effect
-is printed, for scripts.
+QUEUE is a queue's name, or # and its number if several have the same name
+(quote it: '#3'). A single word is a queue if there is one of that name, else a key
+of the process; with --process it is always a key. With a key, only the value in
+effect is printed, for scripts.
 
 Examples:
   nearq get 4711                           the process and all its queues
@@ -31,7 +31,7 @@ Examples:
   nearq get 4711 default_affinity_scope    one value of the process
   nearq get 4711 --process                 the process alone";
 
-/// What `nearq get` can be told.
+/// The arguments of `nearq get`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     #[arg(value_name = "KEY", conflicts_with = "process")]
     key: Option<String>,
 
-    /// Only the process's own settings; a word after PID is a key
+    /// Print only the process's own settings; a word after PID is a key
     #[arg(long)]
     process: bool,
 
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut client = attach::connect(options.pid)?;
     let (settings, key) = asked(&mut client, options)?;
@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     output::print(&text(&settings))
 }
 
-/// The settings that were meant, and the key if one was.
+/// The settings that were asked for, and the key if one was given.
 fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<String>), Failure> {
     let mut call = |queue: Option<&String>| -> Result<Settings, ClientError> {
         let SettingsReply { settings } = client.call(&GetSettings { queue: queue.cloned() })?;
@@ -90,7 +90,7 @@ fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<Str
         Ok(settings) => return Ok((settings, options.key.clone())),
         Err(refused) => refused,
     };
-    // Where there is no runtime there is no queue at all.
+    // Without a runtime there are no queues at all.
     let no_queue = matches!(
         &refused,
         ClientError::Refused(Refusal::NoSuchQueue { .. } | Refusal::NotHere { .. })
@@ -102,7 +102,7 @@ fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<Str
                 return Ok((process, Some(word.clone())));
             }
             return Err(Failure::input(format!(
-                "{refused}; nor has the process a setting of that name"
+                "{refused}; the process has no setting of that name either"
             )));
         }
     }
@@ -117,7 +117,7 @@ fn one<'a>(settings: &'a Settings, key: &str) -> Result<&'a Setting, Failure> {
     };
     all().find(|setting| setting.key == key).ok_or_else(|| {
         let keys: Vec<&str> = all().map(|setting| setting.key.as_str()).collect();
-        Failure::input(format!("there is no setting `{key}` here; there are {}", some_of(&keys)))
+        Failure::input(format!("there is no setting `{key}` here; the settings are {}", some_of(&keys)))
     })
 }
 

@@ -1,4 +1,4 @@
-//! `nearq homes`: who lives where now.
+//! `nearq homes`: which processes have their home on which node now.
 
 #![allow(clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -16,58 +16,59 @@ use serde_json::{Value, json};
 
 use crate::output::{self, Failure};
 
-/// For how long CPUs are watched.
+/// How long CPUs are sampled.
 const SAMPLE: Duration = Duration::from_millis(250);
-/// How long it waits with --watch.
+/// The pause between two repetitions with --watch.
 const PAUSE: Duration = Duration::from_secs(2);
 
 const LEGEND: &str = "\
 Nodes:
-  NODE     the system's number of it
-  CPUS     its CPUs that may be used
-  BUSY     how many of them were busy on average, with any process
-  WAITING  how many tasks waited for one
-  HOMES    processes that are at home there; AWAY: so many of them ran elsewhere
-  MEMORY   what those processes have there; ELSEWHERE: what they have on others
+  NODE     the node's number in the system
+  CPUS     those of its CPUs that this command may use
+  BUSY     how many of them were busy on average, with whatever process
+  WAITING  how many tasks waited for one of them
+  HOMES    processes whose home it is; AWAY: how many of them ran elsewhere
+  MEMORY   the memory of those processes there; ELSEWHERE: on other nodes
 Processes:
   PID      the process
-  HOME     the node where it is at home
+  HOME     its home node
   NOW      the node where it ran last
-  MEMORY   how much it has; LOCAL: how much of that is at home; with --pages a
-           column for each node
-  WHY      how it came by its home:
-           exec, fork   it chose the least loaded when it began
-           used         it got the least loaded after it had run for some time
+  MEMORY   how much memory it has; LOCAL: how much of that is on its home node; with
+           --pages a column for each node
+  WHY      how it got its home:
+           exec, fork   it chose the least loaded node when it began
+           used         it got the least loaded node after it had run for some time
            given        nearq started it there
-           inherited    it has its parent's
-           bound        it may run on that node only, by its own choice or another's
+           inherited    it has its parent's home
+           bound        it may run on that node only: it or another process chose so
            -            it has no home (with --all)
-           ..., out     let out for now, as its home is crowded
-           ..., own     it has chosen other CPUs itself since
+           ..., out     let out for now, because its home is crowded
+           ..., own     it has since chosen other CPUs itself
   COMMAND  its command line
 
-Homes are those that `nearq run` and `nearq run --tree` keep now; where all CPUs
-are of one node, they keep none without `--scope cache`. Other users' processes
-are only counted; root sees all. Command lines are cut to 4096 bytes.
+The homes shown are those that running `nearq run` and `nearq run --tree` commands
+keep. If all CPUs belong to one node, they keep none without `--scope cache`. Other
+users' processes are only counted; root sees all. Command lines are cut to 4096
+bytes.
 
 Examples:
   nearq homes
   nearq homes --watch
   nearq homes --all --json | jq '.processes[] | select(.home != .now).pid'";
 
-/// What `nearq homes` can be told.
+/// The arguments of `nearq homes`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// Print an object with `nodes` and `processes`; with --watch one for each repetition
+    /// Print an object with `nodes` and `processes`; with --watch, one for each repetition
     #[arg(long)]
     json: bool,
 
-    /// Also processes without a home
+    /// Also show processes without a home
     #[arg(long)]
     all: bool,
 
-    /// How much memory each process has on each node; --json always says so
+    /// Show how much memory each process has on each node; --json always does
     #[arg(long, conflicts_with = "json")]
     pages: bool,
 
@@ -76,7 +77,7 @@ pub(crate) struct Options {
     watch: bool,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let machine = Linux::machine().map_err(Failure::run)?;
     let nodes = Nodes::of(&machine.topology, machine.topology.online());
@@ -85,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         let text = if options.json {
             output::json_text(&value(&nodes, &survey))?
         } else {
-            // Who reads them elsewhere wants whole lines.
+            // Lines that do not go to a terminal are not cut.
             let width = if std::io::stdout().is_terminal() { width() } else { usize::MAX };
             text(&nodes, &survey, options.pages, width)
         };
@@ -121,7 +122,7 @@ fn why(residence: Residence) -> String {
     }
 }
 
-/// Thousandths as a number with one digit behind the point.
+/// Thousandths as a number with one decimal digit.
 fn milli(value: u32) -> String {
     format!("{:.1}", f64::from(value) / 1000.0)
 }
@@ -139,13 +140,13 @@ fn bytes(bytes: u64) -> String {
 fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
     let mut text = String::new();
     if nodes.is_single() {
-        text += "This machine has one node: everything is at home there.\n";
+        text += "This machine has one node, so everything is at home.\n";
     }
     text += &places(nodes, survey);
     if survey.keepers.is_empty() {
-        text += "\nno `nearq run` keeps homes now";
+        text += "\nno `nearq run` is keeping homes now";
         text += if nodes.is_single() {
-            "; on one node, only one with `--scope cache` does, where there are several caches\n"
+            "; on one node, only `nearq run --scope cache` does, and only if there are several caches\n"
         } else {
             "\n"
         };
@@ -335,7 +336,7 @@ mod tests {
         };
         let text = text(&nodes, &survey, false, 80);
         assert!(text.starts_with("This machine has one node"), "{text}");
-        // One may run all the same: it keeps none.
-        assert!(text.contains("no `nearq run` keeps homes now; on one node"), "{text}");
+        // A `nearq run` may be running all the same, but keeps none.
+        assert!(text.contains("no `nearq run` is keeping homes now; on one node"), "{text}");
     }
 }

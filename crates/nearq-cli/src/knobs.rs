@@ -1,4 +1,4 @@
-//! `nearq knobs`: all that can be set, as a page for the terminal, and as `docs/knobs.md`.
+//! `nearq knobs`: all settings, as a page for the terminal and as `docs/knobs.md`.
 
 use std::fmt::Write as _;
 
@@ -11,9 +11,9 @@ use crate::output::{self, Failure};
 
 const LEGEND: &str = "\
 For each key:
-  values       what it may be
-  kernel       the file or parameter of the kernel that it corresponds to
-  environment  the variable that sets it when the process begins
+  values       the values that are allowed
+  kernel       the corresponding file or parameter of the kernel
+  environment  the variable that sets it when the process starts
   API          the call that sets it from within the program
 
 Examples:
@@ -21,11 +21,11 @@ Examples:
   nearq knobs affinity_scope
   nearq knobs --markdown > docs/knobs.md";
 
-/// What `nearq knobs` can be told.
+/// The arguments of `nearq knobs`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// Only this one: a key, or the name of a variable
+    /// Print only this one: a key, or the name of a variable
     #[arg(value_name = "KEY", conflicts_with = "markdown")]
     key: Option<String>,
 
@@ -39,7 +39,7 @@ fn variables() -> impl Iterator<Item = &'static Variable> {
     VARIABLES.iter().filter(|variable| variable.reader != Reader::Tests)
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.markdown {
         return output::print(&markdown());
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// What there is of that key or variable, with what it is a setting of.
+/// The entries of that key or variable, each under its title.
 fn one(key: &str, width: usize) -> Option<String> {
     let mut found = String::new();
     for owner in [Owner::Queue, Owner::Process] {
@@ -66,13 +66,13 @@ fn one(key: &str, width: usize) -> Option<String> {
     (!found.is_empty()).then(|| found.trim_end().to_owned() + "\n")
 }
 
-/// The refusal of a key that there is not.
+/// The refusal of an unknown key.
 fn unknown(key: &str) -> Failure {
     let keys = [Owner::Queue, Owner::Process].into_iter().flat_map(of).map(|knob| knob.key);
     let mut keys: Vec<&str> = keys.chain(variables().map(|variable| variable.name)).collect();
     keys.sort_unstable();
     keys.dedup();
-    Failure::input(format!("there is nothing of the name `{key}`; there are {}", keys.join(", ")))
+    Failure::input(format!("there is no setting or variable `{key}`; there are {}", keys.join(", ")))
 }
 
 /// What the settings of an owner are called, and how they are set.
@@ -83,7 +83,7 @@ const fn title(owner: Owner) -> (&'static str, &'static str) {
     }
 }
 
-/// What is said of a knob beside what it does; what there is none of is left out.
+/// The facts about a knob besides its description; empty ones are left out.
 fn facts(knob: &Knob) -> impl Iterator<Item = (&'static str, &'static str)> {
     let facts = [
         ("values", knob.values),
@@ -94,7 +94,7 @@ fn facts(knob: &Knob) -> impl Iterator<Item = (&'static str, &'static str)> {
     facts.into_iter().filter(|(_, fact)| !fact.is_empty())
 }
 
-/// The page, for a terminal of so many columns.
+/// The page, for a terminal of `width` columns.
 fn text(width: usize) -> String {
     let mut text = screen::wrapped("", WORDS.split(' '), width) + "\n";
     for owner in [Owner::Queue, Owner::Process] {
@@ -125,16 +125,18 @@ fn variable_entry(variable: &Variable, width: usize) -> String {
     text + &screen::wrapped("    values       ", variable.values.split(' '), width)
 }
 
-/// What holds for several rows of the tables.
-const WORDS: &str = "Where a value is 0 or 1, it may also be off or on, no or yes, false or true, in small or capital letters. An empty \
-variable counts as not set. A variable that is not understood is warned of once and counts as not set; NEARQ_CONTROL is then off.";
+/// Remarks that apply to several rows of the tables.
+const WORDS: &str = "\
+Settings whose values are 0 or 1 also take off or on, no or yes, false or true, in small or capital letters. An empty variable \
+counts as not set. A variable with an invalid value causes one warning and counts as not set, except NEARQ_CONTROL, which then means \
+off.";
 
 const HEAD: &str = "\
 # What can be set
 
-The kernel's parameters, and what they are called here: as keys of `nearq get` and `nearq set`, as variables of the environment that are
-read when the process begins, and in the API. [`control.md`](control.md) says how to use them. This page is what
-`nearq knobs --markdown` prints.
+All settings: their keys for `nearq get` and `nearq set`, the kernel's parameters that they correspond to, the environment variables that
+are read when the process starts, and their names in the API. [`control.md`](control.md) says how to use them. This page is the output of
+`nearq knobs --markdown`.
 ";
 
 /// The page in Markdown.
@@ -165,7 +167,7 @@ fn markdown() -> String {
     text
 }
 
-/// A name in Markdown, without a remark in parentheses that follows it.
+/// A name in Markdown; a remark in parentheses that follows it is not part of it.
 fn code(name: &str) -> String {
     match name.split_once(" (") {
         _ if name.is_empty() => String::new(),

@@ -1,6 +1,6 @@
-//! The command `nearq`: what there is to be told, and where it goes.
+//! The command `nearq`: its subcommands, and which module runs each.
 //!
-//! Exit status (but for `run`, which says in its help): 0, or 2 for invalid input, or 1 for a run that failed. Every refusal is one line on
+//! Exit status: 0, 2 for invalid input, or 1 for a run that failed; `run` has its own, which its help lists. Every refusal is one line on
 //! standard error that names the value and what is allowed.
 
 mod attach;
@@ -35,13 +35,13 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  nearq topo                   CPUs, caches and nodes of this machine, and the pods of every scope
+  nearq topo                   the CPUs, caches and nodes of this machine, and the pods of every scope
   nearq top                    what the queues of a running process do
   nearq bench scopes --quick   how much the scopes matter on this machine, in half a minute
   nearq bench dispatch         what queueing an item costs, beside other pools
-  nearq run gzip -9 ::: *.log  a command for each of many inputs, each job at home on a node
-  nearq run --tree -- make -j  each program that is executed chooses its home node
-  nearq homes                  which processes are at home on which node
+  nearq run gzip -9 ::: *.log  run a command for each of many inputs; each job has a home node
+  nearq run --tree -- make -j  the same for all programs of a build: each chooses a home node
+  nearq homes                  which processes have their home on which node
   nearq ps                     the processes that can be inspected
   nearq dump PID               scopes, pools, queues and what runs there
   nearq set PID QUEUE affinity_scope=cache
@@ -55,7 +55,7 @@ Exit status: 0; 1 on failure; 2 for invalid arguments or input. `nearq run` has 
 enum Command {
     /// Show a machine: its CPUs, caches and nodes, the pods of every scope, and what this process may use
     Topo(topo::Options),
-    /// Run a command for each of many inputs, several at a time, each at home on the NUMA node with the least load
+    /// Run a command for each of many inputs, several at a time, each on the least loaded NUMA node
     Run(run::Options),
     /// Show the load and memory of each NUMA node, and the home node and memory of each process
     Homes(homes::Options),
@@ -79,7 +79,7 @@ enum Command {
     Knobs(knobs::Options),
     /// Run an experiment and print its table
     Bench(experiments::Options),
-    /// Test the runtime on the simulated machine, and how results depend on its costs
+    /// Test the runtime on a simulated machine, or see how results depend on the machine's costs
     Sim(experiments::Options),
 }
 

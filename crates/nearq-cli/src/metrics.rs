@@ -31,7 +31,7 @@ Examples:
   nearq metrics 4711 --time 5
   nearq metrics 4711 --format openmetrics";
 
-/// What `nearq metrics` can be told.
+/// The arguments of `nearq metrics`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
@@ -48,7 +48,7 @@ pub(crate) struct Options {
     format: Format,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut client = attach::connect(options.pid)?;
     let timing = options.time.is_some();

@@ -35,7 +35,7 @@ Examples:
   nearq ps
   nearq ps --json | jq '.[] | select(.process.queues > 0).pid'";
 
-/// What `nearq ps` can be told.
+/// The arguments of `nearq ps`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
@@ -56,7 +56,7 @@ struct Row {
     error: Option<String>,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut found = attach::processes()?;
     found.sort_by_key(|found| found.pid);

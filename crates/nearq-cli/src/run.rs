@@ -1,14 +1,14 @@
-//! `nearq run`: a command for each of many inputs, so many at a time, each at home on a node.
+//! `nearq run`: runs a command for each of many inputs, several at a time, each at home on a node.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `arguments` | what is said on the command line: inputs, widths, weights |
-//! | `foreign` | options of xargs and parallel that there are not, and what to do instead |
-//! | `audience` | what is shown and written while jobs run: bar, job log, notices |
-//! | `account` | what is told afterwards: table, JSON |
+//! | `arguments` | parsing of the command line: inputs, widths, weights |
+//! | `foreign` | options of xargs and parallel that are not supported, and what to do instead |
+//! | `audience` | output while jobs run: bar, job log, notices |
+//! | `account` | output afterwards: table, JSON |
 //! | `tree` | `--tree`: one command, and each program that it executes chooses its home |
 //!
-//! What runs them is `nearq_processes::jobs`.
+//! `nearq_processes::jobs` runs the jobs.
 
 mod account;
 mod arguments;
@@ -38,50 +38,50 @@ use arguments::{Home, Weight, Width, Words};
 use audience::Shown;
 pub(crate) use foreign::refused;
 
-/// The exit status where the run itself went wrong, as of `timeout` and `env`: below it is the number of jobs that failed, above it
-/// there is no command.
+/// The exit status if the run itself failed, as in `timeout` and `env`. Lower ones are the number of failed jobs; higher ones mean that the
+/// command cannot be executed.
 const OWN: u8 = 125;
 
 const MORE: &str = "\
-COMMAND is run once for each input, without a shell; --shell has /bin/sh run it
-as one line. These placeholders in it are replaced, as in GNU parallel:
+COMMAND runs once for each input, without a shell; with --shell, /bin/sh runs it as
+one line. These placeholders in it are replaced, as in GNU parallel:
   {}    the input               {#}   the job's number, from 1
-  {.}   without its extension   {%}   the place that it runs in, 1 to N
-  {/}   without its folders     {1}   the first of the job's inputs, {2} the
+  {.}   without its extension   {%}   its job slot, 1 to N
+  {/}   without its folders     {1}   the job's first input, {2} the
   {//}  its folder                    second, ...; also {1.} {1/} {1//} {1/.}
   {/.}  its name without extension
-Without any of these the input is appended. Inputs are lines of standard input
-or of --input, or the words after `:::`; several lists `::: a b ::: 1 2` give a
-job for each combination. Standard input of jobs is empty. A job has no more
-inputs than fit into a command, whatever -n says. With --shell an input is never
-read as a command: placeholders stand outside of quotes, elsewhere they are
-refused.
+Without any of these, the input is appended. Inputs are the lines of standard input
+or of the file --input, or the words after `:::`. Several lists, as in
+`::: a b ::: 1 2`, give a job for each combination. The standard input of jobs is
+empty. A job never gets more inputs than fit into a command, whatever -n says. With
+--shell, an input is never interpreted as shell code; therefore placeholders inside
+quotes are refused.
 
-Each job has a home: the node with the least load when it starts. Its CPUs and
-its memory are that node's; where the home is crowded while CPUs idle elsewhere,
-it is let out, and brought back later. On a machine of one node nothing is set.
-A job that ends leaves no account of its memory, so what --summary, --joblog
-and --json say of nodes is what was seen while it ran: 10 times a second, the
-memory twice a second. `-` is what was never seen.
+Each job has a home: the node with the least load when it starts. It runs on that
+node's CPUs and gets that node's memory. If its home is crowded while CPUs are idle
+elsewhere, it is let out, and brought back later. On a machine with one node, jobs
+are not placed. When a job has ended, the kernel no longer says which nodes it used.
+So what --summary, --joblog and --json report about nodes was sampled while it ran:
+10 times a second, its memory twice a second. `-` means that no sample was taken.
 
-The columns of --summary, and the names in --json:
+Columns of --summary, and their names in --json:
   JOB     number           its number, in the order of inputs
   HOME    home             its home node
-  MOST    most             the node of which it used most CPU time
-  LAST    last             the node where it was seen last
-  USER    user_s           CPU time in programs, in seconds
+  MOST    most             the node on which it used the most CPU time
+  LAST    last             the node where it was last seen
+  USER    user_s           CPU time in user mode, in seconds
   SYSTEM  system_s         CPU time in the kernel
   TIME    elapsed_s        how long it took
-  RSS     max_rss_kib      the most memory that one of its processes had
-  MEMORY  memory_bytes     its memory on each node, as seen last
+  RSS     max_rss_kib      the largest memory of any one of its processes
+  MEMORY  memory_bytes     its memory on each node, as last seen
   MOVES   migrations       how often it was seen on another node than before
   OUT     let_out          how often it was let out of its home
   BACK    brought_home     how often it was brought back
-  END     exit, signal     exit status, or the signal's name; `stopped` where
-                           the whole was ended
+  END     exit, signal     exit status, or the signal's name; `stopped` if it was
+                           ended because nearq ended early
 RSS is never less than what nearq itself uses, a few MiB: the kernel counts that too.
-The job log has GNU parallel's nine columns, then these behind a `#`, so that
-`parallel --retry-failed` still reads it.
+The job log has GNU parallel's nine columns, then these after a `#`, so that
+`parallel --retry-failed` can still read it.
 
 Examples:
   nearq run gzip -9 ::: *.log
@@ -93,14 +93,14 @@ Examples:
   nearq run --tree -- make -j20
 
 With --tree there are no jobs: COMMAND runs once, and a small library in its
-programs chooses their homes; nearq ends as it ends. docs/tree.md says more.
+programs chooses their homes; nearq ends with its exit status or signal. docs/tree.md says more.
 
 Exit status: 0; the number of jobs that failed, up to 100, and 101 for more;
-125 if nearq itself could not go on (outputs or a log that cannot be written,
-inputs that cannot be read, a limit under which no job starts); 126 if COMMAND
-cannot be executed, 127 if it is not found; 2 also for arguments that cannot be
-used: then nothing has run. Ended by SIGINT, SIGTERM, SIGHUP or SIGQUIT, it ends
-its jobs, says what did not run, and then ends by that signal.";
+125 if nearq itself could not continue (an output or a log cannot be written,
+inputs cannot be read, or a limit lets no job start); 126 if COMMAND cannot be
+executed; 127 if it is not found; also 2 for invalid arguments: then nothing has
+run. On SIGINT, SIGTERM, SIGHUP or SIGQUIT, nearq ends its jobs, says what did not
+run, and then ends by that signal.";
 
 /// What homes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -122,11 +122,12 @@ enum Choose {
     Lazy,
 }
 
-/// What `nearq run` can be told.
+/// The arguments of `nearq run`.
 #[derive(Args, Debug)]
 #[command(after_help = MORE, override_usage = "nearq run [OPTIONS] [--] COMMAND [WORDS] [::: INPUTS]...")]
 pub(crate) struct Options {
-    /// How many jobs run at a time: N; +N or -N more or fewer than usable CPUs; N% of them; 0 for as many as possible [default: 100%]
+    /// How many jobs run at a time: N; +N or -N for more or fewer than the usable CPUs; N% of them; 0 for as many as possible [default:
+    /// 100%]
     #[arg(
         short,
         long,
@@ -141,11 +142,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "numa|cache", default_value = "numa", hide_possible_values = true)]
     scope: Scope,
 
-    /// Bind jobs to their home: they are never let out, and have no memory from elsewhere
+    /// Bind jobs to their home: they are never let out, and get no memory from elsewhere
     #[arg(long)]
     strict: bool,
 
-    /// The home of all jobs: a node's number; or auto, the least loaded when each starts; or none, jobs run wherever the kernel puts them
+    /// The home of all jobs: a node's number; auto for the node that is least loaded when the job starts; none to let the kernel place jobs
     #[arg(long, value_name = "auto|NODE", default_value = "auto")]
     home: Home,
 
@@ -153,19 +154,19 @@ pub(crate) struct Options {
     #[arg(short = 'a', long, visible_alias = "arg-file", value_name = "FILE|-")]
     input: Option<PathBuf>,
 
-    /// Inputs end with a zero byte instead of a line's end, as from `find -print0`
+    /// Inputs end with a zero byte instead of a newline, as from `find -print0`
     #[arg(short = '0', long)]
     null: bool,
 
-    /// Inputs end with this byte, or with \n, \t or \xHH; each counts, also an empty one
+    /// Inputs end with this byte, given as itself or as \n, \t or \xHH; empty inputs count too
     #[arg(short, long, value_name = "BYTE", value_parser = arguments::delimiter, conflicts_with = "null")]
     delimiter: Option<u8>,
 
-    /// Nothing runs without inputs; so it is anyway
+    /// Run nothing if there are no inputs; this is always so
     #[arg(short = 'r', long, hide = true)]
     no_run_if_empty: bool,
 
-    /// The placeholder is {}; so it is anyway
+    /// Make {} the placeholder; this is always so
     #[arg(short = 'I', value_name = "{}", hide = true, value_parser = arguments::placeholder, conflicts_with = "max_args")]
     replace: Option<()>,
 
@@ -173,7 +174,8 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with_all = ["input", "null", "delimiter", "no_run_if_empty", "replace", "max_args", "shell", "tty", "keep_order", "ungroup", "joblog", "dry_run", "jobs", "halt"])]
     tree: bool,
 
-    /// With --tree: programs choose when they are executed; also when they fork; or only after 50 ms of CPU time
+    /// With --tree: programs choose their home when they are executed (exec), also when they fork (fork), or only after 50 ms of CPU time
+    /// (lazy)
     #[arg(
         long,
         value_name = "exec|fork|lazy",
@@ -183,11 +185,11 @@ pub(crate) struct Options {
     )]
     choose: Choose,
 
-    /// How many inputs each job gets, or as many as fit into a command
+    /// How many inputs each job gets, at most as many as fit into a command
     #[arg(short = 'n', long, visible_short_alias = 'N', alias = "max-replace-args", value_name = "N", default_value_t = 1, value_parser = arguments::max_args)]
     max_args: usize,
 
-    /// Have /bin/sh run the words as one line; inputs are passed to it as arguments
+    /// Have /bin/sh run the command as one line; inputs are passed to the shell as arguments
     #[arg(long)]
     shell: bool,
 
@@ -204,27 +206,27 @@ pub(crate) struct Options {
     #[arg(short, long, conflicts_with = "ungroup")]
     keep_order: bool,
 
-    /// Let jobs write their output themselves, as it comes; otherwise each job's is kept in memory and printed whole
+    /// Let jobs write their output directly, as it comes; otherwise each job's output is kept in memory and printed as a whole
     #[arg(short, long)]
     ungroup: bool,
 
-    /// When a job fails: go on (never), start no more jobs (soon), or end the running ones as well (now)
+    /// When a job fails: continue (never), start no more jobs (soon), or end the running ones as well (now)
     #[arg(long, alias = "halt-on-error", value_name = "now|soon|never", default_value = "never")]
     halt: Halt,
 
-    /// Write a line into this file for each job that ends
+    /// Write a line to this file for each job that ends
     #[arg(long, value_name = "FILE")]
     joblog: Option<PathBuf>,
 
-    /// Write everything known about the jobs at the end; with - on standard output, and jobs print on standard error
+    /// Write everything known about the jobs at the end; `-` writes it to standard output, and jobs then print to standard error
     #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
 
-    /// Print a table of the jobs on standard error at the end
+    /// Print a table of the jobs to standard error at the end
     #[arg(long)]
     summary: bool,
 
-    /// Print what homes there are, and each command as it starts, on standard error
+    /// Print the available homes, and each command as it starts, to standard error
     #[arg(short, long, visible_short_alias = 't')]
     verbose: bool,
 
@@ -241,7 +243,7 @@ pub(crate) struct Options {
     command: Vec<OsString>,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let machine = Linux::machine().map_err(Failure::run)?;
     let weights = options.weights()?;
@@ -250,7 +252,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     };
     let homes = options.homes(&machine, weights)?;
     if !options.dry_run {
-        // The outputs of jobs and programs go there: that would show only afterwards, or nowhere, as they would get /dev/null.
+        // The outputs of jobs and programs go to standard output. If it is closed, that would show only afterwards, or never: they would
+        // write to /dev/null.
         output::open().map_err(|failure| Failure::with_status(OWN, failure))?;
     }
     if options.tree {
@@ -262,7 +265,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let template = Template::new(&words.command, count, options.shell).map_err(Failure::input)?;
     if options.replace.is_some() && !Template::has_placeholder(&words.command) {
         return Err(Failure::input(
-            "-I{}: there is no {} in the command; write it where the input shall stand, or leave -I{} out: then the input is appended",
+            "-I{}: there is no {} in the command; write {} where the input belongs, or leave out -I{}: then the input is appended",
         ));
     }
     let each = Each { inputs: options.max_args, room: template.room() };
@@ -301,21 +304,21 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     finished.map(|()| ExitCode::from(jobs::exit_status(outcome.failed)))
 }
 
-/// Why there are no homes, with this `--home` on these nodes; `None` where there are.
+/// Why there are no homes, with this `--home` on these nodes; `None` if there are some.
 fn why_none(home: Home, nodes: &Nodes) -> Option<&'static str> {
     match home {
-        Home::None => Some("none are asked for (--home none)"),
+        Home::None => Some("none were requested (--home none)"),
         _ if nodes.is_single() => {
-            Some("none are needed, all CPUs that may be used are of one node")
+            Some("none are needed, because all usable CPUs belong to one node")
         }
         _ => None,
     }
 }
 
-/// What homes there are, in one line.
+/// The available homes, in one line.
 fn about(homes: &Homes, home: Home) -> String {
     if let Some(why) = why_none(home, &homes.nodes) {
-        return format!("homes: {why}; neither CPUs nor memory of jobs are set");
+        return format!("homes: {why}; the CPUs and memory of jobs are left alone");
     }
     let all: Vec<String> =
         homes.nodes.iter().map(|node| format!("{} (CPUs {})", node.id, node.cpus)).collect();
@@ -353,7 +356,7 @@ fn preview(
         }
         line.push(b'\n');
         printed = out.write_all(&line);
-        // No more of it is read, or it cannot be written.
+        // Nothing reads it any more, or it cannot be written.
         if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     match printed.and_then(|()| out.flush()) {
@@ -361,7 +364,7 @@ fn preview(
         _ => {}
     }
     read.map_err(|error| {
-        Failure::with_status(OWN, format!("the inputs cannot be read to their end: {error}"))
+        Failure::with_status(OWN, format!("the inputs could not be read to their end: {error}"))
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -376,25 +379,25 @@ impl Options {
         }
     }
 
-    /// How many jobs run at a time, where so many CPUs may be used.
+    /// How many jobs run at a time if `cpus` CPUs may be used.
     fn width(&self, cpus: usize) -> Result<usize, Failure> {
         if !self.tty {
             return Ok(self.jobs.unwrap_or(Width::Percent(100)).of(cpus));
         }
         if self.jobs.is_some_and(|jobs| jobs != Width::Number(1)) {
             return Err(Failure::input(
-                "--tty and --jobs: jobs have the terminal one at a time; leave one of the two out",
+                "--tty and --jobs: jobs have the terminal one at a time; leave out one of the two",
             ));
         }
         if let Err(error) = File::open("/dev/tty") {
             return Err(Failure::input(format!(
-                "--tty: there is no terminal ({error}); leave it out, or run it from one"
+                "--tty: there is no terminal ({error}); leave out --tty, or run the command from a terminal"
             )));
         }
         Ok(1)
     }
 
-    /// `None` where the list of them is asked for.
+    /// `None` if the list of weights is asked for.
     fn weights(&self) -> Result<Option<Weights>, Failure> {
         let mut weights = Weights::default();
         for weight in &self.weight {
@@ -409,7 +412,7 @@ impl Options {
     fn homes(&self, machine: &Machine, weights: Weights) -> Result<Homes, Failure> {
         if self.strict && self.home == Home::None {
             return Err(Failure::input(
-                "--strict: with --home none there is no home to be kept in; leave out one of the two",
+                "--strict: with --home none there is no home to bind jobs to; leave out one of the two",
             ));
         }
         let allowed = machine.limits.effective();
@@ -436,7 +439,7 @@ impl Options {
         }
         if self.command.iter().any(|word| word == ":::") {
             return Err(Failure::input(
-                "--tree runs one command and has no inputs: leave out the ::: and what follows it, or leave out --tree",
+                "--tree runs one command and has no inputs: leave out the ::: and everything after it, or leave out --tree",
             ));
         }
         Ok(tree::Tree {
@@ -467,7 +470,7 @@ impl Options {
         if !words.lists.is_empty() {
             if let Some(input) = &self.input {
                 return Err(Failure::input(format!(
-                    "--input {} and `:::`: there is one source of inputs; give one of the two",
+                    "--input {} and `:::`: inputs can come from only one source; give one of the two",
                     input.display()
                 )));
             }
@@ -506,7 +509,7 @@ fn standard_input(separator: Separator, each: Each) -> Result<Inputs, Failure> {
     Ok(Inputs::stream(file.into(), separator, each))
 }
 
-/// Bytes of an argument.
+/// The bytes of an argument.
 fn bytes(word: &OsString) -> Vec<u8> {
     word.as_bytes().to_vec()
 }
@@ -527,7 +530,7 @@ mod tests {
             assert!(why_none(home, &one).unwrap().contains("of one node"));
             assert_eq!(why_none(home, &several), None);
         }
-        // Who wants no homes has all nodes as one.
+        // With `--home none`, all nodes are joined into one.
         for nodes in [one, several.joined(), several] {
             let why = why_none(Home::None, &nodes).unwrap();
             assert!(why.contains("--home none") && !why.contains("one node"), "{why}");

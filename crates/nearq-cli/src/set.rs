@@ -30,7 +30,7 @@ Examples:
   nearq set 4711 '#3' max_active=16
   nearq set 4711 default_affinity_scope=cache";
 
-/// What `nearq set` can be told.
+/// The arguments of `nearq set`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND, override_usage = "nearq set [--json] <PID> [QUEUE] <KEY=VALUE>...")]
 pub(crate) struct Options {
@@ -47,7 +47,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (queue, changes) = parse(&options.words).map_err(Failure::input)?;
     let keys: Vec<&str> = changes.iter().map(|(key, _)| *key).collect();

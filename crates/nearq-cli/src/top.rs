@@ -60,7 +60,7 @@ use source::Source;
 use state::{Filter, Question, Sort, State};
 use terminal::{Happened, Screen};
 
-/// What `nearq top` can be told.
+/// The arguments of `nearq top`.
 #[derive(Args, Debug)]
 #[command(after_help = after_help())]
 pub(crate) struct Options {
@@ -135,7 +135,7 @@ fn column(text: &str) -> Result<Column, String> {
     Column::named(text).ok_or_else(|| format!("give one of {}", Column::keys().join(", ")))
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let sort = Sort { column: options.sort, reverse: options.reverse };
     let filter = Filter::new(&options.filter);

@@ -28,7 +28,7 @@ Examples:
   nearq topo --on my-machine.json --costs
   nearq topo --on other-machine.xml";
 
-/// What `nearq topo` can be told.
+/// The arguments of `nearq topo`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Options {
@@ -57,7 +57,7 @@ pub(crate) struct Options {
     shard_size: usize,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let machine = Machine::named(&options.on).map_err(failed)?;
     let view = View {

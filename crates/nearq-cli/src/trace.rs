@@ -68,7 +68,7 @@ Examples:
 
 Exit status: 0; 1 if the process ended the trace; 2 for invalid input.";
 
-/// What `nearq trace` can be told.
+/// The arguments of `nearq trace`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
@@ -110,7 +110,7 @@ enum Message {
     Signal,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut client = attach::connect(options.pid)?;
     let process = client.call(&GetProcess {}).map_err(attach::failure)?.process;

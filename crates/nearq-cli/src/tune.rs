@@ -68,7 +68,7 @@ Examples:
 
 Exit status: 0; 1 if it could not be completed; 2 for invalid input.";
 
-/// What `nearq tune` can be told.
+/// The arguments of `nearq tune`.
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
@@ -121,7 +121,7 @@ struct Settled {
     argument: String,
 }
 
-/// Carries it out.
+/// Runs the command.
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let settled = Settled {
         goal: options.goal,

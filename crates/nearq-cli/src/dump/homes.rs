@@ -1,4 +1,4 @@
-//! "Homes": where things are at home, and by which numbers.
+//! "Homes": where things are at home, and the weights that decide it.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ pub(super) fn homes(dump: &Dump, view: &View) -> String {
         );
     }
     if dump.homes.len() < 2 {
-        // An older process does not tell.
+        // An older version of the library does not report this.
         text +=
             if dump.homes.is_empty() { "nothing\n" } else { "one node: everything is at home\n" };
         return text;

@@ -8,7 +8,7 @@ use nearq_control::protocol::{Dump, Locks};
 
 use super::text::{head, name_columns, names, title};
 
-/// How a queue is called here; one that is gone meanwhile, as the item calls it.
+/// The name of a queue in this dump. A queue that has ended meanwhile has the name that the item reports.
 fn called<'a>(names: &'a BTreeMap<u64, String>, id: u64, name: &'a str) -> &'a str {
     names.get(&id).map_or(name, String::as_str)
 }
@@ -79,7 +79,7 @@ pub(super) fn waiting(dump: &Dump) -> String {
         );
     }
     if dump.more_waiting {
-        text += "and more, which are not told\n";
+        text += "and more, which the process does not list\n";
     }
     text
 }

@@ -1,9 +1,9 @@
-//! Values by number, neighbours together: `[0-3]=7` where they are the same, `[0-3]=7..10` where they count along, and
-//! `[0-7..24-31]=4..7` where that is so of groups of eight.
+//! Values by number, with neighbours combined: `[0-3]=7` if they are equal, `[0-3]=7..10` if each is one more than the last, and
+//! `[0-7..24-31]=4..7` if that holds for groups of eight.
 
-/// What is between the two ends of what counts along.
+/// The separator between the first and the last value of a counting run.
 const TO: &str = "..";
-/// Fewer that count along are not put together.
+/// Shorter counting runs are not combined.
 const FEW: usize = 3;
 
 /// Neighbours with the same value.
@@ -28,7 +28,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether it is as long as the one before it, and of the next value.
+    /// Whether it is as long as the run before it, and has the next value.
     fn follows(&self, before: &Run<'_>) -> bool {
         before.end() == self.first
             && before.count == self.count
@@ -36,7 +36,7 @@ impl Run<'_> {
     }
 }
 
-/// Numbers and their values as words.
+/// Prints numbers and their values as words.
 pub(super) fn runs<'a>(values: impl IntoIterator<Item = (usize, &'a str)>) -> Vec<String> {
     let mut runs: Vec<Run<'_>> = Vec::new();
     for (number, value) in values {

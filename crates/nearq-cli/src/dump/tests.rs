@@ -1,6 +1,6 @@
-//! Whole texts for invented machines: one of 2 nodes with everything that there can be, and one of 512 CPUs.
+//! Whole texts for invented machines: one of 2 nodes with every possible entry, and one of 512 CPUs.
 //!
-//! `NEARQ_TEST_BLESS=1` writes the expected texts anew; look at the difference before it is committed.
+//! `NEARQ_TEST_BLESS=1` rewrites the expected texts; check the difference before you commit it.
 
 use std::path::Path;
 
@@ -194,7 +194,7 @@ fn two_nodes() -> Dump {
     }
 }
 
-/// 512 CPUs: 4 nodes of 8 caches of 8 cores; the second CPU of a core is 256 on.
+/// 512 CPUs: 4 nodes of 8 caches of 8 cores; the second CPU of a core has a number 256 higher.
 fn large(queues: u64) -> Dump {
     let pods = |size: usize| -> Vec<(String, i64)> {
         let pod = |first: usize| {
@@ -284,7 +284,7 @@ fn many_cpus_stay_readable() {
     expect("large.txt", &text);
     let widest = text.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(100), "{widest:?}");
-    // A queue more is a line more in each of the two sections that list queues.
+    // Each further queue is one more line in each of the two sections that list queues.
     let more = lay_out(&large(5), &view);
     assert_eq!(more.lines().count(), text.lines().count() + 2);
 }
@@ -301,7 +301,7 @@ fn without_a_runtime_there_are_the_mutexes() {
     );
 }
 
-/// A dump of as many queues as are read, of which many share a name, with as much about each as there may be.
+/// A dump of as many queues as the client accepts. Many share a name, and each has as many details as possible.
 fn crowd() -> Dump {
     let nodes = 2;
     let limits: Vec<NodeLimit> =
@@ -333,12 +333,12 @@ fn many_queues_take_time_in_proportion() {
         let text = lay_out(&dump, &View::new(100, masks, true));
         assert!(text.lines().count() > 10_000);
     }
-    // In proportion to their square it would be ten times as much.
+    // Time that grew with the square of their number would be ten times as much.
     let used = used().saturating_sub(begin);
     assert!(used.as_secs() < 6, "{used:?} of CPU time");
 }
 
-/// What a hostile process tells is laid out in little time and memory, or refused.
+/// The answer of a hostile process is laid out in little time and memory, or refused.
 #[test]
 fn what_would_be_too_long_is_refused_with_what_to_do() {
     let refusal = |dump: &Dump, masks| show(dump, &View::new(100, masks, false)).unwrap_err();

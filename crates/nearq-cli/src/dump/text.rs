@@ -1,4 +1,4 @@
-//! The five sections of the kernel's `wq_dump`: one function each, from what the process told to text.
+//! The five sections of the kernel's `wq_dump`: one function each, from the process's answer to text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use nearq_control::values::{parse_cpus, show_mask};
 use super::runs::{between, follows, runs};
 use super::{FOR_EACH_MASK, MOST_OF_MASKS, View};
 
-/// Columns of a queue's name at least, as in the kernel's tool.
+/// The least width of a queue's name, as in the kernel's tool.
 pub(super) const NAME: usize = 32;
-/// Columns that are kept for it at most.
+/// The greatest width that is kept for it.
 const LONG_NAME: usize = 48;
-/// Lines of a scope's pods that are shown although another scope has the same pods.
+/// A scope whose pods take at most this many lines is shown even if another scope has the same pods.
 const LONG: usize = 6;
-/// Columns of a queue's kind.
+/// The width of a queue's kind.
 const KIND: usize = 10;
 
 /// A title, underlined.
@@ -24,18 +24,18 @@ pub(super) fn title(text: &str) -> String {
     format!("{text}\n{}\n", "=".repeat(text.len()))
 }
 
-/// `[          workqueue           \`: the first column's head.
+/// `[          workqueue           \`: the heading of the first column.
 pub(super) fn head(name: usize) -> String {
     format!("[{:^1$}\\", "workqueue", name - 2)
 }
 
-/// The columns that names take.
+/// The width of names.
 pub(super) fn name_columns<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
     let longest = names.into_iter().map(|name| name.chars().count()).max();
     longest.unwrap_or(0).clamp(NAME, LONG_NAME)
 }
 
-/// How queues are called: those that share their name also by their number.
+/// The names of queues; queues that share a name also have their number.
 pub(super) fn names(dump: &Dump) -> BTreeMap<u64, String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for queue in &dump.queues {
@@ -54,7 +54,7 @@ impl View {
         if list.is_empty() {
             return "-".to_owned();
         }
-        // To read a list takes longer than to show it.
+        // Parsing a list takes longer than printing it.
         let as_mask = self.masks && self.mask_bytes.get() < MOST_OF_MASKS;
         match as_mask.then(|| parse_cpus(list)) {
             Some(Ok(Some(cpus))) => {
@@ -76,7 +76,7 @@ pub(super) fn scopes(dump: &Dump, view: &View) -> String {
         let default = if scope.default { " (default)" } else { "" };
         let _ = writeln!(text, "\n{}{default}", plain(&scope.name).to_uppercase());
         let pods = pods(scope, view);
-        // Large machines have several scopes with the same many pods.
+        // On large machines several scopes have the same pods, and many of them.
         let same = dump.scopes[..index].iter().find(|other| other.pods == scope.pods);
         match same.filter(|_| pods.lines().count() > LONG) {
             Some(other) => {
@@ -103,7 +103,7 @@ fn numbered(values: &[String]) -> impl Iterator<Item = (usize, &str)> {
     values.iter().map(String::as_str).enumerate()
 }
 
-/// "Worker Pools". Pools of single CPUs that follow each other and are alike are one line.
+/// "Worker Pools". Consecutive pools of single CPUs that are otherwise equal share a line.
 pub(super) fn pools(dump: &Dump, view: &View) -> String {
     let mut text = title("Worker Pools");
     let widest = |of: fn(&PoolDump) -> u64, least: usize| {
@@ -152,7 +152,7 @@ pub(super) fn pools(dump: &Dump, view: &View) -> String {
     text
 }
 
-/// What the kernel's pools do not have.
+/// The fields that the kernel's pools do not have.
 fn more_of(pool: &PoolDump) -> String {
     let mut text = String::new();
     if pool.idle_class {
@@ -170,11 +170,11 @@ fn more_of(pool: &PoolDump) -> String {
     text
 }
 
-/// Whether a pool is as the one before in all but its number and its CPU, both of which are the next.
+/// Whether a pool equals the one before it except for its number and its CPU, each of which is the next.
 fn alike(before: &PoolDump, pool: &PoolDump) -> bool {
     let next =
         before.id.checked_add(1) == Some(pool.id) && follows(&before.pod_cpus, &pool.pod_cpus);
-    // The CPUs of a pool that never leaves its CPU are that one.
+    // A pool that never leaves its CPU has only that one.
     let cpus = if pool.cpus == pool.pod_cpus { &before.pod_cpus } else { &pool.cpus };
     let same = PoolDump {
         id: before.id,
@@ -185,7 +185,7 @@ fn alike(before: &PoolDump, pool: &PoolDump) -> bool {
     next && same == *before
 }
 
-/// "Workqueue CPU -> pool": a column for each CPU, or where there are too many, runs of CPUs.
+/// "Workqueue CPU -> pool": a column for each CPU, or runs of CPUs if there are too many.
 pub(super) fn queues(dump: &Dump, view: &View) -> String {
     let names = names(dump);
     let columns = name_columns(names.values().map(String::as_str));

@@ -1,4 +1,4 @@
-//! What is told of the jobs afterwards: a table, and JSON.
+//! The report about the jobs afterwards: a table, and JSON.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -27,7 +27,7 @@ const HEAD: [&str; 14] = [
     "BACK", "END", "COMMAND",
 ];
 
-/// The number of a node, as the system has it.
+/// The system's number of a node.
 pub(super) fn id(index: Option<usize>, nodes: &Nodes) -> String {
     or_dash(index.map(|index| nodes.get(index).id))
 }
@@ -74,7 +74,7 @@ pub(super) fn signal_name(signal: i32) -> String {
     name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
-/// A row for each job, and a line about all of them; `without` says why there are no homes.
+/// A row for each job, and a line about all of them. `without` says why there are no homes.
 pub(super) fn table(
     reports: &[Report],
     nodes: &Nodes,
@@ -98,7 +98,7 @@ pub(super) fn table(
     text
 }
 
-/// All jobs, by what became of them.
+/// The number of jobs, by how they ended.
 fn counts(outcome: &Outcome) -> String {
     let all = outcome.ended + outcome.not_started;
     let succeeded = outcome.ended - outcome.failed - outcome.stopped;
@@ -136,7 +136,7 @@ fn row(report: &Report, nodes: &Nodes) -> Vec<String> {
     ]
 }
 
-/// Seconds as the tables have them.
+/// Seconds as they are printed in tables.
 pub(super) fn seconds(time: Duration) -> String {
     format!("{:.2}", time.as_secs_f64())
 }
@@ -149,7 +149,7 @@ fn sizes(account: &Account, nodes: &Nodes) -> String {
     if each.is_empty() { "-".to_owned() } else { each.join(" ") }
 }
 
-/// KiB in four characters or so.
+/// KiB in about four characters.
 fn size(kib: u64) -> String {
     match kib {
         0..10_000 => format!("{kib}K"),
@@ -158,26 +158,26 @@ fn size(kib: u64) -> String {
     }
 }
 
-/// All that is known.
+/// Everything that is known.
 #[derive(Serialize)]
 pub(super) struct Run {
     command: Vec<String>,
-    /// The places where jobs could be at home.
+    /// The homes that jobs could have.
     homes: Vec<HomeOf>,
-    /// Why jobs have no homes, or not all that belongs to one.
+    /// Why jobs have no homes, or only a part of what belongs to one.
     without: Option<String>,
     strict: bool,
     elapsed_s: f64,
     ended: u64,
     failed: u64,
-    /// Ended because the whole was.
+    /// Ended because the run was ended.
     stopped: u64,
     not_started: u64,
     /// Whether the inputs were read to their end.
     all_known: bool,
     /// What went wrong with the run itself.
     errors: Vec<String>,
-    /// The signal that ended the whole.
+    /// The signal that ended the run.
     signal: Option<i32>,
     jobs: Vec<Job>,
 }
@@ -207,7 +207,7 @@ struct Job {
     most: Option<usize>,
     first: Option<usize>,
     last: Option<usize>,
-    /// By node: CPU time that was seen there.
+    /// CPU time that was sampled, by node.
     cpu_s: BTreeMap<usize, f64>,
     /// By node.
     memory_bytes: BTreeMap<usize, u64>,
@@ -221,7 +221,7 @@ struct Job {
 
 pub(super) fn json(options: &Options, reports: &[Report], nodes: &Nodes, outcome: &Outcome) -> Run {
     let none = why_none(options.home, nodes)
-        .map(|why| format!("{why}; neither CPUs nor memory of jobs are set"));
+        .map(|why| format!("{why}; the CPUs and memory of jobs are left alone"));
     Run {
         command: options.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         homes: nodes

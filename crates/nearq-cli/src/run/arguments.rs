@@ -1,4 +1,4 @@
-//! What is said on the command line of `nearq run`: the command and its lists of inputs, how many at a time, weights.
+//! Parses the command line of `nearq run`: the command and its lists of inputs, how many jobs run at a time, weights.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,17 +16,17 @@ pub(crate) struct Words {
     pub(crate) lists: Vec<Vec<Vec<u8>>>,
 }
 
-/// What begins a list of inputs.
+/// The word that begins a list of inputs.
 const LIST: &str = ":::";
 
-/// What GNU parallel has besides, and this has not.
+/// Separators of GNU parallel that are not supported here.
 const NOT_HERE: [(&str, &str); 3] = [
     (":::+", "give the inputs as lines and let --max-args 2 make pairs of them"),
     ("::::", "give files of inputs with --input FILE"),
     ("::::+", "give files of inputs with --input FILE"),
 ];
 
-/// What is said of other placeholders than those that there are.
+/// The answer to unknown placeholders.
 pub(super) const PLACEHOLDERS: &str = "placeholders are {} {.} {/} {//} {/.}, such as {1} and {1.}, {#} and {%}; take other parts of an \
                                        input with --shell, as in x={}; echo \"${x%.tar.gz}\"";
 
@@ -35,29 +35,29 @@ impl Words {
         if let Some((word, instead)) =
             NOT_HERE.iter().find(|(not_here, _)| words.iter().any(|word| word == not_here))
         {
-            return Err(format!("`{word}` is not known here: {instead}"));
+            return Err(format!("`{word}` is not supported here: {instead}"));
         }
         let mut parts = words.split(|word| word == LIST);
         let command: Vec<_> = parts.next().unwrap_or_default().iter().map(bytes).collect();
         if command.is_empty() {
             return Err("no command: give one, as in `nearq run gzip -9 ::: *.log`; \
-                        `nearq run sh -c` runs each input as a line of a shell"
+                        `nearq run sh -c` runs each input as a line of shell code"
                 .into());
         }
         if let Some(foreign) = command.iter().find_map(|word| foreign_placeholder(word)) {
             let foreign = String::from_utf8_lossy(foreign);
-            return Err(format!("`{foreign}` is not known here: {PLACEHOLDERS}"));
+            return Err(format!("`{foreign}` is not supported here: {PLACEHOLDERS}"));
         }
         Ok(Self { command, lists: parts.map(|list| list.iter().map(bytes).collect()).collect() })
     }
 
-    /// How many inputs a job has, where it has all.
+    /// How many inputs a full job has.
     pub(crate) fn inputs_of_each(&self, max_args: usize) -> Result<usize, String> {
         match self.lists.len() {
             0 | 1 => Ok(max_args),
             lists if max_args == 1 => Ok(lists),
             lists => Err(format!(
-                "--max-args {max_args}: with {lists} lists each job has one input of each; give one list, or leave it out"
+                "--max-args {max_args}: with {lists} lists, each job gets one input from each; give only one list, or leave out --max-args"
             )),
         }
     }
@@ -75,12 +75,12 @@ impl Words {
 pub(crate) enum Width {
     Number(usize),
     Percent(usize),
-    /// So many more than CPUs, or fewer.
+    /// This many more than there are CPUs, or fewer.
     More(isize),
 }
 
 impl Width {
-    /// How many at a time, where so many CPUs may be used.
+    /// How many jobs run at a time if `cpus` CPUs may be used.
     pub(crate) fn of(self, cpus: usize) -> usize {
         match self {
             Self::Number(0) => usize::MAX,
@@ -104,7 +104,7 @@ impl FromStr for Width {
             number(text).map(Self::Number)
         };
         width.ok_or_else(|| {
-            "give a number of jobs, +N or -N for so many more or fewer than CPUs, a share of the CPUs such as 50%, \
+            "give a number of jobs, +N or -N for N more or fewer than there are CPUs, a share of the CPUs such as 50%, \
              or 0 for as many as possible"
                 .into()
         })
@@ -116,7 +116,7 @@ fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// `--delimiter`: one byte, or what stands for it.
+/// `--delimiter`: one byte, or an escape sequence for it.
 pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
     let byte = match text.as_bytes() {
         [byte] => Some(*byte),
@@ -138,7 +138,7 @@ pub(crate) fn delimiter(text: &str) -> Result<u8, String> {
         _ => None,
     };
     byte.ok_or_else(|| {
-        "give one byte, as in `-d ,`, or one of \\n \\t \\0 \\xHH; where the separator is longer, let `sed` make lines of the inputs".into()
+        "give one byte, as in `-d ,`, or one of \\n \\t \\0 \\xHH; if the separator is longer, turn the inputs into lines with `sed`".into()
     })
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn placeholder(text: &str) -> Result<(), String> {
     if text == "{}" {
         return Ok(());
     }
-    Err("the placeholder is always {}: write {} in the command where the input shall stand".into())
+    Err("the placeholder is always {}: write {} in the command where the input belongs".into())
 }
 
 /// `--home`.
@@ -179,7 +179,7 @@ impl FromStr for Home {
 /// `--weight`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// Print what there is.
+    /// Print the available weights.
     Help,
     Set(String, u32),
 }
@@ -200,7 +200,7 @@ impl FromStr for Weight {
     }
 }
 
-/// What weights there are.
+/// The list of weights.
 pub(crate) fn weights_help() -> String {
     let usual = Weights::default();
     let mut text = String::from("NAME=DEFAULT (LEAST to MOST)\n");
@@ -208,7 +208,7 @@ pub(crate) fn weights_help() -> String {
         let value = usual.get(name).unwrap_or_default();
         let (least, most) = Weights::bounds(name).unwrap_or_default();
         let about = Weights::about(name).unwrap_or_default();
-        // Writing into a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{name}={value} ({least} to {most})\n    {about}");
     }
     text
@@ -217,7 +217,7 @@ pub(crate) fn weights_help() -> String {
 /// `--max-args`.
 pub(crate) fn max_args(text: &str) -> Result<usize, String> {
     let number = number(text).filter(|number| *number > 0);
-    number.ok_or_else(|| "give how many inputs each job gets, at least 1".to_owned())
+    number.ok_or_else(|| "give the number of inputs of each job, at least 1".to_owned())
 }
 
 #[cfg(test)]

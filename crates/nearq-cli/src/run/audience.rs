@@ -1,4 +1,4 @@
-//! What is shown and written while jobs run: a bar on a terminal, the job log, notices; and what is kept for the end.
+//! Output while jobs run: a bar on a terminal, the job log, notices. Also collects what is printed at the end.
 
 #![allow(clippy::disallowed_types, reason = "a Linux program")]
 
@@ -18,38 +18,38 @@ use signal_hook::consts::SIGPIPE;
 use super::{OWN, Options, account, why_none};
 use crate::output::{self, Failure};
 
-/// What is over before that needs no bar.
+/// A run that ends sooner than this shows no bar.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// How often the time that is left is told anew while nothing else changes, at most.
+/// The least time between two updates of the remaining time while nothing else changes.
 const APART: Duration = Duration::from_secs(1);
 
-/// The columns of the job log, those of GNU parallel first. Everything from the `#` on is a comment to a shell, which is how
-/// `parallel --retry-failed` takes the rest of a line.
+/// The columns of the job log, those of GNU parallel first. Everything from the `#` on is a comment for a shell, and `parallel
+/// --retry-failed` passes the rest of a line to a shell.
 const JOBLOG: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\t\
                       #Home\tMost\tLast\tUser\tSystem\tMaxRssKiB\tMemoryKiB\tMigrations\tLetOut\tBroughtHome\n";
 
-/// Shows, and keeps what is told at the end.
+/// Shows progress, and keeps what is printed at the end.
 pub(crate) struct Shown {
     nodes: Nodes,
-    /// Where there is a terminal to show it on.
+    /// The bar, if there is a terminal to show it on.
     bar: Option<ProgressBar>,
-    /// What it shows, and since when.
+    /// What the bar shows, and since when.
     drawn: Option<(Counts, Instant)>,
     begin: Instant,
     joblog: Option<JobLog>,
-    /// What could not be told or written, in words.
+    /// What could not be printed or written, in words.
     lost: Vec<String>,
     verbose: bool,
     /// How many characters of commands are kept for the end.
     kept_of_command: usize,
-    /// Where they are wanted.
+    /// The jobs' reports, if they are needed at the end.
     reports: Option<Vec<Report>>,
 }
 
 impl Shown {
     pub(crate) fn new(options: &Options, nodes: &Nodes) -> Result<Self, Failure> {
-        // Jobs that print themselves would print into it.
+        // Jobs that print directly would overwrite the bar.
         let bar = is_steered(&io::stderr()) && options.order() != Order::None;
         if options.joblog.as_deref().is_some_and(|path| path == "-") {
             return Err(Failure::input(
@@ -61,7 +61,7 @@ impl Shown {
             .into_iter()
             .filter_map(|(option, path)| Some((option, path?)))
             .collect();
-        // Better now than after hours. What is in the files stays there until there is something to write.
+        // Fail now rather than after hours. The contents of the files are kept until there is something to write.
         for (option, path) in &files {
             let refused = |error| Failure::input(file::refusal(option, path, &error));
             file::probe(path).map_err(refused)?;
@@ -87,7 +87,7 @@ impl Shown {
         })
     }
 
-    /// What is done around printing.
+    /// What must be done around each printing: the bar is hidden meanwhile.
     pub(crate) fn around(&self) -> Around {
         let bar = self.bar.clone();
         Arc::new(move |print| match &bar {
@@ -101,7 +101,7 @@ impl Shown {
         self.tell(&format!("nearq: {}\n", plain(text)));
     }
 
-    /// Writes to standard error. That it is not read is no error: the exit status says the rest.
+    /// Writes to standard error. If nothing reads it, that is no error: the exit status still tells the result.
     fn tell(&mut self, text: &str) {
         let mut written = Ok(());
         self.around()(&mut || {
@@ -114,10 +114,10 @@ impl Shown {
         }
     }
 
-    /// Says and writes what is told at the end.
+    /// Prints and writes the results at the end.
     ///
     /// # Errors
-    /// Something could not be told or written, or the run itself failed.
+    /// Something could not be printed or written, or the run itself failed.
     pub(crate) fn finish(mut self, options: &Options, outcome: &Outcome) -> Result<(), Failure> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -151,7 +151,7 @@ impl Shown {
     }
 }
 
-/// What did not run to its end because the whole ended before; a reader that went away knows.
+/// A line about the jobs that did not finish because the run ended early. None if the reader of the output went away: it knows.
 fn ended_early(outcome: &Outcome) -> Option<String> {
     let why = match outcome.signal {
         Some(SIGPIPE) => return None,
@@ -186,7 +186,7 @@ impl Audience for Shown {
             if let Err(error) = joblog.add(&line) {
                 self.joblog = None;
                 let text = format!(
-                    "--joblog: the file is not complete: {error}; from job {} on nothing more is written into it, and jobs go on",
+                    "--joblog: the file is not complete: {error}; jobs go on, but nothing is written to it from job {} on",
                     report.number
                 );
                 self.say(&text);
@@ -236,13 +236,13 @@ impl Audience for Shown {
     }
 }
 
-/// How long it still takes if it goes on as it has.
+/// The estimated remaining time.
 fn left(elapsed: Duration, ended: u64, all: u64) -> Option<Duration> {
     let each = elapsed.as_secs_f64() / (ended > 0).then_some(ended as f64)?;
     Some(Duration::from_secs((each * (all - ended) as f64).ceil() as u64))
 }
 
-/// What stands beside the bar.
+/// The text beside the bar.
 fn message(counts: &Counts, nodes: &Nodes) -> String {
     let failed = match counts.failed {
         0 => String::new(),
@@ -256,7 +256,7 @@ fn message(counts: &Counts, nodes: &Nodes) -> String {
     format!("{failed}{} running on nodes {}", running.join("+"), ids.join("+"))
 }
 
-/// The job log. What was in the file before is replaced when the first job has ended.
+/// The job log. The file's previous contents are replaced when the first job has ended.
 struct JobLog {
     path: PathBuf,
     file: Option<File>,
@@ -273,7 +273,7 @@ impl JobLog {
         Ok(Self { path: path.into(), file })
     }
 
-    /// Adds a line, and begins the file if that is still to be done.
+    /// Adds a line. Starts the file first if that has not happened yet.
     fn add(&mut self, line: &[u8]) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -302,7 +302,7 @@ fn line(report: &Report, nodes: &Nodes) -> Vec<u8> {
         report.printed,
     );
     let mut line = begin.into_bytes();
-    // A line is a line, as GNU parallel writes them.
+    // A job is always one line, as in GNU parallel.
     line.extend(report.command.iter().map(|&byte| if byte == b'\n' { 0 } else { byte }));
     let account = report.account.as_ref();
     let id = |index: Option<usize>| account::id(index, nodes);

@@ -1,4 +1,4 @@
-//! Options of xargs and GNU parallel that `nearq run` has not: each is refused with what to do instead.
+//! Options of xargs and GNU parallel that `nearq run` does not support: the refusal of each says what to do instead.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -7,32 +7,32 @@ use crate::output::Failure;
 
 /// Their names, and what to do instead.
 const FOREIGN: &[(&[&str], &str)] = &[
-    (&["-i", "--replace", "-J"], "write {} in the command where the input shall stand"),
+    (&["-i", "--replace", "-J"], "write {} in the command where the input belongs"),
     (&["--rpl", "--parens", "--plus"], PLACEHOLDERS),
     (
         &["-L", "-l", "--max-lines"],
-        "each line is an input, and -n N gives each job N of them; blanks do not part inputs",
+        "each line is an input, and -n N gives each job N of them; blanks do not separate inputs",
     ),
     (
         &["-m", "-X", "--xargs", "-s", "--max-chars"],
-        "give -n N with a large N: a job gets so many inputs, or as many as fit into a command",
+        "give -n N with a large N: a job gets N inputs, or as many as fit into a command",
     ),
     (
         &["-x", "--exit"],
-        "leave it out: a job whose inputs do not fit into a command fails, and says so",
+        "leave it out: a job whose inputs do not fit into a command fails with a message",
     ),
     (
         &["--show-limits", "--max-line-length-allowed"],
-        "`getconf ARG_MAX` prints the most bytes that a command may have; nearq gives no job more",
+        "`getconf ARG_MAX` prints the most bytes that a command may have; nearq never exceeds it",
     ),
     (
         &["-E", "-e", "--eof", "--eof-str"],
-        "all inputs are read; `sed '/^END$/,$d'` before `nearq run` leaves out what follows a line END",
+        "all inputs are read; put `sed '/^END$/,$d'` before `nearq run` to end them at a line END",
     ),
-    (&["-p", "--interactive"], "look with --dry-run at what would be run"),
+    (&["-p", "--interactive"], "use --dry-run to see what would be run"),
     (
         &["--process-slot-var", "--slotreplace", "--seqreplace"],
-        "write {%} for the job's place and {#} for its number",
+        "write {%} for the job's slot and {#} for its number",
     ),
     (
         &["--tag", "--tagstring", "--ctag", "--ctagstring"],
@@ -40,7 +40,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["--retries"],
-        "let the job try again, as in `nearq run --shell 'COMMAND {} || COMMAND {}'`, or see --joblog for what failed",
+        "let the job try again, as in `nearq run --shell 'COMMAND {} || COMMAND {}'`, or find the failed jobs with --joblog",
     ),
     (
         &["--resume", "--resume-failed", "--retry-failed"],
@@ -49,10 +49,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["--timeout"], "put it before the command, as in `nearq run timeout 10 COMMAND`"),
     (&["--delay"], "let each job wait, as in `nearq run --shell 'sleep 1; COMMAND {}'`"),
     (&["--nice"], "put it before nearq, as in `nice -n 10 nearq run COMMAND`; jobs inherit it"),
-    (&["--trim", "--trc"], "take blanks off before: `sed 's/^ *//; s/ *$//'` before `nearq run`"),
+    (&["--trim", "--trc"], "remove blanks beforehand: put `sed 's/^ *//; s/ *$//'` before `nearq run`"),
     (
         &["-C", "--colsep", "--header"],
-        "give each column as an input of its own: `tr , '\\n'` before `nearq run -n 2` makes {1} and {2} of two columns",
+        "give each column as a separate input: with `tr , '\\n'` before `nearq run -n 2`, two columns become {1} and {2}",
     ),
     (
         &[
@@ -74,16 +74,16 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "--shard",
             "--groupby",
         ],
-        "jobs have no standard input from nearq: cut it into files (`split`), and give those, as in \
+        "jobs get no standard input from nearq: split it into files (`split`), and give those, as in \
          `nearq run --shell 'COMMAND < {}' ::: part.*`",
     ),
-    (&["--link", "--xapply"], "give the inputs as lines and let -n 2 make pairs of them"),
-    (&["--line-buffer", "--linebuffer", "--lb"], "use --ungroup: jobs print themselves as they go"),
+    (&["--link", "--xapply"], "give the inputs as alternating lines, and pair them with -n 2"),
+    (&["--line-buffer", "--linebuffer", "--lb"], "use --ungroup: jobs then print directly"),
     (&["--eta", "--progress", "--bar"], "leave it out: on a terminal there is a bar"),
-    (&["--group", "-q", "--quote", "--env", "--st", "--silent"], "leave it out: so it is anyway"),
+    (&["--group", "-q", "--quote", "--env", "--st", "--silent"], "leave it out: nearq always does this"),
     (
         &["--will-cite", "--citation", "--bibtex", "--no-notice", "--plain", "--profile"],
-        "leave it out: there is nothing of that here",
+        "leave it out: nearq has nothing of the kind",
     ),
     (
         &["--tmpdir", "--tempdir", "--compress", "--compress-program", "--decompress-program"],
@@ -114,10 +114,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         ],
         "jobs run on this machine; a job may be an `ssh`",
     ),
-    (&["--workdir", "--wd"], "change the folder before, or put `env -C FOLDER` before the command"),
+    (&["--workdir", "--wd"], "change the folder beforehand, or put `env -C FOLDER` before the command"),
     (
         &["--load", "--memfree", "--memsuspend", "--noswap", "--limit"],
-        "say with --jobs how many run at a time; nearq looks after each node's load itself",
+        "limit the number of jobs with --jobs; nearq balances the load of the nodes itself",
     ),
     (&["--shuf"], "put `shuf` before `nearq run`"),
     (&["--skip-first-line"], "put `tail -n +2` before `nearq run`"),
@@ -127,17 +127,17 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["--semaphore", "--sem", "--id", "--fg", "--bg", "--wait"],
-        "`flock` has one command run at a time",
+        "use `flock` to run one command at a time",
     ),
     (
         &["--arg-sep", "--arg-file-sep"],
-        "inputs come after `:::`, in a file with --input FILE, or on standard input",
+        "give inputs after `:::`, in a file with --input FILE, or on standard input",
     ),
     (&["--tmux", "--tmuxpane"], "--tty gives jobs the terminal, one at a time"),
     (&["-V", "--version"], "`nearq --version` prints it"),
 ];
 
-/// What is said to an argument that `nearq run` does not know; `None` where something else is wrong, or another command is meant.
+/// The answer to an argument that `nearq run` does not know; `None` if something else is wrong, or for another command.
 pub(crate) fn refused(error: &clap::Error) -> Option<Failure> {
     let is_run = std::env::args_os().nth(1).is_some_and(|command| command == "run");
     if !is_run || error.kind() != ErrorKind::UnknownArgument {
@@ -154,11 +154,11 @@ pub(crate) fn refused(error: &clap::Error) -> Option<Failure> {
 
 fn refusal(argument: &str, similar: Option<&str>) -> String {
     if let Some(instead) = instead_of(argument) {
-        return format!("`{}` is not known here: {instead}", name(argument));
+        return format!("`{}` is not supported here: {instead}", name(argument));
     }
-    let similar = similar.map(|similar| format!("; there is {similar}")).unwrap_or_default();
+    let similar = similar.map(|similar| format!("; did you mean {similar}?")).unwrap_or_default();
     format!(
-        "'{argument}' is not an option of `nearq run`{similar}; `nearq run --help` lists them; options of the command go after its name"
+        "'{argument}' is not an option of `nearq run`{similar}; `nearq run --help` lists them; write options of COMMAND after its name"
     )
 }
 
@@ -206,6 +206,6 @@ mod tests {
     fn an_option_with_its_value_is_known_too() {
         assert!(instead_of("--retries=3").is_some() && instead_of("-L1").is_some());
         assert!(instead_of("--retriesx").is_none());
-        assert!(refusal("--jbs", Some("--jobs")).contains("there is --jobs"));
+        assert!(refusal("--jbs", Some("--jobs")).contains("did you mean --jobs?"));
     }
 }

@@ -1,4 +1,4 @@
-//! `nearq run --tree`: one command, of which each program that it executes chooses its home.
+//! `nearq run --tree`: runs one command; each program that it executes chooses its home.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,44 +14,44 @@ use serde_json::{Value, json};
 use super::account::seconds;
 use crate::output::{self, Failure};
 
-/// The library's file.
+/// The name of the library's file.
 const LIBRARY: &str = "libnearq_tree.so";
-/// The variable that says where it is.
+/// The variable that names its path.
 const VARIABLE: &str = "NEARQ_TREE_LIBRARY";
 
-/// What is asked for.
+/// What is to be run, and how.
 #[derive(Debug)]
 pub(crate) struct Tree {
     /// The command and its arguments.
     pub(crate) command: Vec<OsString>,
     /// Why there are no homes, if there are none.
     pub(crate) without: Option<&'static str>,
-    /// The homes that there are.
+    /// The available homes.
     pub(crate) nodes: Nodes,
-    /// The index of the one home of all programs, if they shall have one.
+    /// The index of the one home of all programs, if they are to share one.
     pub(crate) fixed: Option<usize>,
-    /// The CPUs that the tree may have at most.
+    /// The CPUs that the tree may use.
     pub(crate) widest: CpuSet,
     /// How homes are kept.
     pub(crate) weights: Weights,
-    /// When programs choose.
+    /// When programs choose their home.
     pub(crate) choose: Choose,
-    /// Nobody is let out.
+    /// Programs are never let out of their home.
     pub(crate) strict: bool,
-    /// What homes there are is said before.
+    /// Whether to print the available homes beforehand.
     pub(crate) verbose: bool,
-    /// What happened is said on standard error afterwards.
+    /// Whether to print a summary to standard error afterwards.
     pub(crate) summary: bool,
-    /// Where all that is known is written at the end.
+    /// Where to write everything that is known at the end.
     pub(crate) json: Option<PathBuf>,
 }
 
-/// Carries it out. Ends this process as the command ended.
+/// Runs the command. Ends this process with the exit status or the signal of the command.
 pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
     let nodes = &options.nodes;
     if let Some(why) = options.without {
         if options.verbose {
-            say(&format!("homes: {why}; the command runs as it is"));
+            say(&format!("homes: {why}; the command runs without nearq's library"));
         }
         if options.summary || options.json.is_some() {
             say(&format!("--summary and --json: nothing is counted without homes: {why}"));
@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
             output::print_aside(&text(nodes, summary));
         }
         if let Some(path) = &options.json {
-            // With `-` on standard output, behind what the command has printed.
+            // With `-`, it goes to standard output, after what the command has printed.
             if let Err(failure) = output::json_to("--json", path, &value(nodes, summary)) {
                 failure.report("nearq");
             }
@@ -101,14 +101,14 @@ fn say(text: &str) {
     output::print_aside(&format!("nearq: {text}\n"));
 }
 
-/// Where the library is: where it is said to be, beside this program, or where it is installed.
+/// Finds the library: where the variable says, beside this program, or where it is installed.
 fn library() -> Result<PathBuf, Failure> {
     let named = env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
     let own = env::current_exe().unwrap_or_default();
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places = [
         folder.join(LIBRARY),
-        // Where cargo puts it when it builds this program.
+        // Here cargo puts it when it builds this program.
         folder.join("deps").join(LIBRARY),
         folder.join("../lib/nearq").join(LIBRARY),
     ];
@@ -118,22 +118,24 @@ fn library() -> Result<PathBuf, Failure> {
         let tried: Vec<String> = tried.iter().map(|path| path.display().to_string()).collect();
         let what = if is_named { format!("{VARIABLE}: ") } else { String::new() };
         return Err(Failure::input(format!(
-            "{what}--tree needs the library {LIBRARY}, which is not at {}; build it (cargo build -p nearq-tree) or say with {VARIABLE} where it is",
+            "{what}--tree needs the library {LIBRARY}, which is not at {}; \
+             build it (cargo build -p nearq-tree) or set {VARIABLE} to its path",
             tried.join(", ")
         )));
     };
     let path = fs::canonicalize(found).map_err(Failure::run)?;
-    // The loader takes both for the end of a name.
+    // The loader takes either for the end of a name.
     if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
         return Err(Failure::input(format!(
-            "--tree: the loader cannot load {}: there is a blank or a colon in its path, or it is no text; say with {VARIABLE} where another copy is",
+            "--tree: the loader cannot load {}: \
+             its path contains a blank or a colon, or is not UTF-8; set {VARIABLE} to the path of a copy elsewhere",
             path.display()
         )));
     }
     Ok(path)
 }
 
-/// What happened, for people.
+/// The summary as text.
 fn text(nodes: &Nodes, summary: &Summary) -> String {
     let head = ["HOME", "CPUS", "CHOSEN", "AT-HOME", "AWAY"].map(String::from);
     let mut rows = vec![head.to_vec()];
@@ -154,16 +156,16 @@ fn text(nodes: &Nodes, summary: &Summary) -> String {
     let lines = [
         (summary.let_out, "times let out of a home"),
         (summary.brought_home, "times brought back"),
-        (summary.used, "homes given to processes that had run for some time"),
-        (summary.inherited, "homes kept by processes whose parents had ended"),
-        (counts.left_alone, "programs with CPUs of their own choice, left alone"),
+        (summary.used, "homes assigned to processes that had run for some time"),
+        (summary.inherited, "homes kept by processes whose parent had ended"),
+        (counts.left_alone, "programs left alone because they chose their own CPUs"),
         (counts.full, "programs without a home: the table was full"),
-        (counts.affinity_refused, "programs without a home: their CPUs were refused"),
-        (counts.memory_refused, "programs without memory of their home: the policy was refused"),
+        (counts.affinity_refused, "programs without a home: setting their CPUs was refused"),
+        (counts.memory_refused, "programs without memory from their home: setting the memory policy was refused"),
         (summary.statically_linked, "statically linked programs, which choose no home"),
-        (summary.more_rights, "programs with more rights than their caller, which choose no home"),
-        (summary.strangers, "entries of processes that are not of this tree, taken out"),
-        (summary.still_narrow as u64, "threads that could not be given all CPUs back"),
+        (summary.more_rights, "programs with more privileges than their caller, which choose no home"),
+        (summary.strangers, "entries of processes that do not belong to this tree, removed"),
+        (summary.still_narrow as u64, "threads that could not get all CPUs back"),
     ];
     for (count, what) in lines {
         if count > 0 {
@@ -173,7 +175,7 @@ fn text(nodes: &Nodes, summary: &Summary) -> String {
     text
 }
 
-/// What happened, for programs.
+/// The summary as JSON.
 fn value(nodes: &Nodes, summary: &Summary) -> Value {
     let homes: Vec<Value> = nodes
         .iter()

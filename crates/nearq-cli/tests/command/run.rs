@@ -293,7 +293,7 @@ fn what_cannot_be_meant_is_refused() {
     names(&["--max-args", "0", "true"], &["'0'", "at least 1"]);
     names(&["--input", "/no/such/file", "true"], &["--input /no/such/file", "cannot be read"]);
     names(&["--input", "/", "true"], &["--input /: ", "directory"]);
-    names(&["--input", "x", "true", ":::", "1"], &["one source of inputs"]);
+    names(&["--input", "x", "true", ":::", "1"], &["only one source"]);
     names(&["--joblog", "/no/such/log", "true", ":::", "1"], &["--joblog /no/such/log", "folder"]);
     names(&["--json", "/no/such/log", "true", ":::", "1"], &["--json /no/such/log", "folder"]);
     names(&["echo", "{2}", ":::", "1"], &["{2}", "one input"]);
