@@ -1,4 +1,4 @@
-//! What the command prints and writes besides plain text, and how an error of a measurement ends it.
+//! Printing and writing of JSON and files, and the failure for an error of a measurement.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ pub(crate) use nearq_command::output::{
 };
 use nearq_command::{Patient, file};
 
-/// A machine that there is not, or a measurement that failed.
+/// The failure for an unknown machine, or for a measurement that failed.
 pub(crate) fn failed(error: nearq_report::Error) -> Failure {
     Failure::with_status(error.exit_status(), error)
 }
@@ -18,19 +18,19 @@ pub(crate) fn json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&json_text(value)?)
 }
 
-/// A value as JSON that steers no terminal.
+/// A value as JSON without control sequences for a terminal.
 pub(crate) fn json_text(value: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::run)? + "\n";
     Ok(escaped_json(&text).into_owned())
 }
 
-/// A value whose keys are text, as JSON without line breaks that steers no terminal.
+/// A value whose keys are text, as JSON without line breaks and without control sequences for a terminal.
 pub(crate) fn json_line(value: &impl serde::Serialize) -> String {
     let text = serde_json::to_string(value).expect("its keys are text");
     escaped_json(&text).into_owned()
 }
 
-/// Writes a value as JSON to a file that the option `option` names, or prints it for `-`.
+/// Writes a value as JSON to a file that the option `option` names; `-` prints it.
 pub(crate) fn json_to(
     option: &str,
     path: &Path,
@@ -42,14 +42,14 @@ pub(crate) fn json_to(
     write(option, path, &json_text(value)?)
 }
 
-/// Whether there is a standard output, for programs that inherit it: where it is closed, they would find the `/dev/null` that the standard
+/// Checks that standard output is open, for programs that inherit it. If it is closed, they would get the `/dev/null` that the standard
 /// library opens in its place.
 ///
 /// # Errors
 /// It is closed.
 pub(crate) fn open() -> Result<(), Failure> {
     Patient::stdout().map(drop).map_err(|error| {
-        Failure::run(format!("standard output cannot be written: {error}; give one, or >/dev/null"))
+        Failure::run(format!("standard output cannot be written: {error}; redirect it to a file, or to /dev/null"))
     })
 }
 

@@ -14,18 +14,18 @@ use uzers::{get_effective_uid, get_user_by_uid};
 use crate::attach;
 use crate::output::{self, Failure};
 
-/// How long the command waits for one process, and for all together: a list is to come although some processes are slow.
+/// How long the command waits for one process, and for all together: a list must come even if some processes are slow.
 const PATIENCE: Duration = Duration::from_secs(3);
 const LIST_PATIENCE: Duration = Duration::from_secs(10);
 
 const LEGEND: &str = "\
 Columns:
-  PID      the process, for the other commands
-  USER     its owner; this column and other users' processes are for root only
-  ACCESS   what it allows its user, by NEARQ_CONTROL: read (inspect) or full (inspect and change); root may always do both
-  QUEUES   workqueues; - if it has mutexes only
-  WORKERS  worker threads
-  COMMAND  its command line; or, in parentheses, why it does not answer
+  PID      the process's number, for the other commands
+  USER     its owner; only root sees this column and other users' processes
+  ACCESS   what it allows its own user (NEARQ_CONTROL): read (inspect) or full (inspect and change); root may always do both
+  QUEUES   its workqueues; - if it has only mutexes
+  WORKERS  its worker threads
+  COMMAND  its command line; in parentheses: why it does not answer
 
 A process under libnearq_preload.so can be inspected once it has created a thread, if
 NEARQ_CONTROL is read or full. Any other process can be inspected once it has a worker, unless
@@ -44,7 +44,7 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// A process, and what it said.
+/// A process, and its answer.
 #[derive(Serialize)]
 struct Row {
     pid: u32,
@@ -78,7 +78,7 @@ fn row(found: &Found, answer: Result<Process, String>) -> Row {
     Row { pid: found.pid, socket, user: user(found.user), process, error }
 }
 
-/// A user by name, or by number where there is none.
+/// A user by name, or by number if it has no name.
 fn user(user: u32) -> String {
     let named = get_user_by_uid(user).map(|user| user.name().to_string_lossy().into_owned());
     named.unwrap_or_else(|| user.to_string())
@@ -86,7 +86,7 @@ fn user(user: u32) -> String {
 
 fn text(rows: &[Row], with_users: bool) -> String {
     if rows.is_empty() {
-        return "no process can be inspected: none uses nearq now, or they run with NEARQ_CONTROL=off\n".into();
+        return "no process can be inspected: none is using nearq, or those that do run with NEARQ_CONTROL=off\n".into();
     }
     let head = ["PID", "USER", "ACCESS", "QUEUES", "WORKERS", "COMMAND"].map(String::from);
     let mut cells = vec![head.to_vec()];

@@ -1,4 +1,4 @@
-//! `nearq set`: changes settings while the process runs, and says what is in effect then.
+//! `nearq set`: changes settings while the process runs, and prints the values that are then in effect.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,20 @@ use crate::attach;
 use crate::output::{self, Failure};
 
 const LEGEND: &str = "\
-QUEUE is a queue's name, or # and its number where several have one name (quote
-it: '#3'); without it, settings of the process are changed. All changes are
-made, or none. Prints what is in effect then for each key, as `nearq get` does.
+QUEUE is a queue's name, or # and its number if several have the same name
+(quote it: '#3'). Without QUEUE, settings of the process are changed. Either all
+changes are made, or none. Afterwards the value in effect of each key is printed, as
+`nearq get` shows it.
 
-Values are those of the kernel's files:
+Values have the same form as in the kernel's files:
   0 or 1                    switches; also off and on, no and yes, false and true
-  0-3,8                     CPUs: a list; nothing, or `all`, for all of them
-  0xff  000000ff,ffffffff   a mask: with 0x, or in groups of 8 digits
+  0-3,8                     CPUs as a list; an empty value or `all` means all CPUs
+  0xff  000000ff,ffffffff   CPUs as a mask: with 0x, or in groups of 8 digits
   default  cache  ...       scopes, by their exact names
-`nearq knobs` lists the keys and what each may be.
+`nearq knobs` lists the keys and the values that each allows.
 
-The process must allow it: it was started with NEARQ_CONTROL=full, or allows it
-itself, or you are root.
+The process must allow changes: start it with NEARQ_CONTROL=full, or be root; a
+program can also allow them itself.
 
 Examples:
   nearq set 4711 crypt affinity_scope=numa affinity_strict=1
@@ -38,7 +39,7 @@ pub(crate) struct Options {
     #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: u32,
 
-    /// A queue, if it is not the process; and the changes
+    /// The changes, after the queue if they are for a queue
     #[arg(value_name = "KEY=VALUE", required = true)]
     words: Vec<String>,
 
@@ -67,10 +68,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     output::print(&columns(&[Side::Left; 2], &rows))
 }
 
-/// A queue, if there is one, and keys with their values, in the order in which they were given.
+/// The queue, if one was given, and keys with their values, in the given order.
 type Wanted<'a> = (Option<&'a str>, Vec<(&'a str, &'a str)>);
 
-/// The words: arguments with `=` are changes, and one without it, before them, is the queue.
+/// Parses the words: those with `=` are changes; a first word without `=` is the queue.
 fn parse(words: &[String]) -> Result<Wanted<'_>, String> {
     const HOW: &str = "give KEY=VALUE, such as affinity_scope=cache; `nearq knobs` lists the keys";
     let (queue, changes) = match words {
@@ -84,7 +85,7 @@ fn parse(words: &[String]) -> Result<Wanted<'_>, String> {
     for change in changes {
         let (key, value) = match change.split_once('=') {
             Some((key, value)) if !key.is_empty() => (key, value),
-            _ => return Err(format!("`{change}` is no change; {HOW}")),
+            _ => return Err(format!("`{change}` is not a change; {HOW}")),
         };
         if wanted.iter().any(|(other, _)| *other == key) {
             return Err(format!("{key} is given twice; give each key once"));
@@ -94,7 +95,7 @@ fn parse(words: &[String]) -> Result<Wanted<'_>, String> {
     Ok((queue, wanted))
 }
 
-/// Of what the process answered, the keys that were changed.
+/// The settings in the process's answer that were changed.
 fn in_effect(settings: &Settings, of_queue: bool, keys: &[&str]) -> Vec<Setting> {
     let process = settings.process.iter().filter(|_| !of_queue).flat_map(|one| &one.settings);
     let queues = settings.queues.iter().filter(|_| of_queue).flat_map(|one| &one.settings);
@@ -121,8 +122,8 @@ mod tests {
         assert_eq!(parsed("spin=1=2").unwrap(), r#"(None, [("spin", "1=2")])"#);
         for (line, why) in [
             ("crypt", "nothing to change; give KEY=VALUE"),
-            ("crypt nice", "`nice` is no change; give KEY=VALUE"),
-            ("=5", "`=5` is no change"),
+            ("crypt nice", "`nice` is not a change; give KEY=VALUE"),
+            ("=5", "`=5` is not a change"),
             ("crypt nice=1 nice=2", "nice is given twice"),
         ] {
             assert!(parsed(line).unwrap_err().contains(why), "{line}");

@@ -1,21 +1,21 @@
-//! `nearq top`: what the queues of a running process do, again and again.
+//! `nearq top`: shows what the queues of a running process do, and updates it at intervals.
 //!
 //! ```text
-//!   source ──► model ──► view ──► terminal      answers become rows and rates, rows become a screen
-//!      ▲        state ◄── keys ◄─────┘          keys change what is shown, or what is asked
+//!   source ──► model ──► view ──► terminal      answers become rows and rates; rows become a screen
+//!      ▲        state ◄── keys ◄─────┘          keys change what is shown, or send a question
 //!      └───────────────────┘
 //! ```
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `source` | asking the process, in a thread of its own |
-//! | `model` | two looks as rows, rates and histories |
-//! | `columns`, `format` | what the columns show, and how numbers are written |
-//! | `state`, `keys` | what has been chosen, and by which keys |
+//! | `source` | queries the process, in a thread of its own |
+//! | `model` | turns two samples into rows, rates and histories |
+//! | `columns`, `format` | what the columns show, and how numbers are printed |
+//! | `state`, `keys` | the user's choices, and the keys that make them |
 //! | `view`, `paint` | the screen, from the state alone |
-//! | `chooser` | which process, where there are several |
-//! | `print` | the same for scripts |
-//! | `terminal` | taking it over and giving it back |
+//! | `chooser` | asks which process, if there are several |
+//! | `print` | the output for scripts |
+//! | `terminal` | takes over the terminal and restores it |
 
 #![allow(
     clippy::disallowed_types,
@@ -68,31 +68,32 @@ pub(crate) struct Options {
     #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: Option<u32>,
 
-    /// Print the table after one interval, with all columns, and end
+    /// Print the table once, after one interval and with all columns, and exit
     #[arg(long)]
     once: bool,
 
-    /// Print a line of JSON each interval: totals, rates and times of each queue, and the pods
+    /// Print a line of JSON at each interval: totals, rates and times of each queue, and the pods
     #[arg(long)]
     json: bool,
 
-    /// Seconds between two updates, 0.1 to 3600
+    /// Seconds between updates, 0.1 to 3600
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval, allow_negative_numbers = true)]
     interval: Duration,
 
-    /// Time no items: P50 to RUN99 stay empty, unless another program has items timed
+    /// Do not time items: P50 to RUN99 stay empty, unless another program has items timed
     #[arg(long)]
     no_timing: bool,
 
-    /// The column to sort by, in lower case (`name` for WORKQUEUE, `items` for ITEMS/S, `cpu` for CPU%, `moves` for CMW/RPR); not HISTORY
+    /// The column to sort by, in lower case: `name` for WORKQUEUE, `items` for ITEMS/S, `cpu` for CPU%, `moves` for CMW/RPR, otherwise its
+    /// heading; HISTORY is not allowed
     #[arg(long, value_name = "COLUMN", default_value = "items", value_parser = column)]
     sort: Column,
 
-    /// Reverse the order: smallest numbers first, text from Z
+    /// Reverse the order: smallest numbers first, text from Z to A
     #[arg(long)]
     reverse: bool,
 
-    /// Show queues whose name matches a regular expression; text that is not a valid one is searched for literally
+    /// Show only queues whose name matches a regular expression; an invalid expression is searched for literally
     #[arg(long, value_name = "REGEX", default_value = "")]
     filter: String,
 }
@@ -102,22 +103,22 @@ fn after_help() -> String {
     let keys = keys::KEYS.iter().map(|(key, what)| format!("  {key:<12} {what}\n"));
     format!(
         "\
-Columns, of rates per second and of times within the last interval:
+Columns; rates are per second, and times are those of the last interval:
 {}
-Where the terminal is narrow, some are left out; `c` shows them. The line `pods` has a cell for each pool: how busy the CPUs of its
-pod are with its items, from nothing to all of their time. `-` is what a queue cannot have, or a time of which nothing is known.
-To know P50 to RUN99, at most 20000 items a second are timed while `top` runs; --no-timing leaves that out.
+On a narrow terminal some columns are left out; `c` shows them. The line `pods` has a cell for each pool: how much of the time of its
+pod's CPUs goes to its items, from none to all. `-` is a value that does not apply to the queue, or a time that was not measured. For P50
+to RUN99, at most 20000 items a second are timed while `top` runs; --no-timing turns that off.
 
 Keys:
 {}
 Examples:
   nearq top                              the only process, or a list to choose from
-  nearq top 4711 --sort depth            the queues with the most items waiting at the top
-  nearq top 4711 --once --filter '^kc'   a table of the queues whose names begin with kc, for a script
-  nearq top 4711 --json -i 10 >>log      a line of JSON each ten seconds
+  nearq top 4711 --sort depth            the queues with the most waiting items first
+  nearq top 4711 --once --filter '^kc'   for a script: a table of the queues whose names begin with kc
+  nearq top 4711 --json -i 10 >>log      a line of JSON every ten seconds
   NO_COLOR=1 nearq top                   without colours
 
-Changing a setting needs NEARQ_CONTROL=full in the environment of the process, or root.",
+To change a setting, the process must run with NEARQ_CONTROL=full, or you must be root.",
         columns::legend(),
         keys.collect::<String>()
     )
@@ -163,7 +164,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     watch(&mut state, &mut screen, &happened, &questions)
 }
 
-/// Shows what there is until somebody wants to end.
+/// Shows the state until the user ends it.
 fn watch(
     state: &mut State,
     screen: &mut Screen,
@@ -173,9 +174,9 @@ fn watch(
     let paint = Paint::of_environment();
     loop {
         screen.draw(|area, buffer| view::draw(state, &paint, area, buffer))?;
-        // The thread that hears signals never ends before us.
+        // The thread that receives signals never ends before this one.
         let Ok(first) = happened.recv() else { return Ok(()) };
-        // What has come meanwhile is drawn together.
+        // Events that have arrived meanwhile are drawn together.
         for event in [first].into_iter().chain(happened.try_iter()) {
             let wish = match event {
                 Happened::Input(Event::Key(key)) => keys::press(state, key),
@@ -200,14 +201,14 @@ fn watch(
                 Wish::End => return Ok(()),
                 Wish::Stop => screen.stop()?,
                 Wish::Redraw => screen.redraw().map_err(terminal::unusable)?,
-                // After the last answer nobody hears questions; that there will be none was said.
+                // After the last answer no thread receives questions; the screen already says so.
                 Wish::Ask(question) => drop(questions.send(question)),
             }
         }
     }
 }
 
-/// Connects, and asks who it is.
+/// Connects, and asks which process it is.
 fn connect(pid: u32) -> Result<(Client, Process), Failure> {
     let mut client = attach::connect(pid)?;
     let process = client.call(&GetProcess {}).map_err(attach::failure)?.process;
@@ -219,11 +220,11 @@ fn connect(pid: u32) -> Result<(Client, Process), Failure> {
     Ok((client, process))
 }
 
-/// The only process that there is; none where there are several.
+/// The only process that can be inspected; none if there are several.
 fn only_one() -> Result<Option<u32>, Failure> {
     match attach::processes()?.as_slice() {
         [] => Err(Failure::run(
-            "there is no process that can be inspected: none of yours uses nearq, or NEARQ_CONTROL=off",
+            "no process can be inspected: none of yours is using nearq, or they run with NEARQ_CONTROL=off",
         )),
         [process] => Ok(Some(process.pid)),
         _ => Ok(None),
@@ -236,7 +237,7 @@ fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Fai
         let found = attach::processes()?;
         let pids: Vec<_> = found.iter().map(|found| found.pid.to_string()).collect();
         let pids = pids.join(", ");
-        return Err(Failure::input(format!("there are several processes; give one of {pids}")));
+        return Err(Failure::input(format!("there are several processes; give the PID of one: {pids}")));
     };
     let (mut client, process) = connect(pid)?;
     let mut model = Model::default();

@@ -10,8 +10,7 @@ use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPU_COUNT, Scope};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
-The pods of a scope are the groups of CPUs among which a work queue of that
-scope keeps its items:
+A scope groups CPUs into pods. A work queue with that scope keeps its items within a pod:
   cpu          every CPU is a pod of its own
   smt          the CPUs of a core
   cache_shard  whole cores of one last-level cache, about --shard-size of them
@@ -40,11 +39,11 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Also say what things cost on a simulated machine: cache lines, memory, the scheduler
+    /// Also print what a simulated machine is assumed to cost: cache lines, memory, the scheduler
     #[arg(long, conflicts_with = "json")]
     costs: bool,
 
-    /// Also draw a picture into this file
+    /// Also draw a picture (SVG) to this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -52,7 +51,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SCOPE", default_value = Scope::CacheShard.name(), value_parser = scope, requires = "svg")]
     scope: Scope,
 
-    /// The number of cores aimed at in a shard of a last-level cache
+    /// How many cores a shard of a last-level cache should have
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SHARD_SIZE, value_parser = shard_size, allow_negative_numbers = true)]
     shard_size: usize,
 }
@@ -69,7 +68,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let costs = options.costs.then(|| {
         machine.costs().ok_or_else(|| {
             Failure::input(format!(
-                "--costs: what things cost is known of simulated machines alone; give one with --on, instead of `{}`",
+                "--costs: costs are known only for simulated machines; give one with --on instead of `{}`",
                 options.on
             ))
         })
@@ -89,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 }
 
 fn scope(text: &str) -> Result<Scope, String> {
-    // The message of the parser names the value, which clap does too.
+    // The parser's message also names the value, but clap already does that.
     text.parse().map_err(|_| format!("give one of {}", Scope::names()))
 }
 

@@ -1,12 +1,11 @@
-//! `nearq trace`: what happens to the items of a process, as it happens; on the terminal, as JSON, or into a file that Perfetto
-//! opens.
+//! `nearq trace`: prints what happens to the items of a process, as it happens: on the terminal, as JSON, or to a file for Perfetto.
 //!
 //! ```text
 //!   the process ──► reader (a thread) ──► messages, at most MOST_UNREAD ──► session: names, lines or file, counts
 //!   a signal    ──► signals (a thread) ──────┘
 //! ```
-//! Who waits for messages also knows the time limit. Where the session is too slow, the reader waits, then the process's buffer is
-//! full, and it is the process that leaves events out and counts them: nothing grows here.
+//! The thread that waits for messages also enforces the time limit. If the session is too slow, the reader waits; then the process's buffer
+//! fills up, and the process drops events and counts them. So nothing grows here.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -33,32 +32,32 @@ use crate::output::Failure;
 use file::TraceFile;
 use session::{Ended, Output, Session};
 
-/// Batches that wait for being shown, at most: half a second of as many events as a process tells, in some ten megabytes.
+/// How many batches may wait to be shown: half a second of events at the highest rate of a process, in some ten megabytes.
 const MOST_UNREAD: usize = 32;
 
 const LEGEND: &str = "\
 Columns:
-  time      seconds since the first event that is shown
-  CPU       of a queueing, the CPU that queued the item; else the one that runs it
-  thread    the worker; none of a queueing
+  time      seconds since the first event shown
+  CPU       the CPU that runs the item; for a queue event, the CPU that queued it
+  thread    the worker; none for a queue event
   queue     the queue's name
-  event     queue: the item was queued; start: its function begins; end: its function has ended
+  event     queue: the item was queued; start: its function starts; end: its function has returned
   took      wait: from queueing to start; run: from start to end
-  function  the item's function; of a long name, the end
+  function  the item's function; a long name is cut at its beginning
 
-A line that begins with `--` says that events were lost, or what share of the items is reported. The process reports some
-20,000 items a second at most, to all its observers together; which ones is decided when they are queued. With
---every N it is at most one item in N.
+A line that begins with `--` says that events were lost, or what share of the items is reported. A process reports at most some
+20,000 items a second, to all its observers together; it chooses them when they are queued. With --every N it reports at most
+one item in N.
 
---json prints an object a line: at_ns (of CLOCK_MONOTONIC), event, queue, queue_id, item (a number that the events of an item
-share), function, cpu, thread, thread_name, pool, wait_ns of a start, run_ns of an end; and {\"event\":\"share\"} with dropped (events
-lost so far) and every (one item of so many is told), where that changes.
+--json prints one object a line: at_ns (of CLOCK_MONOTONIC), event, queue, queue_id, item (a number that the events of an item
+share), function, cpu, thread, thread_name, pool, wait_ns for a start, run_ns for an end. {\"event\":\"share\"}
+comes whenever the share changes, with dropped (events lost so far) and every (one item of so many is reported).
 
---output writes a file in the Trace Event Format, for https://ui.perfetto.dev and chrome://tracing: a track a worker, with an item's
-function as a slice; a track a queue, with the waits from queueing to start; and counters for what was lost. The file is whole at any
-time, so the trace may be ended in any way.
+--output writes a file in the Trace Event Format, for https://ui.perfetto.dev and chrome://tracing: a track for each worker, with
+the items' functions as slices; a track for each queue, with the waits from queueing to start; and counters of lost events. The file
+is complete at any time, so you may end the trace in any way.
 
-The trace ends with Ctrl-C, SIGTERM, --seconds, --items, or the process.
+The trace ends with Ctrl-C, SIGTERM, --seconds, --items, or when the process ends.
 
 Examples:
   nearq trace 4711
@@ -72,11 +71,11 @@ Exit status: 0; 1 if the process ended the trace; 2 for invalid input.";
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// The process; `nearq ps` lists those that there are
+    /// The process; `nearq ps` lists processes
     #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: u32,
 
-    /// Only this queue: its name, or # and its number; all queues if not given
+    /// Trace only this queue: its name, or # and its number; all queues if not given
     #[arg(value_name = "QUEUE")]
     queue: Option<String>,
 
@@ -84,29 +83,29 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = power, allow_negative_numbers = true)]
     every: Option<u32>,
 
-    /// End after so many seconds
+    /// End after this many seconds
     #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     seconds: Option<Duration>,
 
-    /// End when so many items have ended
+    /// End when this many items have ended
     #[arg(long, value_name = "N", value_parser = some, allow_negative_numbers = true)]
     items: Option<u64>,
 
-    /// Write a file for Perfetto, instead of lines
+    /// Write a file for Perfetto instead of printing lines
     #[arg(long, value_name = "FILE.json")]
     output: Option<PathBuf>,
 
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
 
-/// What the session is told.
+/// A message to the session.
 enum Message {
     Batch(TraceBatch),
-    /// The trace has come to an end at the other side, or failed.
+    /// The other side has ended the trace, or reading failed.
     Over(Option<ClientError>),
-    /// Somebody wants it to end.
+    /// A signal asks the trace to end.
     Signal,
 }
 
@@ -125,9 +124,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let asked = Arc::new(AtomicBool::new(false));
     let by_signal = Arc::clone(&asked);
     signals::on_first(move |_, _| {
-        // Before all batches that wait. Relaxed: a flag by itself.
+        // This takes effect before the batches that wait. Relaxed: nothing else is published with this flag.
         by_signal.store(true, Ordering::Relaxed);
-        // It wakes a thread that waits for a batch; where there are some, that one need not be woken.
+        // The message wakes a thread that waits for a batch; if batches are there, it need not be woken.
         let _ = interrupts.try_send(Message::Signal);
     })?;
     let wanted = protocol::Trace { queue: options.queue.clone(), every: options.every };
@@ -135,7 +134,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let deadline = options.seconds.map(|seconds| Instant::now() + seconds);
     let ended = loop {
         let message = next(&messages, deadline);
-        // Relaxed: a flag by itself.
+        // Relaxed: nothing else is published with this flag.
         if asked.load(Ordering::Relaxed) {
             break Ended::Asked;
         }
@@ -155,7 +154,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     session.finish(ended)
 }
 
-/// Reads batches on a thread of its own, as a read cannot be told to look at the clock or at signals.
+/// Reads batches on a thread of its own, because a read ends neither at a time limit nor at a signal that another thread handles.
 fn read(replies: Replies<protocol::Trace>, sender: SyncSender<Message>) -> Result<(), Failure> {
     let read = move || {
         for reply in replies {
@@ -167,18 +166,18 @@ fn read(replies: Replies<protocol::Trace>, sender: SyncSender<Message>) -> Resul
                 return;
             }
         }
-        // Where nobody listens any more, nobody misses it.
+        // If the receiver is gone, the message is not needed.
         let _ = sender.send(Message::Over(None));
     };
     threads::start("reader", read)
 }
 
-/// The next message; none when the time is over.
+/// The next message; none when the time is up.
 fn next(messages: &Receiver<Message>, deadline: Option<Instant>) -> Option<Message> {
     let received = match deadline {
         None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
         Some(deadline) => match deadline.saturating_duration_since(Instant::now()) {
-            // Also where there are messages all the time.
+            // Checked even if messages arrive all the time.
             Duration::ZERO => return None,
             left => messages.recv_timeout(left),
         },

@@ -1,10 +1,10 @@
-//! `nearq tune`: tries the scopes that make sense on a live queue, measures each, and says which is best, or that none is.
+//! `nearq tune`: tries the scopes that make sense on a live queue, measures each, and reports which is best, or that none is.
 //!
 //! ```text
 //!   plan: what differs here ─► rounds, each in random order: trial: set, settle, measure ─► verdict ─► report
 //! ```
-//! The configuration in effect is one of those that are tried, in every round: it is the control. What was in effect before is in
-//! effect again afterwards, whatever happens, unless a better one is to be kept; `trial` says how.
+//! The configuration in effect is tried too, in every round: it is the control. It is restored afterwards, whatever happens, unless a
+//! better one is to be kept; `trial` says how.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -31,34 +31,33 @@ use report::Facts;
 use trial::{Stop, Trial, await_configured, configured, words};
 use verdict::{Goal, Rounds, Verdict};
 
-/// Where --settle says nothing, a quarter of --seconds is waited after a change, but at least and at most so long.
+/// Without --settle, a quarter of --seconds is waited after a change, within these bounds.
 const SETTLE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(1)];
-/// What --settle may be, in seconds.
+/// The bounds of --settle, in seconds.
 const SETTLE_SECONDS: [f64; 2] = [0.0, 3600.0];
-/// A measurement at least and at most, in seconds.
+/// The bounds of a measurement, in seconds.
 const SECONDS: [f64; 2] = [0.05, 3600.0];
-/// Rounds at most.
+/// The greatest number of rounds.
 const MOST_ROUNDS: usize = 50;
 
 const LEGEND: &str = "\
-A scope groups CPUs into pods. Each scope whose pods differ on the CPUs that the queue may use is set for a few seconds, with workers that
-may leave their pod and with workers that may not (+strict), once a round, in random order. What is set now is one of
-them. For a while after each change nothing is measured (--settle).
+A scope groups CPUs into pods. The command tries each scope whose pods differ on the CPUs that the queue may use, once with workers that
+may leave their pod and once with workers that may not (+strict), and also the present configuration. In each round, each configuration
+is set for a few seconds, in random order. After each change, measuring starts only when things have settled (--settle).
 
 Columns:
-  (first)      the scope; (now) is the one in effect; +strict: workers never leave their pod; affinity off: one pod of all CPUs
-  better by    gain over the one in effect, by the goal: the median of the rounds' gains
-  items/s      items completed in a second
-  CPU us/item  CPU time of the queue's workers for an item
-  wait us p50  from queueing to start: half of the items waited no longer
-  wait us p99  99 of 100 items waited no longer; times are told in classes 6 % wide
+  (first)      the scope; (now) marks the one in effect; +strict: workers never leave their pod; affinity off: one pod of all CPUs
+  better by    gain over the scope in effect, by the goal: the median of the rounds' gains
+  items/s      items completed per second
+  CPU us/item  CPU time of the queue's workers per item
+  wait us p50  time from queueing to start: half of the items waited no longer
+  wait us p99  99 % of the items waited no longer; times are measured in steps of 6 %
 
-One is recommended if it is better beyond luck (exact test of Mann and Whitney, one-sided, at 5 %, divided among those that were
-tried), and by at least 2 % of throughput or 10 % of latency. Otherwise the report says that none is better, or why it cannot tell.
+A scope is recommended if it is significantly better (exact test of Mann and Whitney, one-sided, at 5 %, divided by the number of
+candidates), and by at least 2 % of throughput or 10 % of latency. Otherwise the report says that none is better, or why it cannot tell.
 
-However the command ends, the previous settings are restored: the process itself undoes the
-changes when the connection closes. With
---apply the recommended one stays. The process must allow changes (NEARQ_CONTROL=full), unless you are root.
+However the command ends, the previous settings are restored: the process itself undoes the changes when the connection closes. With
+--apply the recommended scope stays. The process must allow changes (NEARQ_CONTROL=full), unless you are root.
 
 Examples:
   nearq tune 4711 crypt
@@ -72,7 +71,7 @@ Exit status: 0; 1 if it could not be completed; 2 for invalid input.";
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// The process; `nearq ps` lists those that there are
+    /// The process; `nearq ps` lists processes
     #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: u32,
 
@@ -88,7 +87,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "S", value_parser = settle, allow_negative_numbers = true)]
     settle: Option<Duration>,
 
-    /// How often each is measured, 1 to 50
+    /// How often each configuration is measured, 1 to 50
     #[arg(long, value_name = "R", default_value_t = 5, value_parser = rounds, allow_negative_numbers = true)]
     rounds: usize,
 
@@ -100,16 +99,16 @@ pub(crate) struct Options {
     #[arg(long)]
     apply: bool,
 
-    /// Print JSON, in the shape of the experiments
+    /// Print JSON, in the format of the experiments
     #[arg(long)]
     json: bool,
 
-    /// A seed for the order in which they are tried
+    /// A seed for the order of the configurations
     #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true)]
     seed: Option<u64>,
 }
 
-/// What is settled before the first measurement.
+/// The parameters, before the first measurement.
 #[derive(Debug)]
 struct Settled {
     goal: Goal,
@@ -117,7 +116,7 @@ struct Settled {
     measured: Duration,
     settle: Duration,
     seed: u64,
-    /// The queue, as it was asked for.
+    /// The queue, as it was named.
     argument: String,
 }
 
@@ -138,7 +137,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let before = configured(&queue);
     let (sender, interrupts) = sync_channel(1);
     signals::on_first(move |_, name| {
-        // Nobody listens any more: it ends anyway.
+        // If the receiver is gone, the command is ending anyway.
         let _ = sender.send(name);
     })?;
 
@@ -163,7 +162,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         Ok((verdict, Some(set)))
     });
     let has_set = trial.has_set;
-    // The process takes back what is not kept.
+    // The process undoes the changes that are not kept.
     drop(client);
     let (verdict, kept) = match outcome {
         Ok(outcome) => outcome,
@@ -184,7 +183,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if options.json {
         return print_json(&(facts.report(watch.finish(), applied).to_json() + "\n"));
     }
-    let how = if applied { "Set, and left so" } else { "As it was before" };
+    let how = if applied { "Now set" } else { "Restored" };
     print(&format!("{}{how}: {}\n", facts.text(), words(&after)))
 }
 
@@ -192,14 +191,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn find(client: &mut Client, queue: &str) -> Result<QueueSettings, Failure> {
     let asked = client.call(&GetSettings { queue: Some(queue.into()) });
     let found = asked.map_err(attach::failure)?.settings.queues;
-    found.into_iter().next().ok_or_else(|| Failure::input(format!("there is no queue `{queue}`")))
+    found.into_iter().next().ok_or_else(|| Failure::input(format!("there is no queue `{queue}`; `nearq get` lists them")))
 }
 
-/// What is to be tried, and how many CPUs the queue may use.
+/// The configurations to try, and how many CPUs the queue may use.
 fn planned(client: &mut Client, queue: &QueueSettings) -> Result<(Plan, usize), Failure> {
     let dump = client.call(&GetDump::default()).map_err(attach::failure)?.dump;
     let found = dump.queues.iter().find(|found| found.id == queue.id);
-    let found = found.ok_or_else(|| Failure::run(format!("the queue `{}` is gone", queue.name)))?;
+    let found = found.ok_or_else(|| Failure::run(format!("the queue `{}` no longer exists", queue.name)))?;
     let refused =
         |why| Failure::input(format!("the queue `{}` cannot be tuned: {why}", queue.name));
     let plan = plan(&dump, found, queue).map_err(refused)?;
@@ -207,14 +206,14 @@ fn planned(client: &mut Client, queue: &QueueSettings) -> Result<(Plan, usize), 
     Ok((plan.clone(), cpus.map(|pod: nearq_topology::CpuSet| pod.len()).sum()))
 }
 
-/// Whether the process allows changes at all: better known before the first one.
+/// Whether the process allows changes; checked before the first one.
 fn may_change(client: &mut Client) -> Result<(), Failure> {
     let process = client.call(&GetProcess {}).map_err(attach::failure)?.process;
     if process.allowed == Access::Full {
         return Ok(());
     }
     Err(Failure::run(
-        "the process can be inspected, but not changed: start it with NEARQ_CONTROL=full, or run this command as root",
+        "the process allows inspection, but no changes: start it with NEARQ_CONTROL=full, or run this command as root",
     ))
 }
 
@@ -248,20 +247,20 @@ fn try_all(
     tried
 }
 
-/// Why it has ended early, and what is set now.
+/// Why the command ended early, and what is set now.
 fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -> Failure {
     let mut expected = before.clone();
     if let Stop::Others(theirs) = stop {
         expected.extend(theirs.clone());
     }
     Failure::run(match await_configured(pid, queue, &expected) {
-        Ok(()) if expected != *before => format!("{stop}; it is left with {}", words(&expected)),
+        Ok(()) if expected != *before => format!("{stop}; the queue now has {}", words(&expected)),
         Ok(()) => format!("{stop}; restored: {}", words(before)),
-        // It may not answer any more: that is why it has ended.
+        // The process may no longer answer, which is why the command ended.
         Err(failure) if failure.to_string() == stop.to_string() => {
-            format!("{stop}; whether all is as before is not known")
+            format!("{stop}; it is not known whether the previous settings were restored")
         }
-        Err(failure) => format!("{stop}; whether all is as before is not known: {failure}"),
+        Err(failure) => format!("{stop}; it is not known whether the previous settings were restored: {failure}"),
     })
 }
 

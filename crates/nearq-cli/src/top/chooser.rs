@@ -1,4 +1,4 @@
-//! Which process, where there are several: a list to choose from.
+//! If there are several processes: a list to choose one from.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -16,24 +16,24 @@ use super::terminal::{self, Happened, Screen};
 use crate::attach;
 use crate::output::Failure;
 
-/// For so long processes may think about who they are.
+/// How long a process may take to answer which one it is.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A process, and who it is, where it has said so.
+/// A process, and its answer, if it has answered.
 type Candidate = (u32, Option<Process>);
 
-/// What a key decides.
+/// The decision that a key makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
     /// Nothing yet.
     Open,
     /// That process.
     Chosen(u32),
-    /// None: to end.
+    /// No process: end the command.
     None,
-    /// To look again who is there.
+    /// Search for processes again.
     Again,
-    /// To stop until the shell goes on.
+    /// Stop until the shell continues the command.
     Stop,
 }
 
@@ -99,11 +99,11 @@ impl Chooser {
             .highlight_spacing(HighlightSpacing::Always)
             .row_highlight_style(MARKED);
         StatefulWidget::render(table, list, buffer, &mut place);
-        paint::text("up down  Enter choose  space look again  q end", DIM).render(keys, buffer);
+        paint::text("up down  Enter choose  space refresh  q end", DIM).render(keys, buffer);
     }
 }
 
-/// Lets the user choose; none if there is none that is wanted.
+/// Lets the user choose a process; none if the user ends the command.
 pub(super) fn choose(
     screen: &mut Screen,
     happened: &Receiver<Happened>,
@@ -132,7 +132,7 @@ pub(super) fn choose(
     }
 }
 
-/// The processes that there are. All are asked side by side: one that is stopped does not answer.
+/// The processes that can be inspected. All are asked at once, because a stopped one does not answer.
 fn candidates() -> Result<Vec<Candidate>, Failure> {
     let found = attach::processes()?;
     let answers = attach::ask_all(&found, PATIENCE, Instant::now() + PATIENCE);
@@ -193,7 +193,7 @@ mod tests {
                 ">    3456                   (does not answer)",
                 "    99999      12       52  /usr/bin/invented --as-if-it-wer",
                 "",
-                "up down  Enter choose  space look again  q end",
+                "up down  Enter choose  space refresh  q end",
             ]
         );
     }

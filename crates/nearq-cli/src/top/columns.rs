@@ -1,4 +1,4 @@
-//! The columns: what each shows, how wide it is, and which go first where the terminal is narrow.
+//! The columns: what each shows, how wide it is, and which are left out first on a narrow terminal.
 
 use std::cmp::Ordering;
 
@@ -10,19 +10,19 @@ use super::model::Row;
 /// A column of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
-    /// What `--sort` calls it.
+    /// Its name for `--sort`.
     pub(super) key: &'static str,
-    /// What stands above it.
+    /// Its heading.
     pub(super) heading: &'static str,
-    /// Its width, a space to its left not included.
+    /// Its width, without the space to its left.
     pub(super) width: usize,
-    /// Where not all have room, those with the smallest number stay.
+    /// If there is not enough room, the columns with the smallest numbers stay.
     pub(super) priority: u8,
-    /// Whether it is text, which stands to the left and is sorted from A to Z.
+    /// Whether it is text, which is aligned to the left and sorted from A to Z.
     pub(super) text: bool,
     /// What it shows.
     pub(super) what: &'static str,
-    /// What there is in it.
+    /// The value that it shows.
     field: Field,
 }
 
@@ -50,11 +50,11 @@ enum Field {
     Scope,
 }
 
-/// The narrowest that the name's column is.
+/// The least width of the name's column.
 pub(super) const NARROWEST_NAME: usize = 16;
-/// The widest.
+/// Its greatest width.
 pub(super) const WIDEST_NAME: usize = 40;
-/// The widest that a history is.
+/// The greatest width of a history.
 const WIDEST_HISTORY: usize = 40;
 
 const fn number(
@@ -71,14 +71,14 @@ const fn text(column: Column) -> Column {
     Column { text: true, ..column }
 }
 
-/// All of them, as they stand from left to right.
+/// All columns, from left to right.
 pub(super) const COLUMNS: [Column; 20] = [
     text(number(
         Field::Name,
         "name",
         "WORKQUEUE",
         [NARROWEST_NAME as u8, 0],
-        "The queue's name; of a long name, the end",
+        "The queue's name; a long name is cut at its beginning",
     )),
     number(Field::Items, "items", "ITEMS/S", [7, 1], "Executions that ended, per second"),
     number(
@@ -86,80 +86,80 @@ pub(super) const COLUMNS: [Column; 20] = [
         "total",
         "TOTAL",
         [8, 14],
-        "Executions that have begun since the queue was made",
+        "Executions that have started since the queue was created",
     ),
-    number(Field::InFlight, "infl", "INFL", [5, 3], "Items in flight: those that run now"),
+    number(Field::InFlight, "infl", "INFL", [5, 3], "Items in flight: those that are running now"),
     number(
         Field::Depth,
         "depth",
         "DEPTH",
         [6, 2],
-        "Items that wait now, for a worker or because of max_active",
+        "Items that are waiting now, for a worker or because of max_active",
     ),
     number(
         Field::Cpu,
         "cpu",
         "CPU%",
         [6, 4],
-        "CPU time of workers on its items, in percent of one CPU; with totals, CPUTIME in seconds",
+        "CPU time that workers spend on its items, in percent of one CPU; with totals: CPUTIME, in seconds",
     ),
     number(
         Field::Wait50,
         "p50",
         "P50",
         [6, 6],
-        "Half of the items started within this time of being queued",
+        "Median wait: half of the items started within this time of being queued",
     ),
     number(
         Field::Wait99,
         "p99",
         "P99",
         [6, 5],
-        "99 of 100 items started within this time of being queued",
+        "99 % of the items started within this time of being queued",
     ),
-    number(Field::Run50, "run50", "RUN50", [6, 15], "Half of the items ran no longer than this"),
-    number(Field::Run99, "run99", "RUN99", [6, 13], "99 of 100 items ran no longer than this"),
+    number(Field::Run50, "run50", "RUN50", [6, 15], "Median run time: half of the items ran no longer than this"),
+    number(Field::Run99, "run99", "RUN99", [6, 13], "99 % of the items ran no longer than this"),
     text(number(
         Field::History,
         "history",
         "HISTORY",
         [10, 7],
-        "ITEMS/S of the last intervals, the newest to the right; each queue's greatest is the full height",
+        "ITEMS/S of the last intervals, the newest on the right; scaled to each queue's maximum",
     )),
     number(
         Field::Hogs,
         "hogs",
         "HOGS",
         [6, 9],
-        "Items that used their CPU for too long (wq_monitor's CPUitsv); of per-CPU queues",
+        "Items that used their CPU for too long (CPUitsv in wq_monitor); per-CPU queues only",
     ),
     number(
         Field::Moves,
         "moves",
         "CMW/RPR",
         [7, 8],
-        "Per-CPU queues: workers called because one slept inside an item. Others: workers brought back into their pod",
+        "Per-CPU queues: workers woken because one slept inside an item (CMW). Other queues: workers moved back to their pod (RPR)",
     ),
     number(
         Field::Helped,
         "helped",
         "HELPED",
         [6, 10],
-        "Executions by workers of other pods; not of per-CPU queues",
+        "Executions by workers of other pods; not for per-CPU queues",
     ),
     number(
         Field::Mayday,
         "mayday",
         "MAYDAY",
         [6, 11],
-        "Calls of the rescuer, of queues that have one",
+        "Calls of the queue's rescuer, if it has one",
     ),
     number(
         Field::Rescued,
         "rescued",
         "RESCUED",
         [7, 12],
-        "Executions by the rescuer, of queues that have one",
+        "Executions by the queue's rescuer, if it has one",
     ),
     number(Field::Panics, "panics", "PANICS", [6, 16], "Executions that ended in a panic"),
     number(
@@ -167,7 +167,7 @@ pub(super) const COLUMNS: [Column; 20] = [
         "max",
         "MAX",
         [5, 17],
-        "max_active: items that may be on pools or running at once",
+        "max_active: how many items may be on pools or running at once",
     ),
     text(number(
         Field::Kind,
@@ -186,17 +186,17 @@ impl PartialEq for Column {
 }
 
 impl Column {
-    /// The column that `--sort` calls so.
+    /// The column with that name for `--sort`.
     pub(super) fn named(key: &str) -> Option<Column> {
         COLUMNS.into_iter().find(|column| column.key == key && column.sortable())
     }
 
-    /// The names that `--sort` knows.
+    /// The names that `--sort` accepts.
     pub(super) fn keys() -> Vec<&'static str> {
         COLUMNS.iter().filter(|column| column.sortable()).map(|column| column.key).collect()
     }
 
-    /// Whether rows can be sorted by it.
+    /// Whether rows can be sorted by this column.
     pub(super) fn sortable(&self) -> bool {
         self.field != Field::History
     }
@@ -206,12 +206,12 @@ impl Column {
         self.field == Field::History
     }
 
-    /// What stands above it.
+    /// Its heading.
     pub(super) fn heading(&self, totals: bool) -> &'static str {
         if totals && self.field == Field::Cpu { "CPUTIME" } else { self.heading }
     }
 
-    /// What stands in it.
+    /// The text in the column.
     pub(super) fn value(&self, row: &Row, totals: bool) -> String {
         let optional = |total: Option<u64>, rate: Option<f64>| match (totals, total, rate) {
             (true, Some(total), _) => format::count(total),
@@ -245,7 +245,7 @@ impl Column {
         }
     }
 
-    /// How two rows stand to each other in it, the smaller first.
+    /// The order of two rows by this column, the smaller first.
     pub(super) fn compare(&self, one: &Row, other: &Row, totals: bool) -> Ordering {
         match self.field {
             Field::Name | Field::History => one.name.cmp(&other.name),
@@ -255,7 +255,7 @@ impl Column {
         }
     }
 
-    /// What is sorted by; what a queue cannot have is less than none of it.
+    /// The value to sort by; a value that does not apply to a queue is less than zero.
     fn number(&self, row: &Row, totals: bool) -> f64 {
         let optional = |total: Option<u64>, rate: Option<f64>| {
             let value = if totals { total.map(|total| total as f64) } else { rate };
@@ -285,15 +285,15 @@ impl Column {
     }
 }
 
-/// Which columns have room on a line of `width`, with their widths, from left to right. `longest_name` is how much the names want.
-/// Where not all have room there are several pages: the first has the most important ones, the next has what that left out.
+/// The columns that fit on a line of `width`, with their widths, from left to right. `longest_name` is the width that the names need. If
+/// not all columns fit there are several pages: the first has the most important ones, the next has those that the first left out.
 pub(super) fn fit(width: usize, longest_name: usize, page: usize) -> Vec<(Column, usize)> {
     let pages = pages(width);
     let mut chosen = pages[page % pages.len()].clone();
     let used = |chosen: &[(Column, usize)]| -> usize {
         chosen.iter().map(|(_, width)| width + 1).sum::<usize>()
     };
-    // What remains is for long names, then for history.
+    // The remaining width goes to long names, then to the history.
     for (column, most) in
         [(Field::Name, longest_name.min(WIDEST_NAME)), (Field::History, WIDEST_HISTORY)]
     {
@@ -305,12 +305,12 @@ pub(super) fn fit(width: usize, longest_name: usize, page: usize) -> Vec<(Column
     chosen
 }
 
-/// How many pages there are.
+/// The number of pages.
 pub(super) fn page_count(width: usize) -> usize {
     pages(width).len()
 }
 
-/// The columns of each page. Every page begins with the name, and every column is on one.
+/// The columns of each page. Every page begins with the name, and every other column is on exactly one page.
 fn pages(width: usize) -> Vec<Vec<(Column, usize)>> {
     let [name, rest @ ..] = COLUMNS;
     let mut left = rest.to_vec();
@@ -337,7 +337,7 @@ fn pages(width: usize) -> Vec<Vec<(Column, usize)>> {
     pages
 }
 
-/// All columns in words, for help: heading and what it shows.
+/// All columns for the help: heading and description.
 pub(super) fn legend() -> String {
     let lines = COLUMNS.iter().map(|column| format!("  {:<10} {}\n", column.heading, column.what));
     lines.collect()

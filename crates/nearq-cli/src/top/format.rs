@@ -1,6 +1,6 @@
 //! Numbers in few characters: rates, percentages, counts.
 
-/// How many there are of something per second, in at most five characters: `0`, `0.3`, `12`, `9999`, `12.3k`, `1.23M`.
+/// A rate per second, in at most five characters: `0`, `0.3`, `12`, `9999`, `12.3k`, `1.23M`.
 pub(super) fn rate(value: f64) -> String {
     if value < 0.05 {
         return if value > 0.0 { "0.0" } else { "0" }.into();
@@ -29,12 +29,12 @@ fn with_letter(value: f64) -> String {
     }
 }
 
-/// A count: all its digits while they are at most eight.
+/// A count: all its digits if they are at most eight.
 pub(super) fn count(value: u64) -> String {
     if value < 100_000_000 { value.to_string() } else { with_letter(value as f64) }
 }
 
-/// A part of one CPU in percent, in at most five characters.
+/// A share of one CPU in percent, in at most five characters.
 pub(super) fn percent(part: f64) -> String {
     match part * 100.0 {
         percent if percent < 99.95 => format!("{percent:.1}"),
@@ -43,7 +43,7 @@ pub(super) fn percent(part: f64) -> String {
     }
 }
 
-/// Seconds of CPU time, as wq_monitor has them.
+/// Seconds of CPU time, in the format of wq_monitor.
 pub(super) fn seconds(nanoseconds: u64) -> String {
     let seconds = nanoseconds as f64 / 1e9;
     if seconds < 99_999.5 { format!("{seconds:.1}") } else { with_letter(seconds) }

@@ -11,40 +11,40 @@ use super::state::{Filter, Over, Question, State};
 pub(super) const KEYS: [(&str, &str); 15] = [
     ("q, Ctrl-C", "end"),
     ("? h", "this help; any other key closes it"),
-    ("up down j k", "the queue above, below; also PgUp, PgDn, Home, End"),
-    ("< >", "sort by the column to the left, to the right; also the arrows"),
+    ("up down j k", "move to the queue above or below; also PgUp, PgDn, Home, End"),
+    ("< >", "sort by the column to the left or right; also the arrow keys"),
     ("r", "reverse the order"),
-    ("/", "show queues whose name matches a regular expression; Esc drops it"),
-    ("Enter", "a queue's counts, times, limits and pools; Esc goes back"),
+    ("/", "filter queues by a regular expression; Esc removes the filter"),
+    ("Enter", "show a queue's counts, times, limits and pools; Esc goes back"),
     ("s", "change a setting of the queue"),
     ("S", "change a setting of the process"),
-    ("t", "totals since queues were made, instead of rates"),
-    ("c", "the columns that had no room"),
+    ("t", "show totals since queues were created, instead of rates"),
+    ("c", "show the columns that did not fit"),
     ("space", "update now"),
-    ("+ -", "update more often, less often"),
+    ("+ -", "update more or less often"),
     ("Ctrl-L", "redraw the screen"),
-    ("Ctrl-Z", "stop; `fg` goes on"),
+    ("Ctrl-Z", "stop the program; `fg` continues it"),
 ];
 
-/// The least and greatest interval that keys and options allow.
+/// The shortest and longest interval that keys and options allow.
 pub(super) const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_hours(1)];
 
-/// What is to be done besides drawing what has changed.
+/// What must be done besides drawing the changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wish {
     /// Nothing.
     Nothing,
-    /// To end.
+    /// End the command.
     End,
-    /// To stop until the shell goes on.
+    /// Stop until the shell continues the command.
     Stop,
-    /// To draw the whole screen.
+    /// Draw the whole screen.
     Redraw,
-    /// To ask the process.
+    /// Ask the process.
     Ask(Question),
 }
 
-/// Does what a key says.
+/// Carries out a key.
 pub(super) fn press(state: &mut State, key: KeyEvent) -> Wish {
     if key.kind == KeyEventKind::Release {
         return Wish::Nothing;
@@ -90,7 +90,7 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> Wish {
     }
 }
 
-/// A key while nothing lies over the table, or over a queue.
+/// A key while nothing covers the table or the queue.
 fn plain(state: &mut State, key: KeyEvent) -> Wish {
     let page = isize::from(state.size.1 as i16 / 2).max(1);
     match key.code {
@@ -110,7 +110,7 @@ fn plain(state: &mut State, key: KeyEvent) -> Wish {
             let pages = columns::page_count(usize::from(state.size.0));
             state.page = (state.page + 1) % pages;
             if pages == 1 {
-                state.message = "all columns are here".into();
+                state.message = "all columns are shown already".into();
             }
         }
         KeyCode::Char('/') => state.over = Over::Filter(state.filter.clone()),
@@ -147,7 +147,7 @@ fn step(state: &mut State, by: isize) {
 fn open(state: &mut State) -> Wish {
     state.queue = state.subject().map(|row| row.id);
     state.first_pool = 0;
-    // Later looks keep to that queue, whichever comes first by then.
+    // Later samples keep the mark on that queue, wherever it is sorted by then.
     state.selected = state.queue;
     if state.queue.is_some() { Wish::Ask(Question::Pools(true)) } else { Wish::Nothing }
 }
@@ -186,7 +186,7 @@ fn filter(state: &mut State, key: KeyEvent, before: Filter) {
     }
 }
 
-/// Writes a character, or takes away the last one, or all.
+/// Appends a character, or deletes the last one or all.
 fn write(text: &mut String, key: KeyEvent) {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {

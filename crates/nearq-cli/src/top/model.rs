@@ -1,5 +1,5 @@
-//! What two looks at a process say: for each queue what it has done in between, per second, and how that went before; for each
-//! pool how busy its CPUs were.
+//! What two samples of a process tell: for each queue its work in between, per second, and the history of that; for each pool how busy its
+//! CPUs were.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -8,15 +8,15 @@ use nearq_control::protocol::{Dump, Histogram, PodStatistics, QueueStatistics, S
 use nearq_topology::CpuSet;
 use serde::Serialize;
 
-/// Intervals that histories remember: as many as a wide terminal has columns.
+/// How many intervals histories keep: as many as a wide terminal has columns.
 const REMEMBERED: usize = 240;
-/// Queues whose histories are remembered, at most: the oldest queues.
+/// How many queues have a history at most: the oldest ones.
 const MOST_HISTORIES: usize = 10_000;
 
-/// What is counted of a queue, as totals or per second.
+/// The counts of a queue, as totals or per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Counts<T> {
-    /// Executions that have begun.
+    /// Executions that have started.
     pub(super) started: T,
     /// Executions that have ended.
     pub(super) completed: T,
@@ -24,22 +24,22 @@ pub(super) struct Counts<T> {
     pub(super) panicked: T,
     /// Nanoseconds of CPU time.
     pub(super) cpu_ns: T,
-    /// Items that used their CPU for too long: of per-CPU queues alone.
+    /// Items that used their CPU for too long: per-CPU queues only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cpu_intensive: Option<T>,
-    /// Workers called because one slept inside an item: of per-CPU queues alone.
+    /// Workers woken because one slept inside an item: per-CPU queues only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) concurrency_wakeups: Option<T>,
-    /// Workers brought back into their pod: not of per-CPU queues.
+    /// Workers moved back to their pod: not for per-CPU queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) repatriated: Option<T>,
-    /// Executions by workers of other pods: not of per-CPU queues.
+    /// Executions by workers of other pods: not for per-CPU queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) helped: Option<T>,
-    /// Calls of the rescuer, of queues that have one.
+    /// Calls of the queue's rescuer, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) mayday: Option<T>,
-    /// Executions by the rescuer, of queues that have one.
+    /// Executions by the queue's rescuer, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rescued: Option<T>,
 }
@@ -61,7 +61,7 @@ impl Counts<u64> {
         }
     }
 
-    /// What was added since `earlier`, per second.
+    /// The increase since `earlier`, per second.
     fn per_second(&self, earlier: &Self, seconds: f64) -> Counts<f64> {
         let rate = |now: u64, before: u64| per_second(now, before, seconds);
         let optional = |now: Option<u64>, before: Option<u64>| {
@@ -83,12 +83,12 @@ impl Counts<u64> {
 }
 
 impl<T: Copy> Counts<T> {
-    /// What wq_monitor has in one column: of a queue there is the one or the other.
+    /// The two counts that wq_monitor shows in one column: a queue has only one of them.
     pub(super) fn moves(&self) -> Option<T> {
         self.concurrency_wakeups.or(self.repatriated)
     }
 
-    /// What is counted, in words; none of what the queue cannot have.
+    /// The counts with their names; none for a count that does not apply to the queue.
     pub(super) fn named(&self) -> [(&'static str, Option<T>); 9] {
         [
             ("started", Some(self.started)),
@@ -108,16 +108,16 @@ fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { now.saturating_sub(before) as f64 / seconds } else { 0.0 }
 }
 
-/// How long something took within the last interval; none where nothing was timed.
+/// How long something took within the last interval; none if nothing was timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Times {
     /// Items that were timed.
     pub(super) samples: u64,
-    /// Half of the items took no longer.
+    /// Half of the items took no longer than this.
     pub(super) p50_ns: Option<u64>,
-    /// 90 of 100.
+    /// 90 %.
     pub(super) p90_ns: Option<u64>,
-    /// 99 of 100.
+    /// 99 %.
     pub(super) p99_ns: Option<u64>,
     /// All.
     pub(super) max_ns: Option<u64>,
@@ -155,7 +155,7 @@ pub(super) struct Row {
     pub(super) waiting: u64,
     /// Items that wait because of the limit.
     pub(super) inactive: u64,
-    /// Since the queue was made.
+    /// Since the queue was created.
     pub(super) total: Counts<u64>,
     /// Within the last interval.
     pub(super) per_second: Counts<f64>,
@@ -185,7 +185,7 @@ impl Row {
         }
     }
 
-    /// Items that wait, for whatever.
+    /// Items that wait, for whatever reason.
     pub(super) fn depth(&self) -> u64 {
         self.waiting.saturating_add(self.inactive)
     }
@@ -204,13 +204,13 @@ pub(super) struct Pod {
     pub(super) workers: u64,
     /// Those that sleep.
     pub(super) idle: u64,
-    /// Items that were taken off the inbox and have not begun.
+    /// Items that were taken off the inbox and have not started.
     pub(super) ready: u64,
     /// Executions that ended there, per second.
     pub(super) completed_per_second: f64,
-    /// CPUs that its workers used.
+    /// How many CPUs its workers used.
     pub(super) cpu: f64,
-    /// The part of the pod's CPUs that its workers used, 0 to 1.
+    /// The share of the pod's CPUs that its workers used, 0 to 1.
     pub(super) busy: f64,
 }
 
@@ -234,20 +234,20 @@ impl Pod {
         }
     }
 
-    /// Whether anything at all happened there.
+    /// Whether anything happened there.
     pub(super) fn active(&self) -> bool {
         self.completed_per_second > 0.0 || self.cpu > 0.0
     }
 }
 
-/// What a queue did in the intervals before, oldest first.
+/// The history of a queue: its last intervals, oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     /// Items that ended, per second.
     pub(super) completed: VecDeque<f64>,
     /// Items that waited.
     pub(super) depth: VecDeque<f64>,
-    /// The 99th of 100 waits, in nanoseconds; 0 where nothing was timed.
+    /// The 99th percentile of the waits, in nanoseconds; 0 if nothing was timed.
     pub(super) wait: VecDeque<f64>,
 }
 
@@ -269,13 +269,13 @@ impl History {
 /// The process as a whole, within the last interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Whole {
-    /// When the later look was.
+    /// When the later sample was taken.
     pub(super) at_ns: u64,
-    /// Between the two looks.
+    /// The time between the two samples.
     pub(super) interval_ns: u64,
-    /// CPUs that it used.
+    /// How many CPUs it used.
     pub(super) cpu: f64,
-    /// CPUs that the thread used which answers.
+    /// How many CPUs the thread that answers used.
     pub(super) control_cpu: f64,
     /// Worker threads.
     pub(super) workers: u64,
@@ -293,7 +293,7 @@ pub(super) struct Whole {
 #[derive(Debug, Default)]
 pub(super) struct Model {
     last: Option<Statistics>,
-    /// Whether there were two looks.
+    /// Whether there were two samples.
     pub(super) ready: bool,
     /// The process.
     pub(super) whole: Whole,
@@ -301,14 +301,14 @@ pub(super) struct Model {
     pub(super) rows: Vec<Row>,
     /// The pools, by number.
     pub(super) pods: Vec<Pod>,
-    /// By a queue's number.
+    /// The histories, by a queue's number.
     pub(super) histories: BTreeMap<u64, History>,
-    /// What there was to see at last, where that was asked for.
+    /// The last dump, if one was requested.
     pub(super) dump: Option<Dump>,
 }
 
 impl Model {
-    /// Takes in another look.
+    /// Takes in another sample.
     pub(super) fn look(&mut self, now: Statistics) {
         let Some(before) = self.last.replace(now) else { return };
         let Some(now) = &self.last else { return };
@@ -388,7 +388,7 @@ mod tests {
         model.look(look(1, &[queue(1, 100), queue(2, 0)]));
         model.look(look(2, &[queue(2, 7), queue(3, 9)]));
         let rates: Vec<_> = model.rows.iter().map(|row| (row.id, row.per_second.started)).collect();
-        assert_eq!(rates, [(2, 7.0), (3, 9.0)], "what is new has done all of it since");
+        assert_eq!(rates, [(2, 7.0), (3, 9.0)], "a new queue has done all of its work since");
         assert_eq!(model.histories.keys().copied().collect::<Vec<_>>(), [2, 3]);
         model.look(look(3, &[queue(3, 9)]));
         assert_eq!(model.histories[&3].completed, [9.0, 0.0]);
@@ -436,7 +436,7 @@ mod tests {
         }
         assert_eq!((model.rows.len(), model.rows[0].depth()), (20_000, u64::MAX));
         assert_eq!(model.histories.len(), MOST_HISTORIES);
-        // In proportion to the square of their number it would be ten times as much.
+        // Time that grew with the square of their number would be ten times as much.
         let used = used().saturating_sub(begin);
         assert!(used.as_secs() < 2, "{used:?} of CPU time");
     }

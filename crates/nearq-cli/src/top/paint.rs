@@ -1,4 +1,4 @@
-//! How things look: colours, characters, graphs. What has a colour also has a shape.
+//! Appearance: colours, characters, graphs. Nothing is shown by colour alone.
 
 use std::collections::VecDeque;
 use std::env;
@@ -11,16 +11,16 @@ use ratatui::symbols::{bar, border};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{RenderDirection, Row, Sparkline, SparklineBar, Table, Widget as _};
 
-/// The characters that pictures are made of.
+/// The characters of graphs and frames.
 #[derive(Clone, Debug)]
 pub(super) struct Glyphs {
-    /// Nothing, then eight heights.
+    /// Empty, then eight heights.
     levels: bar::Set<'static>,
     /// A pool where nothing happens.
     pub(super) idle: &'static str,
-    /// The greatest at the top, the smallest at the top.
+    /// The sort marks: greatest first, smallest first.
     pub(super) order: [char; 2],
-    /// Something is left out.
+    /// The mark for text that is cut.
     pub(super) cut: char,
     /// A frame.
     pub(super) frame: border::Set<'static>,
@@ -61,16 +61,16 @@ const ASCII: Glyphs = Glyphs {
     },
 };
 
-/// The line at the top, and what must be read.
+/// The line at the top, and important text.
 pub(super) const TITLE: Style = Style::new().add_modifier(Modifier::BOLD);
-/// What stands above columns.
+/// Headings of columns.
 pub(super) const HEADING: Style = Style::new().add_modifier(Modifier::REVERSED);
 /// The row with the mark.
 pub(super) const MARKED: Style = Style::new().add_modifier(Modifier::BOLD);
-/// What is less important.
+/// Less important text.
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 
-/// How things look.
+/// The appearance.
 #[derive(Clone, Debug)]
 pub(super) struct Paint {
     /// Whether there are colours.
@@ -80,7 +80,7 @@ pub(super) struct Paint {
 }
 
 impl Paint {
-    /// As the environment has it: no colours with NO_COLOR, no characters beyond ASCII where the locale has none.
+    /// From the environment: no colours if NO_COLOR is set, only ASCII if the locale has no other characters.
     pub(super) fn of_environment() -> Self {
         let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
@@ -94,13 +94,13 @@ impl Paint {
         Paint { colour, glyphs: if blocks { BLOCKS } else { ASCII } }
     }
 
-    /// What must not be missed.
+    /// The style of alarms.
     pub(super) fn alarm(&self) -> Style {
         let style = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
         if self.colour { style.fg(Color::Red) } else { style }
     }
 
-    /// A part of a whole, 0 to 1.
+    /// The style for a share, 0 to 1.
     pub(super) fn heat(&self, part: f64) -> Style {
         let colour = match part {
             part if part < 0.34 => Color::Green,
@@ -122,7 +122,7 @@ impl Paint {
             .absent_value_symbol(self.glyphs.idle)
     }
 
-    /// Draws a graph of the newest values, the newest to the right; the greatest has the full height.
+    /// Draws a graph of the newest values, the newest on the right; the greatest has the full height.
     pub(super) fn graph(&self, values: &VecDeque<f64>, area: Rect, buffer: &mut Buffer) {
         let shown = values.iter().rev().take(area.width.into());
         let greatest = shown.clone().copied().fold(0.0, f64::max);
@@ -135,17 +135,17 @@ impl Paint {
     }
 }
 
-/// The height of a bar for a part of a whole, 0 to 1: something is never nothing.
+/// The height of a bar: a value above 0 is never drawn as empty.
 pub(super) fn height(part: f64, most: u16) -> u64 {
     if part > 0.0 { (part * f64::from(most)).round().max(1.0).min(most.into()) as u64 } else { 0 }
 }
 
-/// A text in one style; what others have written steers nothing.
+/// A text in one style; control characters in it have no effect.
 pub(super) fn text<'a>(text: &str, style: Style) -> Line<'a> {
     Span::styled(plain(text), style).into()
 }
 
-/// A line of an area, by its number; nothing where there are not so many.
+/// A line of an area, by its number; empty if the area has fewer lines.
 pub(super) fn line(area: Rect, number: u16) -> Rect {
     Rect { y: area.y.saturating_add(number), height: 1, ..area }.intersection(area)
 }
@@ -155,7 +155,7 @@ pub(super) fn last_line(area: Rect) -> Rect {
     line(area, area.height.saturating_sub(1))
 }
 
-/// So many lines of an area, and those below.
+/// The first lines of an area, and those below.
 pub(super) fn split(area: Rect, lines: u16) -> [Rect; 2] {
     Layout::vertical([Constraint::Length(lines), Constraint::Min(0)]).areas(area)
 }
@@ -167,7 +167,7 @@ pub(super) fn row<'a>(name: &str, numbers: impl IntoIterator<Item = impl AsRef<s
     Row::new([text(name, Style::new())].into_iter().chain(numbers))
 }
 
-/// A table whose columns have these widths, with nothing between them; those that do not fit into so much room are left out.
+/// A table whose columns have these widths, with nothing between them; columns that do not fit into that width are left out.
 pub(super) fn table<'a>(
     rows: impl IntoIterator<Item = Row<'a>>,
     widths: &[u16],

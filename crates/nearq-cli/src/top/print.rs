@@ -9,7 +9,7 @@ use super::model::{Model, Pod, Row, Whole};
 use super::state::{Filter, Sort, arranged};
 use crate::output::json_line;
 
-/// The table, with all columns, as wide as they are.
+/// The table, with all columns at full width.
 pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
     let columns: Vec<Column> = COLUMNS.into_iter().filter(|column| !column.graph()).collect();
     let sides = columns.iter().map(|column| if column.text { Side::Left } else { Side::Right });
@@ -22,7 +22,7 @@ pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
     screen::columns(&sides, &lines)
 }
 
-/// What a line of JSON has.
+/// The fields of a line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     pid: u32,

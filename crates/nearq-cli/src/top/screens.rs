@@ -1,5 +1,5 @@
-//! Whole screens, character for character: what is expected stands in `screens/*.txt`, the spaces at the ends of lines left out.
-//! `UPDATE_SCREENS=1` writes them anew; look at them then.
+//! Whole screens, character for character: the expected ones are in `screens/*.txt`, without trailing spaces. `UPDATE_SCREENS=1` rewrites
+//! them; check them afterwards.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ use super::view;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
 
-/// A state after so many looks at the invented process.
+/// A state after `looks` samples of the invented process.
 fn state(looks: u64, size: (u16, u16)) -> State {
     let sort = Sort { column: Column::named("items").unwrap(), reverse: false };
     let process = invented::process(Access::Full);
@@ -43,7 +43,7 @@ fn write(state: &mut State, text: &str) {
     }
 }
 
-/// What is drawn: the text, and the colours that there are.
+/// What is drawn: the text, and the colours used.
 fn draw(state: &State, paint: &Paint) -> (String, Vec<Color>) {
     let mut terminal = Terminal::new(TestBackend::new(state.size.0, state.size.1)).unwrap();
     terminal.draw(|frame| view::draw(state, paint, frame.area(), frame.buffer_mut())).unwrap();
@@ -65,7 +65,7 @@ fn draw(state: &State, paint: &Paint) -> (String, Vec<Color>) {
     (text, colours.collect())
 }
 
-/// Compares a screen with what is expected of it; both sizes have a file.
+/// Compares a screen with its expected text; each size has a file.
 #[track_caller]
 fn shows(name: &str, state: &State) {
     let (text, _) = draw(state, &Paint::new(true, true));

@@ -1,4 +1,4 @@
-//! The thread that asks the process: so that a process that answers slowly, or not at all, does not keep keys from being heard.
+//! The thread that queries the process. It is separate so that keys work even if the process answers slowly or not at all.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -11,36 +11,36 @@ use nearq_processes::proc;
 use super::state::{Answer, Question};
 use super::terminal::{Guard, Happened};
 
-/// The second look comes early, so that there is something to see.
+/// The second sample comes early, so that there is something to show.
 const FIRST_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Why there are no answers any more, in words.
+/// Why there will be no more answers, in words.
 pub(super) fn why_gone(pid: u32, error: &ClientError) -> String {
     if ended(pid) {
         format!("process {pid} has ended")
     } else {
-        format!("process {pid} does not answer any more: {error}")
+        format!("process {pid} no longer answers: {error}")
     }
 }
 
-/// Whether a process has ended: it is not there, or nobody has fetched its exit status yet.
+/// Whether a process has ended: it does not exist, or its exit status has not been fetched yet.
 fn ended(pid: u32) -> bool {
-    // Without /proc nobody knows.
+    // Without /proc this is unknown.
     proc::stat(pid).map_or_else(|| Path::new("/proc/self").exists(), proc::Stat::has_ended)
 }
 
-/// One look.
+/// Takes one sample.
 pub(super) fn look(client: &mut Client, timing: bool) -> Result<Statistics, ClientError> {
     client.call(&GetStatistics { timing }).map(|reply| reply.statistics)
 }
 
-/// Asks one process, in a thread of its own.
+/// Queries one process, in a thread of its own.
 pub(super) struct Source {
     /// The process.
     pub(super) pid: u32,
     /// The connection to it.
     pub(super) client: Client,
-    /// How far apart looks are.
+    /// The time between samples.
     pub(super) interval: Duration,
     /// Whether items are to be timed.
     pub(super) timing: bool,
@@ -49,12 +49,12 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Asks, at each interval's end and when told to, until nobody wants to know or there are no answers any more.
+    /// Asks at the end of each interval and for each question, until the receiver is gone or the process no longer answers.
     pub(super) fn run(mut self, questions: &Receiver<Question>) {
         let _guard = Guard(self.answers.clone());
         let mut pools = false;
         let mut next = Instant::now();
-        // The first look alone says nothing.
+        // The first sample alone gives no rates.
         let mut until_next = self.interval.min(FIRST_INTERVAL);
         loop {
             let question =
@@ -88,7 +88,7 @@ impl Source {
                     self.tell(Answer::Refused(refusal.to_string()))
                 }
                 Err(error) => {
-                    // Nobody else tells it: the last word.
+                    // The last message: no other thread reports this.
                     let _ = self.tell(Answer::Gone(why_gone(self.pid, &error)));
                     return;
                 }
@@ -115,7 +115,7 @@ impl Source {
         self.tell(Answer::Settings(settings, None))
     }
 
-    /// What is set afterwards is asked for by itself: the answer to a change need not have all of it.
+    /// Asks for the settings separately afterwards: the answer to a change need not contain all of them.
     fn set(&mut self, queue: Option<u64>, key: &str, value: &str) -> Result<(), ClientError> {
         let changes = [(key.to_owned(), value.to_owned())].into();
         self.client.call(&Set { queue: by_number(queue), changes, until_closed: false })?;
@@ -130,7 +130,7 @@ impl Source {
     }
 }
 
-/// A queue by its number: several may have one name.
+/// A queue by its number: several may have the same name.
 fn by_number(queue: Option<u64>) -> Option<String> {
     queue.map(|id| format!("#{id}"))
 }

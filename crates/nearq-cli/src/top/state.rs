@@ -1,4 +1,4 @@
-//! What the one who looks has chosen: which queues, in which order, which page of it; and what the process has answered.
+//! What the user has chosen (which queues, their order, the page of columns), and what the process has answered.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use regex_lite::{Regex, RegexBuilder};
 use super::columns::{self, Column};
 use super::model::{Model, Row};
 
-/// What is to be asked of the process.
+/// A question to the process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Question {
-    /// What has happened, now and not at the interval's end.
+    /// Take a sample now instead of at the end of the interval.
     Look,
-    /// Looks this far apart from now on.
+    /// Take samples at this interval from now on.
     Every(Duration),
-    /// From now on also what there is to see of the pools, or no more.
+    /// Whether to ask for the pools too from now on.
     Pools(bool),
     /// The settings of the queue with that number, or of the process.
     Settings(Option<u64>),
-    /// A setting is to be changed.
+    /// Change a setting.
     Set {
         /// The queue's number, or the process.
         queue: Option<u64>,
@@ -33,30 +33,30 @@ pub(super) enum Question {
 /// What the process answered.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// What has happened.
+    /// A sample.
     Look(Box<Statistics>),
-    /// What there is to see.
+    /// A dump.
     Dump(Box<Dump>),
-    /// What is set, and whether that is what was just changed.
+    /// Settings, and the key that was just changed, if one was.
     Settings(Settings, Option<String>),
-    /// It does not do what it was asked for, in words.
+    /// The process refused a request; why, in words.
     Refused(String),
-    /// There will be no answers any more, in words.
+    /// There will be no more answers; why, in words.
     Gone(String),
 }
 
 /// Which queues are shown.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filter {
-    /// As it was written; all queues if nothing was.
+    /// The text as typed; empty for all queues.
     pub(super) text: String,
-    /// Whether it is no expression, and is looked for as it stands.
+    /// Whether the text is not a valid expression and is searched for literally.
     pub(super) literal: bool,
     pattern: Option<Regex>,
 }
 
 impl Filter {
-    /// A regular expression that is to be found in the name, in upper or lower case; or, where it is none, that very text.
+    /// A regular expression to search for in names, ignoring case; if it is invalid, the text itself.
     pub(super) fn new(text: &str) -> Self {
         let insensitive = |pattern: &str| RegexBuilder::new(pattern).case_insensitive(true).build();
         let expression = insensitive(text);
@@ -76,7 +76,7 @@ impl Filter {
 pub(super) struct Sort {
     /// What they are sorted by.
     pub(super) column: Column,
-    /// The other way than is usual: numbers from the smallest on, text from Z.
+    /// The reverse of the usual order: numbers from the smallest on, text from Z to A.
     pub(super) reverse: bool,
 }
 
@@ -105,25 +105,25 @@ pub(super) fn arranged<'a>(
 /// A setting that is being changed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Form {
-    /// The queue's number and name; the process without it.
+    /// The queue's number and name; none for the process.
     pub(super) queue: Option<(u64, String)>,
-    /// What is set now; empty until that is known.
+    /// The current settings; empty until they are known.
     pub(super) settings: Vec<Setting>,
-    /// Which of them is to be changed.
+    /// The index of the one that is being changed.
     pub(super) chosen: usize,
-    /// To what.
+    /// Its new value.
     pub(super) value: String,
-    /// How it went.
+    /// The outcome.
     pub(super) outcome: String,
 }
 
 impl Form {
-    /// The setting that is to be changed.
+    /// The setting that is being changed.
     pub(super) fn setting(&self) -> Option<&Setting> {
         self.settings.get(self.chosen)
     }
 
-    /// Goes on to the next setting, or back to the one before.
+    /// Moves to the next setting, or back to the one before.
     pub(super) fn step(&mut self, on: bool) {
         let count = self.settings.len().max(1);
         self.chosen = (self.chosen + if on { 1 } else { count - 1 }) % count;
@@ -136,38 +136,38 @@ impl Form {
     }
 }
 
-/// What lies over the table.
+/// What covers the table.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Over {
     /// Nothing.
     #[default]
     Nothing,
-    /// Help, from which line on.
+    /// Help, and its first line that is shown.
     Help(usize),
-    /// A filter that is being written, and the one before.
+    /// A filter that is being typed; holds the one before.
     Filter(Filter),
     /// A setting that is being changed.
     Form(Form),
 }
 
-/// All that decides what is on the screen.
+/// Everything that decides what is on the screen.
 #[derive(Debug)]
 pub(super) struct State {
-    /// The process, as the system calls it.
+    /// The process's number.
     pub(super) pid: u32,
-    /// What it says of itself.
+    /// What it says about itself.
     pub(super) process: Process,
-    /// What it does.
+    /// What its queues do.
     pub(super) model: Model,
-    /// How far apart the looks are.
+    /// The time between samples.
     pub(super) interval: Duration,
     /// The order of the rows.
     pub(super) sort: Sort,
     /// Which rows.
     pub(super) filter: Filter,
-    /// Counts since queues were made, not per second.
+    /// Show counts since queues were created, not per second.
     pub(super) totals: bool,
-    /// Which columns, where not all have room.
+    /// The page of columns, if not all fit.
     pub(super) page: usize,
     /// The queue with the mark.
     pub(super) selected: Option<u64>,
@@ -175,18 +175,18 @@ pub(super) struct State {
     pub(super) queue: Option<u64>,
     /// See [`queue`](Self::queue).
     pub(super) first_pool: usize,
-    /// What lies over that.
+    /// What covers that.
     pub(super) over: Over,
-    /// Something that is to be said in the last line.
+    /// A message for the last line.
     pub(super) message: String,
-    /// Why there are no answers any more.
+    /// Why there will be no more answers.
     pub(super) gone: Option<String>,
     /// Columns and lines of the terminal.
     pub(super) size: (u16, u16),
 }
 
 impl State {
-    /// Nothing is known but who the process is.
+    /// The state before the first sample.
     pub(super) fn new(
         pid: u32,
         process: Process,
@@ -213,17 +213,17 @@ impl State {
         }
     }
 
-    /// The rows, as they are to be shown.
+    /// The rows to show, in order.
     pub(super) fn rows(&self) -> Vec<&Row> {
         arranged(&self.model, &self.filter, self.sort, self.totals)
     }
 
-    /// The row with the mark: its place among the rows. The first, where the queue is not there.
+    /// The index of the row with the mark; the first row if the queue is not among them.
     pub(super) fn marked(&self, rows: &[&Row]) -> usize {
         rows.iter().position(|row| Some(row.id) == self.selected).unwrap_or(0)
     }
 
-    /// Moves the mark by so many rows.
+    /// Moves the mark by `by` rows.
     pub(super) fn move_mark(&mut self, by: isize) {
         let rows = self.rows();
         let last = rows.len().saturating_sub(1);
@@ -231,7 +231,7 @@ impl State {
         self.selected = rows.get(place).map(|row| row.id);
     }
 
-    /// The queue that keys are about: the one whose pools are shown, else the one with the mark.
+    /// The queue that keys act on: the one whose pools are shown, else the one with the mark.
     pub(super) fn subject(&self) -> Option<&Row> {
         match self.queue {
             Some(id) => self.model.row(id),
@@ -242,7 +242,7 @@ impl State {
         }
     }
 
-    /// Sorts by the next column that there is on the screen, or by the one before.
+    /// Sorts by the next column on the screen, or by the one before.
     pub(super) fn sort_by_next(&mut self, on: bool) {
         let shown = columns::fit(usize::from(self.size.0), 0, self.page);
         let shown: Vec<Column> =
@@ -258,15 +258,16 @@ impl State {
         }
     }
 
-    /// Begins to change a setting, if that is allowed: what is to be asked for that.
+    /// Opens the form for settings, if changes are allowed; returns the question to send.
     pub(super) fn open_form(&mut self, queue: Option<(u64, String)>) -> Option<Question> {
         if let Some(why) = &self.gone {
-            self.message = format!("nothing can be set: {why}");
+            self.message = format!("settings cannot be changed: {why}");
             return None;
         }
         if self.process.allowed < Access::Full {
             self.message =
-                "nothing can be set: the process lets you look only; NEARQ_CONTROL=full in its environment, or root, may set".into();
+                "settings cannot be changed: the process allows reading only; \
+                 start it with NEARQ_CONTROL=full, or run `nearq top` as root".into();
             return None;
         }
         let question = Question::Settings(queue.as_ref().map(|(id, _)| *id));
@@ -286,7 +287,7 @@ impl State {
             },
             Answer::Gone(why) => {
                 self.gone = Some(why);
-                // What is being set will never be set.
+                // A change that is being made will never be answered.
                 if let Over::Form(_) = self.over {
                     self.over = Over::Nothing;
                 }
@@ -304,7 +305,7 @@ impl State {
         }
     }
 
-    /// Settings, which `changed` says to be new in one of them.
+    /// Takes in settings; `changed` is the key that was just changed, if one was.
     fn settle(&mut self, settings: Settings, changed: Option<String>) {
         let Over::Form(form) = &mut self.over else { return };
         let settings = match &form.queue {
@@ -315,7 +316,7 @@ impl State {
                 .map(|queue| queue.settings),
             None => settings.process.map(|process| process.settings),
         };
-        // Another form's.
+        // The answer belongs to another form.
         let Some(settings) = settings else { return };
         form.settings = settings.into_iter().filter(|setting| setting.writable).collect();
         form.chosen = form.chosen.min(form.settings.len().saturating_sub(1));
@@ -324,12 +325,12 @@ impl State {
         if let Some(now) = now {
             form.outcome = format!("set: {} is now {}", now.key, shown(&now.effective));
         } else if form.settings.is_empty() {
-            form.outcome = "there is nothing that can be set".into();
+            form.outcome = "there are no settings that can be changed".into();
         }
     }
 }
 
-/// A value that may be nothing.
+/// A value that may be empty.
 pub(super) fn shown(value: &str) -> &str {
     if value.is_empty() { "(nothing)" } else { value }
 }

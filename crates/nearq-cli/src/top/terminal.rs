@@ -1,9 +1,9 @@
-//! The terminal: taken over, given back however the command ends, and what is heard meanwhile.
+//! Takes over the terminal, restores it however the command ends, and receives keys and signals meanwhile.
 //!
-//! Keys, signals and answers come from a thread each into one channel: the command sleeps until one of them has something. The
-//! terminal is given back where the command ends by itself (`Screen` is dropped), where it panics (a hook, before the message is
-//! printed; a panic of another thread ends the command), where it is stopped, and where a signal ends it: that is heard like a
-//! key, and then handled as if it had not been caught, so that the parent sees which signal it was.
+//! Keys, signals and answers come from one thread each, into one channel: the command sleeps until one of them has something. The terminal
+//! is restored in four cases. The command ends by itself: `Screen` is dropped. It panics: a hook runs before the message is printed, and a
+//! panic of another thread ends the command. It is stopped. A signal ends it: the signal is received like a key, and then handled as if it
+//! had not been caught, so that the parent sees which signal it was.
 
 use std::io::{self, BufWriter, IsTerminal as _};
 use std::sync::Mutex;
@@ -31,35 +31,35 @@ use signal_hook::low_level::emulate_default_handler;
 use super::state::Answer;
 use crate::output::Failure;
 
-/// Whether we have the terminal. To give it back twice would put the cursor where it was, over what was printed since.
+/// Whether we have taken over the terminal. Restoring it twice would move the cursor back, over what was printed since.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-/// What a thread of ours panicked with. It does not say so itself: the terminal is another thread's, which may be drawing.
+/// The panic of one of our threads. That thread does not print it: the terminal belongs to another thread, which may be drawing.
 static PANIC: Mutex<String> = Mutex::new(String::new());
-/// Bytes of a screen that go out at once.
+/// The number of bytes of a screen that are written at once.
 const AT_ONCE: usize = 64 * 1024;
 
-/// Something to which the screen answers.
+/// An event that the screen reacts to.
 #[derive(Debug)]
 pub(super) enum Happened {
-    /// A key, or another size.
+    /// A key, or a new size.
     Input(Event),
     /// The process answered.
     Answer(Answer),
-    /// A signal came.
+    /// A signal arrived.
     Signal(i32),
     /// Keys cannot be read.
     Deaf(io::Error),
-    /// A thread of ours panicked.
+    /// One of our threads panicked.
     Broken,
 }
 
-/// In a thread: tells when it panics.
+/// In a thread: reports if the thread panics.
 pub(super) struct Guard(pub(super) Sender<Happened>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if thread::panicking() {
-            // Who does not listen has ended.
+            // If the receiver is gone, the command has ended.
             let _ = self.0.send(Happened::Broken);
         }
     }
@@ -71,10 +71,10 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal over, and hears keys and signals from now on.
+    /// Takes over the terminal, and receives keys and signals from now on.
     pub(super) fn open() -> Result<(Screen, Sender<Happened>, Receiver<Happened>), Failure> {
         let lack = match io::stdout().is_terminal() {
-            false => "standard output is no terminal",
+            false => "standard output is not a terminal",
             true if !is_steered(&io::stdout()) => {
                 "this terminal cannot clear its screen (TERM is `dumb`, or not set)"
             }
@@ -82,7 +82,7 @@ impl Screen {
         };
         if !lack.is_empty() {
             return Err(Failure::input(format!(
-                "{lack}; give --once for a table, --json for lines of JSON"
+                "{lack}; use --once for a table, or --json for lines of JSON"
             )));
         }
         let before = std::panic::take_hook();
@@ -117,15 +117,15 @@ impl Screen {
         self.redraw()
     }
 
-    /// Clears the screen; what is drawn next is all drawn.
+    /// Clears the screen, so that the next drawing draws everything.
     pub(super) fn redraw(&mut self) -> io::Result<()> {
-        // Not `Terminal::clear`: that asks the terminal where the cursor is, and the answer comes to the thread that hears keys.
+        // Not `Terminal::clear`: that asks the terminal for the cursor's position, and the thread that reads keys would get the answer.
         self.terminal.backend_mut().clear()?;
         self.terminal.swap_buffers();
         Ok(())
     }
 
-    /// Draws, on the whole terminal as it is now.
+    /// Draws on the whole terminal, at its present size.
     pub(super) fn draw(&mut self, draw: impl FnOnce(Rect, &mut Buffer)) -> Result<(), Failure> {
         let whole = area(size());
         if self.terminal.get_frame().area() != whole {
@@ -135,14 +135,14 @@ impl Screen {
         drawn.map(drop).map_err(unusable)
     }
 
-    /// Stops as a shell's job does, and takes the terminal over again when it goes on.
+    /// Stops like a shell's job, and takes over the terminal again when it continues.
     pub(super) fn stop(&mut self) -> Result<(), Failure> {
         leave();
         emulate_default_handler(SIGTSTP).map_err(unusable)?;
         self.enter().map_err(unusable)
     }
 
-    /// Does what a signal says; with one that ends the command it does not come back.
+    /// Acts on a signal; does not return if it ends the command.
     pub(super) fn obey(&mut self, signal: i32) -> Result<(), Failure> {
         match signal {
             SIGTSTP => self.stop(),
@@ -165,7 +165,7 @@ impl Drop for Screen {
     }
 }
 
-/// Columns and lines of the terminal; of one that does not know them, the usual ones.
+/// Columns and lines of the terminal; if it does not know them, the usual ones.
 pub(super) fn size() -> (u16, u16) {
     let told = crossterm::terminal::size().ok();
     told.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(UNKNOWN)
@@ -175,7 +175,7 @@ fn area((columns, lines): (u16, u16)) -> Rect {
     Rect::new(0, 0, columns, lines)
 }
 
-/// Gives the terminal back, if we have it; nothing is to be done where that fails.
+/// Restores the terminal, if we have taken it over. Nothing can be done if that fails.
 fn leave() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
@@ -184,7 +184,7 @@ fn leave() {
     let _ = disable_raw_mode();
 }
 
-/// What using it failed with.
+/// The failure if the terminal cannot be used.
 pub(super) fn unusable(error: io::Error) -> Failure {
     Failure::run(format!("the terminal cannot be used: {error}"))
 }
@@ -215,13 +215,13 @@ fn hear_signals(sender: Sender<Happened>) -> Result<(), Failure> {
     })
 }
 
-/// What reading keys failed with.
+/// The failure if keys cannot be read.
 pub(super) fn deaf(error: &io::Error) -> Failure {
     Failure::run(format!("keys cannot be read: {error}"))
 }
 
-/// What a thread of ours ended with.
+/// The failure if one of our threads panicked.
 pub(super) fn broken() -> Failure {
     let what = PANIC.lock().map(|what| what.clone()).unwrap_or_default();
-    Failure::run(format!("this should not have happened, please report it: {what}"))
+    Failure::run(format!("internal error, please report it: {what}"))
 }

@@ -1,11 +1,11 @@
-//! The screen, from what is known: nothing is asked and nothing is changed here.
+//! Draws the screen from the state. Nothing is asked and nothing is changed here.
 //!
 //! ```text
-//!   nearq top  pid 4711  COMMAND                     every 1.0s      who
-//!   CPU 153%  queues 12  workers 9 (4 asleep) ...                    how much in all
-//!   pods     0 ▁▂█·                                                  the heat strip: a cell a pool
+//!   nearq top  pid 4711  COMMAND                     every 1.0s      which process
+//!   CPU 153%  queues 12  workers 9 (4 asleep) ...                    totals
+//!   pods     0 ▁▂█·                                                  the heat strip: a cell for each pool
 //!   WORKQUEUE        ▼ITEMS/S  INFL ...                              the table, or a queue
-//!   ? help  q end ...                                                keys, or what is to be said
+//!   ? help  q end ...                                                keys, or a message
 //! ```
 
 mod over;
@@ -55,7 +55,7 @@ pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer
     }
 }
 
-/// Who it is, and how much of everything there is.
+/// Which process it is, and the totals.
 fn title(state: &State, first: Rect, second: Rect, buffer: &mut Buffer) {
     let every = format!("every {}", screen::time(state.interval.as_nanos() as u64));
     let who = format!("nearq top  pid {}  {}", state.pid, state.process.command);
@@ -84,7 +84,7 @@ fn title(state: &State, first: Rect, second: Rect, buffer: &mut Buffer) {
         format!("control {}%", format::percent(whole.control_cpu)),
         format!("{} at once", whole.parallelism),
     ];
-    // Whole parts or none of them.
+    // Each part is shown in full or left out.
     let mut text = String::new();
     for part in parts {
         if text.width() + part.width() <= second.width.into() {
@@ -102,12 +102,12 @@ fn queues(state: &State) -> String {
     }
 }
 
-/// Cells of the heat strip on a line.
+/// How many cells of the heat strip fit on a line.
 fn per_line(width: u16) -> usize {
     (width.saturating_sub(STRIP_LABEL) / 8 * 8).max(8).into()
 }
 
-/// Lines that the heat strip takes.
+/// How many lines the heat strip takes.
 fn strip_lines(state: &State, area: Rect) -> u16 {
     let most = (area.height / 4).saturating_sub(ABOVE).clamp(1, 8);
     let lines = state.model.pods.len().div_ceil(per_line(area.width));
@@ -118,7 +118,7 @@ fn strip_lines(state: &State, area: Rect) -> u16 {
 fn strip(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     let pods = &state.model.pods;
     let per_line = per_line(area.width);
-    // Where some work is there it is the least level, though its CPU time is not counted yet.
+    // A pool with work shows at least the lowest level, even if its CPU time is not counted yet.
     let bar = |pod: &Pod| match pod.active().then(|| paint::height(pod.busy, 8).max(1)) {
         Some(height) => SparklineBar::from(height).style(paint.heat(pod.busy)),
         None => SparklineBar::from(None),
@@ -137,15 +137,15 @@ fn strip(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// The last line: what is being written, what is to be said, or the keys. What is to be said may need more lines.
+/// The last line: what is being typed, a message, or the keys. A message may need more lines.
 fn bottom(state: &State, paint: &Paint, area: Rect, last: Rect, buffer: &mut Buffer) {
     let (text, style) = if let Over::Filter(_) = state.over {
-        let note = if state.filter.literal { "  (no expression: as it stands)" } else { "" };
+        let note = if state.filter.literal { "  (not a valid expression: searched literally)" } else { "" };
         (format!("filter: {}_{note}", state.filter.text), TITLE)
     } else if !state.message.is_empty() {
         (state.message.clone(), TITLE)
     } else if let Some(why) = &state.gone {
-        (format!("{why}; this is the last picture; q ends"), paint.alarm())
+        (format!("{why}; this is the last state; q ends"), paint.alarm())
     } else {
         paint::text(keys_of(state, area.width.into()), DIM).render(last, buffer);
         return;
@@ -157,7 +157,7 @@ fn bottom(state: &State, paint: &Paint, area: Rect, last: Rect, buffer: &mut Buf
     Paragraph::new(Text::styled(text, style)).render(over, buffer);
 }
 
-/// The keys that are needed most.
+/// The most important keys.
 fn keys_of(state: &State, width: usize) -> &'static str {
     match state.queue {
         Some(_) => "? help  q end  Esc back  up down pools  s set",
@@ -168,12 +168,12 @@ fn keys_of(state: &State, width: usize) -> &'static str {
     }
 }
 
-/// The last pool that the first line of a queue's pools may show.
+/// The last pool that may be the first one shown.
 pub(super) fn last_pool(state: &State) -> usize {
     queue::pools(state).len().saturating_sub(1)
 }
 
-/// The last line that help may begin with.
+/// The last line of the help that may be the first one shown.
 pub(super) fn last_line_of_help(state: &State) -> usize {
     let (width, height) = (usize::from(state.size.0), usize::from(state.size.1));
     help_text(width).len().saturating_sub(height.saturating_sub(2))

@@ -5,20 +5,20 @@ use nearq_topology::{CpuSet, Group, Limits, Scope, Topology};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// What stands in one line.
+/// A value that is printed on one line.
 type Line = Box<RawValue>;
 
-/// The machine. Parts name each other by their index in the array of that name; what is not known is null.
+/// The machine. Parts refer to each other by their index in the array of that name; unknown values are null.
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     model: Option<&'a str>,
-    /// CPUs that there may ever be.
+    /// All CPUs that the machine can ever have.
     possible: Line,
     /// Those that are plugged in.
     present: Line,
     /// Those in use.
     online: Line,
-    /// Those that are plugged in, each with what is known of it, and whether the process may use it.
+    /// Those that are plugged in, each with what is known about it, and whether the process may use it.
     cpus: Vec<Line>,
     cores: Vec<Line>,
     llcs: Vec<Line>,
@@ -44,7 +44,7 @@ impl<T: Serialize> Serialize for Members<'_, T> {
 }
 
 impl<'a> Document<'a> {
-    /// What is seen of a machine.
+    /// What is known about a machine.
     pub(super) fn new(view: &View<'a>) -> Self {
         let machine = view.topology;
         let effective = view.limits.map(Limits::effective);

@@ -1,19 +1,19 @@
 //! Events in the Trace Event Format, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 //!
 //! ```text
-//!   a track a worker:  |== function ==|   |= function =|     complete events; category: the queue
-//!   a track a queue:   |~~ waits ~~|                         asynchronous events, from queueing to start
-//!   counters:          events lost, one item of so many told
+//!   a track per worker: |== function ==|   |= function =|     complete events; category: the queue
+//!   a track per queue:  |~~ waits ~~|                         asynchronous events, from queueing to start
+//!   counters:          events lost, one item of so many reported
 //! ```
 //!
-//! Nothing is kept that grows with the trace: a slice is written when its item ends, and says itself when that began; a wait
-//! is written when it is over. What is kept is one start a thread, and the items that were queued and have not begun, up to
-//! [`MOST_WAITING`]: they are written, as unfinished, at the end.
+//! Memory does not grow with the trace. A slice is written when its item ends, and contains its own start; a wait is written when it is
+//! over. Kept are one start for each thread, and up to [`MOST_WAITING`] items that were queued and have not started: they are written at
+//! the end, as unfinished.
 //!
-//! Slices of one track must not overlap in part, and pairs must be complete; both is so whatever events were lost, as no slice
-//! is made of two events.
+//! Slices of one track must not overlap in part, and pairs must be complete. Both hold whatever events were lost, because no slice is made
+//! of two events.
 //!
-//! Times are those of `CLOCK_MONOTONIC`, in microseconds, so that other tools' events can be laid beside them.
+//! Times are those of `CLOCK_MONOTONIC`, in microseconds, so that events of other tools can be merged.
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -26,18 +26,18 @@ use serde_json::Value;
 use super::names::Names;
 use crate::output::json_line;
 
-/// Items that were queued and have not begun, at most, that are remembered for the end.
+/// How many items that were queued and have not started are kept for the end.
 const MOST_WAITING: usize = if cfg!(test) { 1 << 8 } else { 1 << 16 };
-/// Bytes of the function's name that are remembered of each.
+/// How many bytes of the function's name are kept for each.
 const LONGEST_NAME: usize = 256;
-/// Threads that are remembered, at most: more than a process has.
+/// How many threads are remembered: more than a process has.
 const MOST_THREADS: usize = MOST_WAITING;
 
-/// Makes text of batches: all of a file but its beginning and its end.
+/// Turns batches into text: all of a file except its beginning and its end.
 #[derive(Debug)]
 pub(super) struct Chrome {
     pid: u32,
-    /// Threads that have a name in the file.
+    /// Threads whose name is already in the file.
     named: HashSet<u64>,
     running: HashMap<u64, TraceEvent>,
     waiting: HashMap<u64, TraceEvent>,
@@ -46,7 +46,7 @@ pub(super) struct Chrome {
     empty: bool,
 }
 
-/// What is kept of an event until its item goes on: of the function's name the beginning, as there may be many.
+/// What is kept of an event until the next event of its item. Only the beginning of the function's name, because there may be many.
 fn remembered(event: &TraceEvent) -> TraceEvent {
     let name = &event.function;
     let function = match name.get(..name.floor_char_boundary(LONGEST_NAME)) {
@@ -77,14 +77,14 @@ struct Written<'e> {
 /// The text of a file before its events.
 pub(super) const BEGINNING: &str = "{\"traceEvents\":[\n";
 
-/// The text of a file after its events; `about` says how the trace came about.
+/// The text of a file after its events; `about` describes the trace.
 pub(super) fn ending(about: &BTreeMap<&'static str, Value>) -> String {
     let about = json_line(about);
     format!("\n],\"displayTimeUnit\":\"ns\",\"otherData\":{about}}}\n")
 }
 
 impl Chrome {
-    /// Begins, for the process `pid` with this command line.
+    /// Starts a file for the process `pid` with this command line.
     pub(super) fn new(pid: u32, command: &str, text: &mut String) -> Self {
         let mut chrome = Self {
             pid,
@@ -99,7 +99,7 @@ impl Chrome {
         chrome
     }
 
-    /// Adds what a batch tells to `text`.
+    /// Adds the events of a batch to `text`.
     pub(super) fn batch(&mut self, batch: &TraceBatch, names: &Names, text: &mut String) {
         for event in &batch.events {
             if self.named.len() >= MOST_THREADS {
@@ -193,7 +193,7 @@ impl Chrome {
         self.slice(event, (from, event.took_ns), args, names, text);
     }
 
-    /// Counters, where they change. What was lost may have been the end of something that is remembered as not over.
+    /// Adds counters when they change. A lost event may have been the end of something that is still kept as unfinished.
     fn shared(&mut self, dropped: u64, every: u64, text: &mut String) {
         let before = self.share.replace((dropped, every));
         if before == Some((dropped, every)) {
@@ -314,12 +314,12 @@ fn add_wait(args: &mut BTreeMap<&'static str, Value>, ns: u64) {
     args.insert("wait_ns", ns.into());
 }
 
-/// The format's unit. Exact to a nanosecond for the first 100 days of a machine.
+/// The format's unit. Exact to a nanosecond for the first 100 days of uptime.
 fn microseconds(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
 
-/// A category's name must have no comma: that separates several.
+/// A category's name must have no comma: a comma separates categories.
 fn category(queue: &str) -> String {
     queue.replace(',', ";")
 }

@@ -1,11 +1,11 @@
-//! The file of `--output`: whole at any time, whatever ends the command.
+//! The file of `--output`: complete at any time, whatever ends the command.
 //!
-//! After each batch the text that ends the file is written behind it, and the next batch is written over that. So a file that is
-//! looked at early, or left behind by SIGKILL, opens like any other; where a batch cannot be written (a full disk), the file ends with
-//! the one before it. Where one cannot go back (a pipe), it ends once.
+//! After each batch the text that ends the file is written, and the next batch overwrites that text. So a file that is opened early, or
+//! left behind by SIGKILL, opens like any other. If a batch cannot be written (a full disk), the file ends with the batch before it. A file
+//! without seeking (a pipe) is ended only once.
 //!
-//! What was in the file before is replaced with the first batch: a trace that is refused, or for whose first batch there is no room, leaves it
-//! as it is.
+//! The file's previous contents are replaced when the first batch is written: a trace that is refused, or whose first batch does not fit,
+//! leaves them as they are.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,11 +26,11 @@ pub(super) struct TraceFile {
     path: PathBuf,
     /// None until something is written.
     file: Option<File>,
-    /// Where the next event goes, if one can go there.
+    /// The position of the next event, if the file can seek.
     end: Option<u64>,
-    /// What comes next: the beginning, until it is written.
+    /// The text to write next: the beginning of the file, until it is written.
     text: String,
-    /// What stands behind the events that are written.
+    /// The length of the text after the events written so far.
     ending: String,
     chrome: Chrome,
 }
@@ -53,7 +53,7 @@ impl TraceFile {
         })
     }
 
-    /// Adds what a batch tells; `about` says how the trace came about so far.
+    /// Adds a batch; `about` describes the trace so far.
     pub(super) fn batch(
         &mut self,
         batch: &TraceBatch,
@@ -78,7 +78,7 @@ impl TraceFile {
         ended.map_err(|error| self.failure(&error))
     }
 
-    /// Writes the text and, where it can be taken back, the end behind it.
+    /// Writes the text and, if the file can seek, the end after it.
     fn write(&mut self, about: &BTreeMap<&'static str, Value>) -> io::Result<()> {
         let mut text = std::mem::take(&mut self.text);
         let ending = chrome::ending(about);
@@ -100,12 +100,12 @@ impl TraceFile {
         Ok(())
     }
 
-    /// Takes back a part of a batch, for which there was no room; says what there is now.
+    /// Removes the written part of a batch that did not fit; returns a description of the file's state.
     fn mended(&mut self, end: u64, error: io::Error) -> io::Error {
         let ending = std::mem::take(&mut self.ending);
         let put = self.file.as_mut().map(|file| put(file, end, &ending));
         let now = match put {
-            Some(Ok(())) => "the file has the events until then",
+            Some(Ok(())) => "the file is complete up to there",
             _ => "the file is cut off",
         };
         io::Error::new(error.kind(), format!("{error}; {now}"))
@@ -116,12 +116,12 @@ impl TraceFile {
     }
 }
 
-/// Writes what is behind `from` until the end of the file.
+/// Writes everything from `from` to the end of the file.
 fn put(file: &mut File, from: u64, text: &str) -> io::Result<()> {
     file.seek(SeekFrom::Start(from))?;
-    // One call, so that there is hardly a moment without an end.
+    // In one call, so that the file is without its end only for an instant.
     file.write_all(text.as_bytes())?;
-    // The end before may have been longer.
+    // The previous end may have been longer.
     file.set_len(from + text.len() as u64)
 }
 
@@ -170,7 +170,7 @@ mod tests {
         for number in 1..20 {
             let batch = batch(number * 1000);
             names.learn(&batch);
-            // What is said at the end gets longer and shorter.
+            // The text at the end grows and shrinks.
             let about = BTreeMap::from([("dropped", json!("x".repeat(number as usize % 5 * 300)))]);
             file.batch(&batch, &names, &about).unwrap();
             assert_eq!(slices(&path), number as usize);

@@ -1,4 +1,4 @@
-//! Events as lines for a terminal: at most 100 columns wide for a day, whatever the names are.
+//! Events as lines for a terminal: at most 100 columns wide for a day, whatever the names.
 
 use nearq_command::screen::{Side, pad, plain, tail};
 use nearq_control::protocol::{TraceEvent, TraceKind};
@@ -6,11 +6,11 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::names::Names;
 
-/// Columns for the name of a queue.
+/// Width of a queue's name.
 const QUEUE: usize = 16;
-/// Columns for the name of a thread: the system's names have up to 15 bytes.
+/// Width of a thread's name: the system's names have up to 15 bytes.
 const THREAD: usize = 15;
-/// Columns for the name of a function.
+/// Width of a function's name.
 const FUNCTION: usize = 28;
 
 /// The line above the columns.
@@ -43,17 +43,17 @@ pub(super) fn line(event: &TraceEvent, begin: u64, names: &Names) -> String {
     )
 }
 
-/// How much is told.
+/// A line that says what share is reported.
 pub(super) fn share(dropped: u64, every: u64) -> String {
     let told = if every <= 1 {
-        "every item is told".into()
+        "every item is reported".into()
     } else {
-        format!("one item of {every} is told")
+        format!("one item of {every} is reported")
     };
     format!("-- {dropped} events lost so far; {told} now\n")
 }
 
-/// A point in time as seconds since another one, which may be the later one: threads write down a moment after they looked.
+/// A point in time as seconds since another one, which may be later: threads record an event some time after they read the clock.
 fn seconds(at: u64, begin: u64) -> String {
     let sign = if at < begin { "-" } else { "" };
     let microseconds = at.abs_diff(begin) / 1000;
@@ -74,7 +74,7 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
-/// The beginning of a text, in exactly so many columns.
+/// The beginning of a text, in exactly `width` columns.
 fn head(text: &str, columns: usize) -> String {
     let text = plain(text);
     let cut = text.width() > columns;
@@ -178,7 +178,7 @@ mod tests {
             let event = TraceEvent { function, ..event(TraceKind::End, 0, 1) };
             assert!(line(&event, 0, &names).trim_end().width() <= 100);
         }
-        // In time that grows with the square of the length, it took minutes.
+        // Time that grew with the square of the length would be minutes.
         assert!(begin.elapsed() < std::time::Duration::from_secs(30), "{:?}", begin.elapsed());
     }
 }

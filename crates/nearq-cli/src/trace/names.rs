@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use nearq_control::protocol::TraceBatch;
 use nearq_processes::proc::{self, LONGEST_STATUS};
 
-/// Names that are remembered, of queues and of threads each. Where there are more, those before are forgotten.
+/// How many names are kept, of queues and of threads each. If there are more, the earlier ones are dropped.
 const MOST: usize = 1 << 16;
 
-/// Names of queues, as batches told them, and of threads, as the system has them.
+/// Names of queues, from the batches, and of threads, from the system.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// The folder with a folder for each thread.
+    /// The folder that has a folder for each thread.
     tasks: PathBuf,
     queues: HashMap<u64, String>,
     threads: HashMap<u64, String>,
 }
 
 impl Names {
-    /// Knows no queue yet; threads are those of the process `pid`.
+    /// No queues yet; threads are those of the process `pid`.
     pub(crate) fn of(pid: u32) -> Self {
         Self::in_folder(format!("/proc/{pid}/task").into())
     }
 
-    /// The same with a folder that stands for `/proc/PID/task`.
+    /// The same with a folder in place of `/proc/PID/task`.
     pub(super) fn in_folder(tasks: PathBuf) -> Self {
         Self { tasks, queues: HashMap::new(), threads: HashMap::new() }
     }
@@ -45,7 +45,7 @@ impl Names {
         if batch.events.iter().any(|event| unknown(&event.thread)) {
             self.threads.extend(threads(&self.tasks));
         }
-        // One that has ended already has no name; it is not looked for again.
+        // A thread that has already ended has no name; it is not looked up again.
         for event in batch.events.iter().filter(|event| event.thread != 0) {
             let number = event.thread;
             self.threads.entry(number).or_insert_with(|| format!("thread {number}"));
@@ -63,7 +63,7 @@ impl Names {
     }
 }
 
-/// The threads of a process by the numbers that they know themselves by, which in a container are others than outside of it.
+/// The threads of a process by their own numbers, which in a container differ from those outside.
 fn threads(tasks: &Path) -> HashMap<u64, String> {
     let Ok(entries) = fs::read_dir(tasks) else { return HashMap::new() };
     let status = |entry: fs::DirEntry| proc::read(entry.path().join("status"), LONGEST_STATUS);

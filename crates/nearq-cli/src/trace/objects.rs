@@ -1,4 +1,4 @@
-//! Events as JSON, one object a line, for other programs.
+//! Events as JSON, one object per line, for other programs.
 
 use nearq_control::protocol::{TraceEvent, TraceKind};
 use serde::Serialize;
@@ -26,7 +26,7 @@ struct Object<'e> {
     run_ns: Option<u64>,
 }
 
-/// How much is told, where that changes.
+/// The share that is reported, when it changes.
 #[derive(Serialize)]
 struct Share {
     at_ns: u64,
@@ -54,7 +54,7 @@ pub(super) fn event(event: &TraceEvent, names: &Names) -> String {
     })
 }
 
-/// How many events were lost so far, and that one item of `every` is told now.
+/// How many events were lost so far, and that one item of `every` is reported now.
 pub(super) fn share(at_ns: u64, dropped: u64, every: u64) -> String {
     text(&Share { at_ns, event: "share", dropped, every })
 }

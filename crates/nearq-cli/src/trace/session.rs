@@ -1,4 +1,4 @@
-//! A trace under way: where its events go, and what is counted of them.
+//! A running trace: where its events go, and its counts.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::output::{self, Failure};
 /// Where the events go.
 #[derive(Debug)]
 pub(super) enum Output {
-    /// Lines on standard output, under a heading; times begin with the first one's.
+    /// Lines on standard output, under a heading; times start at the first event.
     Lines { headed: bool, begin: Option<u64> },
     /// JSON on standard output.
     Objects,
@@ -34,48 +34,48 @@ impl Output {
     }
 }
 
-/// Why a trace has ended.
+/// Why a trace ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// As it was asked to: by a signal, the time, or the number of items.
+    /// As requested: by a signal, the time, or the number of items.
     Asked,
-    /// Nobody reads what is printed.
+    /// The reader of the output is gone.
     Unread,
-    /// By the process, with an error or without.
+    /// The process ended it, with an error or without.
     Lost(Option<ClientError>),
 }
 
-/// A trace under way.
+/// A running trace.
 #[derive(Debug)]
 pub(super) struct Session {
     output: Output,
     names: Names,
     pid: u32,
-    /// So many items are to end.
+    /// How many items are to end.
     wanted: Option<u64>,
     counts: Counts,
 }
 
-/// What is counted of a trace.
+/// The counts of a trace.
 #[derive(Debug, Default)]
 struct Counts {
     events: u64,
     /// Items that have ended.
     items: u64,
     dropped: u64,
-    /// The first and the last event.
+    /// The times of the first and the last event.
     times: Option<(u64, u64)>,
-    /// One item of so many was told: at the least, at the most, and last.
+    /// One item of so many was reported: the smallest, the largest and the last such number.
     every: Option<(u64, u64, u64)>,
 }
 
 impl Session {
-    /// Begins, with the process `pid`; ends after `wanted` items.
+    /// Starts a trace of the process `pid`; it ends after `wanted` items.
     pub(super) fn new(pid: u32, output: Output, wanted: Option<u64>) -> Self {
         Self { output, names: Names::of(pid), pid, wanted, counts: Counts::default() }
     }
 
-    /// Shows that the trace has begun, before anything has happened.
+    /// Shows that the trace has started, before anything has happened.
     fn begin(&mut self) -> Result<Option<Ended>, Failure> {
         let Output::Lines { headed, .. } = &mut self.output else { return Ok(None) };
         if std::mem::replace(headed, true) || output::try_print(&lines::heading())? {
@@ -84,10 +84,10 @@ impl Session {
         Ok(Some(Ended::Unread))
     }
 
-    /// Shows a batch; says so if that was the last one.
+    /// Shows a batch; returns whether it was the last one.
     pub(super) fn batch(&mut self, mut batch: TraceBatch) -> Result<Option<Ended>, Failure> {
         if batch.events.is_empty() && batch.dropped == 0 && self.counts.times.is_none() {
-            // Nothing has happened yet; there is no time to say anything about.
+            // Nothing has happened yet, so there is no time to print.
             return self.begin();
         }
         let all = self.cut(&mut batch);
@@ -109,7 +109,7 @@ impl Session {
                 if !std::mem::replace(headed, true) {
                     text.push_str(&lines::heading());
                 }
-                // That everything is told is not worth a line.
+                // No line is needed if every item is reported.
                 if share && !(begin.is_none() && batch.dropped == 0 && batch.every <= 1) {
                     text.push_str(&lines::share(batch.dropped, batch.every));
                 }
@@ -125,7 +125,7 @@ impl Session {
         Ok(all.then_some(Ended::Asked))
     }
 
-    /// Cuts what comes after the last item that is wanted; whether there was one.
+    /// Cuts everything after the last item that is wanted; returns whether there was one.
     fn cut(&self, batch: &mut TraceBatch) -> bool {
         let Some(wanted) = self.wanted else { return false };
         let left = (wanted - self.counts.items) as usize;
@@ -138,25 +138,25 @@ impl Session {
         last.is_some()
     }
 
-    /// Ends, and says on standard error what there was.
+    /// Ends the trace, and prints a summary to standard error.
     pub(super) fn finish(self, ended: Ended) -> Result<(), Failure> {
         if let Output::File(file) = self.output {
             file.finish(&self.names, &self.counts.about(self.pid))?;
         }
-        // Nobody reads that either, then.
+        // Then the summary is not read either.
         output::print_aside(&format!("{}\n", self.counts.summary()));
         match ended {
             Ended::Asked | Ended::Unread => Ok(()),
             Ended::Lost(None) => Err(Failure::run("the process has ended the trace")),
             Ended::Lost(Some(error)) => Err(Failure::run(format!(
-                "the connection was lost, most likely as the process has ended: {error}"
+                "the connection was lost, most likely because the process has ended: {error}"
             ))),
         }
     }
 }
 
 impl Counts {
-    /// Counts a batch; whether how much is told has changed.
+    /// Counts a batch; returns whether the share that is reported has changed.
     fn add(&mut self, batch: &TraceBatch) -> bool {
         self.events += batch.events.len() as u64;
         let ends = batch.events.iter().filter(|event| event.kind == TraceKind::End);
@@ -172,7 +172,7 @@ impl Counts {
         before != (self.dropped, Some(batch.every))
     }
 
-    /// What a file says about itself.
+    /// The description of the trace in a file.
     fn about(&self, pid: u32) -> BTreeMap<&'static str, Value> {
         let (least, most, _) = self.every.unwrap_or((1, 1, 1));
         BTreeMap::from([
@@ -189,15 +189,15 @@ impl Counts {
 
     /// The same in a line.
     fn summary(&self) -> String {
-        let Some((first, last)) = self.times else { return "nothing has happened".into() };
+        let Some((first, last)) = self.times else { return "no events".into() };
         let lost = match self.dropped {
             0 => "none lost".into(),
-            dropped => format!("{dropped} lost, as they came faster than they were read"),
+            dropped => format!("{dropped} lost because they came faster than they were read"),
         };
         let told = match self.every {
-            None | Some((0 | 1, 0 | 1, _)) => "every item was told".into(),
-            Some((least, most, _)) if least == most => format!("one item of {least} was told"),
-            Some((least, most, _)) => format!("one item of {least} to {most} was told"),
+            None | Some((0 | 1, 0 | 1, _)) => "every item was reported".into(),
+            Some((least, most, _)) if least == most => format!("one item of {least} was reported"),
+            Some((least, most, _)) => format!("one item of {least} to {most} was reported"),
         };
         format!(
             "{} events in {}, {} items ended; {lost}; {told}",
@@ -241,17 +241,17 @@ mod tests {
     fn the_summary_says_what_is_missing() {
         use TraceKind::{End, Queue, Start};
         let mut counts = Counts::default();
-        assert_eq!(counts.summary(), "nothing has happened");
+        assert_eq!(counts.summary(), "no events");
         assert!(counts.add(&batch(&[Queue, Start, End], 0, 1)));
         assert!(!counts.add(&batch(&[Queue], 0, 1)));
         assert_eq!(
             counts.summary(),
-            "4 events in 2.00 us, 1 items ended; none lost; every item was told"
+            "4 events in 2.00 us, 1 items ended; none lost; every item was reported"
         );
         assert!(counts.add(&batch(&[], 5, 1)) && counts.add(&batch(&[End], 5, 8)));
         assert_eq!(
             counts.summary(),
-            "5 events in 2.00 us, 2 items ended; 5 lost, as they came faster than they were read; one item of 1 to 8 was told"
+            "5 events in 2.00 us, 2 items ended; 5 lost because they came faster than they were read; one item of 1 to 8 was reported"
         );
     }
 }

@@ -1,15 +1,15 @@
 //! Which configurations of a queue are worth trying on the machine that it runs on.
 //!
-//! A scope is tried if its pods, cut to the CPUs that the queue may use, are not those of another one; and each of them also with
-//! strict workers, unless there is but one pod, which nobody can leave. Affinity off is one pod of all CPUs: it is tried where no
-//! scope is that. What is in effect now is among them, under its own name.
+//! A scope is tried if its pods, reduced to the CPUs that the queue may use, differ from those of every other scope. Each is also tried
+//! with strict workers, unless there is only one pod, which workers cannot leave. Affinity off means one pod of all CPUs: it is tried if no
+//! scope is the same. The configuration in effect is always tried, under its own name.
 
 use std::collections::BTreeMap;
 
 use nearq_control::protocol::{Dump, QueueDump, QueueSettings, ScopeDump, Setting};
 use nearq_topology::CpuSet;
 
-/// The settings that make a configuration.
+/// The settings that make up a configuration.
 pub(super) const KEYS: [&str; 3] = ["affinity", "affinity_scope", "affinity_strict"];
 
 /// A configuration that is tried.
@@ -17,22 +17,22 @@ pub(super) const KEYS: [&str; 3] = ["affinity", "affinity_scope", "affinity_stri
 pub(super) struct Configuration {
     /// `cache`, `cache+strict`, `affinity off`.
     pub(super) name: String,
-    /// What is to be set for it.
+    /// The changes that set it.
     pub(super) changes: BTreeMap<String, String>,
     /// Its pods, as lists of CPUs.
     pub(super) pods: Vec<String>,
 }
 
-/// What is to be tried.
+/// The configurations to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// The first one is what is in effect now, as it is configured.
+    /// The first one is the configuration in effect, as configured.
     pub(super) configurations: Vec<Configuration>,
-    /// Scopes that are not tried, each with the one that has the same pods.
+    /// Scopes that are not tried, each with the scope that has the same pods.
     pub(super) same: Vec<(String, String)>,
 }
 
-/// What is asked of a queue's settings.
+/// The settings of a queue that matter here.
 #[derive(Clone, Debug)]
 struct Now {
     affinity: bool,
@@ -41,7 +41,7 @@ struct Now {
     configured: BTreeMap<String, String>,
 }
 
-/// What is to be tried with a queue; why nothing can, in words.
+/// The configurations to try with a queue, or why there are none.
 pub(super) fn plan(
     dump: &Dump,
     queue: &QueueDump,
@@ -49,13 +49,13 @@ pub(super) fn plan(
 ) -> Result<Plan, String> {
     match queue.kind.as_str() {
         "percpu" => {
-            return Err("it is a per-CPU queue: an item runs on the CPU that queued it, so scopes mean nothing to it; \
-                        only unbound queues can be tuned"
+            return Err("it is a per-CPU queue: an item runs on the CPU that queued it, so it has no scope; \
+                    only unbound queues can be tuned"
                 .into());
         }
         "ordered" => {
-            return Err("it is an ordered queue: it has one pool of all its CPUs, whatever the scope; only unbound \
-                        queues that are not ordered can be tuned"
+            return Err("it is an ordered queue: it has one pool of all its CPUs, whatever its scope; only unbound \
+                    queues that are not ordered can be tuned"
                 .into());
         }
         _ => {}
@@ -65,7 +65,7 @@ pub(super) fn plan(
     let default = dump.scopes.iter().find(|scope| scope.default).map(|scope| scope.name.as_str());
     let mut different: Vec<(String, Vec<String>)> = Vec::new();
     let mut same = Vec::new();
-    // Of scopes that are the same, the one is tried that is in effect, or else the default.
+    // Of equal scopes, the one in effect is tried, or else the default.
     let mut scopes: Vec<&ScopeDump> = dump.scopes.iter().collect();
     scopes.sort_by_key(|scope| (scope.name != now.scope, Some(scope.name.as_str()) != default));
     for scope in scopes {
@@ -103,13 +103,13 @@ pub(super) fn plan(
     let at = configurations
         .iter()
         .position(is_now)
-        .ok_or_else(|| format!("its scope `{}` is none of this machine's", now.scope))?;
+        .ok_or_else(|| format!("its scope `{}` does not exist on this machine", now.scope))?;
     let mut control = configurations.remove(at);
     control.changes = now.configured;
     configurations.insert(0, control);
     if configurations.len() == 1 {
         return Err(format!(
-            "all scopes are the same on the CPUs that it may use ({}): there is nothing to choose from",
+            "all scopes are the same on the CPUs that it may use ({}), so there is nothing to choose from",
             queue.cpus
         ));
     }
@@ -162,7 +162,7 @@ impl Now {
         let on = |setting: &Setting| setting.effective.starts_with('1');
         let [affinity, scope, strict] = [setting(KEYS[0])?, setting(KEYS[1])?, setting(KEYS[2])?];
         if !on(affinity) && affinity.configured.starts_with('1') {
-            return Err("the process heeds no scope at all (its own `affinity` is 0), so there is nothing to choose from; \
+            return Err("the process ignores all scopes (its own `affinity` is 0), so there is nothing to choose from; \
                         `nearq set PID affinity=1` changes that"
                 .into());
         }
@@ -177,7 +177,7 @@ impl Now {
     }
 }
 
-/// The scope that words mean: `cache_shard` of `default (cache_shard)`; `(off)` follows where affinity is off.
+/// The scope that a value stands for: `cache_shard` for `default (cache_shard)`. `(off)` follows if affinity is off.
 fn scope_in(words: &str) -> &str {
     let words = words.strip_suffix(" (off)").unwrap_or(words);
     words.split_once('(').map_or(words, |(_, scope)| scope.trim_end_matches(')'))

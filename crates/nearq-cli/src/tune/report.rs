@@ -1,4 +1,4 @@
-//! What is said at the end: a table, what follows from it, and the same as JSON in the shape of the experiments.
+//! The report at the end: a table and its conclusion, and the same as JSON in the format of the experiments.
 
 use nearq_command::screen::{or_dash, plain};
 use nearq_processes::jobs::quote;
@@ -12,7 +12,7 @@ use super::statistics::{median, spread};
 use super::trial::words;
 use super::verdict::{Goal, LEVEL, Measurement, Rounds, Verdict};
 
-/// Everything that is known when the trials are over.
+/// Everything that is known after the trials.
 pub(super) struct Facts<'f> {
     pub(super) pid: u32,
     pub(super) queue: &'f str,
@@ -32,7 +32,7 @@ const COLUMNS: [Column; 4] = [
 ];
 
 impl Facts<'_> {
-    /// For people: the table and what follows, without what was done then.
+    /// The report as text: the table and the conclusion. What was set afterwards is not part of it.
     pub(super) fn text(&self) -> String {
         let Settled { goal, rounds, measured, settle, seed, .. } = self.settled;
         let about = match goal {
@@ -82,7 +82,7 @@ impl Facts<'_> {
         table
     }
 
-    /// What the table says, in words.
+    /// The conclusion from the table, in words.
     pub(super) fn conclusion(&self) -> String {
         let now = plain(&self.plan.configurations[0].name);
         let goal = self.settled.goal;
@@ -90,8 +90,8 @@ impl Facts<'_> {
             Verdict::Better(number, found) => {
                 let better = &self.plan.configurations[*number];
                 format!(
-                    "{} is better than {now} by {:.1} % ({:.1} to {:.1} % in single rounds; luck alone does that with a \
-                     chance of {}).\nTo set it: nearq set {} {} {}\n",
+                    "{} is better than {now} by {:.1} % ({:.1} to {:.1} % in single rounds; the probability that \
+                     this is mere chance is {}).\nTo set it: nearq set {} {} {}\n",
                     plain(&better.name),
                     found.gain * 100.0,
                     found.range.0 * 100.0,
@@ -103,17 +103,17 @@ impl Facts<'_> {
                 )
             }
             Verdict::Same => format!(
-                "{now} may stay: no other one is better by {:.0} % or more and beyond luck (a chance of less than {}).\n",
+                "Keep {now}: nothing else is better by {:.0} % or more and significantly (at a level of {}).\n",
                 goal.least_gain() * 100.0,
                 chance(LEVEL),
             ),
             Verdict::TooFewItems(items) => format!(
-                "Nothing can be told: {items} items were completed in {} s. Try it when the queue has work, or with more \
+                "No conclusion: only {items} items were completed in {} s. Try again when the queue has work, or with more \
                  --seconds.\n",
                 rounded(self.settled.measured.as_secs_f64()),
             ),
             Verdict::TooFewRounds(needed) => format!(
-                "Nothing can be told from {} {}: with so many configurations it takes {needed}.\n",
+                "No conclusion from {} {}: with so many configurations it takes {needed}.\n",
                 self.rounds.0.len(),
                 if self.rounds.0.len() == 1 { "round" } else { "rounds" },
             ),
@@ -123,22 +123,22 @@ impl Facts<'_> {
         }
         if let Some(idle) = self.rounds.idle_part().filter(|_| goal == Goal::Throughput) {
             text.push_str(&format!(
-                "The queue had little to do: {:.0} % of the CPU time was left, and nothing waited. So its throughput is what \
-                 the program queues;\n--goal latency, or the CPU time of an item, says more about the scopes.\n",
+                "The queue had little to do: {:.0} % of the CPU time was idle, and nothing waited. So its throughput depends on the \
+                 program, not on the scope;\n--goal latency, or the CPU time per item, says more about the scopes.\n",
                 idle * 100.0,
             ));
         }
         if let Some(part) = self.rounds.unsteady(goal) {
             text.push_str(&format!(
-                "The load varies by itself: {now} was ±{:.0} % from round to round. More rounds, or longer ones, may show \
-                 what this hides.\n",
+                "The load itself varies: {now} varied by ±{:.0} % from round to round. More or longer rounds may show \
+                 differences that this hides.\n",
                 part * 100.0,
             ));
         }
         text
     }
 
-    /// For programs: the shape that all experiments have. `applied`: the better one is left set.
+    /// The report as JSON, in the format of all experiments. `applied`: the better configuration stays set.
     pub(super) fn report(&self, environment: Environment, applied: bool) -> Report {
         let mut collector = Collector::default();
         for (number, configuration) in self.plan.configurations.iter().enumerate() {
@@ -167,7 +167,7 @@ impl Facts<'_> {
         Report {
             experiment: "tune",
             machine: HERE.into(),
-            // The process that is measured is one of the others.
+            // The measured process is one of the other processes.
             environment: Environment { others_percent: None, ..environment },
             parameters,
             rows: collector.rows(),
@@ -206,12 +206,12 @@ impl Facts<'_> {
     }
 }
 
-/// A likelihood with as many digits as say something.
+/// A probability with as many digits as are meaningful.
 fn chance(part: f64) -> String {
     if part < 0.001 { "less than 0.1 %".into() } else { format!("{:.1} %", part * 100.0) }
 }
 
-/// An argument as a shell takes it: `#` begins a remark, for example.
+/// An argument quoted for a shell, where `#` for example begins a comment.
 fn quoted(argument: &str) -> String {
     let mut word = Vec::new();
     quote(plain(argument).as_bytes(), &mut word);

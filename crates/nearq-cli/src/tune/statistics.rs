@@ -1,19 +1,19 @@
-//! What can be told from a few measurements of each configuration: pure functions over numbers.
+//! Statistics of a few measurements of each configuration: pure functions over numbers.
 //!
-//! **The middle and the spread** are the median and the median absolute deviation from it, which one disturbed measurement in
-//! five does not move.
+//! **The middle and the spread** are the median and the median absolute deviation from it, which one disturbed measurement in five does not
+//! affect much.
 //!
-//! **Whether one is better than the control** is asked of ranks, by the exact one-sided test of Mann and Whitney ("On a test of
+//! **Whether one is better than the control** is decided by ranks, with the exact one-sided test of Mann and Whitney ("On a test of
 //! whether one of two random variables is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947): all
-//! measurements of the two are put in order; the answer is the share of all ways to deal those ranks out in which the candidate
-//! has at least as large a sum of ranks as it has. Equal measurements share the mean of their ranks, and the ways are counted with
-//! those, so the answer is exact then too. Nothing is assumed about how measurements scatter. A load that drifts from round to round
-//! moves both alike, as each round has one of each in random order: that hides differences and makes none up.
+//! measurements of the two are sorted. Of all ways to distribute their ranks over the two, the answer is the share in which the candidate's
+//! sum of ranks is at least as large as the observed one. Equal measurements share the mean of their ranks and are counted with it, so the
+//! answer is exact then too. Nothing is assumed about the distribution of measurements. A load that drifts from round to round affects both
+//! alike, because each round has one measurement of each in random order: drift can hide differences, but not create them.
 //!
-//! **Several candidates** have several chances to be better by luck: each answer is multiplied by their number (Bonferroni's
+//! **Several candidates** have several chances to be better by chance, so each answer is multiplied by their number (Bonferroni's
 //! inequality; Dunn, "Multiple comparisons among means", Journal of the American Statistical Association 56, 1961).
 
-/// The middle of some numbers; of an even number of them, the mean of the middle two.
+/// The median of some numbers; for an even count, the mean of the middle two.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -31,8 +31,8 @@ pub(super) fn spread(values: &[f64]) -> Option<f64> {
     median(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<f64>>())
 }
 
-/// How likely it is that `candidate` would be as far above `control` as it is if it were the same thing: see the head of the file.
-/// 1 where one of them has no measurement.
+/// The probability that `candidate` would exceed `control` this much if the two were equal: see the head of the file. 1 if either has no
+/// measurement.
 pub(super) fn chance(candidate: &[f64], control: &[f64]) -> f64 {
     let all: Vec<f64> = candidate.iter().chain(control).copied().collect();
     let ranks = doubled_ranks(&all);
@@ -52,10 +52,10 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     values.iter().map(rank).collect()
 }
 
-/// In how many ways so many of the ranks can be chosen, by their sum.
+/// In how many ways `count` of the ranks can be chosen, by their sum.
 fn ways(ranks: &[usize], chosen: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
-    // By how many are chosen already, then by their sum.
+    // Indexed by how many are chosen already, then by their sum.
     let mut ways = vec![vec![0.0; most + 1]; chosen + 1];
     ways[0][0] = 1.0;
     for &rank in ranks {
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(spread(&[5.0]), Some(0.0));
     }
 
-    /// The same by dealing out the ranks in all ways, one after the other.
+    /// The same by enumerating all ways to distribute the ranks.
     fn dealt(candidate: &[f64], control: &[f64]) -> f64 {
         let all: Vec<f64> = candidate.iter().chain(control).copied().collect();
         let ranks = doubled_ranks(&all);
@@ -128,7 +128,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(17);
         let mut found = 0;
         for _ in 0..1000 {
-            // Rounds that drift: each has a level of its own, which both have.
+            // Rounds that drift: both configurations share the level of a round.
             let mut round = |drift: f64| (drift + random.f64(), drift + random.f64());
             let pairs: Vec<(f64, f64)> = (0..6).map(|number| round(f64::from(number))).collect();
             let (one, other): (Vec<f64>, Vec<f64>) = pairs.into_iter().unzip();

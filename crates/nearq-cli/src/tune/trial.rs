@@ -1,8 +1,8 @@
-//! Trying a configuration on the live queue: set it until the connection closes, let it settle, and measure.
+//! Tries a configuration on the live queue: sets it until the connection closes, lets it settle, and measures.
 //!
-//! **What brings everything back.** All changes are made with `until_closed`: the process itself takes them back when the connection
-//! is closed for any reason, also by a SIGKILL of this command. So nothing here has to run for that; what is
-//! here waits until it has happened, and says so.
+//! ***How everything is restored.** All changes are made with `until_closed`: the process itself undoes them when the connection is closed
+//! for any reason, even by a SIGKILL of this command. So no code here has to run for that; the code here only waits until it has happened,
+//! and reports it.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -21,19 +21,19 @@ use super::verdict::Measurement;
 use crate::attach;
 use crate::output::Failure;
 
-/// How long the process may take to bring back what was.
+/// How long the process may take to restore the settings.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longer than that nothing is left unasked.
+/// The longest pause without a request to the process.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
-/// Between two looks whether it has.
+/// The pause between two checks whether the settings are restored.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a measurement has no result.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// Somebody wants the command to end.
+    /// A signal asks the command to end.
     Signal(&'static str),
-    /// These were set by others: they stay.
+    /// Another process or thread set these: they stay.
     Others(BTreeMap<String, String>),
     Failed(Failure),
 }
@@ -44,7 +44,7 @@ impl std::fmt::Display for Stop {
             Stop::Signal(signal) => write!(f, "ended by {signal}"),
             Stop::Others(theirs) => {
                 let words = words(theirs);
-                write!(f, "somebody else has set {words} meanwhile; nothing more is tried")
+                write!(f, "something else has set {words} in the meantime; tuning stops")
             }
             Stop::Failed(failure) => failure.fmt(f),
         }
@@ -57,14 +57,14 @@ impl From<Failure> for Stop {
     }
 }
 
-/// A queue that is tried out over a connection.
+/// A queue, and the connection over which configurations are tried.
 pub(super) struct Trial<'t> {
     pub(super) client: &'t mut Client,
     /// The queue's number.
     pub(super) id: u64,
-    /// How long a configuration is in effect before it is measured: what was queued before must be gone, and workers have moved.
+    /// How long a configuration is in effect before it is measured: earlier items must be done, and workers must have moved.
     pub(super) settle: Duration,
-    /// How long it is measured.
+    /// How long each configuration is measured.
     pub(super) measured: Duration,
     /// Signals.
     pub(super) signals: &'t Receiver<&'static str>,
@@ -88,7 +88,7 @@ impl Trial<'_> {
         measurement(self.id, &before, &after).ok_or_else(|| Stop::Failed(self.gone()))
     }
 
-    /// Sets a configuration until the connection is closed; gives back what is configured then.
+    /// Sets a configuration until the connection is closed; returns what is configured then.
     pub(super) fn set(
         &mut self,
         wanted: &Configuration,
@@ -103,7 +103,7 @@ impl Trial<'_> {
         Ok(configured(&queue_of(settings, self.id).ok_or_else(|| self.gone())?))
     }
 
-    /// Makes what is set now stay.
+    /// Makes the present configuration permanent.
     pub(super) fn keep(&mut self) -> Result<(), Failure> {
         self.client.call(&Keep {}).map(drop).map_err(attach::failure)
     }
@@ -112,13 +112,13 @@ impl Trial<'_> {
         settings(self.client, self.id)
     }
 
-    /// The counts, with items timed until the connection is closed.
+    /// The counts; items are timed until the connection is closed.
     fn statistics(&mut self) -> Result<Statistics, Failure> {
         let asked = self.client.call(&GetStatistics { timing: true });
         Ok(asked.map_err(attach::failure)?.statistics)
     }
 
-    /// Waits; asks for something now and then, as the process may close a connection over which nothing is asked.
+    /// Waits. Sends a request now and then, because the process may close an idle connection.
     fn wait(&mut self, time: Duration) -> Result<(), Stop> {
         let deadline = Instant::now() + time;
         loop {
@@ -130,14 +130,14 @@ impl Trial<'_> {
                 }
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Stop::Failed(Failure::run("signals cannot be waited for")));
+                    return Err(Stop::Failed(Failure::run("cannot wait for signals")));
                 }
             }
         }
     }
 
     fn gone(&self) -> Failure {
-        Failure::run(format!("the queue #{} is gone", self.id))
+        Failure::run(format!("the queue #{} no longer exists", self.id))
     }
 }
 
@@ -145,14 +145,14 @@ impl Trial<'_> {
 pub(super) fn settings(client: &mut Client, id: u64) -> Result<QueueSettings, Failure> {
     let asked = client.call(&GetSettings { queue: Some(format!("#{id}")) });
     let settings = asked.map_err(attach::failure)?.settings;
-    queue_of(settings, id).ok_or_else(|| Failure::run(format!("the queue #{id} is gone")))
+    queue_of(settings, id).ok_or_else(|| Failure::run(format!("the queue #{id} no longer exists")))
 }
 
 fn queue_of(settings: Settings, id: u64) -> Option<QueueSettings> {
     settings.queues.into_iter().find(|queue| queue.id == id)
 }
 
-/// What is asked for of a queue's settings, of those that are tried.
+/// The configured values of a queue, for the settings that are tried.
 pub(super) fn configured(queue: &QueueSettings) -> BTreeMap<String, String> {
     let tried = queue.settings.iter().filter(|setting| KEYS.contains(&setting.key.as_str()));
     tried.map(|setting| (setting.key.clone(), setting.configured.clone())).collect()
@@ -165,7 +165,7 @@ pub(super) fn words(changes: &BTreeMap<String, String>) -> String {
     words.join(" ")
 }
 
-/// Waits until the queue is configured as it is to be, over a connection of its own; says how it is in the end.
+/// Waits over a separate connection until the queue has the expected configuration; an error says what it has instead.
 pub(super) fn await_configured(
     pid: u32,
     id: u64,
@@ -180,7 +180,7 @@ pub(super) fn await_configured(
         }
         if Instant::now() > deadline {
             return Err(Failure::run(format!(
-                "the queue has {} and not {}; somebody else may have set that",
+                "the queue has {} and not {}; another process or thread may have set that",
                 words(&now),
                 words(wanted)
             )));
@@ -189,7 +189,7 @@ pub(super) fn await_configured(
     }
 }
 
-/// What has happened on a queue between two looks; none where it is gone.
+/// What happened on a queue between two samples; none if it no longer exists.
 fn measurement(id: u64, before: &Statistics, after: &Statistics) -> Option<Measurement> {
     let of = |statistics: &Statistics| -> Option<QueueStatistics> {
         statistics.queues.iter().find(|queue| queue.id == id).cloned()

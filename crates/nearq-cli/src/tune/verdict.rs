@@ -1,27 +1,27 @@
-//! What a few rounds of measurements say: which configuration is better than the one in effect, or why that cannot be told.
+//! Draws the conclusion from a few rounds: which configuration is better than the one in effect, or why that is not known.
 
 use super::statistics::{chance, median, spread};
 
-/// What is to be better.
+/// What to improve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Goal {
-    /// Items that are completed in a second.
+    /// Items completed per second.
     Throughput,
     /// The 99th percentile of the time from queueing to start.
     Latency,
 }
 
-/// The likelihood of luck from which on a difference is not called one.
+/// The significance level: a difference that is more likely to be chance is not reported.
 pub(super) const LEVEL: f64 = 0.05;
-/// Items in a measurement from which on its figures mean anything.
+/// The least number of items for a measurement to be meaningful.
 const FEWEST_ITEMS: f64 = 100.0;
-/// A queue that uses less of its CPUs, and has nothing waiting, does not set the pace.
+/// If a queue uses less of its CPUs than this, and nothing waits, it does not limit the throughput.
 const BUSY: f64 = 0.5;
-/// A starting configuration that scatters more varies by itself.
+/// If the first configuration scatters more than this, the load itself varies.
 const STEADY: f64 = 0.1;
 
 impl Goal {
-    /// A difference that is worth a change. Times are told in classes 6 % wide.
+    /// The least difference that is worth a change. Times are measured in steps of 6 %.
     pub(super) fn least_gain(self) -> f64 {
         match self {
             Goal::Throughput => 0.02,
@@ -30,27 +30,27 @@ impl Goal {
     }
 }
 
-/// What was measured of one configuration in one round.
+/// The measurement of one configuration in one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Measurement {
-    /// Items that were completed.
+    /// Completed items.
     pub(super) items: u64,
-    /// The same in a second.
+    /// The same per second.
     pub(super) items_per_second: f64,
-    /// CPU time of the queue's workers for each item, in microseconds.
+    /// CPU time of the queue's workers per item, in microseconds.
     pub(super) cpu_us_per_item: Option<f64>,
-    /// From queueing to start, in microseconds: the median.
+    /// The median time from queueing to start, in microseconds.
     pub(super) wait_us_p50: Option<f64>,
     /// The 99th percentile.
     pub(super) wait_us_p99: Option<f64>,
-    /// CPU time of the queue's workers, of all that the runtime's CPUs had.
+    /// The share of the CPU time of the runtime's CPUs that the queue's workers used.
     pub(super) busy: f64,
-    /// Items that waited or ran at the end, for each CPU.
+    /// Items that waited or ran at the end, per CPU.
     pub(super) backlog: f64,
 }
 
 impl Measurement {
-    /// What the goal is about, so that more is better.
+    /// The value of the goal; more is better.
     fn worth(&self, goal: Goal) -> Option<f64> {
         match goal {
             Goal::Throughput => Some(self.items_per_second),
@@ -58,7 +58,7 @@ impl Measurement {
         }
     }
 
-    /// By how much it is better than another one, as a part of that one.
+    /// How much better it is than another one, as a fraction of that one.
     fn gain(&self, control: &Measurement, goal: Goal) -> Option<f64> {
         match goal {
             Goal::Throughput => Some(self.items_per_second / control.items_per_second - 1.0),
@@ -71,24 +71,24 @@ impl Measurement {
 /// How a configuration compares with the one in effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Comparison {
-    /// By how much it is better, the middle of all rounds; each compared with the one in effect in the same round.
+    /// How much better it is: the median of all rounds, each compared with the one in effect in the same round.
     pub(super) gain: f64,
-    /// The least and the largest of the rounds.
+    /// The least and the greatest gain of a round.
     pub(super) range: (f64, f64),
-    /// How likely it is that luck alone does that to one of all that were tried.
+    /// The probability that chance alone does that to one of all candidates.
     pub(super) chance: f64,
 }
 
-/// What is to be done.
+/// The conclusion.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// A configuration is better: its number.
+    /// This configuration is better: its number, and the comparison.
     Better(usize, Comparison),
-    /// None is better than the one in effect beyond the spread.
+    /// None is significantly better than the one in effect.
     Same,
-    /// Too few items were completed to tell: so many in a measurement.
+    /// Too few items were completed to tell: how many in a measurement.
     TooFewItems(u64),
-    /// With so few rounds nothing can be told; so many are needed.
+    /// There were too few rounds to tell: how many are needed.
     TooFewRounds(usize),
 }
 
@@ -97,7 +97,7 @@ pub(super) enum Verdict {
 pub(super) struct Rounds(pub(super) Vec<Vec<Measurement>>);
 
 impl Rounds {
-    /// One number of a configuration in all rounds that have it.
+    /// One value of a configuration, from all rounds that have it.
     pub(super) fn of(
         &self,
         configuration: usize,
@@ -106,7 +106,7 @@ impl Rounds {
         self.0.iter().filter_map(|round| number(&round[configuration])).collect()
     }
 
-    /// How a configuration compares with the one in effect; none where one of them has no figures.
+    /// How a configuration compares with the one in effect; none if either has no figures.
     pub(super) fn compare(&self, configuration: usize, goal: Goal) -> Option<Comparison> {
         let worth = |which| self.of(which, |measurement| measurement.worth(goal));
         let pairs = self.0.iter().map(|round| (&round[configuration], &round[0]));
@@ -122,7 +122,7 @@ impl Rounds {
         })
     }
 
-    /// What is to be done: the configuration that gains most among those that are better beyond luck, and by enough.
+    /// The conclusion: the configuration with the greatest gain among those that are significantly better, and by enough.
     pub(super) fn verdict(&self, goal: Goal) -> Verdict {
         let Some(first) = self.0.first() else { return Verdict::TooFewRounds(1) };
         let candidates = first.len() - 1;
@@ -146,14 +146,14 @@ impl Rounds {
         best.map_or(Verdict::Same, |(number, comparison)| Verdict::Better(number, comparison))
     }
 
-    /// Whether the queue does all that it is given at once, so that its throughput is the program's and not the scope's.
+    /// Whether the queue runs everything without delay, so that its throughput depends on the program and not on the scope.
     pub(super) fn idle_part(&self) -> Option<f64> {
         let busy = median(&self.of(0, |measurement| Some(measurement.busy)))?;
         let backlog = median(&self.of(0, |measurement| Some(measurement.backlog)))?;
         (busy < BUSY && backlog <= 1.0).then_some(1.0 - busy)
     }
 
-    /// How much the load varies by itself, where that is much: the spread of the configuration in effect, as a part of its middle.
+    /// How much the load itself varies, if that is much: the spread of the configuration in effect, as a fraction of its median.
     pub(super) fn unsteady(&self, goal: Goal) -> Option<f64> {
         let values = self.of(0, |measurement| measurement.worth(goal));
         let part = spread(&values)? / median(&values)?.abs();
@@ -161,8 +161,8 @@ impl Rounds {
     }
 }
 
-/// So many rounds it takes until the clearest of all results, every measurement of a candidate above every one of the control, is not
-/// luck any more, with so many candidates.
+/// How many rounds it takes until the clearest result (every measurement of a candidate above every one of the control) is significant,
+/// with this many candidates.
 pub(super) fn rounds_needed(candidates: usize) -> usize {
     let clear = |rounds: usize| {
         let (high, low) = (vec![1.0; rounds], vec![0.0; rounds]);
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Rounds in which configuration number n is `gains[n]` times as fast as the control; each figure scatters by up to `noise`.
+    /// Rounds in which configuration number n is `gains[n]` times as fast as the control; each figure varies by up to `noise`.
     fn rounds(count: usize, gains: &[f64], noise: f64, seed: u64) -> Rounds {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut one = |gain: &f64| {

@@ -125,7 +125,7 @@ fn a_trace_that_has_no_room_ends_with_what_it_has() {
     let output = with_small_files(&folder, &["trace", &pid, "--output", &path]);
     let told = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("cannot be written") && told.contains("until then"), "{told}");
+    assert!(told.contains("cannot be written") && told.contains("up to there"), "{told}");
     let text = fs::read_to_string(&path).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&text).expect("the file is whole");
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());

@@ -145,7 +145,7 @@ fn a_terminal_that_can_only_print_gets_no_more_than_text() {
         let mut child = command.spawn().unwrap();
         drop(command);
         let printed =
-            read_until(&mut person, if arguments[0] == "tune" { "As it was" } else { "MEMORY" });
+            read_until(&mut person, if arguments[0] == "tune" { "Restored" } else { "MEMORY" });
         // `--watch` goes on.
         let _ = child.kill();
         child.wait().unwrap();

@@ -159,7 +159,7 @@ fn what_cannot_be_watched() {
     refused(&mut top(&folder, &["4294967295", "--json"]), 2, &["4294967295", "no process"]);
     refused(&mut top(&folder, &["one"]), 2, &["'one'", "PID"]);
     let process = Watched::start(&folder);
-    refused(&mut top(&folder, &[&process.pid()]), 2, &["no terminal", "--once", "--json"]);
+    refused(&mut top(&folder, &[&process.pid()]), 2, &["not a terminal", "--once", "--json"]);
     for interval in ["0", "-1", "3601", "soon", "nan", "inf"] {
         refused(&mut top(&folder, &["1", "-i", interval]), 2, &[interval, "0.1 to 3600"]);
     }

@@ -168,7 +168,7 @@ fn lines_stand_under_their_headings_and_end_with_the_items_that_were_wanted() {
     assert!(lines.iter().all(|line| line.chars().count() <= 100));
     assert!(
         errors(&output)
-            .contains("36 events in 119.5 us, 12 items ended; none lost; every item was told"),
+            .contains("36 events in 119.5 us, 12 items ended; none lost; every item was reported"),
         "{}",
         errors(&output)
     );
@@ -197,7 +197,7 @@ fn objects_are_one_a_line_and_tell_what_was_lost() {
     );
     assert!(
         errors(&output)
-            .contains("6 lost, as they came faster than they were read; one item of 4 was told"),
+            .contains("6 lost because they came faster than they were read; one item of 4 was reported"),
         "{}",
         errors(&output)
     );
@@ -264,7 +264,7 @@ fn the_time_ends_a_trace_in_which_nothing_happens() {
     let (served, _) = serve("trace-seconds", 0, 0);
     let output = served.nearq(&["trace", served.pid(), "--seconds", "0.05"]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
-    assert!(errors(&output).contains("nothing has happened"), "{}", errors(&output));
+    assert!(errors(&output).contains("no events"), "{}", errors(&output));
     let folder = Folder::new("trace-seconds");
     let path = folder.path("empty.json");
     let output = served

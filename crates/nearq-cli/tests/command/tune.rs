@@ -331,10 +331,10 @@ fn where_none_differs_that_is_said() {
     let output = served.nearq(&[&arguments[..], &quick].concat()).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("cache_shard may stay"), "{text}");
+    assert!(text.contains("Keep cache_shard"), "{text}");
     assert!(text.contains("cache: the same pods as cache_shard"), "{text}");
     assert!(
-        text.contains("As it was before: affinity=1 affinity_scope=default affinity_strict=0"),
+        text.contains("Restored: affinity=1 affinity_scope=default affinity_strict=0"),
         "{text}"
     );
     assert!(
@@ -351,7 +351,7 @@ fn what_cannot_be_told_is_not_told() {
     let idle = tuned(&served, &["--rounds", "2"]);
     let verdict = &idle["parameters"]["verdict"];
     assert_eq!((&verdict["is"], &verdict["row"]), (&"too_few_items".into(), &Value::Null));
-    assert!(verdict["words"].as_str().unwrap().starts_with("Nothing can be told: "), "{verdict}");
+    assert!(verdict["words"].as_str().unwrap().starts_with("No conclusion:  "), "{verdict}");
     shared.world().speed = |_| 1e6;
     let few = tuned(&served, &["--rounds", "1"]);
     let verdict = &few["parameters"]["verdict"];
@@ -439,7 +439,7 @@ fn what_somebody_else_sets_ends_it() {
     assert_eq!(status.unwrap().code(), Some(1));
     let said = said(&mut child);
     assert!(
-        said.contains("somebody else has set") && said.contains("affinity_scope=numa"),
+        said.contains("something else has set") && said.contains("affinity_scope=numa"),
         "{said}"
     );
 }

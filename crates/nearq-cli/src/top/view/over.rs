@@ -1,4 +1,4 @@
-//! What lies over the table: help, and a setting that is being changed.
+//! What covers the table: help, and a setting that is being changed.
 
 use nearq_command::screen;
 use nearq_control::knobs::{self, Owner};
@@ -14,45 +14,46 @@ use crate::top::keys::KEYS;
 use crate::top::paint::{self, DIM, Paint, TITLE};
 use crate::top::state::Form;
 
-/// The widest that help is.
+/// The greatest width of help.
 const WIDEST_HELP: usize = 120;
-/// Columns and lines of a form.
+/// Width and height of a form.
 const FORM: [u16; 2] = [76, 14];
 
 /// What else is on the screen.
 const REST: [(&str, &str); 8] = [
     (
         "pods",
-        "a cell for each pool, by number: how much of its CPUs' time its workers used, from nothing to all of it",
+        "a cell for each pool, by number: how much of its CPUs' time its workers used, from none to all",
     ),
     ("control", "CPU time of the thread that answers, in percent of one CPU"),
     (
         "timed",
-        "items that were timed, per second; P50 to MAX are about as many more as were left out",
+        "items timed per second; if there are more items, P50 to MAX are estimated from these",
     ),
     (
         "-",
-        "there is no such thing: hogs of unbound queues, a rescuer that a queue has not, times of items that were not timed",
+        "does not apply, or was not measured: hogs of unbound queues, a rescuer of queues without one, times if no items were timed",
     ),
     (
         "LIMIT",
-        "where max_active is counted: a node, a CPU, across nodes, or the whole; items that are active there, as many as may be, and those held back",
+        "where max_active is counted: a node, a CPU, across nodes, or the whole machine; \
+         then the items active there, the maximum, and the items held back",
     ),
     (
         "POOL",
-        "a pool that the queue's items go to; what stands beside it is about all queues that use the pool",
+        "a pool that the queue's items go to; the other columns are about all queues that use the pool",
     ),
-    ("READY", "items that were taken off the inbox and have not begun"),
-    ("FROM", "CPUs whose items of this queue go there; CPUS are those of the pod"),
+    ("READY", "items that were taken off the inbox and have not started"),
+    ("FROM", "the CPUs whose items of this queue go there; CPUS: the CPUs of the pod"),
 ];
 
-/// What help says, in lines of at most so many columns.
+/// The text of the help, in lines of at most `width` columns.
 pub(in crate::top) fn help_text(width: usize) -> Vec<String> {
     let columns: Vec<_> = COLUMNS.iter().map(|column| (column.heading, column.what)).collect();
     let sections = [
         ("Keys", &KEYS[..]),
-        ("Columns: counts from HOGS to PANICS are per second, or in all with `t`", &columns),
-        ("And else", &REST),
+        ("Columns: counts from HOGS to PANICS are per second, or totals with `t`", &columns),
+        ("Other things on the screen", &REST),
     ];
     let mut text = String::new();
     for (title, entries) in sections {
@@ -66,7 +67,7 @@ pub(in crate::top) fn help_text(width: usize) -> Vec<String> {
     text.lines().map(String::from).collect()
 }
 
-/// Draws help, from a line on.
+/// Draws help, from line `first` on.
 pub(super) fn help(first: usize, area: Rect, buffer: &mut Buffer) {
     let lines = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
     let [title, body, bottom] = Layout::vertical(lines).areas(area);
@@ -86,7 +87,7 @@ pub(super) fn help(first: usize, area: Rect, buffer: &mut Buffer) {
 pub(super) fn form(form: &Form, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     let [width, height] = FORM.map(Constraint::Max);
     let area = area.centered(width, height);
-    // With a margin: half of a wide character to the left would hide the frame.
+    // With a margin: half of a wide character at the left would hide the frame.
     Clear.render(area.outer(Margin::new(1, 0)), buffer);
     let (title, owner) = match &form.queue {
         Some((id, name)) => (format!(" set: queue {name} (#{id}) "), Owner::Queue),
@@ -120,6 +121,6 @@ pub(super) fn form(form: &Form, paint: &Paint, area: Rect, buffer: &mut Buffer) 
     }
     let nothing_yet = form.settings.is_empty() && form.outcome.is_empty();
     tell(paint::text(if nothing_yet { "..." } else { &form.outcome }, TITLE), outcome);
-    let text = "up down: another key  Ctrl-U: empty  Enter: set it  Esc: back";
+    let text = "up down: another key  Ctrl-U: clear  Enter: set  Esc: back";
     tell(paint::text(text, DIM), keys);
 }

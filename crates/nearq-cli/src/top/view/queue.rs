@@ -1,4 +1,4 @@
-//! One queue: all that is counted of it, how long its items took, where its limit stands, how it went, and its pools.
+//! One queue: its counts, how long its items took, its limit, its history, and its pools.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,9 +14,9 @@ use crate::top::model::{Pod, Row, Times};
 use crate::top::paint::{self, DIM, HEADING, Paint};
 use crate::top::state::State;
 
-/// The columns of counts, and a space.
+/// The width of the counts, with a space.
 const COUNTS: u16 = 41;
-/// Below this height graphs have one line.
+/// On a lower screen, graphs have one line.
 const TALL: u16 = 34;
 
 /// Draws a queue.
@@ -30,7 +30,7 @@ pub(super) fn draw(state: &State, row: &Row, paint: &Paint, area: Rect, buffer: 
 
     let counts = counts(row);
     let (limits, others) = limits(state, row);
-    // What is counted has a heading, which is no row.
+    // The counts have a heading, which is not a row.
     let left = counts.len() + 1;
     let right = 4 + limits.len() + usize::from(others.is_some());
     let [above, mut rest] = paint::split(rest, left.max(right) as u16);
@@ -61,7 +61,7 @@ pub(super) fn draw(state: &State, row: &Row, paint: &Paint, area: Rect, buffer: 
     list(state, paint, rest, buffer);
 }
 
-/// What is counted, per second and in all; what the queue cannot have is left out.
+/// The counts, per second and in total; those that do not apply to the queue are left out.
 fn counts<'a>(row: &Row) -> Vec<Cells<'a>> {
     let (rate, total) = (&row.per_second, &row.total);
     let cpu = [
@@ -73,12 +73,12 @@ fn counts<'a>(row: &Row) -> Vec<Cells<'a>> {
         Some((name, [format::rate(rate?), format::count(total?)]))
     });
     let mut lines: Vec<_> = counts.collect();
-    // After what each queue has.
+    // After the counts that every queue has.
     lines.insert(3, ("CPU time", cpu));
     lines.into_iter().map(|(name, numbers)| paint::row(&format!(" {name}"), numbers)).collect()
 }
 
-/// How long items took, and how many there are.
+/// How long items took, and how many items there are.
 fn times(row: &Row, area: Rect, buffer: &mut Buffer) {
     let line = |name: &str, times: &Times| {
         let Times { p50_ns, p90_ns, p99_ns, max_ns, .. } = times;
@@ -94,10 +94,10 @@ fn times(row: &Row, area: Rect, buffer: &mut Buffer) {
     now.render(paint::line(area, 3), buffer);
 }
 
-/// Where the limit stands, and how many domains are not shown.
+/// The limits and how far they are used, and how many domains are not shown.
 fn limits<'a>(state: &State, row: &Row) -> (Vec<Cells<'a>>, Option<String>) {
     let Some(dump) = queue_dump(state, row) else { return (Vec::new(), None) };
-    // Domains in which nothing happens say nothing, and on a large machine there are many.
+    // Idle domains are left out: on a large machine there are many.
     let busy = |limit: &&NodeLimit| limit.active > 0 || limit.inactive > 0;
     let (shown, quiet): (Vec<_>, Vec<_>) = dump.limits.iter().partition(busy);
     let mut lines = vec![paint::row("LIMIT", ["ACTIVE", "MOST", "HELD BACK"]).style(DIM)];
@@ -108,8 +108,8 @@ fn limits<'a>(state: &State, row: &Row) -> (Vec<Cells<'a>>, Option<String>) {
     }));
     let others = match (shown.len().saturating_sub(3), quiet.len()) {
         (0, 0) => None,
-        (0, quiet) => Some(format!("and {quiet} with nothing")),
-        (more, quiet) => Some(format!("and {quiet} with nothing, {more} with something")),
+        (0, quiet) => Some(format!("and {quiet} idle")),
+        (more, quiet) => Some(format!("and {quiet} idle, {more} in use")),
     };
     (lines, others)
 }
@@ -119,10 +119,10 @@ fn queue_dump<'a>(state: &'a State, row: &Row) -> Option<&'a QueueDump> {
     dump.queues.iter().find(|queue| queue.id == row.id)
 }
 
-/// A graph: its name, its values, and how a value is written.
+/// A graph: its name, its values, and how a value is printed.
 type Graph<'a> = (&'a str, &'a VecDeque<f64>, &'a dyn Fn(f64) -> String);
 
-/// Draws how it went.
+/// Draws the history.
 fn graph((name, values, written): Graph<'_>, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     let [label, _, graph, _] = Layout::horizontal([
         Constraint::Length(20),
@@ -143,15 +143,15 @@ fn graph((name, values, written): Graph<'_>, paint: &Paint, area: Rect, buffer: 
 pub(super) struct QueuePool<'a> {
     /// Its number.
     number: u64,
-    /// The CPUs from which items go there.
+    /// How many CPUs' items go there.
     sources: usize,
-    /// What there was to see.
+    /// Its part of the last dump.
     dump: Option<&'a PoolDump>,
-    /// What happened; nothing did where that is missing.
+    /// Its part of the last sample; if missing, nothing happened there.
     pod: Option<&'a Pod>,
 }
 
-/// The pools of the queue that is looked into, by number.
+/// The pools of the queue that is shown, by number.
 pub(super) fn pools(state: &State) -> Vec<QueuePool<'_>> {
     let row = state.queue.and_then(|id| state.model.row(id));
     let (Some(row), Some(dump)) = (row, &state.model.dump) else { return Vec::new() };
@@ -172,15 +172,15 @@ pub(super) fn pools(state: &State) -> Vec<QueuePool<'_>> {
     numbers.into_iter().map(pool).collect()
 }
 
-/// What stands above the pools, and how wide that is.
+/// The headings of the pools, and their widths.
 const HEADINGS: [&str; 10] =
     ["POOL", "NICE", "WORKERS", "IDLE", "READY", "ITEMS/S", "CPU%", "FROM", "  BUSY", "CPUS"];
-/// See [`HEADINGS`]. The last has what is left.
+/// See [`HEADINGS`]. The last one gets the remaining width.
 const WIDTHS: [u16; 9] = [5, 5, 8, 5, 6, 8, 7, 6, BUSY.1 + 3];
-/// Where the bar begins that says how busy a pool is, and how long it is.
+/// The position and the length of the bar that shows how busy a pool is.
 const BUSY: (u16, u16) = (52, 8);
 
-/// The pools: all that happens there, for whichever queue.
+/// The pools, with everything that happens there, for all queues.
 fn list(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
     let cells = |numbers: [String; 8], texts: [&str; 2]| -> Cells<'_> {
         let number = |number: &String| paint::text(number, Style::new()).right_aligned();
@@ -218,7 +218,7 @@ fn list(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
 }
 
 impl QueuePool<'_> {
-    /// What stands below the headings.
+    /// The values below the headings.
     fn numbers(&self) -> [String; 8] {
         let of_dump = |of: fn(&PoolDump) -> String| self.dump.map_or_else(|| "?".to_owned(), of);
         [

@@ -1,4 +1,4 @@
-//! The table: a row a queue.
+//! The table: a row for each queue.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -16,7 +16,7 @@ pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer
     let rows = state.rows();
     let longest = rows.iter().map(|row| row.name.width()).max().unwrap_or(0);
     let fitted = columns::fit(area.width.into(), longest, state.page);
-    // Whole screens at a time: the row with the mark moves, the others stay.
+    // Scrolls by whole screens: the mark moves, the rows stay.
     let lines = usize::from(area.height).saturating_sub(1).max(1);
     let marked = state.marked(&rows);
     let first = marked / lines * lines;
@@ -50,9 +50,9 @@ pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer
 
     if rows.is_empty() {
         let why = match () {
-            () if !state.model.ready => " the first rates come with the second look",
+            () if !state.model.ready => "  the first rates come with the second sample",
             () if state.model.rows.is_empty() => " the process has no queues",
-            () => " no queue has such a name; Esc shows all",
+            () => "  no queue's name matches; Esc shows all",
         };
         why.render(paint::line(area, 1), buffer);
         return;

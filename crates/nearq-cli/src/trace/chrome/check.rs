@@ -1,10 +1,10 @@
-//! What the Trace Event Format asks of a file, and what Perfetto asks beyond it: slices of a track must nest. For tests, those of the
-//! built command too.
+//! Checks the rules of the Trace Event Format, and one more of Perfetto: slices of a track must nest. Used by unit tests and by tests of
+//! the built command.
 
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 
-/// Refuses a file that breaks a rule; gives back the events of one that does not.
+/// Panics if the file breaks a rule; otherwise returns its events.
 pub(crate) fn checked(text: &str) -> Vec<Value> {
     let file: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let file = file.as_object().expect("the form with an object");

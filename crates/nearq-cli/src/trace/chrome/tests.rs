@@ -1,4 +1,4 @@
-//! The file against the rules of the Trace Event Format, for ordinary traces and for those of which events were lost.
+//! Checks the file against the rules of the Trace Event Format, for ordinary traces and for those with lost events.
 
 use super::check::checked;
 use super::*;
@@ -13,7 +13,7 @@ fn file(batches: &[TraceBatch]) -> String {
     for batch in batches {
         names.learn(batch);
         chrome.batch(batch, &names, &mut text);
-        // A file that ends here is complete as well.
+        // A file that ends here is complete too.
         checked(&format!("{text}{}", ending(&BTreeMap::new())));
     }
     chrome.finish(&names, &mut text);
@@ -118,12 +118,12 @@ fn a_trace_of_nothing_is_a_file_too() {
     checked(&file(&[TraceBatch::default()]));
 }
 
-/// What a process would tell of `items` items that four threads run one after the other.
+/// What a process would report about `items` items that four threads run in turn.
 fn whole(random: &mut fastrand::Rng, items: u64) -> Vec<TraceEvent> {
     let mut free = [1_000_000_u64; 4];
     let mut events = Vec::new();
     for number in 0..items {
-        // The same item has the same thread: it does not run twice at once.
+        // The same item always has the same thread, so it does not run twice at once.
         let (item, thread) = (number % 40, 100 + number % 4);
         let start = free[(number % 4) as usize] + random.u64(0..5_000);
         let (wait, run) = (random.u64(0..900), random.u64(0..80_000));
