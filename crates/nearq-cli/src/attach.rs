@@ -103,7 +103,7 @@ pub(crate) fn failure(error: ClientError) -> Failure {
 /// Parses a process's number, as an argument.
 pub(crate) fn pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|pid| *pid != 0);
-    pid.ok_or_else(|| "give the number (PID) of a process; `nearq ps` lists them".to_owned())
+    pid.ok_or_else(|| "give the number of a process (PID); `nearq ps` lists them".to_owned())
 }
 
 #[cfg(test)]

@@ -46,24 +46,23 @@ impl std::fmt::Display for ClientError {
             ClientError::Protocol(what) => write!(f, "the process answered {what}"),
             ClientError::TooLong { most } => write!(
                 f,
-                "the answer is longer than the {most} bytes that are read of one; the process has too many queues, or is no \
-                 program that uses nearq"
+                "the answer is longer than the limit of {most} bytes; the process has too many queues, or does not use nearq"
             ),
             ClientError::Garbled(why) => write!(
                 f,
-                "what the process answered cannot be understood: {why}; it is of another version, or no program that uses nearq"
+                "the answer of the process cannot be understood: {why}; it has another version of nearq, or does not use nearq"
             ),
             ClientError::Io(error) => match error.kind() {
                 io::ErrorKind::TimedOut => f.write_str(
-                    "no whole answer came in time; the process may be stopped or overloaded: try again",
+                    "no complete answer came in time; the process may be stopped or overloaded: try again",
                 ),
                 io::ErrorKind::UnexpectedEof
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::ConnectionReset => {
-                    f.write_str("the process closed the connection before it had answered")
+                    f.write_str("the process closed the connection before it answered")
                 }
                 io::ErrorKind::NotConnected => {
-                    f.write_str("the connection has failed before; connect again")
+                    f.write_str("the connection failed earlier; connect again")
                 }
                 _ => write!(f, "the connection to the process failed: {error}"),
             },

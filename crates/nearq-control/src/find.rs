@@ -94,15 +94,14 @@ impl std::fmt::Display for ConnectError {
             ConnectError::NoDescriptors { pid, error } => {
                 write!(
                     f,
-                    "whether process {pid} listens cannot be found out: {error}; close files, or raise `ulimit -n`"
+                    "cannot find out whether process {pid} listens: {error}; close files, or raise `ulimit -n`"
                 )
             }
             ConnectError::NoSocket { pid, command, tried } => {
                 let tried: Vec<_> = tried.iter().map(|path| path.display().to_string()).collect();
                 write!(
                     f,
-                    "process {pid} ({command}) does not listen: it does not use nearq, has not used it yet, \
-                     or NEARQ_CONTROL=off; looked for {}",
+                    "process {pid} ({command}) does not listen: it does not use nearq, has not used it yet, or runs with NEARQ_CONTROL=off; searched for {}",
                     tried.join(", ")
                 )
             }
@@ -111,12 +110,12 @@ impl std::fmt::Display for ConnectError {
                 match error.kind() {
                     io::ErrorKind::TimedOut => write!(
                         f,
-                        "process {pid} listens on {socket} and lets nobody in; it may be stopped or overloaded: try again"
+                        "process {pid} listens on {socket} but accepts no connection; it may be stopped or overloaded: try again"
                     ),
                     io::ErrorKind::PermissionDenied => write!(
                         f,
-                        "whether process {pid} listens cannot be found out: {socket}: permission denied; it has more rights than you, \
-                         or is of another container: ask as root of the whole machine"
+                        "cannot find out whether process {pid} listens: {socket}: permission denied; it has more privileges than you, \
+                     or is in another container: try again as root of the whole machine"
                     ),
                     _ => write!(f, "cannot connect to process {pid} on {socket}: {error}"),
                 }
@@ -366,12 +365,12 @@ mod tests {
         };
         let refused = said(Errno::PERM.into());
         assert!(
-            refused.contains("permission denied") && refused.contains("ask as root"),
+            refused.contains("permission denied") && refused.contains("try again as root"),
             "{refused}"
         );
         assert!(!refused.contains("overloaded"), "{refused}");
         let late = said(Errno::TIMEDOUT.into());
-        assert!(late.contains("lets nobody in") && late.contains("try again"), "{late}");
+        assert!(late.contains("accepts no connection") && late.contains("try again"), "{late}");
         let other = said(io::Error::other("it is a link"));
         assert!(other.ends_with("/proc/1/root/s: it is a link"), "{other}");
     }

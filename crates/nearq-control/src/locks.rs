@@ -157,8 +157,8 @@ impl Default for LocksOnly {
 /// The answer to a call about a queue, or about something that queues have.
 fn not_here() -> Refusal {
     Refusal::NotHere {
-        why: "this process has no runtime of nearq, and so no workqueues: its mutexes are all there is to inspect \
-              (nearq dump PID --locks), and to set (lock_mode and the other keys with lock_)"
+        why: "this process has no nearq runtime and therefore no workqueues: only its mutexes can be inspected (nearq dump PID --locks) \
+     and set (lock_mode and the other lock_ keys)"
             .to_owned(),
     }
 }

@@ -260,18 +260,18 @@ impl std::fmt::Display for Refusal {
             Refusal::NoSuchQueue { queue, queues } => {
                 write!(f, "there is no queue `{queue}`; there are {}", some_of(queues))?;
                 if queues.len() > MOST_NAMED {
-                    f.write_str(": nearq dump PID lists them")
+                    f.write_str("; `nearq dump PID` lists them")
                 } else {
                     Ok(())
                 }
             }
             Refusal::Ambiguous { queue, numbers } => write!(
                 f,
-                "several queues are called `{queue}`; ask for one by its number: {}",
+                "several queues have the name `{queue}`; give one by its number: {}",
                 some_of(numbers)
             ),
             Refusal::NoSuchKey { key, keys } => {
-                write!(f, "there is no setting `{key}` here; there are {}", some_of(keys))
+                write!(f, "there is no setting `{key}` here; the settings are {}", some_of(keys))
             }
             Refusal::BadValue { key, value, why } => write!(f, "{key} cannot be `{value}`: {why}"),
             Refusal::NotPermitted { why }
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(refusal(0), "there is no queue `x`: the process has none");
         assert_eq!(refusal(2), "there is no queue `x`; there are q1, q2");
         assert!(refusal(12).ends_with("q11, q12"));
-        assert!(refusal(200).ends_with("q12 and 188 more: nearq dump PID lists them"));
+        assert!(refusal(200).ends_with("q12 and 188 more; `nearq dump PID` lists them"));
         let many = || vec!["#1".to_owned(); 1 << 17];
         let key = Refusal::NoSuchKey { key: "x".into(), keys: many() };
         let queue = Refusal::Ambiguous { queue: "x".into(), numbers: many() };

@@ -80,7 +80,7 @@ impl std::fmt::Display for Whose {
             Whose::ThisProcess(_) => f.write_str("another copy of the library in this process"),
             Whose::Process(pid) => write!(f, "process {pid}"),
             Whose::Elsewhere => f.write_str("a process of another container"),
-            Whose::Silent => f.write_str("somebody who does not answer"),
+            Whose::Silent => f.write_str("a process that does not answer"),
         }
     }
 }
@@ -129,7 +129,7 @@ impl Directory {
     fn open_or_make(path: &Path, make: bool) -> Result<Self, String> {
         let told = |what: &str, error: Errno| format!("{what} {}: {error}", path.display());
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(format!("{} names no directory", path.display()));
+            return Err(format!("{} is not the path of a directory", path.display()));
         };
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = rustix::fs::open(parent, flags | OFlags::PATH, Mode::empty())
@@ -137,13 +137,13 @@ impl Directory {
         if make {
             match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(told("cannot make the directory", error)),
+                Err(error) => return Err(told("cannot create the directory", error)),
             }
         }
         let fd = rustix::fs::openat(&parent, name, flags | OFlags::NOFOLLOW, Mode::empty())
             .map_err(|error| match error {
                 Errno::LOOP | Errno::NOTDIR => {
-                    format!("{} is no directory, or a link; remove it", path.display())
+                    format!("{} is not a directory, or is a link; remove it", path.display())
                 }
                 _ => told("cannot open the directory", error),
             })?;
@@ -293,7 +293,7 @@ pub(crate) fn same(one: &Stat, other: &Stat) -> bool {
 fn check(path: &Path, found: &Stat) -> Result<(), String> {
     let path = path.display();
     if !FileType::from_raw_mode(found.st_mode).is_dir() {
-        return Err(format!("{path} is no directory; remove it"));
+        return Err(format!("{path} is not a directory; remove it"));
     }
     let own = geteuid().as_raw();
     if found.st_uid != own {
@@ -301,10 +301,10 @@ fn check(path: &Path, found: &Stat) -> Result<(), String> {
     }
     let mode = Mode::from_raw_mode(found.st_mode);
     if mode.intersects(Mode::RWXG | Mode::RWXO) {
-        return Err(format!("{path} is open to others; `chmod 700 {path}` closes it"));
+        return Err(format!("{path} is accessible to other users; run `chmod 700 {path}`"));
     }
     if !mode.contains(Mode::RWXU) {
-        return Err(format!("{path} is closed to its owner; `chmod 700 {path}` opens it"));
+        return Err(format!("{path} is not accessible to its owner; run `chmod 700 {path}`"));
     }
     Ok(())
 }
@@ -419,9 +419,9 @@ mod tests {
         assert!(refusal(&nowhere).contains("a link"), "{}", refusal(&nowhere));
         let file = folder.0.join("file");
         fs::write(&file, "").unwrap();
-        assert!(refusal(&file).contains("no directory"), "{}", refusal(&file));
+        assert!(refusal(&file).contains("not a directory"), "{}", refusal(&file));
         assert!(refusal(&folder.0.join("a/b")).contains("cannot open"));
-        assert!(refusal(Path::new("/")).contains("names no directory"));
+        assert!(refusal(Path::new("/")).contains("not the path of a directory"));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub fn parse_cpus(text: &str) -> Result<Option<CpuSet>, String> {
             let cpus = CpuSet::parse_list(list).map_err(|error| wrong(&error))?;
             if cpus != parse_mask(mask).map_err(|error| wrong(&error))? {
                 return Err(format!(
-                    "the list and the mask in parentheses are of different CPUs; give {CPUS}"
+                    "the list and the mask in parentheses name different CPUs; give {CPUS}"
                 ));
             }
             cpus
@@ -61,7 +61,7 @@ pub fn parse_cpus(text: &str) -> Result<Option<CpuSet>, String> {
         None => CpuSet::parse_list(text).map_err(|error| wrong(&error))?,
     };
     if cpus.is_empty() {
-        return Err(format!("no CPU is left; give {CPUS}"));
+        return Err(format!("it names no CPU; give {CPUS}"));
     }
     Ok(Some(cpus))
 }
@@ -126,7 +126,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
         None if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             Ok(digits.bytes().any(|byte| byte != b'0'))
         }
-        None => Err(format!("no switch; give {SWITCH}")),
+        None => Err(format!("not a switch; give {SWITCH}")),
     }
 }
 
@@ -137,7 +137,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
 pub fn parse_nice(text: &str) -> Result<i32, String> {
     let nice = text.trim().parse().ok().filter(|nice| (-20..=19).contains(nice));
     nice.ok_or_else(|| {
-        "no nice value; give a whole number from -20 (most favoured) to 19".to_owned()
+        "not a nice value; give a whole number from -20 (most favoured) to 19".to_owned()
     })
 }
 

@@ -1,13 +1,13 @@
-//! The environment variables that stand for no setting of [`knobs`](crate::knobs): users of the project's programs may set them.
+//! The environment variables that do not correspond to a setting of [`knobs`](crate::knobs).
 
-/// What reads a variable.
+/// The program that reads a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// Programs that use the library.
     Program,
     /// Programs under the preload library.
     Preload,
-    /// The command `nearq`, and what it starts.
+    /// The command `nearq`, and the programs that it starts.
     Command,
     /// Programs under `nearq run --tree`.
     Tree,
@@ -33,9 +33,9 @@ impl Reader {
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What reads it.
+    /// The program that reads it.
     pub reader: Reader,
-    /// The values it may have, in words.
+    /// The allowed values, in words.
     pub values: &'static str,
     /// What it does, in a sentence.
     pub what: &'static str,
@@ -52,73 +52,73 @@ const fn variable(
 
 const SWITCH: &str = "0 or 1";
 
-/// The variables, by what reads them.
+/// The variables, by the program that reads them.
 pub const VARIABLES: &[Variable] = &[
     variable(
         "NEARQ_CONTROL",
         Reader::Program,
-        "off, read or full; read if not set. A switch that is off is off, one that is on is read; what is not understood is off",
-        "What the process allows its user's tools: nothing, to look, or to look and change; root may always change what can be looked at",
+        "off, read or full; read if not set. 0, no and false mean off; 1, on, yes and true mean read; anything else means off",
+        "What tools of the process's user may do: nothing, inspect, or inspect and change; root may always change what can be inspected",
     ),
     variable(
         "NEARQ_HOME_WEIGHTS",
         Reader::Program,
         "NAME=NUMBER, several with commas between them",
-        "The numbers by which homes go, by the names that docs/home.md lists",
+        "The weights for homes; docs/home.md lists their names",
     ),
     variable(
         "NEARQ_PRELOAD_ONLY",
         Reader::Preload,
         "names of programs, with commas between them",
-        "Nothing is replaced in programs of other names",
+        "Replace mutexes only in programs with these names",
     ),
     variable(
         "NEARQ_PRELOAD_NOT",
         Reader::Preload,
         "names of programs, with commas between them",
-        "Nothing is replaced in these programs",
+        "Do not replace mutexes in these programs",
     ),
     variable(
         "NEARQ_PRELOAD_STATISTICS",
         Reader::Preload,
         SWITCH,
-        "A line on standard error at exit: how often threads had to wait, and how",
+        "Print a line to standard error at exit: how often threads had to wait, and how",
     ),
     variable(
         "NEARQ_RUN",
         Reader::Command,
         "set by `nearq run` for its jobs",
-        "Tells which run a process belongs to, for what ends it if `nearq` is killed; not to be set by hand",
+        "Marks the processes of a run, so that they can be ended if `nearq` is killed; do not set it by hand",
     ),
     variable(
         "NEARQ_TREE_LIBRARY",
         Reader::Command,
         "a file",
-        "Where libnearq_tree.so is, which `nearq run --tree` has programs loaded with; else beside nearq, in deps/, or in ../lib/nearq/",
+        "The path of libnearq_tree.so, which `nearq run --tree` preloads; if not set: beside nearq, in deps/, or in ../lib/nearq/",
     ),
     variable(
         "NEARQ_TREE_CHOOSE",
         Reader::Tree,
-        "exec, fork or lazy; set by `nearq run --tree`; exec if it is none of them",
+        "exec, fork or lazy; set by `nearq run --tree`; anything else means exec",
         "When a program chooses its home: when it is executed, also when it forks, or only after 50 ms of CPU time",
     ),
     variable(
         "NEARQ_TREE",
         Reader::Tree,
         "set by `nearq run --tree`",
-        "Where the tree's table is, and what was done to the CPUs that a program inherits; without it programs are left alone",
+        "Where the tree's table is, and how the inherited CPUs were changed; programs without it are left alone",
     ),
     variable(
         "NEARQ_VARIANT",
         Reader::Tests,
         "the name of a variant; .ci/variants lists them",
-        "The runtime leaves out that step; only in the copy of the checkout in which `cargo xtask variants` plants them",
+        "The runtime leaves out that step; only in the copy of the checkout into which `cargo xtask variants` plants them",
     ),
     variable(
         "NEARQ_FREEZE",
         Reader::Tests,
         "write",
-        "Tests that compare what a command prints with a recorded file write the file instead",
+        "Tests that compare a command's output with a recorded file write the file instead",
     ),
     variable(
         "NEARQ_HOSTILE",
@@ -130,19 +130,19 @@ pub const VARIABLES: &[Variable] = &[
         "NEARQ_LONG",
         Reader::Tests,
         "1",
-        "Tests that have two sizes take the larger one, as in .ci/long",
+        "Tests that have two sizes use the larger one, as in .ci/long",
     ),
     variable(
         "NEARQ_LONG_MINUTES",
         Reader::Tests,
         "minutes",
-        "How long the steps of .ci/long take that could go on for ever: 10 if not set",
+        "How long the open-ended steps of .ci/long run: 10 if not set",
     ),
     variable(
         "NEARQ_MACHINES",
         Reader::Tests,
         "a folder",
-        "Where descriptions of machines are, with which the topology's are compared",
+        "Where descriptions of machines are, to compare with the topology's",
     ),
     variable("NEARQ_SOAK_SEEDS", Reader::Tests, "a number", "How many seeds the soak runs"),
     variable("NEARQ_SOAK_FROM", Reader::Tests, "a number", "The first of those seeds"),
@@ -156,7 +156,7 @@ pub const VARIABLES: &[Variable] = &[
         "NEARQ_STRESS_SHAPES",
         Reader::Tests,
         "names of shapes, with spaces between them",
-        "On which shapes of a machine it is under load: on all if not set",
+        "On which shapes of a machine it is under load: all if not set",
     ),
     variable("NEARQ_TORTURE_SECONDS", Reader::Tests, "seconds", "How long the mutex is tortured"),
     variable("NEARQ_TORTURE_SEED", Reader::Tests, "a number", "The torture's seed"),
@@ -164,7 +164,7 @@ pub const VARIABLES: &[Variable] = &[
         "NEARQ_VM",
         Reader::Tests,
         "a folder",
-        "Where the script is that boots virtual machines",
+        "Where the script that boots virtual machines is",
     ),
 ];
 
@@ -181,7 +181,7 @@ mod tests {
     /// Names that tests invent, and pass to processes of their own.
     const INVENTED: [&str; 4] = ["TEST_", "X", "Y", "A_SETTING_THAT_NOBODY_HAS"];
 
-    /// All files below a folder that can have code in them.
+    /// All files below a folder that may contain code.
     fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).expect("the project can be read") {
             let path = entry.expect("the project can be read").path();
@@ -235,6 +235,6 @@ mod tests {
             used.iter().filter(|name| !once.contains(name.as_str()) && !invented(name)).collect();
         assert!(missing.is_empty(), "in neither table: {missing:?}");
         let unused: Vec<&&str> = once.iter().filter(|name| !used.contains(**name)).collect();
-        assert!(unused.is_empty(), "nobody reads {unused:?}");
+        assert!(unused.is_empty(), "nothing reads {unused:?}");
     }
 }

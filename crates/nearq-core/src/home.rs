@@ -114,7 +114,7 @@ impl<P: Platform> Home<P> {
         let nodes = self.inside.homes.nodes();
         let index = nodes.index_of(node)?;
         let mut change = self.inside.change.lock();
-        change.why = format!("node {node} was asked for");
+        change.why = format!("node {node} was requested");
         self.inside.put(&mut change, node as u32);
         if let Some(mover) = &mut change.mover {
             mover.set(index, inside::since_start(P::now()));
@@ -128,7 +128,7 @@ impl<P: Platform> Home<P> {
         if !homes.has_several() {
             let node = homes.nodes().get(0).id;
             return format!(
-                "node {node}: there is one node that this process may use, so everything is at home; nothing is counted, placed or moved"
+                "node {node}: this process may use only one node, so everything is at home; nothing is counted, placed or moved"
             );
         }
         let why = self.inside.change.lock().why.clone();
@@ -154,7 +154,7 @@ impl<P: Platform> Homes<P> {
             .map(|(node, load)| {
                 let (homes, others) = (load.homes / 1000, load.others / 1000);
                 format!(
-                    "node {} has {} CPUs, {homes} homes, {others} others that run",
+                    "node {} has {} CPUs, {homes} homes, {others} other running tasks",
                     node.id,
                     node.cpus.len()
                 )

@@ -239,7 +239,7 @@ pub(crate) unsafe fn never_refused<P: Platform>(_: NonNull<Item<P>>) {
 fn too_many_handles<P: Platform>() -> ! {
     // Not by a macro that panics if nothing can be written: the count would go on.
     P::warn(&format!(
-        "one work item, or one future's wakers, have more than {MOST_REFERENCES} handles; the process ends"
+        "a work item, or the wakers of a future, have more than {MOST_REFERENCES} handles; the process is aborted"
     ));
     std::process::abort();
 }

@@ -363,8 +363,8 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
         let Some(function) = function else { return };
         if let Some(times) = self.hogs.count(function) {
             P::warn(&format!(
-                "{function} kept a CPU of a per-CPU queue for more than {limit:?} while others waited, {times} times: consider an \
-                 unbound queue, or cpu_intensive(true)"
+                "{function} occupied a CPU of a per-CPU queue for more than {limit:?} while other items waited, {times} times: \
+                 consider an unbound queue, or cpu_intensive(true)"
             ));
         }
     }

@@ -322,9 +322,9 @@ impl<P: Platform> Shared<P> {
     fn see_to_the_thread(self: &Arc<Self>) {
         if self.thread.is_missing() && self.start().is_err() && self.thread.is_refused_anew() {
             P::warn(
-                "no thread can be started to wait for deadlines: limits on threads or memory? Delayed work waits until one can be \
-                 started: the threads that wait for work try again. Raise the limit, or build a queue with rescuer(true), which starts \
-                 this thread in advance",
+                "no thread can be started to wait for deadlines; a limit on threads or memory may be reached. Delayed work waits until a thread \
+                     can be started: threads that wait for work try again. Raise the limit, or build a queue with rescuer(true), \
+                     which starts this thread in advance",
             );
         }
     }

@@ -236,10 +236,10 @@ impl fmt::Display for VerdictReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             VerdictReason::OneNode => {
-                write!(out, "there is one node: everything is at home, and nothing is done for it")
+                write!(out, "there is one node: everything is at home, and nothing has to be placed")
             }
             VerdictReason::Unknown { home } => {
-                write!(out, "stays on node {home}: it has no memory and no CPU time to go by")
+                write!(out, "stays on node {home}: it has no memory and no CPU time to judge by")
             }
             VerdictReason::Best { home } => {
                 write!(out, "stays on node {}: {home}, no other has more", home.node)
@@ -247,14 +247,14 @@ impl fmt::Display for VerdictReason {
             VerdictReason::NotWorthIt { home, other } => {
                 write!(
                     out,
-                    "stays on node {}: {home}, {other}; not so much more that it is worth a move",
+                    "stays on node {}: {home}, {other}; the difference is too small for a move",
                     home.node
                 )
             }
             VerdictReason::Once { home, other } => {
                 write!(
                     out,
-                    "stays on node {} until it is found so once more: {home}, {other}",
+                    "stays on node {} until a second check finds the same: {home}, {other}",
                     home.node
                 )
             }

@@ -256,9 +256,9 @@ impl fmt::Display for NoHome {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (node, what, usable) = match self {
             NoHome::NoSuchNode { node, usable } => (node, "there is no such node", usable),
-            NoHome::NoCpus { node, usable } => (node, "it has no CPUs that are online", usable),
+            NoHome::NoCpus { node, usable } => (node, "it has no online CPUs", usable),
             NoHome::NotAllowed { node, usable } => {
-                (node, "affinity or cpuset allow none of its CPUs", usable)
+                (node, "the affinity mask or the cpuset allows none of its CPUs", usable)
             }
         };
         let list: Vec<String> = usable.iter().map(ToString::to_string).collect();
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(nodes.index_of(1), Ok(1));
         let errors = [2, 3, 9].map(|node| nodes.index_of(node).unwrap_err().to_string());
         let texts =
-            ["affinity or cpuset allow none", "no CPUs that are online", "there is no such node"];
+            ["the affinity mask or the cpuset allows none", "no online CPUs", "there is no such node"];
         for (error, text) in errors.iter().zip(texts) {
             assert!(error.contains(text) && error.ends_with("give one of 0, 1"), "{error}");
         }

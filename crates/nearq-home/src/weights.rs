@@ -48,19 +48,19 @@ const ITEM_IMBALANCE_STEP: usize = 12;
 
 #[rustfmt::skip]
 const DESCRIBED: [Described; COUNT] = [
-    described("imbalance", "of tasks: how many more for each CPU a node must have, in thousandths, before one leaves for a busy CPU of a node at distance 10", 1, 1_000_000, 1_000),
-    described("imbalance_step", "of tasks: how many more, in thousandths, for each further 10 of distance", 0, 1_000_000, 500),
-    described("imbalance_percent", "and how much more crowded it must be, in percent: among many, one more or less is chance", 0, 1_000, 25),
-    described("waiting", "a task of which this part of the last period was waiting for a CPU, in thousandths, is crowded at home", 1, 1_000, 200),
-    described("tolerance", "a node counts as having room for a task as long as it has no more than its CPUs can do by this part, in thousandths, and by half a task at most", 0, 1_000, 100),
-    described("stay_ms", "how long one that was let out stays away at least, in milliseconds; doubled up to 8 times for one that had to leave again soon", 1, 10_000, 40),
-    described("period_ms", "how often loads are looked at while no task waits too much, in milliseconds", 1, 10_000, 100),
-    described("busy_period_ms", "how often otherwise, in milliseconds; the kernel counts idle time in ticks of 10", 1, 10_000, 40),
-    described("move_time", "of a dynamic home: what all of the CPU time is worth, in thousandths of what all of the memory is worth", 0, 10_000, 250),
-    described("move_margin", "of a dynamic home: how much better another node must be, in thousandths of what all of the memory is worth", 1, 10_000, 300),
-    described("move_interval_ms", "of a dynamic home: how long it stays where it is at least, in milliseconds", 1, 3_600_000, 1_000),
-    described("item_imbalance", "of items: how many must wait for each CPU at home, in thousandths, before an idle worker of a node at distance 10 takes one", 1, 1_000_000, 100),
-    described("item_imbalance_step", "of items: how many more, in thousandths, for each further 10 of distance: an item that needs its home's memory half of its time takes 1.5 times as long at distance 20, and waits as long behind half an item", 0, 1_000_000, 500),
+    described("imbalance", "for tasks: how many more per CPU a node must have, in thousandths, before one leaves it for a busy CPU of a node at distance 10", 1, 1_000_000, 1_000),
+    described("imbalance_step", "for tasks: how many more, in thousandths, for each further 10 of distance", 0, 1_000_000, 500),
+    described("imbalance_percent", "and how much more crowded that node must be, in percent: among many tasks, one more or less is chance", 0, 1_000, 25),
+    described("waiting", "a task that waited for a CPU for this part of the last period, in thousandths, counts as crowded at home", 1, 1_000, 200),
+    described("tolerance", "a node has room for a task if its load exceeds its CPUs by at most this part, in thousandths, and by at most half a task", 0, 1_000, 100),
+    described("stay_ms", "the least time that a task stays away after it was let out, in milliseconds; doubled up to 8 times if it soon had to leave again", 1, 10_000, 40),
+    described("period_ms", "the interval between two checks of the loads while no task waits too much, in milliseconds", 1, 10_000, 100),
+    described("busy_period_ms", "the interval otherwise, in milliseconds; the kernel counts idle time in ticks of 10", 1, 10_000, 40),
+    described("move_time", "for dynamic homes: the weight of all CPU time, in thousandths of the weight of all memory", 0, 10_000, 250),
+    described("move_margin", "for dynamic homes: how much better another node must be, in thousandths of the weight of all memory", 1, 10_000, 300),
+    described("move_interval_ms", "for dynamic homes: the least time between two moves, in milliseconds", 1, 3_600_000, 1_000),
+    described("item_imbalance", "for items: how many must wait per CPU at home, in thousandths, before an idle worker of a node at distance 10 takes one", 1, 1_000_000, 100),
+    described("item_imbalance_step", "for items: how many more, in thousandths, for each further 10 of distance: an item that needs its home's memory half of its time takes 1.5 times as long at distance 20, which equals the wait behind half an item", 0, 1_000_000, 500),
 ];
 
 const fn described(

@@ -85,11 +85,11 @@ fn not_held<P: LockPlatform>(word: &P::AtomicU32) -> ! {
     // Relaxed: for the message.
     assert!(
         word.load(Ordering::Relaxed) & LOCKED != 0,
-        "a mutex is given back that nobody holds: it is free. It was given back twice, or moved while it was held"
+        "a mutex was unlocked that no thread holds. It was unlocked twice, or moved while it was held"
     );
     panic!(
-        "a mutex is given back by a thread that does not hold it: another thread took it, and has to give it back, or to \
-         disown it before. Or it was moved while it was held"
+        "a mutex was unlocked by a thread that does not hold it. The thread that locked it must unlock it, or disown it first; or the mutex was \
+             moved while it was held"
     );
 }
 
@@ -119,7 +119,6 @@ fn taken_again<P: LockPlatform>(word: &P::AtomicU32) {
         }
     }
     panic!(
-        "a thread waits for a mutex that it holds already, which would be for ever: it took it before, and still has the guard, \
-         or has forgotten it"
+        "a thread waits for a mutex that it already holds, and would wait for ever: it locked it before, and still has the guard, or has forgotten it"
     );
 }

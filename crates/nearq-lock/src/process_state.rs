@@ -333,8 +333,8 @@ impl<P: LockPlatform> ProcessState<P> {
             && self.complained.fetch_or(EXHAUSTED, Ordering::Relaxed) & EXHAUSTED == 0
         {
             P::warn(
-                "4095 mutexes have queues by cache, and there are no more places: other mutexes keep one queue. \
-                 Mutexes that were not dropped or destroyed keep theirs (nearq dump PID --locks)",
+                "4095 mutexes have queues by cache, which is the limit: other mutexes keep one queue. Mutexes that were never dropped or destroyed \
+                 keep theirs (nearq dump PID --locks)",
             );
         }
         true

@@ -256,11 +256,11 @@ impl Settings {
             .map(|(_, threshold)| {
                 let (name, bounds) = (threshold.name(), OutOfBounds::of(threshold));
                 let (wanted, taken) = (threshold.get(self), threshold.get(clamped));
-                format!("{name} {wanted} ({bounds}; going on with {taken})")
+                format!("{name} {wanted} (allowed: {bounds}; using {taken})")
             })
             .collect();
         format!(
-            "settings of the mutex out of bounds: {}. Said once for each of them",
+            "settings of the mutex out of bounds: {}. This is reported once for each setting",
             wrong.join(", ")
         )
     }

@@ -140,7 +140,7 @@ impl Shared {
                 .downcast_ref::<&str>()
                 .map(ToString::to_string)
                 .or_else(|| payload.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "a panic without a text".to_owned());
+                .unwrap_or_else(|| "a panic without a message".to_owned());
             drop(payload);
             let mut world = self.world.borrow_mut();
             let so_far = world.panics.len() as u64;

@@ -193,7 +193,7 @@ impl fmt::Display for MachineError {
         match self {
             MachineError::Unknown { text, source } => write!(
                 f,
-                "{text:?} is no machine: {source}; give one of {}, a machine file, an hwloc XML file, sysfs:DIR, or a \
+                "{text:?} is not a machine: {source}; give one of {}, a machine file, an hwloc XML file, sysfs:DIR, or a \
                  description such as \"pack:2 l3:4 core:8 pu:2\"",
                 Machine::NAMES.join(", ")
             ),

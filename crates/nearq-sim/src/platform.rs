@@ -139,7 +139,7 @@ impl Sim {
         let cpus = limits.effective();
         assert!(
             !cpus.is_empty() && cpus.is_subset(world.hardware.topology().possible()),
-            "the limits leave CPUs {cpus}, the machine has {}",
+            "the limits allow CPUs {cpus}, but the machine has {}",
             world.hardware.topology().possible()
         );
         let now = world.now();
@@ -253,7 +253,7 @@ pub(crate) fn gone(thread: Thread) -> OsError {
 
 /// Asks the simulated kernel about a thread.
 fn ask<R>(thread: Thread, answer: impl FnOnce(&World, &Entry) -> R) -> Result<R, OsError> {
-    let shared = system_call("asking for a thread");
+    let shared = system_call("asking about a thread");
     let world = shared.world.borrow();
     world.threads.find(thread).map(|entry| answer(&world, entry)).ok_or_else(|| gone(thread))
 }

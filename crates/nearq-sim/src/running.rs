@@ -90,8 +90,7 @@ impl World {
         let entry = self.threads.at_mut(slot);
         assert!(
             entry.allowed.contains(cpu),
-            "the scheduler {} chose CPU {cpu} for thread {}, which may run on {}: select_cpu must return one of \
-             Kernel::allowed",
+            "the scheduler {} chose CPU {cpu} for thread {}, which may run on {}: select_cpu must return a CPU of Kernel::allowed",
             self.scheduler.name(),
             entry.id,
             entry.allowed

@@ -216,7 +216,7 @@ impl Simulation {
         let (possible, online) = (self.topology.possible(), self.topology.online());
         assert!(
             cpus.intersects(online) && cpus.is_subset(possible),
-            "the limits leave CPUs {cpus}, the machine has {possible}, of which {online} are online"
+            "the limits allow CPUs {cpus}, but the machine has {possible}, of which {online} are online"
         );
         let scheduler: Box<dyn Scheduler> = match (&self.scheduler, self.schedule) {
             (Some(make), _) => make(&self.topology),

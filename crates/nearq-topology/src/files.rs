@@ -118,10 +118,10 @@ impl Files {
     pub(crate) fn too_much(&self) -> Option<String> {
         if self.looks > MOST_LOOKS {
             Some(format!(
-                "more than {MOST_LOOKS} files and folders, the most that are looked at of a machine"
+                "more than {MOST_LOOKS} files and folders, the most that are read for a machine"
             ))
         } else if self.bytes > MOST_BYTES {
-            Some(format!("more than {} MiB, the most that is read of a machine", MOST_BYTES >> 20))
+            Some(format!("more than {} MiB, the most that is read for a machine", MOST_BYTES >> 20))
         } else {
             None
         }

@@ -157,7 +157,7 @@ impl Reader {
             let folders = self.files.numbered(&self.cpu_root, "cpu");
             let folders: CpuSet = folders.into_iter().filter(|cpu| *cpu < CPU_ID_LIMIT).collect();
             self.draft.notes.push(format!(
-                "the machine does not list the CPUs that are plugged in: the {} that have a folder are used",
+                "the machine does not list its present CPUs: the {} that have a folder are used",
                 folders.len()
             ));
             folders
@@ -174,14 +174,14 @@ impl Reader {
             };
             let open: CpuSet = present.iter().filter(|cpu| !shut(cpu)).collect();
             self.draft.notes.push(
-                "the machine does not list its online CPUs: those not switched off are used".into(),
+                "the machine does not list its online CPUs: those that are not switched off are used".into(),
             );
             open
         });
         let hidden = running - &online;
         if !hidden.is_empty() {
             self.draft.notes.push(format!(
-                "{} leaves out CPUs {hidden}, which the kernel lets this process use: it is a container's own list",
+                "{} leaves out CPUs {hidden}, which the kernel allows this process: it is a container's own list",
                 self.cpu_root.join("online").display()
             ));
         }
@@ -253,7 +253,7 @@ impl Reader {
                 "Data" => Ok(CacheKind::Data),
                 "Instruction" => Ok(CacheKind::Instruction),
                 "Unified" => Ok(CacheKind::Unified),
-                _ => Err(format!("{} is none of Data, Instruction and Unified", quoted(text))),
+                _ => Err(format!("{} is not Data, Instruction or Unified", quoted(text))),
             });
             let Some(kind) = kind else { continue };
             let shared = self.files.set_with(cpu, &folder, "shared_cpu_map", "shared_cpu_list");
@@ -277,7 +277,7 @@ impl Reader {
         if ids.last().is_some_and(|last| *last >= MAX_NODES) {
             ids.retain(|id| *id < MAX_NODES);
             self.draft.note(format!(
-                "nodes of numbers from {MAX_NODES} on are left out: no kernel has them"
+                "nodes with numbers from {MAX_NODES} on are left out: no kernel has them"
             ));
         }
         for id in &ids {

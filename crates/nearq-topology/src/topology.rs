@@ -229,7 +229,7 @@ impl Topology {
     pub fn warning(&self) -> Option<String> {
         let is_one = |note: &&String| note.ends_with(STANDS_IN) || note.ends_with(STANDS);
         let part = || {
-            let text = format!("{}: the machine is known in part", unread::list(&self.unread));
+            let text = format!("{}: the machine is known only in part", unread::list(&self.unread));
             (!self.unread.is_empty()).then_some(text)
         };
         self.notes.iter().find(is_one).cloned().or_else(part)

@@ -110,7 +110,7 @@ fn a_byte_now_and_then_holds_up_no_command() {
     }
     assert!(Instant::now() < end, "they ended with the answer");
     for (name, line) in ended {
-        assert!(line.contains("no whole answer came in time"), "nearq {name}: {line}");
+        assert!(line.contains("no complete answer came in time"), "nearq {name}: {line}");
         assert_eq!(line.lines().count(), 1, "nearq {name}: {line}");
     }
 }

@@ -253,7 +253,7 @@ fn what_is_refused_changes_nothing() {
         (&["crypt", "cpumask=99999"], "must be below"),
         (&["crypt", "cpumask=ff"], "a mask such as 0xff"),
         (&["crypt", "max_active=2049"], "from 0 to 2048"),
-        (&["crypt", "per_cpu=1"], "decided when the queue is made"),
+        (&["crypt", "per_cpu=1"], "fixed when the queue is created"),
         (&["crypt", "colour=red"], "there is no setting `colour`"),
         (&["events", "affinity_scope=cpu"], "per-CPU queue"),
         (&["log", "max_active=2"], "ordered queue"),

@@ -46,7 +46,7 @@ impl Place {
         let fd = rustix::fs::openat(&parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
         let found = rustix::fs::fstat(&fd)?;
         if Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
-            return Err(io::Error::other("others than its owner can write into that directory"));
+            return Err(io::Error::other("users other than its owner can write to that directory"));
         }
         Ok(Place { fd, owner: found.st_uid })
     }
@@ -67,7 +67,7 @@ impl Place {
         let found = rustix::fs::fstat(&fd)?;
         let is_socket = FileType::from_raw_mode(found.st_mode).is_socket();
         if !is_socket || found.st_uid != self.owner {
-            return Err(io::Error::other("it is a link, or no socket of its directory's owner"));
+            return Err(io::Error::other("it is a link, or not a socket that belongs to its directory's owner"));
         }
         Ok(Socket { fd, made: made(&found) })
     }

@@ -1,4 +1,4 @@
-//! The table: what is one queue's, what is the process's, and what the mutexes have.
+//! The table of settings: those of a queue, of the process, and of its mutexes.
 
 use nearq_lock::Threshold;
 
@@ -83,12 +83,12 @@ const fn fixed((knob, way): (Knob, QueueWay)) -> (Knob, QueueWay) {
     (Knob { writable: false, ..knob }, way)
 }
 
-/// What is one queue's.
+/// The settings of a queue.
 pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     fixed(queue(
         "per_cpu",
         YES_NO,
-        "Whether an item runs on the CPU that queued it and nowhere else; decided when the queue is made",
+        "Whether an item runs only on the CPU that queued it; fixed when the queue is created",
         "/sys/devices/virtual/workqueue/NAME/per_cpu",
         "WorkqueueBuilder::per_cpu",
         way! { Any, |queue| (String::new(), digit(queue.handle.is_per_cpu())), Other |_, _| Err(WHEN_MADE.into()) },
@@ -96,7 +96,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     fixed(queue(
         "ordered",
         YES_NO,
-        "Whether items run one at a time, in the order in which they were queued; decided when the queue is made",
+        "Whether items run one at a time, in the order in which they were queued; fixed when the queue is created",
         "alloc_ordered_workqueue()",
         "WorkqueueBuilder::ordered",
         way! { Any, |queue| (String::new(), digit(queue.handle.is_ordered())), Other |_, _| Err(WHEN_MADE.into()) },
@@ -104,7 +104,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     queue(
         "affinity",
         YES_NO,
-        "Whether the scope is heeded; 0 is one pod of all CPUs",
+        "Whether the scope is used; 0 means one pod of all CPUs",
         "/sys/devices/virtual/workqueue/NAME/numa (removed in Linux 6.6)",
         "Workqueue::set_affinity",
         way! { NotPerCpu, |queue| (digit(queue.set.affinity), digit(queue.affine)), affinity = values::parse_switch },
@@ -128,7 +128,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     queue(
         "localize",
         YES_NO,
-        "Whether an item runs on the CPU that queued it, where a worker can",
+        "Whether a worker runs an item on the CPU that queued it, if it can",
         "",
         "Workqueue::set_localize",
         way! { NotPerCpu, |queue| plain(digit(queue.set.localize)), localize = values::parse_switch },
@@ -136,7 +136,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     queue(
         "helping",
         YES_NO,
-        "Whether idle workers of other pods take items; no effect with affinity_strict",
+        "Whether idle workers of other pods may take items; no effect with affinity_strict",
         "",
         "Workqueue::set_helping",
         way! { NotPerCpu, |queue| queue.helping(), helping = values::parse_switch },
@@ -167,8 +167,8 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     ),
     queue(
         "slice_us",
-        "100 to 100000 microseconds; 0 for the system's own",
-        "How long a worker runs in one go while others want its CPU",
+        "100 to 100000 microseconds; 0 for the system's default",
+        "How long a worker runs without a break while other threads want its CPU",
         "",
         "Workqueue::set_slice",
         way! { Any, |queue| plain(queue.set.slice.unwrap_or_default().as_micros()), slice = parse_slice },
@@ -176,7 +176,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     queue(
         "max_active",
         "1 to 2048; 0 for 1024",
-        "Items that may be on pools or running at once; 1 of an ordered queue",
+        "How many items may be on pools or running at once; 1 for an ordered queue",
         "/sys/devices/virtual/workqueue/NAME/max_active",
         "Workqueue::set_max_active",
         way! { NotOrdered, |queue| plain(queue.handle.max_active()), keep max_active = parse_items },
@@ -184,7 +184,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     queue(
         "min_active",
         "0 to max_active",
-        "Items that may be active on each node, whatever its share of max_active is",
+        "How many items may be active on each node, even if its share of max_active is smaller",
         "workqueue_set_min_active()",
         "Workqueue::set_min_active",
         way! { Unbound, |queue| plain(queue.handle.min_active()), keep min_active = parse_items },
@@ -192,7 +192,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     queue(
         "home",
         "a node's number; auto for the least loaded; none",
-        "The node where items are at home that have no home of their own",
+        "The home node of items that have no home of their own",
         "",
         "Workqueue::set_home",
         way! { NotPerCpu, |queue| queue.home(), Other |all, text| keep(&mut all.home, parse_home(all.runtime, text)) },
@@ -200,14 +200,14 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
     queue(
         "memory",
         "home, interleave or untouched",
-        "Where the memory comes from that items touch first: their home, all nodes in turn, or wherever the program has it from",
+        "Where new memory of items comes from: their home node, all nodes in turn, or as the program has set it",
         "",
         "Workqueue::set_memory",
         way! { NotPerCpu, |queue| plain(queue.handle.memory().name()), keep memory = parse_memory },
     ),
 ];
 
-/// What is the process's.
+/// The settings of the process.
 pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
     process(
         "default_affinity_scope",
@@ -223,7 +223,7 @@ pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
     process(
         "affinity",
         YES_NO,
-        "Whether scopes are heeded at all",
+        "Whether scopes are used at all",
         [
             "workqueue.disable_numa (removed in Linux 6.6)",
             "NEARQ_AFFINITY",
@@ -234,14 +234,14 @@ pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
     process(
         "cpumask",
         CPUS,
-        "The CPUs that queues may use, within what the process may",
+        "The CPUs that queues may use, among those that the process may use",
         ["/sys/devices/virtual/workqueue/cpumask", "", "Runtime::set_cpumask"],
         way! { |runtime| cpus(runtime.cpumask().as_ref(), &runtime.allowed()), keep mask = values::parse_cpus },
     ),
     process(
         "cpu_intensive_thresh_us",
         "microseconds; 0 for never",
-        "From when on an item of a per-CPU queue does not count as running",
+        "After this much CPU time, an item of a per-CPU queue no longer counts as running",
         [
             "/sys/module/workqueue/parameters/cpu_intensive_thresh_us",
             "",
@@ -252,7 +252,7 @@ pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
     process(
         "watchdog_thresh",
         "seconds; 0 for never",
-        "Where work waits and nothing starts for so long, that is reported",
+        "A stall is reported if work waits and nothing has started for this long",
         [
             "/sys/module/workqueue/parameters/watchdog_thresh",
             "NEARQ_STALL_AFTER",
@@ -262,117 +262,117 @@ pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
     ),
     process(
         "spin",
-        "0 to 1000000 looks; 512 are some 15 us",
-        "How long a worker looks for work before it sleeps; pools are shared by queues, so it is the process's",
+        "0 to 1000000 checks; 512 take some 15 us",
+        "How often a worker checks for work before it sleeps; one value per process, since queues share pools",
         ["", "", "Runtime::set_spin"],
         way! { |runtime| plain(runtime.spin()), set_spin = parse_looks },
     ),
     process(
         "home_choice",
         "now or first-run",
-        "When the node of a home is chosen that may be anywhere: when it is made, or when it is needed first",
+        "When the node of an automatic home is chosen: when the home is created, or when it is first needed",
         ["", "NEARQ_HOME_CHOICE", "Runtime::set_home_choice"],
         way! { |runtime| plain(runtime.home_choice().name()), set_home_choice = parse_choice },
     ),
     process(
         "home_inherit",
         YES_NO,
-        "Whether what an item with a home queues is at home there too",
+        "Whether items that are queued by an item with a home get the same home",
         ["", "NEARQ_HOME_INHERIT", "Runtime::set_inherits_homes"],
         way! { |runtime| plain(digit(runtime.inherits_homes())), set_inherits_homes = values::parse_switch },
     ),
     process(
         "home_item_imbalance",
         "1 to 1000000 thousandths",
-        "So many items must wait for each CPU of a home before an idle worker of a node at distance 10 takes one",
+        "How many items must wait per CPU of a home before an idle worker of a node at distance 10 takes one",
         ["", "", "Runtime::set_home_weight"],
         way! { |runtime| weight(runtime, "item_imbalance"), |all, text| all.put_weight("item_imbalance", text) },
     ),
     process(
         "home_item_imbalance_step",
         "0 to 1000000 thousandths",
-        "So many more for each further 10 of distance",
+        "How many more items must wait for each further 10 of distance",
         ["", "", "Runtime::set_home_weight"],
         way! { |runtime| weight(runtime, "item_imbalance_step"), |all, text| all.put_weight("item_imbalance_step", text) },
     ),
     process(
         "home_move_time",
         "0 to 10000 thousandths",
-        "Of a dynamic home: what all of the CPU time is worth beside all of the memory",
+        "For dynamic homes: the weight of all CPU time, compared with the weight of all memory",
         ["", "", "Runtime::set_home_weight"],
         way! { |runtime| weight(runtime, "move_time"), |all, text| all.put_weight("move_time", text) },
     ),
     process(
         "home_move_margin",
         "1 to 10000 thousandths",
-        "Of a dynamic home: how much better another node must be",
+        "For dynamic homes: how much better another node must be before the home moves",
         ["", "", "Runtime::set_home_weight"],
         way! { |runtime| weight(runtime, "move_margin"), |all, text| all.put_weight("move_margin", text) },
     ),
     process(
         "home_move_interval_ms",
         "1 to 3600000 milliseconds",
-        "Of a dynamic home: how long it stays where it is at least",
+        "For dynamic homes: the least time between two moves",
         ["", "", "Runtime::set_home_weight"],
         way! { |runtime| weight(runtime, "move_interval_ms"), |all, text| all.put_weight("move_interval_ms", text) },
     ),
 ];
 
-/// What the mutexes of the process have.
+/// The settings of the process's mutexes.
 pub(crate) const LOCKS: &[(Knob, Key)] = &[
     process(
         "lock_mode",
         "off, auto, plain or numa; 1 for auto, 0 for plain",
-        "How mutexes treat those who wait",
+        "How mutexes treat threads that wait",
         ["/proc/zx_numa_lock/dynamic_enable", "NEARQ_LOCK", "nearq_lock::Settings::mode"],
         Key::Mode,
     ),
     process(
         "lock_hand_overs",
         "16 to 2048",
-        "After so many hand-overs it is asked whether queues by cache are worth it",
+        "After this many hand-overs, a mutex decides whether to use queues by cache",
         ["/proc/zx_numa_lock/osq_keep_times", "", "nearq_lock::Settings::hand_overs"],
         Key::Threshold(Threshold::HandOvers),
     ),
     process(
         "lock_remote_percent",
         "1 to 100",
-        "They are if so many of those went to another cache",
+        "It uses them if at least this many percent of those hand-overs went to another cache",
         ["", "", "nearq_lock::Settings::remote_percent"],
         Key::Threshold(Threshold::RemotePercent),
     ),
     process(
         "lock_batch",
         "5 to 2048",
-        "After so many hand-overs within a cache it is another one's turn",
+        "After this many hand-overs within a cache, another cache has its turn",
         ["/proc/zx_numa_lock/osq_node_max", "", "nearq_lock::Settings::batch"],
         Key::Threshold(Threshold::Batch),
     ),
     process(
         "lock_patience_us",
         "10 to 1000000 microseconds",
-        "For how long hand-overs stay within a cache while others wait",
+        "How long hand-overs may stay within a cache while threads of others wait",
         ["", "", "nearq_lock::Settings::patience"],
         Key::Threshold(Threshold::Patience),
     ),
     process(
         "lock_quiet",
         "1 to 127",
-        "So often the last waiter must have left alone until there is one queue again",
+        "How often the last waiter must leave while no other cache waits, before the mutex returns to one queue",
         ["", "", "nearq_lock::Settings::quiet"],
         Key::Threshold(Threshold::Quiet),
     ),
     process(
         "lock_yields",
         "0 to 7",
-        "So often a thread lets others run before it queues up",
+        "How often a thread yields its CPU before it queues up",
         ["", "", "nearq_lock::Settings::yields"],
         Key::Threshold(Threshold::Yields),
     ),
     process(
         "lock_count",
         YES_NO,
-        "Whether it is counted what happens at mutexes",
+        "Whether events at mutexes are counted",
         ["", "", "nearq_lock::Settings::count"],
         Key::Count,
     ),

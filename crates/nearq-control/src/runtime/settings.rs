@@ -51,10 +51,10 @@ impl Kinds {
     fn unfit(self, queue: &QueueView) -> Option<&'static str> {
         match self {
             Kinds::NotPerCpu | Kinds::Unbound if queue.is_per_cpu() => Some(
-                "this is a per-CPU queue, of which nice, idle, slice_us and max_active can be set",
+                "this is a per-CPU queue, for which only nice, idle, slice_us and max_active can be set",
             ),
             Kinds::NotOrdered | Kinds::Unbound if queue.is_ordered() => {
-                Some("this is an ordered queue, which runs one item at a time; the rest can be set")
+                Some("this is an ordered queue, which runs one item at a time; its other settings can be set")
             }
             _ => None,
         }
@@ -62,7 +62,7 @@ impl Kinds {
 }
 
 /// Why something that was decided when the queue was made cannot be set.
-pub(crate) const WHEN_MADE: &str = "it is decided when the queue is made";
+pub(crate) const WHEN_MADE: &str = "it is fixed when the queue is created";
 
 /// A queue whose settings are shown.
 pub(crate) struct Seen<'a> {
@@ -154,7 +154,7 @@ pub(crate) fn parse_home(runtime: &Runtime, value: &str) -> Result<Option<Home>,
             let node = text.parse().map_err(|_| {
                 let nodes: Vec<_> =
                     runtime.homes().iter().map(|row| row.node.to_string()).collect();
-                format!("no home; give a node ({}), auto or none", nodes.join(", "))
+                format!("not a home; give a node ({}), auto or none", nodes.join(", "))
             })?;
             Home::on_in(runtime, node).map(Some).map_err(|error| error.to_string())
         }
@@ -184,7 +184,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     // In nanoseconds it has 64 bits.
     let period = period.filter(|period| u64::try_from(period.as_nanos()).is_ok());
     period.ok_or_else(|| {
-        "no time; give a number of seconds, 18446744073 at most, or 0 for never".to_owned()
+        "not a time; give a number of seconds, at most 18446744073, or 0 for never".to_owned()
     })
 }
 

@@ -186,11 +186,11 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
         (Some("q"), &[("affinity_strict", "1"), ("cpumask", "9999")], "this machine has"),
         (Some("q"), &[("slice_us", "5")], "100 µs"),
         (Some("q"), &[("max_active", "4"), ("min_active", "5")], "0 to 4"),
-        (Some("q"), &[("per_cpu", "1")], "when the queue is made"),
+        (Some("q"), &[("per_cpu", "1")], "when the queue is created"),
         (Some("percpu"), &[("localize", "1")], "nice, idle, slice_us and max_active"),
         (Some("ordered"), &[("max_active", "2")], "one item at a time"),
         (None, &[("lock_quiet", "3"), ("watchdog_thresh", "-1")], "0 for never"),
-        (None, &[("watchdog_thresh", "99999999999")], "18446744073 at most"),
+        (None, &[("watchdog_thresh", "99999999999")], "at most 18446744073"),
         (None, &[("spin", "7"), ("cpumask", "9999")], "this machine has"),
     ];
     for (queue, wrong, says) in cases {

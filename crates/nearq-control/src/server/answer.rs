@@ -184,8 +184,7 @@ impl Host {
 
     fn set(&mut self, session: &mut Session, wanted: &Set) -> Result<SettingsReply, Refusal> {
         if session.allowed < Access::Full {
-            let why = "this process may be inspected, but not changed: start it with NEARQ_CONTROL=full, \
-                       or ask as root";
+            let why = "this process allows inspection, but no changes: start it with NEARQ_CONTROL=full, or run this command as root";
             return Err(Refusal::NotPermitted { why: why.to_owned() });
         }
         let note = Note::look(&*self.subject, wanted)?;
@@ -213,7 +212,7 @@ impl Host {
             return Err(Error::InvalidParameter { parameter: "every".to_owned() });
         }
         if self.tracing >= MOST_TRACES {
-            let why = format!("this process has {MOST_TRACES} traces already, as many as may be");
+            let why = format!("this process already has {MOST_TRACES} traces, which is the limit; try again when one has ended");
             return Err(Refusal::Busy { why }.into());
         }
         self.hold(session)?;
@@ -229,7 +228,8 @@ impl Host {
     fn hold(&mut self, session: &mut Session) -> Result<(), Refusal> {
         if !session.holds && self.holding >= MOST_HOLDING {
             let why = format!(
-                "{MOST_HOLDING} others time items, trace or have set something until they go, as many as may"
+                "{MOST_HOLDING} other connections already time items, trace, or have set something temporarily, which is the limit; \
+             try again when one has closed"
             );
             return Err(Refusal::Busy { why });
         }
@@ -269,5 +269,5 @@ fn last(parameters: &impl Serialize) -> Vec<u8> {
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not say why")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a reason")
 }

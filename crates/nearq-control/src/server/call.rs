@@ -31,7 +31,7 @@ pub(super) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         serde_json::from_slice(bytes).map_err(|error| {
-            let why = format!("no call as varlink has them, one JSON object: {error}");
+            let why = format!("not a varlink call, which is one JSON object: {error}");
             Error::Refused(Refusal::BadCall { why })
         })
     }

@@ -299,6 +299,6 @@ pub(super) fn converse<'a>(
 }
 
 fn too_long() -> Error {
-    let why = format!("a call has at most {LONGEST_CALL} bytes, its zero byte included");
+    let why = format!("a call must have at most {LONGEST_CALL} bytes, including its zero byte");
     Error::Refused(Refusal::BadCall { why })
 }

@@ -10,10 +10,10 @@ pub(super) const DESCRIPTION: &str = include_str!("../../nearq.control1.varlink"
 
 /// What every varlink service has.
 const SERVICE_DESCRIPTION: &str = "\
-# What every varlink service says of itself.
+# What every varlink service says about itself.
 interface org.varlink.service
 
-# Who made the service, and what it speaks.
+# The vendor of the service, and its interfaces.
 method GetInfo() -> (
   vendor: string,
   product: string,
@@ -22,7 +22,7 @@ method GetInfo() -> (
   interfaces: []string
 )
 
-# An interface in this language.
+# The description of an interface in this language.
 method GetInterfaceDescription(interface: string) -> (description: string)
 
 error InterfaceNotFound (interface: string)

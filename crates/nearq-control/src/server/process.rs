@@ -67,10 +67,10 @@ impl std::fmt::Display for Status {
         match self {
             Status::NotStarted => f.write_str("not started yet"),
             Status::Listening { path, access: Access::Full } => {
-                write!(f, "listening on {}, for looking and changing", path.display())
+                write!(f, "listening on {}, for inspection and changes", path.display())
             }
             Status::Listening { path, .. } => {
-                write!(f, "listening on {}, for looking", path.display())
+                write!(f, "listening on {}, for inspection", path.display())
             }
             Status::Off(why) => write!(f, "off: {why}"),
             Status::Failed(why) => write!(f, "failed: {why}"),
@@ -182,12 +182,12 @@ fn start(make: fn() -> Box<dyn Subject>, options: Options) {
         return;
     }
     if Linux::has_more_rights() {
-        standing.say(Status::Off("the program has more rights than who started it".to_owned()));
+        standing.say(Status::Off("the program has more privileges than the process that started it".to_owned()));
         return;
     }
     let access = access(options);
     if access == Access::Off {
-        standing.say(Status::Off(format!("{VARIABLE}=off, or the program wants none")));
+        standing.say(Status::Off(format!("{VARIABLE}=off, or the program requested no socket")));
         return;
     }
     let main = move || serve(standing, access, make);
@@ -214,7 +214,7 @@ fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subj
         (subject, has_runtime)
     });
     let Ok((subject, has_runtime)) = made else {
-        standing.say(Status::Failed("what it is to tell panicked".to_owned()));
+        standing.say(Status::Failed("the code that produces the answer panicked".to_owned()));
         return;
     };
     let gives_way = |other| has_runtime && has_no_runtime(other);

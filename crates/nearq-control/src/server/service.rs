@@ -79,7 +79,7 @@ impl Listener {
         let name = pid.to_string();
         directory.clean();
         let socket = Descriptor::open(crate::socket::new_socket)
-            .map_err(|error| format!("cannot make a socket: {error}"))?;
+            .map_err(|error| format!("cannot create a socket: {error}"))?;
         directory.listen(&name, &socket, gives_way)?;
         let made = directory.stat(&name);
         Ok(Listener { socket, name: Arc::new(Name { directory, name, made, pid }) })
@@ -298,7 +298,7 @@ impl Service {
         if self.is_full()
             && let Some(index) = self.spare()
         {
-            let why = "others wanted to connect, and this connection was idle".to_owned();
+            let why = "this connection was idle while others wanted to connect".to_owned();
             self.connections[index].part(&Error::Refused(Refusal::Busy { why }));
             self.sweep();
         }

@@ -78,8 +78,8 @@ impl Undo {
         let mut keys = others.flat_map(|(_, held)| held.values.keys());
         let Some(key) = keys.find(|key| note.values.contains_key(*key)) else { return Ok(()) };
         let why = format!(
-            "{key} is being tried by another connection, which takes it back when it ends, as `nearq tune` does; try again then, or \
-             set it to stay"
+            "another connection has set {key} temporarily, as `nearq tune` does, and restores it when it closes; try again then, \
+             or set it permanently"
         );
         Err(Refusal::Busy { why })
     }

@@ -137,7 +137,7 @@ fn a_process_that_lets_nobody_in_is_listed_and_given_up_in_time() {
     let error = Client::connect_within(actor.pid(), Duration::from_millis(200)).unwrap_err();
     let ConnectError::Unreachable { error: why, .. } = &error else { panic!("{error}") };
     assert_eq!(why.kind(), ErrorKind::TimedOut);
-    assert!(error.to_string().contains("lets nobody in"), "{error}");
+    assert!(error.to_string().contains("accepts no connection"), "{error}");
 }
 
 #[test]
@@ -236,8 +236,8 @@ fn a_socket_and_its_directory_belong_to_the_process_that_listens() {
         ([SOMEBODY, 0, 0, SOMEBODY], None),
         ([NOBODY, SOMEBODY, SOMEBODY, SOMEBODY], Some("does not listen")),
         ([SOMEBODY, NOBODY, NOBODY, SOMEBODY], Some("its directory belongs to user 65534")),
-        ([SOMEBODY, SOMEBODY, NOBODY, SOMEBODY], Some("no socket of its directory's owner")),
-        ([SOMEBODY, 0, SOMEBODY, SOMEBODY], Some("no socket of its directory's owner")),
+        ([SOMEBODY, SOMEBODY, NOBODY, SOMEBODY], Some("not a socket that belongs to its directory's owner")),
+        ([SOMEBODY, 0, SOMEBODY, SOMEBODY], Some("not a socket that belongs to its directory's owner")),
     ] {
         let folder = Folder::new("owners");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -283,7 +283,7 @@ fn a_process_that_may_not_be_looked_at_is_not_taken_for_one_that_is_slow() {
     let mut actor = start("secret");
     actor.says("ready");
     let connected = start(&format!("look {}", actor.pid())).says("connected");
-    assert!(connected.contains("it has more rights than you"), "{connected}");
+    assert!(connected.contains("it has more privileges than you"), "{connected}");
     let connected = start("look 1").says("connected");
     let of_first = fs::metadata("/proc/1").unwrap().uid();
     if of_first == user {
@@ -310,7 +310,7 @@ fn links_are_not_followed() {
     actor.says("ready");
     assert!(!is_listed(actor.pid()));
     let error = Client::connect(actor.pid()).unwrap_err();
-    assert!(error.to_string().contains("a link, or no socket"), "{error}");
+    assert!(error.to_string().contains("a link, or not a socket"), "{error}");
     assert_eq!(trap.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "it was connected to");
 }
 

@@ -235,7 +235,7 @@ fn a_process_is_found_asked_and_tidies_up() {
     let folder = Folder::new("found");
     let mut actor = Actor::start("serve", folder.path(), |_| {});
     let socket = folder.path().join("nearq").join(actor.pid().to_string());
-    assert_eq!(actor.says("status"), format!("listening on {}, for looking", socket.display()));
+    assert_eq!(actor.says("status"), format!("listening on {}, for inspection", socket.display()));
     // The caller's own variables lead elsewhere.
     let mut client = Client::connect(actor.pid()).unwrap();
     let process = client.call(&GetProcess {}).unwrap().process;
@@ -313,14 +313,14 @@ fn the_environment_has_the_last_word() {
         (status, warning.lines().next().unwrap_or_default().to_owned())
     };
     assert_eq!(status("off").0, "off: NEARQ_CONTROL=off, or the program wants none");
-    assert!(status("full").0.ends_with(", for looking and changing"));
-    assert!(status("read").0.ends_with(", for looking"));
+    assert!(status("full").0.ends_with(", for inspection and changes"));
+    assert!(status("read").0.ends_with(", for inspection"));
     for off in ["0", "no", "OFF", "False"] {
         let said = "off: NEARQ_CONTROL=off, or the program wants none".to_owned();
         assert_eq!(status(off), (said, String::new()), "{off}");
     }
     for looking in ["1", "Read", "on"] {
-        assert!(status(looking).0.ends_with(", for looking"), "{looking}");
+        assert!(status(looking).0.ends_with(", for inspection"), "{looking}");
     }
     let (found, warning) = status("all");
     assert!(found.starts_with("off: "), "{found}");
@@ -340,7 +340,7 @@ fn no_private_directory_no_socket() {
     });
     let status = actor.says("status");
     assert!(status.starts_with("failed: "), "{status}");
-    assert!(status.contains("is open to others"), "{status}");
+    assert!(status.contains("is accessible to other users"), "{status}");
     assert_eq!(fs::read_dir(&own).unwrap().count(), 0);
     let error = Client::connect(actor.pid()).unwrap_err();
     assert!(matches!(error, ConnectError::NoSocket { .. }), "{error}");
@@ -358,7 +358,7 @@ fn a_child_of_a_fork_has_a_server_of_its_own() {
     assert_eq!(open, "3 1");
     assert_eq!(actor.says("child"), "not started yet");
     let status = actor.says("child");
-    assert!(status.ends_with(", for looking and changing"), "{status}");
+    assert!(status.ends_with(", for inspection and changes"), "{status}");
     let sockets = folder.path().join("nearq");
     until("two sockets", || fs::read_dir(&sockets).unwrap().count() == 2);
     for entry in fs::read_dir(&sockets).unwrap() {
@@ -437,7 +437,7 @@ fn another_user_is_refused_and_root_may_do_all() {
     command.env("XDG_RUNTIME_DIR", &runtime);
     let mut actor = Actor::run(command);
     let status = actor.says("status");
-    assert!(status.ends_with(", for looking"), "{status}");
+    assert!(status.ends_with(", for inspection"), "{status}");
     let socket = runtime.join("nearq").join(actor.pid().to_string());
     let asked_by = |user: u32| {
         let part = format!("ask {}", socket.display());
@@ -479,7 +479,7 @@ fn another_users_runtime_directory_is_not_used() {
         command.env("TMPDIR", &tmp);
     });
     let socket = tmp.join("nearq-0").join(actor.pid().to_string());
-    assert_eq!(actor.says("status"), format!("listening on {}, for looking", socket.display()));
+    assert_eq!(actor.says("status"), format!("listening on {}, for inspection", socket.display()));
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
 }
 

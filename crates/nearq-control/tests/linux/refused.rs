@@ -60,7 +60,7 @@ fn what_is_refused_for_a_moment_is_tried_again() {
             assert!(status.starts_with("failed: ") && status.contains(why), "{limit}: {status}");
         }
         let socket = runtime.join("nearq").join(actor.pid().to_string());
-        let listens = format!("listening on {}, for looking", socket.display());
+        let listens = format!("listening on {}, for inspection", socket.display());
         assert_eq!(actor.says("status"), listens, "{limit}");
         actor.end();
     }

@@ -109,7 +109,7 @@ impl fmt::Display for Error {
             }
             Error::SliceOutOfRange(slice) => write!(
                 f,
-                "a slice is 100 µs to 100 ms, not {slice:?}; without one, or with 0, the system's own is used"
+                "a slice is 100 µs to 100 ms, not {slice:?}; without one, or with 0, the system's default is used"
             ),
             Error::MinActive { asked, max_active } => write!(
                 f,
@@ -117,28 +117,26 @@ impl fmt::Display for Error {
             ),
             Error::PerCpu(what) => write!(
                 f,
-                "{what} cannot be chosen for a per-CPU queue, whose items run on the CPU that queues them or on that of \
-                 `queue_on`; nice, idle, slice and max_active can, and everything else of a queue that is not per-CPU"
+                "{what} cannot be set for a per-CPU queue, whose items run on the CPU that queues them or on the one given to `queue_on`; \
+                 nice, idle, slice and max_active can be set, or use a queue that is not per-CPU"
             ),
             Error::Ordered(what) => write!(
                 f,
-                "{what} cannot be set for an ordered queue, which runs one item at a time; everything else can, or it can be \
-                 set for a queue that is not ordered"
+                "{what} cannot be set for an ordered queue, which runs one item at a time; its other settings can be set, or use a queue that is not ordered"
             ),
             Error::Deadlock(text) => f.write_str(text),
             Error::Disabled => f.write_str(
-                "the work item is disabled and is not queued; enable it as often as it was disabled",
+                "the work item is disabled and was not queued; enable it as many times as it was disabled",
             ),
-            Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; the least is 1"),
+            Error::NoThreads => write!(f, "a limit of 0 threads would run nothing; give at least 1"),
             Error::NoRescuer { queue, refused } => write!(
                 f,
                 "the workqueue `{queue}` cannot have a rescuer: {refused}. Raise that limit, or end other threads first; \
-                 without `rescuer(true)` the queue can be built"
+                 the queue can also be built without `rescuer(true)`"
             ),
             Error::Draining { queue } => write!(
                 f,
-                "the workqueue `{queue}` is being drained and takes items from its own running items only; \
-                 queue again when the drain has ended"
+                "the workqueue `{queue}` is being drained and accepts items only from its own running items; queue again when the drain has ended"
             ),
             Error::Ended { queue } => write!(
                 f,
@@ -146,8 +144,7 @@ impl fmt::Display for Error {
                  handles queue"
             ),
             Error::ShutDown => f.write_str(
-                "the runtime was shut down and takes nothing new; \
-                 queue before `Runtime::shutdown`, or build another runtime",
+                "the runtime was shut down and accepts nothing new; queue before `Runtime::shutdown`, or build another runtime",
             ),
             Error::Machine(text) => write!(f, "{text}"),
             Error::NoHome(why) => write!(f, "{why}"),

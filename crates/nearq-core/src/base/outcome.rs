@@ -101,8 +101,7 @@ impl fmt::Display for JoinError {
             ),
             JoinError::Deadlock => write!(
                 f,
-                "it is held back by its queue's limit, and every item that has a place of that limit waits like the caller; let the \
-                 caller end first, use a scope or two queues, or raise max_active"
+                "it is held back by its queue's limit, and every item that is admitted by that limit waits like the caller; let the caller end first, use a scope or two queues, or raise max_active"
             ),
         }
     }

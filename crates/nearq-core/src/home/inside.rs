@@ -186,7 +186,7 @@ impl<P: Platform> Inside<P> {
     /// In the child of a fork. What a thread that is gone was changing is forgotten; it may be half done.
     pub(super) fn after_fork_in_child(&self) {
         if self.change.is_locked() {
-            let why = "it was being changed when the process forked".to_owned();
+            let why = "it was being changed when the process was forked".to_owned();
             // SAFETY: this is the only thread, and it is not in the middle of a change: no user's code runs there.
             unsafe { self.change.renew(Change { counted: self.known_node(), why, mover: None }) };
         }

@@ -61,7 +61,7 @@ pub(crate) fn most_of<P: Platform>(
         nodes.iter().map(|node| node.memory).max_by_key(|id| (pages(*id), usize::MAX - id))?;
     let looked_at: usize = residency.pages.iter().sum();
     (pages(most) > 0).then(|| {
-        let why = format!("{} of {looked_at} pages that were looked at are there", pages(most));
+        let why = format!("{} of {looked_at} checked pages are there", pages(most));
         (most as u32, why)
     })
 }

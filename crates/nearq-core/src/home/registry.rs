@@ -302,7 +302,7 @@ impl<P: Platform> Homes<P> {
 /// The system refuses to place memory: warns of it once for each cause.
 pub(crate) fn warn_of_memory<P: Platform>(refused: &nearq_platform::OsError) {
     let line = format!(
-        "memory cannot be placed on its home node: {refused}. It stays where it is; items go to their homes all the same"
+        "memory cannot be placed on its home node: {refused}. It stays where it is; items still run at their homes"
     );
     P::warn_once(&format!("memory: {}", refused.cause()), &line);
 }

@@ -261,8 +261,8 @@ impl<P: Platform> Watcher<P> {
             Ok(RunState::Ended) => Doing::Unknown,
             Err(refused) => {
                 let line = format!(
-                    "{refused}; workers that sleep inside their items are found by the clock alone, 10 ms late: call \
-                     nearq::blocking where an item may sleep"
+                    "{refused}; workers that sleep inside their items are then noticed only after 10 ms: \
+                     call nearq::blocking around code of items that may sleep"
                 );
                 P::warn_once(&format!("states: {}", refused.cause()), &line);
                 Doing::Untold

@@ -157,7 +157,7 @@ impl Affinity {
         if self.refusals == REFUSALS {
             self.strays = false;
             let line = format!(
-                "a worker could not be brought back to CPUs {cpus}: {refused}; it stays where the system puts it"
+                "a worker could not be moved back to CPUs {cpus}: {refused}; it runs wherever the system puts it"
             );
             P::warn_once(&format!("affinity: {}", refused.cause()), &line);
         }

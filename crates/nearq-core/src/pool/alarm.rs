@@ -96,9 +96,9 @@ impl<P: Platform> Alarm<P> {
         let start = self.thread.start(|| self.host().start_monitor());
         if self.settle(start).is_err() && self.thread.is_refused_anew() {
             P::warn(
-                "no thread can be started to look after work that waits: limits on threads or memory? Work that finds no worker \
-                 waits until a thread can be started: each push and each thread that waits for the work tries again. Raise the limit, \
-                 or build queues that must make progress with rescuer(true), which reserves a thread",
+                "no thread can be started to monitor waiting work; a limit on threads or memory may be reached. Work that finds no worker waits \
+             until a thread can be started: each push and each thread that waits for the work tries again. Raise the limit, or build \
+             queues that must make progress with rescuer(true), which reserves a thread",
             );
         }
         self.thread.wake();

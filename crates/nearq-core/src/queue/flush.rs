@@ -238,7 +238,7 @@ impl<P: Platform> Queue<P> {
     #[cold]
     pub(crate) fn warn_refused(&self) {
         if self.flushing.warned.swap(1, Ordering::Relaxed) == 0 {
-            P::warn(&format!("{}; the workqueue says this only once", self.refusal()));
+            P::warn(&format!("{}; this is reported once per workqueue", self.refusal()));
         }
     }
 }

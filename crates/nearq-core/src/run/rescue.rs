@@ -116,7 +116,7 @@ impl<P: Platform> Rescuer<P> {
         let new = |index| Worker::rescuer(index, Arc::as_ptr(&first.pool));
         let Some(worker) = worker.or_else(|| inner.services.workers.add(new)) else {
             let remedy =
-                "the runtime has had as many threads as it can; build fewer queues with a rescuer";
+                "the runtime has used up its thread numbers; build fewer queues with a rescuer";
             return Err(OsError::new("find a number for another rescuer", 0, remedy));
         };
         worker.set_title(&format!("nq/R-{}", queue.name));

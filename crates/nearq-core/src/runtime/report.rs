@@ -107,10 +107,10 @@ impl fmt::Display for Stall {
         if let Some(limit) = &self.limit {
             write!(f, "; no thread can be started: {limit}")?;
         } else if self.refused {
-            f.write_str("; no thread can be started: a limit on threads, or a want of memory?")?;
+            f.write_str("; no thread can be started: a limit on threads or memory may be reached")?;
         }
         if *idle != 0 {
-            write!(f, "; {idle} of its workers sleep and have no CPU to run on")?;
+            write!(f, "; {idle} of its workers sleep because they have no CPU to run on")?;
         }
         if self.busy.is_empty() {
             f.write_str("; none of its workers runs an item")?;

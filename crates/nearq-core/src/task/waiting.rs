@@ -197,10 +197,9 @@ impl<P: Platform> Drop for Beside<P> {
     }
 }
 
-const FLUSH_OWN: &str = "an item's function cannot wait until the item has ended; let another item or thread wait for it";
-const CANCEL_OWN: &str = "an item's function cannot wait until the item has ended; inside it, use `cancel` or `disable`, which do not wait";
-const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and every item that has a place of that limit waits like this one; \
-     let the caller end first, use two queues, or raise max_active";
+const FLUSH_OWN: &str = "an item's function cannot wait for the end of the item itself; let another item or thread wait for it";
+const CANCEL_OWN: &str = "an item's function cannot wait for the end of the item itself; inside it, use `cancel` or `disable`, which do not wait";
+const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and every item that is admitted by that limit waits like this one; let the caller end first, use two queues, or raise max_active";
 
 /// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
 ///

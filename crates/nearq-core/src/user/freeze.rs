@@ -46,8 +46,8 @@ impl<P: Platform> Runtime<P> {
     pub fn freeze(&self) -> Result<(), Error> {
         if self.runs_freezable() {
             return Err(Error::Deadlock(
-                "an item of a freezable queue cannot freeze: that waits until the item has ended; freeze from another \
-                 thread, or from an item of a queue that is not freezable",
+                "an item of a freezable queue cannot freeze: freezing would wait until the item has ended; \
+             freeze from another thread, or from an item of a queue that is not freezable",
             ));
         }
         self.inner().freezer.change(true);

@@ -45,7 +45,7 @@ impl<P: Platform> Home<P> {
     pub fn pick_when(runtime: &Runtime<P>, choice: HomeChoice) -> Self {
         let homes = runtime.homes_of();
         if choice == HomeChoice::FirstRun && homes.has_several() {
-            let why = "its node is chosen when it is needed for the first time".to_owned();
+            let why = "its node is chosen when it is first needed".to_owned();
             return Self::make(homes, None, why);
         }
         let nodes = homes.nodes();
@@ -60,7 +60,7 @@ impl<P: Platform> Home<P> {
     pub fn on_in(runtime: &Runtime<P>, node: usize) -> Result<Self, Error> {
         let homes = runtime.homes_of();
         homes.nodes().index_of(node)?;
-        let why = format!("node {node} was asked for");
+        let why = format!("node {node} was requested");
         Ok(Self::make(homes, Some(node as u32), why))
     }
 

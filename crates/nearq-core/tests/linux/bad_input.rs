@@ -259,7 +259,7 @@ fn what_is_delayed_after_a_shutdown_is_warned_of() {
             command(what_is_delayed_after_a_shutdown_is_warned_of, "child").output().unwrap();
         let said = said(&output);
         assert!(output.status.success(), "{said}");
-        assert_eq!(said.matches("was shut down and takes nothing new").count(), 2, "{said}");
+        assert_eq!(said.matches("was shut down and accepts nothing new").count(), 2, "{said}");
         return;
     }
     let runtime = runtime();

@@ -67,12 +67,12 @@ fn giving_back_twice_is_a_panic() {
     let _alone = alone();
     let mutex = Mutex::<u32>::new(0);
     // SAFETY: none: no thread holds it, which is what is tested. The panic comes before anything is done.
-    assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
+    assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("no thread holds"));
     core::mem::forget(mutex.lock());
     // SAFETY: taken, and the guard is forgotten.
     unsafe { mutex.force_unlock() };
     // SAFETY: none: it has been released, which is what is tested. The panic comes before anything is done.
-    assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("nobody holds"));
+    assert!(complaint(|| unsafe { mutex.force_unlock() }).contains("no thread holds"));
     assert!(mutex.try_lock().is_some());
 }
 
@@ -83,7 +83,7 @@ fn waiting_for_what_one_holds_is_a_panic_unless_it_ends() {
         let mutex = Mutex::<u32>::new(0);
         let guard = mutex.lock();
         let said = complaint(|| drop(mutex.lock()));
-        assert!(said.contains("holds already"), "{mode:?}: {said}");
+        assert!(said.contains("already holds"), "{mode:?}: {said}");
         assert!(mutex.try_lock().is_none());
         assert!(mutex.try_lock_for(Duration::from_millis(1)).is_none());
         assert!(mutex.try_lock_until_in(Linux::now()).is_none());
@@ -146,7 +146,7 @@ fn who_comes_back_from_a_condition_holds_the_mutex() {
                     let mut guard = both.0.lock();
                     *guard += 1;
                     both.1.wait_while(&mut guard, |count| *count < 4);
-                    assert!(complaint(|| drop(both.0.lock())).contains("holds already"));
+                    assert!(complaint(|| drop(both.0.lock())).contains("already holds"));
                     *guard += 1;
                     drop(guard);
                     // SAFETY: none: the guard is gone, which is what is tested. The panic comes before anything is done.
@@ -223,12 +223,12 @@ fn an_address_that_is_used_again_is_another_mutex() {
         // SAFETY: the other thread has written a mutex there before it set `taken`, and it is freed below.
         let mutex = unsafe { &*place };
         mutex.lock();
-        assert!(complaint(|| mutex.lock()).contains("holds already"));
+        assert!(complaint(|| mutex.lock()).contains("already holds"));
         // SAFETY: taken above.
         unsafe { mutex.unlock() };
         Linux::join(thread);
         // SAFETY: none: it has been released, which is what is tested. The panic comes before anything is done.
-        assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
+        assert!(complaint(|| unsafe { mutex.unlock() }).contains("no thread holds"));
         // SAFETY: made as a box above, and the thread has ended.
         drop(unsafe { Box::from_raw(place) });
     }
@@ -245,12 +245,12 @@ fn a_mutex_that_is_dropped_while_it_is_held_is_held_no_more() {
     unsafe { place.assume_init_drop() };
     let mutex = place.write(RawMutex::new());
     // SAFETY: none: no thread holds the new one, which is what is tested. The panic comes before anything is done.
-    assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
+    assert!(complaint(|| unsafe { mutex.unlock() }).contains("no thread holds"));
     mutex.lock();
     // SAFETY: no other thread uses it.
     unsafe { mutex.renew() };
     // SAFETY: none: it has been free since it was renewed, which is what is tested. The panic comes before anything is done.
-    assert!(complaint(|| unsafe { mutex.unlock() }).contains("nobody holds"));
+    assert!(complaint(|| unsafe { mutex.unlock() }).contains("no thread holds"));
     assert!(mutex.try_lock());
 }
 
@@ -273,7 +273,7 @@ fn who_disowns_a_mutex_lets_another_thread_give_it_back() {
     MUTEX.disown();
     elsewhere(|| {
         MUTEX.adopt();
-        assert!(complaint(|| MUTEX.lock()).contains("holds already"));
+        assert!(complaint(|| MUTEX.lock()).contains("already holds"));
         // SAFETY: the thread that took it has handed it over.
         unsafe { MUTEX.unlock() };
     });
@@ -305,5 +305,5 @@ fn a_thread_may_hold_any_number() {
     let mut held: Vec<_> = mutexes.iter().map(Mutex::lock).collect();
     while held.pop().is_some() {}
     // SAFETY: none: all have been released, which is what is tested. The panic comes before anything is done.
-    assert!(complaint(|| unsafe { mutexes[50].force_unlock() }).contains("nobody holds"));
+    assert!(complaint(|| unsafe { mutexes[50].force_unlock() }).contains("no thread holds"));
 }

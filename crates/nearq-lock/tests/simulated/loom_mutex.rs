@@ -111,7 +111,7 @@ fn giving_back_what_another_thread_holds_is_a_panic() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "holds already")]
+#[should_panic(expected = "already holds")]
 fn waiting_for_what_one_holds_is_a_panic() {
     check(2, 1, |_| {
         let mutex = RawMutex::<Loom>::new_in();

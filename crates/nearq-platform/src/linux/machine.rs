@@ -120,7 +120,7 @@ fn say(refused: Option<String>, topology: &Topology) {
     if reasons.is_empty() {
         SAID.store(false, Ordering::Relaxed);
     } else if !SAID.swap(true, Ordering::Relaxed) {
-        Linux::warn(&format!("the machine cannot be read whole: {}", reasons.join("; ")));
+        Linux::warn(&format!("the machine could be read only in part: {}", reasons.join("; ")));
     }
 }
 

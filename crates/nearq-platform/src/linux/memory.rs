@@ -36,7 +36,7 @@ pub(super) fn default_policy() -> Result<MemoryPolicy, OsError> {
         return Err(refused(
             what(),
             Errno::OPNOTSUPP,
-            Cow::Borrowed("it is a policy of another kind, which is left as it is"),
+            Cow::Borrowed("it is a policy of another kind, which is not changed"),
         ));
     };
     Ok(match mode {
@@ -115,7 +115,7 @@ pub(super) fn nodes(policy: &MemoryPolicy) -> &[usize] {
 
 pub(super) fn text(policy: &MemoryPolicy) -> String {
     match policy {
-        MemoryPolicy::Local => "the node of the CPU that touches it".to_owned(),
+        MemoryPolicy::Local => "the node of the CPU that first touches it".to_owned(),
         MemoryPolicy::Preferred(node) => format!("node {node} first"),
         MemoryPolicy::Bind(nodes) => format!("nodes {nodes:?} only"),
         MemoryPolicy::Interleave(nodes) => format!("nodes {nodes:?} in turn"),

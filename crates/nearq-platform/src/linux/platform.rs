@@ -228,7 +228,7 @@ impl LockPlatform for Linux {
     unsafe fn follow_forks(subject: *const (), hooks: &'static ForkHooks) {
         if let Err(error) = fork::follow(subject, hooks) {
             let line = format!(
-                "the C library cannot note what to do at a fork: {error}; a child process must not use nearq"
+                "the C library cannot register a fork handler: {error}; a child process must not use nearq"
             );
             Self::warn_once("fork", &line);
         }

@@ -40,7 +40,7 @@ pub(super) fn spawning(error: Errno) -> Cow<'static, str> {
              kernel.threads-max"
         }
         Errno::NOMEM => {
-            "memory for the stack is missing: ask for a smaller stack, or raise RLIMIT_AS (ulimit -v), \
+            "there is not enough memory for the stack: request a smaller stack, or raise RLIMIT_AS (ulimit -v), \
              memory.max of the control group or vm.max_map_count"
         }
         Errno::PERM | Errno::NOSYS => FILTER,
@@ -55,7 +55,7 @@ pub(super) fn processes(error: Errno) -> Cow<'static, str> {
             "a limit on processes is reached: RLIMIT_NPROC (ulimit -u), pids.max of the control group, or kernel.pid_max"
         }
         Errno::NOMEM => {
-            "memory is missing: memory.max of the control group, or all of the machine's"
+            "there is not enough memory: see memory.max of the control group, or the machine's memory"
         }
         Errno::PERM | Errno::NOSYS => FILTER,
         _ => "",
@@ -79,7 +79,7 @@ pub(super) fn scheduling(nice: i32, error: Errno, lacks: bool) -> Cow<'static, s
             let wanted = 20 - nice.clamp(-20, 19);
             let now = match sys::nice_limit() {
                 Some(limit) => format!("it is {limit}"),
-                None => "it has no limit, so a container or a security policy refuses".to_owned(),
+                None => "it has no limit, so a container or a security policy refuses it".to_owned(),
             };
             Cow::Owned(format!(
                 "needs CAP_SYS_NICE, or RLIMIT_NICE of at least {wanted} (ulimit -e {wanted}; {now})"
@@ -114,10 +114,10 @@ fn allowed_cpus() -> String {
     let limits = Limits::read(Path::new("/"), affinity);
     match limits.cpuset {
         Some(cpuset) => format!(
-            "this process may use CPUs {} (its cpuset, of those that are online)",
+            "this process may use CPUs {} (its cpuset and online)",
             cpuset.intersection(&limits.online)
         ),
-        None => format!("this process may use CPUs {} (those that are online)", limits.online),
+        None => format!("this process may use CPUs {} (the online CPUs)", limits.online),
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn memory(error: Errno) -> Cow<'static, str> {
              (seccomp) forbids it",
         ),
         Errno::NOMEM => Cow::Borrowed(
-            "the kernel has no memory for the policy, or part of the range is not mapped",
+            "the kernel has no memory left for the policy, or part of the range is not mapped",
         ),
         _ => Cow::Borrowed(""),
     }

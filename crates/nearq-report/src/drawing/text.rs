@@ -31,9 +31,9 @@ pub fn text(view: &View<'_>) -> String {
     pods(&mut out, view);
     if let Some(limits) = view.limits {
         section(&mut out, "This process", &limits.explain());
-        section(&mut out, "Not known about its limits", limits.notes());
+        section(&mut out, "Unknown limits", limits.notes());
     }
-    section(&mut out, "Not known about the machine", machine.notes());
+    section(&mut out, "Unknown parts of the machine", machine.notes());
     out
 }
 

@@ -73,7 +73,7 @@ fn nearer(lacks: bool, sheet: &Sheet, get: &str) -> Option<u64> {
 }
 
 const NONE_SUCH: &str =
-    "no two CPUs are so far apart and no nearer: as for the next nearer distance";
+    "no two CPUs are exactly this far apart: the same as the next shorter distance";
 
 const RULES: &[Rule] = &[
     Rule {

@@ -136,7 +136,7 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
         two_wait_for_each(&Scene::new(FURTHER), 0..FURTHER);
         bound() - before
     });
-    let told = outcome.warnings.iter().filter(|warning| warning.contains("no more places"));
+    let told = outcome.warnings.iter().filter(|warning| warning.contains("which is the limit"));
     assert_eq!(told.count(), 1, "{}", outcome.report());
     assert_eq!(outcome.expect(), FURTHER);
 }

@@ -37,7 +37,7 @@ fn waiting_for_what_one_holds_is_a_panic_and_no_deadlock() {
         drop(mutex.lock());
     });
     let [panicked] = &outcome.panics[..] else { panic!("one thread was wrong: {outcome:?}") };
-    assert!(panicked.message.contains("holds already"), "{panicked}");
+    assert!(panicked.message.contains("already holds"), "{panicked}");
 }
 
 /// Threads that run where another one ran before, with mutexes whose guards exist meanwhile.

@@ -29,7 +29,7 @@ pub(crate) fn cache_level(text: &str) -> Result<u32, String> {
     if is_one {
         Ok(level)
     } else {
-        Err(format!("{level} is no level of a cache, from 1 to {MAX_LEVEL}"))
+        Err(format!("{level} is not a cache level, which is 1 to {MAX_LEVEL}"))
     }
 }
 
@@ -80,7 +80,7 @@ impl Draft {
                 shared.remove(&(level, kind)).unwrap_or_default().agree(&self.possible, &speakers);
             if !agreed.dropped.is_empty() {
                 self.note(format!(
-                    "what CPUs {} say of their L{level} {kind} caches contradicts what most of the others say: it is not used",
+                    "what CPUs {} say about their L{level} {kind} caches contradicts most of the other CPUs: it is ignored",
                     agreed.dropped
                 ));
             }
@@ -108,7 +108,7 @@ impl Draft {
         }
         if !guessed.is_empty() {
             self.note(format!(
-                "some caches of CPUs {guessed} do not say which CPUs share them: those of a core and of a lower cache do"
+                "some caches of CPUs {guessed} do not say which CPUs share them: the CPUs of a core and of a lower cache are assumed to"
             ));
         }
         caches.sort_by_key(|cache| (Reverse(cache.level), cache.kind, cache.cpus.first()));
@@ -138,7 +138,7 @@ impl Draft {
             let whose =
                 if known.is_empty() { String::new() } else { format!(" of CPUs {uncached}") };
             self.note(format!(
-                "the machine does not describe the caches{whose}: each package is taken for one last-level cache"
+                "the machine does not describe the caches{whose}: each package is assumed to have one last-level cache"
             ));
         }
         // CPUs that agree on cache (or its stand-in) and node are one domain.
@@ -191,7 +191,7 @@ impl Draft {
         }
         if !joined.is_empty() {
             self.note(format!(
-                "CPUs {joined} are said to share cores but not caches: they count to the caches of their cores"
+                "CPUs {joined} share cores but not caches: they are assigned to the caches of their cores"
             ));
         }
     }
@@ -207,7 +207,7 @@ impl Draft {
         for (cache, parts) in cut.iter().take(MOST_NOTES) {
             let (level, cpus) = (cache.level, &cache.cpus);
             self.note(format!(
-                "the L{level} cache of CPUs {cpus} spans {parts} nodes: it is cut at the nodes"
+                "the L{level} cache of CPUs {cpus} spans {parts} nodes: it is split at the nodes"
             ));
         }
         if cut.len() > MOST_NOTES {
@@ -266,7 +266,7 @@ impl Draft {
         }
         if !cut.is_empty() {
             self.note(format!(
-                "CPUs {cut} are said to share cores but not caches or nodes: such cores are cut"
+                "CPUs {cut} share cores but not caches or nodes: such cores are split"
             ));
         }
         let unknown = &rest & &self.online;

@@ -107,7 +107,7 @@ impl Draft {
         self.slots = &self.slots - &self.possible;
         self.online = &self.online & &self.possible;
         if self.online.is_empty() {
-            self.note("the machine says that none of its CPUs is online: all are taken to be");
+            self.note("the machine says that none of its CPUs is online: all are assumed to be");
             self.online = self.possible.clone();
         }
         let cores = self.settle_groups("cores", |draft| &mut draft.cores);
@@ -140,7 +140,7 @@ impl Draft {
         let wrong = wrong + capacities - self.capacities.len();
         if wrong > 0 {
             self.note(format!(
-                "{wrong} sizes and capacities are none that anything can have: they are left out"
+                "{wrong} sizes and capacities are impossible: they are left out"
             ));
         }
     }
@@ -206,7 +206,7 @@ impl Draft {
         if !agreed.dropped.is_empty() {
             let (overlap, dropped) = (&agreed.overlap, &agreed.dropped);
             self.note(format!(
-                "CPUs {overlap} are said to be in several {what}: what most of the CPUs there say is used, and not what CPUs {dropped} say"
+                "CPUs {overlap} are in several {what}: what most of the CPUs there say is used, and CPUs {dropped} are ignored"
             ));
         }
         agreed.sets.into_iter().map(|(cpus, id)| Group { id, cpus }).collect()
@@ -224,7 +224,7 @@ impl Draft {
         let kind_of = |cpu: usize| {
             self.kinds.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(kind, _)| shortened(kind))
         };
-        let within = "every possible CPU was given a core and a last-level cache";
+        let within = "every possible CPU was assigned a core and a last-level cache";
         let cpus: Vec<Cpu> = self
             .possible
             .iter()

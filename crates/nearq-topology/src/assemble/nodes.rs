@@ -52,7 +52,7 @@ impl Draft {
         self.nodes.sort_by_key(|node| node.id);
         if !overlap.is_empty() {
             self.note(format!(
-                "CPUs {overlap} are said to be on several nodes; the one with the fewest CPUs is used"
+                "CPUs {overlap} are on several nodes; the one with the fewest CPUs is used"
             ));
         }
     }
@@ -75,7 +75,7 @@ impl Draft {
         }
         if !settled.is_empty() {
             self.note(format!(
-                "no node lists CPUs {settled}: they are put where the CPUs are that share their core, cache or package"
+                "no node lists CPUs {settled}: they are put on the node of the CPUs that share their core, cache or package"
             ));
         }
     }

@@ -56,7 +56,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
             depth += 1;
             if depth > MOST_DEPTH as isize {
                 return Err(format!(
-                    "more than {MOST_DEPTH} elements are in each other, the most that are read"
+                    "elements are nested more than {MOST_DEPTH} deep, the most that is read"
                 ));
             }
         }

@@ -238,14 +238,14 @@ fn groups(
     }
     if let Some((group, parents)) = parents {
         files.note(format!(
-            "{} is not there: only the limits of its visible parents are known",
+            "{} does not exist: only the limits of its visible parents are known",
             group.display()
         ));
         return Some(parents);
     }
     if let Some(point) = hidden.into_iter().map(under).find(|point| is_group(point, files)) {
         files.note(format!(
-            "the {name} group {path} is below {} by a name that is not told: only the limits there are known",
+            "the {name} group {path} is below {}, but its name there is hidden: only the limits there are known",
             point.display()
         ));
         return Some(vec![point]);

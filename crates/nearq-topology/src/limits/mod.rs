@@ -101,14 +101,14 @@ impl Limits {
         let hidden = &self.affinity - &self.online;
         if !hidden.is_empty() && !self.online.is_empty() {
             self.notes.push(format!(
-                "{} leaves out CPUs {hidden}, which the kernel lets this process use: it is a container's own list",
+                "{} leaves out CPUs {hidden}, which the kernel allows this process: it is a container's own list",
                 online.display()
             ));
             self.online = &self.online | &hidden;
         }
         if let Some(cpuset) = self.cpuset.take_if(|cpuset| !self.affinity.is_subset(cpuset)) {
             self.notes.push(format!(
-                "the cpuset ({cpuset}) leaves out CPUs {}, which the kernel lets this process use: it is not used",
+                "the cpuset ({cpuset}) leaves out CPUs {}, which the kernel allows this process: the cpuset is ignored",
                 &self.affinity - &cpuset
             ));
         }
@@ -171,7 +171,7 @@ impl Limits {
                 effective = limit.clone();
             } else if both.is_empty() {
                 ignored.push(format!(
-                    "the {what} ({limit}) would leave no CPU of {effective}: it is not used"
+                    "the {what} ({limit}) would leave no CPU of {effective}: it is ignored"
                 ));
             } else {
                 effective = both;

@@ -74,7 +74,7 @@ pub(super) fn level(text: &str, attached: bool) -> Result<Level<'_>, String> {
     let kind =
         kind(name).ok_or_else(|| format!("not a part of a machine; the parts are {NAMES}"))?;
     if attached && kind != Kind::Node {
-        return Err("only a node may stand in square brackets".into());
+        return Err("only a node may be in square brackets".into());
     }
     let arity = match count {
         Some(count) => number(count)?,
@@ -90,7 +90,7 @@ pub(super) fn level(text: &str, attached: bool) -> Result<Level<'_>, String> {
             Some(("memory" | "size", value)) => level.bytes = Some(bytes(value)?),
             Some(("indexes", value)) => level.indexes = Some(value),
             Some(("memorysidecachesize", _)) => {}
-            _ => return Err("the attributes known are memory=, size= and indexes=".into()),
+            _ => return Err("unknown attribute; the attributes are memory=, size= and indexes=".into()),
         }
     }
     Ok(level)
@@ -141,7 +141,7 @@ fn bytes(text: &str) -> Result<u64, String> {
         "tib" => 1 << 40,
         _ => {
             return Err(format!(
-                "{} is no unit of memory; the units are kB, kiB, MB, MiB, GB, GiB, TB and TiB",
+                "{} is not a unit of memory; the units are kB, kiB, MB, MiB, GB, GiB, TB and TiB",
                 quoted(unit)
             ));
         }

@@ -16,7 +16,7 @@ pub(super) fn indexes(
         let numbers: Vec<usize> = text.split(',').map(number).collect::<Result<_, _>>()?;
         let distinct: BTreeSet<usize> = numbers.iter().copied().collect();
         if numbers.len() != count || distinct.len() != count {
-            return Err(format!("{} distinct numbers are given for {count}", distinct.len()));
+            return Err(format!("{} distinct numbers were given for {count}", distinct.len()));
         }
         if numbers.iter().any(|number| *number >= end) {
             return Err(format!("numbers must be below {end}"));
@@ -30,7 +30,7 @@ pub(super) fn indexes(
         let found = found
             .ok_or_else(|| format!("{} in indexes is not a part of this machine", quoted(name)))?;
         if !count.is_multiple_of(found.total) || loops.contains(&found.total) && found.total != 1 {
-            return Err(format!("{} in indexes cannot be gone through", quoted(name)));
+            return Err(format!("{} in indexes cannot be enumerated", quoted(name)));
         }
         loops.push(found.total);
     }

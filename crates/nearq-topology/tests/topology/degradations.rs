@@ -325,7 +325,7 @@ fn siblings_of_a_core_share_its_caches_whatever_those_say() {
     let machine = read(&folder);
     assert_eq!(cores(&machine), ["0,4", "1,5", "2,6", "3,7"]);
     assert_eq!(llcs(&machine), ["0,4", "1,5", "2-3,6-7"]);
-    noted(&machine, "CPUs 5 are said to share cores but not caches");
+    noted(&machine, "CPUs 5 share cores but not caches");
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn a_cpu_on_several_nodes_is_where_its_folder_links_to_else_on_the_one_with_the_
         let folder = Folder::machine(&format!("overlap-{node}"));
         folder.file(&format!("sys/devices/system/node/node{node}/cpumap"), wrong);
         assert_eq!(nodes(&folder), ["0-1,4-5", "2-3,6-7"], "{node}");
-        noted(&read(&folder), "are said to be on several nodes");
+        noted(&read(&folder), "are on several nodes");
     }
     let folder = Folder::machine("overlap-link");
     folder.file("sys/devices/system/node/node0/cpumap", "3b\n");
@@ -440,7 +440,7 @@ fn groups_that_overlap_or_cross_are_made_to_nest() {
     assert_eq!(cores(&machine), ["0", "1,5", "2", "3", "4", "6", "7"]);
     noted(&machine, "the L3 cache of CPUs 2-3,6-7 spans 2 nodes");
     noted(&machine, "said to be in several cores");
-    noted(&machine, "such cores are cut");
+    noted(&machine, "such cores are split");
 }
 
 /// Every file of the folder.

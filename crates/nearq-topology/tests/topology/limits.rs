@@ -135,7 +135,7 @@ fn a_mount_from_outside_the_namespace_shows_the_limits_of_a_parent() {
         .file(&format!("{GROUPS}/other/cpu.max"), "1000 100000\n");
     let limits = read(&folder);
     assert_eq!(quota(&limits, &folder), Some((3.0, format!("{GROUPS}/cpu.max"))));
-    noted(&limits, "by a name that is not told");
+    noted(&limits, "its name there is hidden");
 }
 
 #[test]
