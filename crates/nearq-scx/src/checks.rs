@@ -40,19 +40,19 @@ pub(crate) fn kernel(root: &Path) -> Result<(), Failure> {
     let version = version.trim();
     if !root.join(SCHED_EXT).is_dir() {
         return Err(Failure::input(format!(
-            "this kernel ({version}) cannot load schedulers (/{SCHED_EXT} is not there); boot Linux 6.12 or later that was built with CONFIG_SCHED_CLASS_EXT=y"
+            "this kernel ({version}) cannot load schedulers (/{SCHED_EXT} does not exist); boot Linux 6.12 or later, built with CONFIG_SCHED_CLASS_EXT=y"
         )));
     }
     if !root.join(BTF).exists() {
         return Err(Failure::input(format!(
-            "this kernel ({version}) does not describe itself (/{BTF} is not there); boot one that was built with CONFIG_DEBUG_INFO_BTF=y"
+            "this kernel ({version}) does not describe itself (/{BTF} does not exist); boot one that was built with CONFIG_DEBUG_INFO_BTF=y"
         )));
     }
     let status = fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
     let lacking = lacking(effective(&status));
     if !lacking.is_empty() {
         return Err(Failure::input(format!(
-            "loading a scheduler takes privilege: run it as root (this process lacks {})",
+            "loading a scheduler needs privileges: run it as root (this process lacks {})",
             lacking.join(" and ")
         )));
     }
@@ -73,8 +73,8 @@ pub(crate) fn is_free(root: &Path) -> Result<(), Failure> {
 pub(crate) fn machine(root: &Path) -> Result<Topology, Failure> {
     let refused = |what: &dyn Display| {
         Failure::input(format!(
-            "this machine cannot be read whole: {what}; make that readable (mount /sys, raise the limit on open files with ulimit -n, run \
-             it as root and outside of a container), and start it again"
+            "this machine can be read only in part: {what}; make the rest readable (mount /sys, raise the limit on open files with ulimit -n, \
+             run it as root and outside of containers), and start it again"
         ))
     };
     let machine = Topology::from_sysfs(root).map_err(|error| refused(&error))?;
@@ -90,7 +90,7 @@ pub(crate) fn nodes(nq: &Nq, anyway: bool) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::input(
-        "this machine has one node: everything is at home already, and there is nothing to gain; --anyway loads the scheduler all the same",
+        "this machine has one node: everything is at home already, and there is nothing to gain; --anyway loads the scheduler nevertheless",
     ))
 }
 
@@ -171,7 +171,7 @@ mod tests {
         std::os::unix::fs::symlink(&core, &core).unwrap();
         let text = machine(&part.0).unwrap_err().to_string();
         let said =
-            ["cpu1/topology/core_cpus: Too many levels of symbolic links", "make that readable"];
+            ["cpu1/topology/core_cpus: Too many levels of symbolic links", "make the rest readable"];
         assert!(said.iter().all(|part| text.contains(part)), "{text}");
         let text = machine(Path::new("/nonexistent")).unwrap_err().to_string();
         let said = ["/nonexistent: No such file", "mount /sys"];

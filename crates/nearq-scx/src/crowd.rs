@@ -172,11 +172,11 @@ impl fmt::Display for Relocation {
         if self.gain().is_zero() {
             write!(f, "stays on node {home}, which is crowded")?;
         } else {
-            write!(f, "has its home on node {there} now, and its memory comes with it")?;
+            write!(f, "now has its home on node {there}, and its memory moves with it")?;
         }
         write!(
             f,
-            ": it was away for {} % of its time; node {home} has {} tasks for {} CPUs, node {there} {} for {}; moving {} would take {}, and staying costs {}",
+            ": it was away for {} % of its time; node {home} has {} tasks for {} CPUs, node {there} {} for {}; moving {} would take {}, and staying would cost {}",
             self.away / 10,
             milli(better.home[0]),
             milli(better.home[1]),

@@ -43,7 +43,7 @@ impl Watch {
             }
             self.different = 0;
             let known = cpus(&nq.online);
-            return Some(format!("CPUs {online} are online, and it knows of {known}"));
+            return Some(format!("CPUs {online} are online, but it knows {known}"));
         }
         self.different = 0;
         if online.is_subset(&self.known) {
@@ -59,7 +59,7 @@ impl Watch {
         let misplaced =
             |cpu: &usize| neighbours(nq, *cpu, online) != neighbours(&fresh, *cpu, online);
         come.iter().find(misplaced).map(|cpu| {
-            format!("CPU {cpu} was offline when it began, and belongs to another cache or node than it had to assume")
+            format!("CPU {cpu} was offline when it started, and belongs to a different cache or node than assumed")
         })
     }
 }

@@ -132,7 +132,7 @@ impl<'a> Loaded<'a> {
         let deadline = Instant::now() + PATIENCE;
         while checks::loaded(Path::new("/")).is_some() {
             if Instant::now() > deadline {
-                return Err(Failure::run("the kernel does not let go of the scheduler"));
+                return Err(Failure::run("the kernel does not unload the scheduler"));
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -288,15 +288,15 @@ impl std::fmt::Debug for Loaded<'_> {
 fn explain(what: &str, error: &libbpf_rs::Error) -> String {
     let hint = match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => {
-            "; it takes root, outside of containers: neither a user namespace nor the kernel's lockdown may be in the way"
+            "; run it as root and outside of containers; a user namespace or the kernel's lockdown may also prevent it"
         }
         libbpf_rs::ErrorKind::NotFound | libbpf_rs::ErrorKind::Unsupported => {
-            "; the kernel lacks something that it needs: it takes Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT and CONFIG_DEBUG_INFO_BTF; --verbose shows what the kernel said"
+            "; the kernel lacks something: boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT and CONFIG_DEBUG_INFO_BTF; --verbose shows the kernel's messages"
         }
         libbpf_rs::ErrorKind::WouldBlock => {
-            "; another scheduler is loaded, or the kernel is changing schedulers just now"
+            "; another scheduler is loaded, or the kernel is switching schedulers at this moment; try again"
         }
-        _ => "; --verbose shows what the kernel said",
+        _ => "; --verbose shows the kernel's messages",
     };
     format!("the scheduler cannot be {what}: {error}{hint}")
 }

@@ -47,7 +47,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nearq_command::{arguments, signals};
 use output::Failure;
 
-/// A scheduler of the whole machine that knows home nodes: each task runs where its memory is, as long as there is room
+/// A scheduler for the whole machine that knows home nodes: each task runs where its memory is, while there is room
 #[derive(Debug, Parser)]
 #[command(name = "nearq-scx", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
@@ -57,19 +57,19 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  nearq-scx start                   load the scheduler, until Ctrl-C
-  nearq-scx start -- make -j64      only while a command runs
-  nearq-scx status                  what it does, by node
-  nearq-scx status --task 4711      where a process is at home, and why
-  nearq-scx top                     the same as it happens
+  nearq-scx start                   run the scheduler until Ctrl-C
+  nearq-scx start -- make -j64      run it only while a command runs
+  nearq-scx status                  show what it does, by node
+  nearq-scx status --task 4711      show where a process is at home, and why
+  nearq-scx top                     watch what it does, by node
   nearq-scx set stay 50ms           change a weight while it runs
-  nearq-scx tell 4711 1             a process is at home on node 1
+  nearq-scx tell 4711 1             set the home of a process to node 1
 
-It takes Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and root. The kernel
-goes back to its own scheduler when `start` ends, however it ends.
+It needs Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT, and root. The kernel
+returns to its own scheduler when `start` ends, however it ends.
 
-Exit status: 0; 1 if something went wrong; 2 for what cannot be done here.
-`start` has more: see there.";
+Exit status: 0; 1 if something went wrong; 2 if the request is invalid or not
+possible on this machine. `start` has more: see its help.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -79,11 +79,11 @@ enum Command {
     Status(status::Options),
     /// Watch what the scheduler does, by node, each second
     Top(top::Options),
-    /// Print all counts for a system that stores metrics
+    /// Print all counts, for a system that stores metrics
     Metrics(metrics::Options),
     /// Change a weight of the scheduler while it runs
     Set(set::SetOptions),
-    /// Tell where a process or a thread is at home
+    /// Set the home of a process or a thread
     Tell(set::TellOptions),
 }
 

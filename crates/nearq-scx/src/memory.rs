@@ -400,7 +400,7 @@ impl Memory {
             }
             Remedy::MovePages => {
                 self.bring(pid, home_id, bytes);
-                format!("its memory is brought to its home, node {home_id}: {choice}")
+                format!("its memory is being moved to its home, node {home_id}: {choice}")
             }
             Remedy::Leave => {
                 format!(
@@ -531,14 +531,14 @@ impl Memory {
                 }
                 let took = crate::output::time(took.as_nanos() as u64);
                 let left =
-                    if stayed == 0 { String::new() } else { format!(", but for {stayed} pages") };
-                format!("its memory was brought to node {} in {took}{left}", order.to)
+                    if stayed == 0 { String::new() } else { format!(", except {stayed} pages") };
+                format!("its memory was moved to node {} in {took}{left}", order.to)
             }
             Err(error) => {
                 if let Some(known) = self.followed.get_mut(&order.pid) {
                     known.cannot_leave = true;
                 }
-                format!("its memory could not be brought to node {}: {error}", order.to)
+                format!("its memory could not be moved to node {}: {error}", order.to)
             }
         };
         Some(Decision { pid: order.pid, name: name(order.pid), what })

@@ -17,9 +17,9 @@ use crate::state::{self, NodeNow, Now};
 use crate::{decisions, status, weights};
 
 const LEGEND: &str = "\
-Counters count since the scheduler was loaded, for each node by the system's
-number. `nearq-scx status` says what is counted. For node exporter's folder of
-text files, move a file to its name, which ends with .prom, when it is whole.
+Counters start when the scheduler is loaded. Nodes have the system's numbers.
+`nearq-scx status --help` describes the counts. For node exporter's folder of text
+files, write to another name, and rename the complete file to one ending in .prom.
 
 Examples:
   nearq-scx metrics
@@ -30,7 +30,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// The format: that in which files of metrics are read, or OpenMetrics
+    /// The output format: the text format of Prometheus, or OpenMetrics
     #[arg(long, value_enum, default_value_t = Format::Prometheus)]
     format: Format,
 }
@@ -64,14 +64,14 @@ struct Counts {
 type Gauge = (&'static str, &'static str, fn(&NodeNow) -> f64);
 
 const GAUGES: [Gauge; 8] = [
-    ("cpus", "CPUs that are online", |node| node.cpus.len() as f64),
+    ("cpus", "Online CPUs", |node| node.cpus.len() as f64),
     ("homes", "Tasks that are at home there", |node| node.homes.into()),
     ("wanting", "Tasks at home there that run or wait, anywhere", |node| node.wanting.into()),
     ("waiting_away", "Tasks at home there that wait elsewhere", |node| node.waiting_away.into()),
     ("running", "Tasks that run there", |node| node.running.into()),
     ("guests", "Tasks that run there and are at home elsewhere", |node| node.guests.into()),
     ("waiting", "Tasks that wait there", |node| node.waiting.into()),
-    ("load", "Tasks that run or wait there for each CPU, smoothed", |node| {
+    ("load", "Tasks that run or wait there, per CPU, smoothed", |node| {
         node.load as f64 / 1000.0
     }),
 ];
@@ -111,7 +111,7 @@ impl Collector for Counts {
                 one.encode_counter::<NoLabelSet, u64, f64>(&node.counts[at], None)?;
             }
         }
-        let help = "What is set: times in nanoseconds, others as they are set";
+        let help = "The weights: times in nanoseconds, others as they are set";
         let mut family =
             encoder.encode_descriptor("nearq_scx_weight", help, None, MetricType::Gauge)?;
         for weight in &weights::ALL {
@@ -119,11 +119,11 @@ impl Collector for Counts {
             family.encode_family(&[("weight", weight.name)])?.encode_gauge(&value)?;
         }
         let Some((looks, seconds)) = self.looked else { return Ok(()) };
-        let help = "How often the memory of a process was looked at";
+        let help = "How often the memory of a process was checked";
         encoder
             .encode_descriptor("nearq_scx_memory_looks", help, None, MetricType::Counter)?
             .encode_counter::<NoLabelSet, u64, f64>(&looks, None)?;
-        let (help, unit) = ("CPU time that looking has taken", Some(&Unit::Seconds));
+        let (help, unit) = ("CPU time that these checks have taken", Some(&Unit::Seconds));
         encoder
             .encode_descriptor("nearq_scx_memory_cpu", help, unit, MetricType::Counter)?
             .encode_counter::<NoLabelSet, f64, f64>(&seconds, None)

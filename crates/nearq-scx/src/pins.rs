@@ -86,7 +86,7 @@ impl Tellers {
 impl fmt::Display for Tellers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Tellers::Root => f.write_str("root alone"),
+            Tellers::Root => f.write_str("root only"),
             Tellers::Group(number) => write!(f, "root and group {number}"),
             Tellers::Everybody => f.write_str("everybody"),
         }
@@ -111,7 +111,7 @@ pub(crate) fn mount() -> Result<(), Failure> {
     rustix::mount::mount("bpf", MOUNT, "bpf", rustix::mount::MountFlags::empty(), Some(&*options))
         .map_err(|error| {
             Failure::input(format!(
-                "{MOUNT}: no BPF file system is mounted there, and it cannot be: {error}; {how}"
+                "{MOUNT}: no BPF file system is mounted there, and mounting one failed: {error}; {how}"
             ))
         })
 }
@@ -190,7 +190,7 @@ impl Lock {
             // The holder's PID helps the reader of the error; it may not have been written yet.
             let _ = (&mut file).take(LONGEST_NUMBER).read_to_string(&mut holder);
             return Err(Failure::input(format!(
-                "the scheduler is loaded already, by process {}; `nearq-scx status` shows it, ending that process unloads it",
+                "the scheduler is loaded already, by process {}; `nearq-scx status` shows it; end that process to unload it",
                 holder.trim()
             )));
         }
@@ -222,13 +222,13 @@ pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
         let path = path.display();
         match error.kind() {
             libbpf_rs::ErrorKind::NotFound => Failure::input(
-                "the scheduler is not loaded; `nearq-scx start`, as root, loads it and stays",
+                "the scheduler is not loaded; run `nearq-scx start` as root to load it",
             ),
             libbpf_rs::ErrorKind::PermissionDenied if !is_open() => Failure::input(format!(
-                "{path}: only root may enter {MOUNT}; use root, or let others: chmod 0755 {MOUNT}"
+                "{path}: only root may enter {MOUNT}; run it as root, or allow others: chmod 0755 {MOUNT}"
             )),
             libbpf_rs::ErrorKind::PermissionDenied => Failure::input(format!(
-                "{path}: this user may not; use root, or see `--tellers` in `nearq-scx start --help`"
+                "{path}: permission denied; run it as root, or see `--tellers` in `nearq-scx start --help`"
             )),
             _ => Failure::run(format!("{path}: cannot be opened: {error}")),
         }
@@ -241,7 +241,7 @@ pub(crate) fn open(name: &str, access: Access) -> Result<MapHandle, Failure> {
     };
     if map.value_size() as usize != expected {
         return Err(Failure::input(format!(
-            "{}: the scheduler that is loaded is of another version than this command; use its own",
+            "{}: the loaded scheduler has another version than this command; use the nearq-scx that loaded it",
             path.display()
         )));
     }
@@ -256,7 +256,7 @@ pub(crate) fn machine(state: &MapHandle) -> Result<Box<Nq>, Failure> {
     let bytes = state
         .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
         .map_err(|error| unreadable(&error))?
-        .ok_or_else(|| unreadable(&"nothing is there"))?;
+        .ok_or_else(|| unreadable(&"it is empty"))?;
     let part = bytes.get(load::NQ_AT..load::NQ_AT + size_of::<Nq>());
     Nq::from_bytes(part.unwrap_or_default())
         .map_err(|expected| unreadable(&format!("{expected} bytes were expected")))

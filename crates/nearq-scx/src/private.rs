@@ -26,7 +26,7 @@ const STICKY: u32 = 0o1000;
 /// Opens a folder of this user's own, and makes it if there is none.
 pub(crate) fn make_folder(path: &Path) -> Result<File, Failure> {
     let told = |error: io::Error| {
-        Failure::run(format!("{}: the folder cannot be made: {error}", path.display()))
+        Failure::run(format!("{}: the folder cannot be created: {error}", path.display()))
     };
     let made = rustix::fs::mkdir(path, OPEN);
     match made {
@@ -51,7 +51,7 @@ pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
     };
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
-        Errno::LOOP | Errno::NOTDIR => refused("it is a link, or no folder"),
+        Errno::LOOP | Errno::NOTDIR => refused("it is a link, or not a folder"),
         error => refused(&format!("the folder cannot be opened: {error}")),
     })?;
     let folder = File::from(opened);
@@ -63,14 +63,14 @@ pub(crate) fn folder(path: &Path, owner: u32) -> Result<File, Failure> {
         )));
     }
     if found.mode() & WRITABLE != 0 {
-        return Err(refused("others than its owner can write into the folder"));
+        return Err(refused("users other than its owner can write to the folder"));
     }
     let above = path.parent().map(std::fs::metadata);
     let is_safe = |above: Metadata| {
         above.uid() == 0 && (above.mode() & WRITABLE == 0 || above.mode() & STICKY != 0)
     };
     if owner == 0 && !above.is_some_and(|above| above.is_ok_and(is_safe)) {
-        return Err(refused("others than root can replace the folder"));
+        return Err(refused("users other than root can replace the folder"));
     }
     Ok(folder)
 }
@@ -125,12 +125,12 @@ mod tests {
         let link = files.0.join("link");
         symlink(files.0.join("other"), &link).unwrap();
         for path in [&link, &files.0.join("file")] {
-            assert!(refusal(path).contains("a link, or no folder"), "{}", refusal(path));
+            assert!(refusal(path).contains("a link, or not a folder"), "{}", refusal(path));
         }
         let own = files.0.join("other");
         for open in [0o775, 0o757, 0o1777] {
             mode(&own, open);
-            assert!(refusal(&own).contains("can write into"), "{open:o}");
+            assert!(refusal(&own).contains("can write to"), "{open:o}");
         }
         mode(&own, 0o755);
         mode(&files.0, 0o777);

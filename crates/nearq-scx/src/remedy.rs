@@ -133,9 +133,9 @@ impl fmt::Display for Choice {
             self.situation;
         let moving =
             format!("moving {} would take {}", bytes(away), time(self.moving.as_nanos() as u64));
-        let staying = format!("staying away costs {}", time(self.staying.as_nanos() as u64));
+        let staying = format!("staying away would cost {}", time(self.staying.as_nanos() as u64));
         let full = if left_crowd {
-            format!("it got its home, node {}, as another one was crowded", home.node)
+            format!("it got its home, node {}, because another one was crowded", home.node)
         } else if may_go {
             format!(
                 "node {} is full ({} of {} CPUs are used, {} at home)",
@@ -160,7 +160,7 @@ impl fmt::Display for Choice {
             Remedy::Leave if !may_move => {
                 write!(f, "{full}, and its pages cannot be moved now")
             }
-            Remedy::Leave => write!(f, "{full}; {moving}, and {staying} only"),
+            Remedy::Leave => write!(f, "{full}; {moving}, but {staying} only"),
         }
     }
 }

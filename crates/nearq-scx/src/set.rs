@@ -21,11 +21,11 @@ use crate::weights::{self, Weight};
 fn set_legend() -> String {
     format!(
         "\
-Weights, as they are usually:
+Weights, with their defaults:
 {}
 
-`nearq-scx status` shows what they are now. A change lasts until the scheduler
-is unloaded.
+`nearq-scx status` shows the present values. A change lasts until the scheduler is
+unloaded.
 
 Examples:
   nearq-scx set stay 50ms
@@ -38,21 +38,22 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = set_legend())]
 pub(crate) struct SetOptions {
-    /// The weight
+    /// The weight's name
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// What it is from now on
+    /// Its new value
     #[arg(value_name = "VALUE")]
     value: String,
 }
 
 const TELL_LEGEND: &str = "\
-A process's number stands for all its threads, also those that it makes later; a
-thread's for itself. A home that was told stays: it does not follow the memory,
-and a program that the process begins later keeps it; processes that it forks
-from then on begin there too. `--forget` gives it back: then it stays where it
-is until there is a reason, and processes that it forked before keep theirs.
+The number of a process means all its threads, also those that it creates later; the
+number of another thread means only that thread. A home set by `tell` is fixed: it
+does not follow the memory, the process keeps it when it executes another program,
+and processes that it forks from then on start with it. `--forget` undoes this: the
+home may then move again, for a reason; processes that were forked before keep
+theirs.
 
 Examples:
   nearq-scx tell 4711 1
@@ -62,15 +63,15 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = TELL_LEGEND)]
 pub(crate) struct TellOptions {
-    /// The process or the thread
+    /// The process or thread
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pid: u32,
 
-    /// Its home, as the system numbers nodes
+    /// Its home: the system's number of a node
     #[arg(value_name = "NODE", required_unless_present = "forget")]
     node: Option<u32>,
 
-    /// Take back what was told
+    /// Undo an earlier `tell`
     #[arg(long, conflicts_with = "node")]
     forget: bool,
 }
@@ -82,7 +83,7 @@ pub(crate) fn set(options: &SetOptions) -> Result<(), Failure> {
     let state = pins::open(pins::STATE, Access::Write)?;
     let before = weight.get(&pins::machine(&state)?.weights);
     Shared::map(&state)
-        .map_err(|error| Failure::run(format!("{} cannot be set: {error}", weight.name)))?
+        .map_err(|error| Failure::run(format!("{} cannot be changed: {error}", weight.name)))?
         .store(NQ_AT + offset_of!(Nq, weights) + weight.offset(), value);
     output::print(&changed(weight, before, value))
 }
@@ -112,7 +113,7 @@ fn has_node(nq: &Nq, node: u32) -> Result<(), Failure> {
     let known: Vec<String> =
         (0..nq.nodes).filter_map(|index| Some(node_id(nq, index)?.to_string())).collect();
     Err(Failure::input(format!(
-        "node {node}: there is no such node with CPUs; there are {}",
+        "node {node}: there is no such node with CPUs; the nodes are {}",
         known.join(", ")
     )))
 }
@@ -128,7 +129,7 @@ fn exists(processes: &Path, pid: u32) -> Result<(), Failure> {
 /// Why what was told cannot be taken back.
 fn not_forgotten(pid: u32, error: &libbpf_rs::Error) -> Failure {
     if error.kind() == libbpf_rs::ErrorKind::NotFound {
-        return Failure::input(format!("{pid}: no home was told of it"));
+        return Failure::input(format!("{pid}: no home was told for it"));
     }
     not_written(error)
 }

@@ -34,20 +34,20 @@ const NO_COMMAND: u8 = 127;
 fn legend() -> String {
     format!(
         "\
-Weights, as they are without --weight:
+Weights, with their defaults:
 {}
 
-Without a command it stays until SIGINT, SIGTERM or SIGHUP, or until the kernel
-lets go of it. With one it ends when the command does; SIGTERM and SIGHUP are
-passed on to the command.
+Without a command, it runs until SIGINT, SIGTERM or SIGHUP, or until the kernel
+unloads the scheduler. With a command, it ends when the command does; SIGTERM and
+SIGHUP are passed on to the command.
 
-Homes are told with `nearq-scx tell`, and by programs that know them. --tellers
-says who may: a told home is a wish, but it may be told of anybody's tasks.
-Without the option that is the group `nearq` if there is one, else root alone.
+Homes can be set with `nearq-scx tell`, and by programs that know them. --tellers
+says which users may do that: such a home is only a preference, but it can be set for
+tasks of any user. The default is the group `nearq` if it exists, else root only.
 
-Exit status: the command's, or 0 after a signal; 1 if the kernel let go of it or
-something went wrong; 2 if this machine cannot do it; 127 if there is no such
-command.
+Exit status: the command's, or 0 after a signal; 1 if the kernel unloaded
+the scheduler or something went wrong; 2 if this machine does not support it; 127 if
+there is no such command.
 
 Examples:
   nearq-scx start
@@ -61,31 +61,31 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = legend())]
 pub(crate) struct Options {
-    /// Begin with a weight that is not the usual one; may be given several times
+    /// Start with this weight instead of its default; may be given several times
     #[arg(long = "weight", value_name = "NAME=VALUE")]
     weights: Vec<String>,
 
-    /// Leave homes where they are: do not look where the memory of processes is
+    /// Do not check where the memory of processes is; homes then do not follow it
     #[arg(long)]
     no_memory: bool,
 
-    /// Who may tell homes: root, everybody, or the name of a group
+    /// Which users may set homes: root, everybody, or the name of a group
     #[arg(long, value_name = "WHO")]
     tellers: Option<String>,
 
-    /// Load it on a machine with one node too
+    /// Load the scheduler even on a machine with one node
     #[arg(long)]
     anyway: bool,
 
-    /// Print what libbpf and the kernel say while it is loaded
+    /// Print the messages of libbpf and the kernel while the scheduler is loaded
     #[arg(long, short, conflicts_with = "quiet")]
     verbose: bool,
 
-    /// Print refusals and errors alone
+    /// Print only refusals and errors
     #[arg(long, short)]
     quiet: bool,
 
-    /// Run this under the scheduler, and end with it
+    /// Run this command under the scheduler, and end when it ends
     #[arg(value_name = "COMMAND", last = true)]
     command: Vec<String>,
 }
@@ -133,11 +133,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     if pins::exist() {
         pins::remove();
         decisions::remove();
-        say(options, "removed the pins of one that was killed");
+        say(options, "removed the pins of an earlier nearq-scx that was killed");
     }
     if tellers != Tellers::Root && !pins::is_open() {
         tell(
-            "only root may enter /sys/fs/bpf, so others cannot tell homes; chmod 0755 /sys/fs/bpf lets them",
+            "only root may enter /sys/fs/bpf, so other users cannot set homes; run chmod 0755 /sys/fs/bpf to allow it",
         );
     }
 
@@ -157,7 +157,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let end = session.load_and_follow(chosen, &tellers);
     match end {
         Ok(End::Asked(name)) => {
-            say(options, format_args!("unloaded ({name}): the kernel's own scheduler goes on"));
+            say(options, format_args!("unloaded ({name}): the kernel uses its own scheduler again"));
             Ok(ExitCode::SUCCESS)
         }
         Ok(End::Command(status)) => {
@@ -166,7 +166,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         }
         Ok(End::Gone(gone)) => {
             tell(format_args!(
-                "the kernel has let go of the scheduler, and goes on with its own: {gone}"
+                "the kernel has unloaded the scheduler and uses its own again: {gone}"
             ));
             session.finish_command();
             Ok(ExitCode::from(output::RUN))
@@ -211,7 +211,7 @@ impl Session<'_> {
         let mut loaded = Loaded::new(&mut room, &nq)?;
         let pinned = loaded.pin(tellers);
         let whole = format!(
-            "loaded in {} ms: {} CPUs, {} caches, {} nodes; homes may be told by {tellers}",
+            "loaded in {} ms: {} CPUs, {} caches, {} nodes; homes may be set by {tellers}",
             begun.elapsed().as_millis(),
             machine.online().len(),
             state::caches(&nq),
@@ -231,14 +231,14 @@ impl Session<'_> {
                     Ok(now) => (machine, nq) = now,
                     // The scheduler goes on with what it knows; the next check comes later.
                     Err(failure) => {
-                        tell(format_args!("cannot begin anew: {failure}"));
+                        tell(format_args!("cannot restart: {failure}"));
                         continue;
                     }
                 }
                 nq.weights = weights;
                 loaded.begin_again(&nq)?;
                 let took = begun.elapsed().as_millis();
-                say(self.options, format_args!("began anew, in {took} ms: {why}"));
+                say(self.options, format_args!("restarted in {took} ms: {why}"));
             }
         });
         loaded.unload();
@@ -322,7 +322,7 @@ impl Session<'_> {
         if self.child.is_none() {
             return;
         }
-        tell("the command goes on without it");
+        tell("the command continues without it");
         loop {
             match self.receiver.recv() {
                 Ok(Happened::Signal(number, _)) => drop(self.pass_on(number)),

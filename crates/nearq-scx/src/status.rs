@@ -20,26 +20,26 @@ const MOST_COLUMNS: usize = 8;
 
 const LEGEND: &str = "\
 Nodes:
-  NODE      the system's number of it
-  CPUS      its CPUs that are online
-  HOMES     tasks that are at home there
+  NODE      the node's number in the system
+  CPUS      its online CPUs
+  HOMES     tasks whose home it is
   WANT      those of them that run or wait, anywhere
   RUN       tasks that run there now; GUESTS: those whose home is elsewhere
   WAIT      tasks that wait there; AWAY: those of HOMES that wait elsewhere
-  LOAD      tasks that run or wait for each CPU, smoothed
-  HOME%     CPU time there of tasks that are at home there
-  CAME      how often a task of another home began to run there
-  RETURNED  how often a task of this home ran here again
+  LOAD      tasks that run or wait there, per CPU, smoothed
+  HOME%     the share of CPU time there that tasks at home there used
+  CAME      how often a task with another home started to run there
+  RETURNED  how often a task whose home it is came back to run there
 
 Tasks:
   HOME      its home, and WHY
-  NODE      where it ran last; CPU: on which
-  AT HOME   CPU time there; AWAY: elsewhere; HOME%: the part at home
-  CROSSED   how often it changed its node
+  NODE      the node where it ran last; CPU: the CPU
+  AT HOME   CPU time on its home node; AWAY: elsewhere; HOME%: the share at home
+  CROSSED   how often it moved to another node
 
-Counts are since the scheduler was loaded, on all nodes and on each (N0, N1,
-...) by the CPU that did it. Memory: what was decided last about
-processes whose memory was not at home.
+Counts start when the scheduler is loaded. They are given for all nodes and for each
+(N0, N1, ...), by the CPU that did it. Memory: the last decisions about processes
+whose memory was not at home.
 
 Exit status: 0; 2 if the scheduler is not loaded.
 
@@ -52,11 +52,11 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// For programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// Show where these processes, or threads, are at home
+    /// Show the homes of these processes or threads
     #[arg(long = "task", value_name = "PID", num_args = 1..)]
     tasks: Vec<u32>,
 }
@@ -94,7 +94,7 @@ pub(crate) fn is_there() -> Result<(), Failure> {
     }
     let other = checks::loaded(Path::new("/")).map(|name| format!(" (the kernel runs {name})"));
     Err(Failure::input(format!(
-        "the scheduler is not loaded{}; `nearq-scx start`, as root, loads it and stays",
+        "the scheduler is not loaded{}; run `nearq-scx start` as root to load it",
         other.unwrap_or_default()
     )))
 }
@@ -117,7 +117,7 @@ fn text(nq: &Nq, memory: &Value, at: u64) -> String {
     if let Some(looks) = memory["looks"].as_u64() {
         let of = |name: &str| memory[name].as_f64().unwrap_or(0.0);
         let cost = 100.0 * of("cpu_seconds") / of("seconds").max(1e-9);
-        text += &format!("\nmemory: {looks} looks at processes, {cost:.2} % of a CPU\n");
+        text += &format!("\nmemory: {looks} checks of processes, {cost:.2} % of a CPU\n");
         for line in decisions::lines(memory, DECISIONS, at) {
             text += &format!("  {line}\n");
         }
@@ -247,7 +247,7 @@ home_exec         0     0   0  homes picked because a task began a program
         assert!(text.contains("\nweights: slice=100ms busy_slice="), "{text}");
         assert!(
             text.ends_with(
-                "\nmemory: 12 looks at processes, 0.50 % of a CPU\n  10 s ago: x (7): moved\n"
+                "\nmemory: 12 checks of processes, 0.50 % of a CPU\n  10 s ago: x (7): moved\n"
             ),
             "{text}"
         );

@@ -45,7 +45,7 @@ pub(crate) fn of(tasks: &MapHandle, pid: u32) -> Result<Vec<Known>, Failure> {
     let known: Vec<Known> = threads.into_iter().filter_map(known).collect();
     if known.is_empty() {
         return Err(Failure::input(format!(
-            "{pid}: the scheduler does not have it: it has real-time priority, or belongs to the kernel, or has ended"
+            "{pid}: the scheduler does not manage it: it has real-time priority, belongs to the kernel, or has ended"
         )));
     }
     Ok(known)
@@ -55,7 +55,7 @@ fn why(task: &Task) -> &'static str {
     HOME_REASONS
         .get(usize::from(task.why))
         .copied()
-        .unwrap_or("for a reason that this command does not know")
+        .unwrap_or("a reason that this command does not know")
 }
 
 /// The operating system's number of the node with this index.
@@ -144,7 +144,7 @@ mod tests {
         let expected = "\
 PID  TID  HOME  NODE  CPU  AT HOME  AWAY  HOME%  CROSSED  NAME  WHY
  11   11     2     0    3     9.0s  1.0s  90.0%        3  cc1   told
- 11   12     -     -    -      0ns   0ns      -        0  new   for a reason that this command does not know
+ 11   12     -     -    -      0ns   0ns      -        0  new   a reason that this command does not know
 ";
         assert_eq!(text, expected);
     }

@@ -23,7 +23,7 @@ use crate::status;
 
 const LEGEND: &str = "\
 The columns are those of `nearq-scx status`; CAME, RETURNED, HOME% and the
-counts below are of the last period, for each second. `q` or Ctrl-C ends it.
+counts below are for the last period, per second. `q` or Ctrl-C ends it.
 
 Examples:
   nearq-scx top
@@ -34,11 +34,11 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = LEGEND)]
 pub(crate) struct Options {
-    /// How long a period is
+    /// The length of a period
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
 
-    /// End after so many tables
+    /// End after this many tables
     #[arg(long, value_name = "TIMES")]
     times: Option<u64>,
 }

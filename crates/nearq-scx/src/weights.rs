@@ -35,17 +35,17 @@ const SECOND: u64 = 1_000_000_000;
 /// All of them, in the order of the structure.
 #[rustfmt::skip]
 pub(crate) const ALL: [Weight; 12] = [
-    weight("slice", "for how long a task runs while nobody waits for the same CPUs", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.slice),
-    weight("busy_slice", "for how long it runs where somebody waits", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.busy_slice),
-    weight("credit", "how much a task that slept is owed at most", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.credit),
-    weight("preempt", "a task that wakes up interrupts one that is so much further", Unit::Time, 0, SECOND, |all| &mut all.preempt),
-    weight("steal_delay", "for how long somebody must have waited before an idle CPU of a node at distance 20 takes one; twice that at 30", Unit::Time, 0, SECOND, |all| &mut all.steal_delay),
-    weight("imbalance", "how many more tasks for each CPU, in thousandths, a place must have before a busy CPU of a place at distance 10 takes one", Unit::Milli, 1, 1_000_000, |all| &mut all.imbalance),
+    weight("slice", "how long a task runs while no other task waits for the same CPUs", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.slice),
+    weight("busy_slice", "how long a task runs while others wait", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.busy_slice),
+    weight("credit", "the most CPU time that a task is owed after it slept", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.credit),
+    weight("preempt", "a task that wakes up interrupts one that is this much further ahead", Unit::Time, 0, SECOND, |all| &mut all.preempt),
+    weight("steal_delay", "how long a task must have waited before an idle CPU of a node at distance 20 takes one; twice that at 30", Unit::Time, 0, SECOND, |all| &mut all.steal_delay),
+    weight("imbalance", "how many more tasks per CPU, in thousandths, a place must have before a busy CPU of a place at distance 10 takes one", Unit::Milli, 1, 1_000_000, |all| &mut all.imbalance),
     weight("imbalance_step", "how many more, in thousandths, for each further 10 of distance", Unit::Milli, 0, 1_000_000, |all| &mut all.imbalance_step),
-    weight("imbalance_percent", "and how much more crowded it must be", Unit::Percent, 0, 1_000, |all| &mut all.imbalance_percent),
-    weight("relief_interval", "how often a busy CPU looks at other queues at most", Unit::Time, 100 * MICROSECOND, 10 * SECOND, |all| &mut all.relief_interval),
-    weight("stay", "how long a stray that runs is left where it is at least; doubled for one that had to leave again soon", Unit::Time, 0, 10 * SECOND, |all| &mut all.stay),
-    weight("rescue", "after how long a queue that nobody has served is served by any CPU that may", Unit::Time, MILLISECOND, 10 * SECOND, |all| &mut all.rescue),
+    weight("imbalance_percent", "and how much more crowded that place must be", Unit::Percent, 0, 1_000, |all| &mut all.imbalance_percent),
+    weight("relief_interval", "the least time between two checks of other queues by a busy CPU", Unit::Time, 100 * MICROSECOND, 10 * SECOND, |all| &mut all.relief_interval),
+    weight("stay", "the least time that a running stray is left where it is; doubled for one that soon had to leave again", Unit::Time, 0, 10 * SECOND, |all| &mut all.stay),
+    weight("rescue", "how long a queue must go unserved before any allowed CPU serves it", Unit::Time, MILLISECOND, 10 * SECOND, |all| &mut all.rescue),
     weight("period", "how often loads are smoothed", Unit::Time, 100 * MICROSECOND, SECOND, |all| &mut all.period),
 ];
 
@@ -100,7 +100,7 @@ impl Weight {
             Unit::Milli | Unit::Percent => text.parse().ok(),
         };
         value.filter(|value| (self.least..=self.most).contains(value)).ok_or_else(|| {
-            Failure::input(format!("{}={text}: may be {}", self.name, self.allowed()))
+            Failure::input(format!("{}={text}: it must be {}", self.name, self.allowed()))
         })
     }
 }
@@ -123,7 +123,7 @@ fn time(text: &str) -> Option<u64> {
 pub(crate) fn find(name: &str) -> Result<&'static Weight, Failure> {
     ALL.iter().find(|weight| weight.name == name).ok_or_else(|| {
         let names = ALL.each_ref().map(|weight| weight.name).join(", ");
-        Failure::input(format!("{name}: there is no such weight; there are {names}"))
+        Failure::input(format!("{name}: there is no such weight; the weights are {names}"))
     })
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn find(name: &str) -> Result<&'static Weight, Failure> {
 pub(crate) fn apply(all: &mut Weights, assignment: &str) -> Result<(), Failure> {
     let (name, value) = assignment
         .split_once('=')
-        .ok_or_else(|| Failure::input(format!("{assignment}: give NAME=VALUE, as stay=50ms")))?;
+        .ok_or_else(|| Failure::input(format!("{assignment}: give NAME=VALUE, as in stay=50ms")))?;
     let weight = find(name)?;
     *(weight.field)(all) = weight.parse(value)?;
     Ok(())
@@ -187,13 +187,13 @@ mod tests {
         let mut refused = |text| apply(&mut all, text).unwrap_err().to_string();
         assert_eq!(
             refused("stay=20"),
-            "stay=20: may be a time from 0ns to 10s, with its unit: s, ms, us or ns"
+            "stay=20: must be a time from 0ns to 10s, with its unit: s, ms, us or ns"
         );
         assert_eq!(refused("imbalance=0"), "imbalance=0: may be thousandths from 1 to 1000000");
         assert!(refused("stay").contains("NAME=VALUE"));
         assert!(refused("stray=1ms").contains("slice, busy_slice, credit,"));
         for wrong in ["stay=ms", "stay=11s", "stay=-1ms", "stay=99999999999999999999s", "stay=1h"] {
-            assert!(refused(wrong).contains("may be"), "{wrong}");
+            assert!(refused(wrong).contains("must be"), "{wrong}");
         }
         assert_eq!(all, Weights::default());
     }

@@ -50,7 +50,7 @@ fn pages_and_tasks_come_together_within_five_seconds() {
         assert_eq!(after.len(), 2, "{text}");
         println!("together after {after:?} ms");
         assert!(text.contains("there is room for it on node"), "why it went: {text}");
-        assert!(text.contains("its memory is brought to its home"), "{text}");
+        assert!(text.contains("its memory is being moved to its home"), "{text}");
         if after.iter().all(|after| *after <= 5000) {
             return;
         }

@@ -253,7 +253,7 @@ fn where_it_may_not_go_its_memory_is_brought_and_nothing_is_told() {
     assert!(memory.moved().unwrap().what.ends_with("but for 9 pages"));
     memory.followed.clear();
     let said = considered(&mut memory, &nq, &mut kernel, 3);
-    assert!(said[0].what.starts_with("its memory is brought to its home, node 0"), "{said:?}");
+    assert!(said[0].what.starts_with("its memory is being moved to its home, node 0"), "{said:?}");
     assert!(kernel.told.borrow().is_empty() && memory.pages.moves() == Some(7));
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.from, order.to), (7, vec![0, 1], 0));

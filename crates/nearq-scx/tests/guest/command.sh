@@ -5,7 +5,7 @@ pins=/sys/fs/bpf/nearq
 
 is() { [ "$(cat $state)" = "$1" ]; }
 shown() { $scx status 2>&1 | grep -q "$1"; }
-began_anew() { grep -q 'began anew, in .*CPU 5 was offline' /tmp/start; }
+began_anew() { grep -q 'restarted in .*CPU 5 was offline' /tmp/start; }
 # So many tasks want a CPU, on all nodes, or fewer; the one that asks does too.
 want_at_most() { $scx metrics | awk -v most="$1" '/^nearq_scx_wanting[{]/ { sum += $2 } END { exit !NR || sum > most }'; }
 home_is() { $scx status --task "$1" 2>/dev/null | grep -q "^ *$1 *$1 *$2 "; }
@@ -39,7 +39,7 @@ $scx start >/tmp/start 2>&1 &
 start=$!
 await shown '^ *0 *0-3 ' || fail "it does not come up: $(cat /tmp/start)"
 work
-grep -q 'loaded in .* 8 CPUs, 4 caches, 2 nodes; homes may be told by root alone' /tmp/start || fail "$(cat /tmp/start)"
+grep -q 'loaded in .* 8 CPUs, 4 caches, 2 nodes; homes may be set by root only' /tmp/start || fail "$(cat /tmp/start)"
 echo "ok: it is loaded: $(cat /tmp/start)"
 
 $scx start >/tmp/out 2>&1
@@ -58,7 +58,7 @@ for node in 0 1 0; do
 done
 $scx status --task "$1" | grep -q ' told$' || fail "why: $($scx status --task "$1")"
 $scx tell "$1" 7 2>/tmp/out
-[ $? = 2 ] && grep -q 'no such node with CPUs; there are 0, 1' /tmp/out || fail "node 7: $(cat /tmp/out)"
+[ $? = 2 ] && grep -q 'no such node with CPUs; the nodes are 0, 1' /tmp/out || fail "node 7: $(cat /tmp/out)"
 echo "ok: homes are told"
 
 $scx set stay 50ms | grep -q '^stay: 50ms (was 20ms)$' && shown 'stay=50ms' || fail "a weight is set"
@@ -126,7 +126,7 @@ work
 # The administrator's key that resets the scheduler.
 echo S >/proc/sysrq-trigger
 wait $start
-[ $? = 1 ] && grep -q 'the kernel has let go of the scheduler.*: .*sysrq' /tmp/start || fail "thrown out: $(cat /tmp/start)"
+[ $? = 1 ] && grep -q 'the kernel has unloaded the scheduler.*: .*sysrq' /tmp/start || fail "thrown out: $(cat /tmp/start)"
 [ ! -e $pins ] || fail "pins are left"
 echo "ok: thrown out by the kernel it says so: $(tail -n 1 /tmp/start)"
 

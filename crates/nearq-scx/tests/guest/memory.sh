@@ -6,7 +6,7 @@ scx=/job/nearq-scx
 $scx start -- sh -c '
     /job/walker 2 || exit 1
     taskset f /job/walker 2 4 || exit 1
-    /job/nearq-scx status | grep "looks at processes"
+    /job/nearq-scx status | grep "checks of processes"
 ' 2>/tmp/errors
 status=$?
 cat /tmp/errors
