@@ -11,11 +11,11 @@ use nearq_report::{Error, Outputs, Progress, Report};
 use std::path::PathBuf;
 
 const SCOPES_EXAMPLES: &str = "\
-Issuers generate 32 KiB blocks, queue their encryption (AES-256-XTS), write them to a store, read them back, queue
-their decryption, and verify them (SHA-512) themselves; an item is an encryption or a decryption. The table shows
-throughput and CPU use for each scope, strict and not, beside the published figures. Configurations that are the
-same thing on this machine are run once. On a simulated machine the same issuers and queues run in virtual time, their
-work costs what public measurements say, and each run is a seed: the same seed gives the same figures.
+Threads (issuers) generate 32 KiB blocks, queue their encryption (AES-256-XTS), write them to a store, read them back, queue their
+decryption, and verify them (SHA-512) themselves; an item is an encryption or a decryption. The table shows throughput and CPU use for
+each scope, strict and not, beside the published figures. Configurations that are equivalent on this machine are run once. On a simulated
+machine, the same issuers and queues run in virtual time, and their work costs what public measurements say. Each run has a seed: the same
+seed gives the same figures.
 
 Examples:
   nearq bench scopes
@@ -25,14 +25,13 @@ Examples:
   nearq bench scopes --issuers 4 --in-flight 16 --duration 5";
 
 const DISPATCH_EXAMPLES: &str = "\
-Items that do nothing, queued from outside of the pool, from inside, with and without waiting for the result, and
-one at a time into an idle pool: time per item, and latency until the call returns and until the item starts, for
-nearq, rayon, tokio, async-executor, threadpool and a crossbeam channel in the same run, in alternating order.
-Then, for every scope, what the kernel's test_workqueue does: an issuer on each CPU queues an item, waits for it, and
-queues the next.
+Items that do nothing are queued from outside the pool and from inside, with and without waiting for the result, and one at a time into
+an idle pool. The table shows the time per item, and the latency until the call returns and until the item starts, for nearq, rayon, tokio,
+async-executor, threadpool and a crossbeam channel in the same run, in alternating order. The second part does, for every scope, what the
+kernel's test_workqueue does: a thread on each CPU queues an item, waits for it, and queues the next.
 
 On a simulated machine the same code runs in virtual time, without the other pools, which are Linux programs; for
-grace-72 the figures that were published for the kernel stand beside ours.
+grace-72 the figures published for the kernel are shown beside ours.
 
 Examples:
   nearq bench dispatch
@@ -41,12 +40,12 @@ Examples:
   nearq bench dispatch --on \"l3:2 core:8 pu:2\" --items 500";
 
 const BLOCKING_EXAMPLES: &str = "\
-40,000 items that compute 50 us, of which one in 32 is blocked for 20 ms half-way: asleep, in a futex, in a pipe, in the read of a
-disk. How long until all is done, on two CPUs, for nearq with and without nearq::blocking, rayon, tokio, async-executor,
-threadpool and what tokio can be told of blocking, in the same run, in alternating order; and how long it would take if
-nobody ever waited, to which every time is given as a ratio.
+40,000 items compute 50 us each; one in 32 blocks for 20 ms half-way: in a sleep, a futex, a pipe, or a read from disk. The table shows how
+long it takes until all items are done, on two CPUs, for nearq with and without nearq::blocking, rayon, tokio with and without its calls for
+blocking code, async-executor and threadpool, in the same run, in alternating order. Every time is also given as a ratio to the time that it
+would take if no item ever blocked.
 
-With --detection: how soon it is noticed that workers are blocked, beside 1, 16 and 64 of them, and what the watching costs.
+With --detection: how soon blocked workers are noticed, among 1, 16 and 64 of them, and what the monitoring costs.
 
 On a simulated machine the same code runs in virtual time, without the other pools, which are Linux programs.
 
@@ -59,11 +58,11 @@ Examples:
   nearq bench blocking --on ryzen-3900x --workers 12";
 
 const HIGHPRI_EXAMPLES: &str = "\
-One CPU has 3000 threads that sleep 1 ms in a loop; from another one an item is queued every 4 ms. The table shows how long it
-waits until it starts: on a queue of ordinary priority, on a high-priority one with and without a short slice, on one delayed by a
-timer, and on one whose privilege to be favoured is refused; beside the figures that were published for the kernel in 2012. A
-plain thread, tokio and rayon on the same CPU, ordinary and favoured, stand beside them, and a real-time thread that only sleeps,
-which shows what the machine itself adds. Nice values below zero need CAP_SYS_NICE or RLIMIT_NICE.
+One CPU has 3000 threads that sleep 1 ms in a loop; from another CPU an item is queued for it every 4 ms. The table shows how long the item
+waits until it starts: on a queue of ordinary priority, on a high-priority queue with and without a short slice, on one with a timer, and on
+one that was refused its nice value. The figures published for the kernel in 2012 are shown beside them. For comparison there are a plain
+thread, tokio and rayon on the same CPU, at ordinary and at high priority, and a real-time thread that only sleeps, which shows what the
+machine itself adds. Nice values below zero need CAP_SYS_NICE or RLIMIT_NICE.
 
 On a simulated machine the same threads and queues run in virtual time, without the other pools, which are Linux programs.
 
@@ -75,13 +74,13 @@ Examples:
   nearq bench highpri --on opteron-2s";
 
 const LOCK_EXAMPLES: &str = "\
-Threads that are pinned to CPUs take one lock, do a little under it and give it back, for a fixed time: the kernel's locktorture, with 1
-to 64 writers and short and long sections. For nearq's mutex (with one queue, always with a queue for each cache, and as it comes),
-its optimistic spin queue, std, parking_lot, pthread's ordinary and adaptive mutex and an MCS lock, in the same run, in alternating order:
-acquisitions a second, how much they vary over the runs, how evenly the writers had them, and how long they waited; what queues by
-cache gain, beside the figures of the document of 2024.
+Threads that are pinned to CPUs lock one mutex, do a little work and unlock it, for a fixed time, like the kernel's locktorture, with 1 to
+64 writers and short and long critical sections. Compared are nearq's mutex (with one queue, always with a queue for each cache, and in its
+default mode), its optimistic spin queue, std, parking_lot, pthread's ordinary and adaptive mutex and an MCS lock, in the same run, in
+alternating order. The tables show acquisitions per second, how much they vary over the runs, how evenly the writers shared them, how long
+writers waited, and what queues by cache gain, beside the figures of the document of 2024.
 
---shape takes other patterns of locks, over structures in memory that are changed under the locks and checked at the end: `epoll`
+--shape selects other lock patterns, with structures in memory that are changed under the locks and checked at the end: `epoll`
 (perf bench epoll), `shared-file` (fxmark's DWOM) and `shared-dir` (fxmark's MWRM and MWUM).
 
 On a simulated machine nearq's locks run in virtual time, without the others, which are Linux programs.
@@ -95,30 +94,30 @@ Examples:
   nearq bench lock --on kh-40000-2s --place spread --quick";
 
 const HOME_EXAMPLES: &str = "\
-Three scenarios, each without homes (the kernel alone), with homes (picked when a task starts, kept by its mask of CPUs), and with
-dynamic homes, which follow the memory:
+Three scenarios, each without homes (the kernel alone), with homes (chosen when a task starts, enforced by its CPU mask), and with dynamic
+homes, which follow the memory:
   numa-test  the test of the document of 2003: tasks that walk over memory at random, and after 3 s a hackbench of 800
              processes; half, once, twice and four times as many tasks as CPUs
-  displace   from 4 s to 10 s two hogs for each CPU of one node; are the tasks home a second later?
-  overload   a node is home of twice as many tasks as it has CPUs, half of them leave at 12 s; was every CPU used meanwhile, and
+  displace   from 4 s to 10 s two hogs run for each CPU of one node; are the tasks home a second later?
+  overload   a node is home to twice as many tasks as it has CPUs, and half of them leave at 12 s; was every CPU used meanwhile, and
              do the others come home?
-On this machine tasks are processes of this command; on a simulated one they run in virtual time, each run is a seed, and
-`oracle` stands beside them: tasks pinned in turn to the CPUs of all nodes, with their memory there. There `--scheduler home` gives the
-simulated kernel the node affine scheduler, which knows homes itself: the row `home scheduler`. On this machine it has nearq-scx, beside nearq
-or in PATH, load it for that row, as root.
+On this machine, tasks are processes of this command. On a simulated machine they run in virtual time, each run has a seed, and a row
+`oracle` is added: tasks pinned in turn to the CPUs of all nodes, with their memory there. With `--scheduler home`, the simulated kernel
+gets the node affine scheduler, which handles homes itself: the row `home scheduler`. On this machine, that option loads it for that row
+with nearq-scx, which must be beside nearq or in PATH, and needs root.
 
 Columns:
   AverageUserTime  CPU time of a task in user mode, mean; on a simulated machine all of its CPU time
   ElapsedTime      from the start of the first task to the end of the last
   TotalUserTime, TotalSysTime   of all tasks, without hackbench
   home %           CPU time on the node that has most of the task's memory
-  crossings        how often a task went on on another node; each: for each time that it left its home
+  crossings        how often a task moved to another node; each: per time that it left its home
   gain %           by how much ElapsedTime is shorter than without homes
-  of the gap %     which share that is of what the oracle gains
+  of the gap %     how large that is as a share of the oracle's gain
   nodeNN           share of a task's CPU time on that node
   iSched, MSched   node at the start, node of most time; * where they differ
-  return (s)       from leaving home to being back, mean
-  strays           tasks that are not at home in the end
+  return (s)       mean time from leaving home to being back
+  strays           tasks that are not at home at the end
 
 Examples:
   nearq bench home
@@ -131,10 +130,11 @@ Examples:
   sudo nearq bench home --scheduler home";
 
 const NUMA_EXAMPLES: &str = "\
-A job of many compilations (C files that are made up; programs of this machine are compressed where there is no compiler): how long until
-all is done. Each is an item of an unbound queue, of scope `system` and of scope `numa`, as the document of 2013 compared them for a
-kernel build, and of scope `numa` with a home for each; and the same job as a tree of processes under `nearq run --tree`, without
-and with homes. Five runs each, in alternating order; means, deviations, and whether a difference exceeds them.
+A job of many compilations of generated C files; without a C compiler, programs of this machine are compressed instead. The table shows how
+long it takes until all are done. Each file is an item of an unbound queue: with scope `system` and with scope `numa`, as the document of
+2013 compared them for a kernel build, and with scope `numa` and a home for each item. The same job is also run as a tree of processes under
+`nearq run --tree`, without and with homes. Five runs each, in alternating order; the table has means, deviations, and whether a difference
+exceeds them.
 
 On a simulated machine the items' work and memory are declared, and the processes are left out.
 
@@ -144,7 +144,7 @@ Examples:
   nearq bench numa --kind compress --folder /mnt/disk
   nearq bench numa --on opteron-2s --runs 10";
 
-/// The experiments that there are.
+/// The experiments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Experiment {
     /// Encrypt, store and verify blocks under every affinity scope: throughput and CPU use
@@ -153,10 +153,10 @@ pub(crate) enum Experiment {
     /// Queue items that do nothing: time per item and latency, beside other pools
     #[command(after_help = DISPATCH_EXAMPLES)]
     Dispatch(DispatchOptions),
-    /// Items that compute and items that sleep: how long until all is done, beside other pools
+    /// Items that compute and items that block: how long until all are done, beside other pools
     #[command(after_help = BLOCKING_EXAMPLES)]
     Blocking(BlockingOptions),
-    /// Queue an item where 3000 threads want the CPU: how long a normal and a high-priority one wait
+    /// Queue an item while 3000 threads want the CPU: how long a normal and a high-priority item wait
     #[command(after_help = HIGHPRI_EXAMPLES)]
     Highpri(HighpriOptions),
     /// One lock that many threads want: throughput, fairness and waits, beside other locks
@@ -168,7 +168,7 @@ pub(crate) enum Experiment {
     /// A process of `home` on this machine, started by that alone
     #[command(hide = true)]
     HomeChild(HomeChild),
-    /// Draw the picture of a run once more, from its JSON
+    /// Draw the picture of a run again, from its JSON
     #[command(hide = true)]
     Redraw(Redraw),
     /// A job of many compilations as items and as processes: scope system against numa, without and with homes
@@ -182,13 +182,13 @@ pub(crate) struct HomeChild {
     what: String,
 }
 
-/// What is drawn once more.
+/// What to draw again.
 #[derive(Args, Debug)]
 pub(crate) struct Redraw {
-    /// What --json wrote
+    /// The file written by --json
     json: PathBuf,
 
-    /// Where the picture goes
+    /// The file for the picture
     #[arg(long, value_name = "FILE")]
     svg: PathBuf,
 
@@ -222,7 +222,7 @@ impl Redraw {
     fn run(&self) -> Result<(), Failure> {
         let wrong = |error| failed(Error::input(format!("{}: {error}", self.json.display())));
         let text = std::fs::read_to_string(&self.json).map_err(|error| {
-            wrong(format!("cannot be read: {error}; give a file that --json wrote"))
+            wrong(format!("cannot be read: {error}; give a file written by --json"))
         })?;
         let mut report = Report::from_json(&text).map_err(|error| wrong(error.to_string()))?;
         let outputs = Outputs { json: None, svg: Some(self.svg.clone()) };

@@ -1,7 +1,7 @@
 //! `nearq-bench`: the commands `nearq bench` and `nearq sim`.
 //!
-//! `nearq` hands its arguments on to it, so it calls itself `nearq`, takes the same arguments and ends with the same statuses. It
-//! is a program of its own because it is built with every pool, lock and plotting library that the experiments use.
+//! `nearq` replaces itself by this program, so it calls itself `nearq`, takes the same arguments and has the same exit statuses. It is a
+//! separate program because it is built with every pool, lock and plotting library that the experiments use.
 
 mod bench;
 mod nearq;
@@ -13,11 +13,11 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nearq_command::{Failure, arguments, signals};
 use std::process::ExitCode;
 
-/// Simulated runs are repeatable with it; everything else gets what the C library gives.
+/// It makes simulated runs repeatable; everything else gets the C library's allocator.
 #[global_allocator]
 static ALLOCATOR: nearq_sim::Switched = nearq_sim::Switched;
 
-/// The experiments of nearq, on this machine and on simulated ones.
+/// The experiments of nearq, on this machine and on simulated ones
 #[derive(Debug, Parser)]
 #[command(name = "nearq", bin_name = "nearq", version, arg_required_else_help = true)]
 struct Cli {
@@ -32,7 +32,7 @@ enum Command {
         #[command(subcommand)]
         experiment: bench::Experiment,
     },
-    /// Test the runtime on the simulated machine, and how results depend on its costs
+    /// Test the runtime on a simulated machine, or see how results depend on the machine's costs
     Sim {
         #[command(subcommand)]
         question: sim::Question,
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// An experiment that cannot be made, or failed.
+/// The failure of an experiment that cannot be run, or that failed.
 fn failed(error: nearq_report::Error) -> Failure {
     Failure::with_status(error.exit_status(), error)
 }

@@ -36,7 +36,7 @@ pub(crate) fn run(command: impl FnOnce() -> Result<(), Failure>) -> Result<(), F
     match panic::catch_unwind(AssertUnwindSafe(command)) {
         Ok(result) => result,
         Err(_) if REFUSED.load(Ordering::Relaxed) => Err(Failure::run(
-            "the system gives no more threads or memory; raise the limit (ulimit -u, ulimit -v, pids.max), or give a smaller experiment",
+            "the system provides no more threads or memory; raise the limit (ulimit -u, ulimit -v, pids.max), or run a smaller experiment",
         )),
         Err(panic) => panic::resume_unwind(panic),
     }

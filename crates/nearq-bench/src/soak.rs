@@ -7,10 +7,10 @@ use nearq_report::Progress;
 use nearq_soak::{ManyOptions, SeedOptions, Verdict, run_many, run_seed};
 
 pub(crate) const EXAMPLES: &str = "\
-A seed stands for a machine, a program that queues, joins, changes and drops things in several threads, faults (threads
-refused, preempted for long, woken for no reason, timers late, CPUs offline, limits that shrink) and a schedule. While it
-runs, and after it, everything that the runtime promises is checked. A seed that fails does so in the same way each
-time; the trace says which thread did what, and when. Lines with a star are the program's own.
+A seed determines a machine; a program that queues, joins, changes and drops things in several threads; faults (refused threads, long
+preemptions, spurious wake-ups, late timers, offline CPUs, shrinking limits); and a schedule. During and after the run, everything that the
+runtime promises is checked. A seed that fails always fails in the same way; the trace says which thread did what, and when. Lines with a
+star come from the program itself.
 
 Examples:
   nearq sim soak
@@ -22,19 +22,19 @@ Exit status: 0; 1 if a seed failed; 2 for invalid input.";
 /// What `nearq sim soak` can be told.
 #[derive(Args, Debug)]
 pub(crate) struct Soak {
-    /// Run this seed alone
+    /// Run only this seed
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
 
-    /// Show the seed's program in words, and what happened
+    /// Describe the seed's program, and show what happened
     #[arg(long, requires = "seed")]
     trace: bool,
 
-    /// Run so many seeds, 1 or more
+    /// How many seeds to run, 1 or more
     #[arg(long, value_name = "N", value_parser = some, allow_negative_numbers = true, default_value_t = 2000)]
     seeds: u64,
 
-    /// Begin with this seed
+    /// The first seed
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true, default_value_t = 0)]
     from: u64,
 }
@@ -75,12 +75,12 @@ impl Soak {
             ManyOptions { seeds: self.seeds, from: self.from, until_failure: false, variant: None };
         let summary = run_many(&options, &Progress::stderr());
         for verdict in &summary.failures {
-            print(&format!("{verdict}\n  to see how: {}\n", replay(verdict)))?;
+            print(&format!("{verdict}\n  to reproduce: {}\n", replay(verdict)))?;
         }
         print(&format!("{summary}\n"))?;
         match summary.failures.first() {
             None => Ok(()),
-            Some(first) => Err(Failure::run(format!("a promise was not kept: {}", replay(first)))),
+            Some(first) => Err(Failure::run(format!("a promise was not kept; to reproduce: {}", replay(first)))),
         }
     }
 }

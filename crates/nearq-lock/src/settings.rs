@@ -221,7 +221,7 @@ impl Settings {
     pub(crate) fn at_start<P: LockPlatform>() -> Self {
         let mut settings = Settings::default();
         let parse = |text: &str| text.parse().map_err(|_: UnknownMode| MODES.to_owned());
-        if let Ok(Some(mode)) = read_setting::<P, _>("NEARQ_LOCK", "Going on with auto", parse) {
+        if let Ok(Some(mode)) = read_setting::<P, _>("NEARQ_LOCK", "Using auto", parse) {
             settings.mode = mode;
         }
         settings

@@ -51,7 +51,7 @@ pub fn read_setting<P: LockPlatform, T>(
         Err(allowed) => {
             let (value, allowed) =
                 (shown(value, MOST_OF_A_VALUE), shown(&allowed, MOST_OF_WHAT_IS_ALLOWED));
-            let line = format!("{name} is `{value}`; it may be {allowed}. {instead}");
+            let line = format!("{name} is `{value}`; it must be {allowed}. {instead}");
             P::warn_once(name, &line);
             Err(NotUnderstood)
         }

@@ -72,7 +72,7 @@ pub(crate) fn start() {
             // Once: the thread that clears it prints the warning.
             if ASKED.swap(NO, Ordering::Relaxed) == UNKNOWN {
                 Linux::warn(&format!(
-                    "NEARQ_CONTROL is not understood; it may be {}. Going on with off",
+                    "the value of NEARQ_CONTROL is invalid; it must be {}. Using off",
                     Access::NAMES
                 ));
             }

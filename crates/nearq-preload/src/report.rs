@@ -28,7 +28,7 @@ pub(crate) fn ask(value: Option<&[u8]>) {
         Some(false) => return,
         None => {
             let name = "NEARQ_PRELOAD_STATISTICS";
-            Linux::warn(&format!("{name} is not understood; it may be {SWITCH}. Going on without"));
+            Linux::warn(&format!("the value of {name} is invalid; it must be {SWITCH}. Using 0"));
             return;
         }
     }

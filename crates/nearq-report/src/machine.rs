@@ -33,7 +33,7 @@ fn remedy(error: &TopologyError) -> &'static str {
                 "; sysfs: takes a folder; give an hwloc XML file without sysfs:"
             }
             _ => {
-                "; give an hwloc XML file, or sysfs:DIR with a folder that a machine's /sys was unpacked into"
+                "; give an hwloc XML file, or sysfs:DIR with a folder into which a machine's /sys was unpacked"
             }
         },
         TopologyError::Packed { by: "bzip2" | "gzip" | "xz" | "zstd" | "tar", .. } => {
@@ -45,7 +45,7 @@ fn remedy(error: &TopologyError) -> &'static str {
         }
         TopologyError::NotSysfs { inside: Some(_), .. } => "; give that folder",
         TopologyError::NotSysfs { .. } => {
-            "; give sysfs:DIR with the folder that a machine's /sys was unpacked into (tar -xf FILE for an archive), or / for this machine"
+            "; give sysfs:DIR with the folder into which a machine's /sys was unpacked (tar -xf FILE for an archive), or / for this machine"
         }
         TopologyError::Xml { .. } => "; such a file is written by `lstopo machine.xml`",
         _ => "",
@@ -80,7 +80,7 @@ impl Machine {
     /// This machine, as far as the process may use it.
     pub fn here() -> Result<Self, Error> {
         let machine = Linux::machine()
-            .map_err(|error| Error::input(format!("this machine cannot be read: {error}")))?;
+            .map_err(|error| Error::input(format!("cannot read this machine: {error}")))?;
         let (topology, limits) = (machine.topology, machine.limits);
         let usable = limits.effective().intersection(topology.online());
         Ok(Self {
@@ -130,12 +130,12 @@ impl Machine {
         format!(
             "The machine:
   here          this machine
-  FILE.json     a machine with costs of your own, in the format of docs/machines.md
+  FILE.json     a machine with your own costs, in the format of docs/machines.md
   FILE          an hwloc XML file, as written by `lstopo FILE.xml`
-  sysfs:DIR     a folder that a machine's /sys was unpacked into
+  sysfs:DIR     a folder into which a machine's /sys was unpacked
   \"TYPE:N ...\"  a description in hwloc's synthetic form, outermost first,
                 such as \"pack:2 numa:2 l3:2 core:4 pu:2\"
-or one of these, simulated with the costs of the real one:
+or one of these, simulated with the costs of the real machine:
 {}All but `here` are simulated; they have 1 to 4096 CPUs.",
             names.collect::<String>()
         )

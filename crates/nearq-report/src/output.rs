@@ -26,11 +26,11 @@ impl From<PathBuf> for Target {
 /// Where a report is to be written to.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outputs {
-    /// Write the numbers as JSON into a file; `-` is standard output, and the table goes to standard error then
+    /// Write the numbers as JSON to a file; `-` is standard output, and the table then goes to standard error
     #[arg(long, value_name = "FILE|-", value_parser = PathBufValueParser::new().map(Target::from))]
     pub json: Option<Target>,
 
-    /// Draw a picture into this file
+    /// Draw a picture (SVG) to this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }

@@ -88,7 +88,7 @@ impl Report {
         let written: Result<Written, _> = serde_json::from_str(text);
         written.map(Self::from).map_err(|error| {
             Error::input(format!(
-                "not the JSON of an experiment: {error}; give a file that --json wrote"
+                "not the JSON of an experiment: {error}; give a file written by --json"
             ))
         })
     }

@@ -191,7 +191,7 @@ mod tests {
         let text = refused("stray", "1ms");
         assert!(text.starts_with("stray: there is no such weight; there are slice, "), "{text}");
         let text = refused("stay", "20");
-        assert_eq!(text, "stay=20: may be a time from 0ns to 10s, with its unit: s, ms, us or ns");
+        assert_eq!(text, "stay=20: must be a time from 0ns to 10s, with its unit: s, ms, us or ns");
         assert_eq!(
             refused("imbalance", "1000001"),
             "imbalance=1000001: may be thousandths from 1 to 1000000"

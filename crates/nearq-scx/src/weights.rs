@@ -100,7 +100,7 @@ impl Weight {
             Unit::Milli | Unit::Percent => text.parse().ok(),
         };
         value.filter(|value| (self.least..=self.most).contains(value)).ok_or_else(|| {
-            Failure::input(format!("{}={text}: it must be {}", self.name, self.allowed()))
+            Failure::input(format!("{}={text}: must be {}", self.name, self.allowed()))
         })
     }
 }
@@ -189,7 +189,7 @@ mod tests {
             refused("stay=20"),
             "stay=20: must be a time from 0ns to 10s, with its unit: s, ms, us or ns"
         );
-        assert_eq!(refused("imbalance=0"), "imbalance=0: may be thousandths from 1 to 1000000");
+        assert_eq!(refused("imbalance=0"), "imbalance=0: must be thousandths from 1 to 1000000");
         assert!(refused("stay").contains("NAME=VALUE"));
         assert!(refused("stray=1ms").contains("slice, busy_slice, credit,"));
         for wrong in ["stay=ms", "stay=11s", "stay=-1ms", "stay=99999999999999999999s", "stay=1h"] {
@@ -202,6 +202,6 @@ mod tests {
     fn the_legend_fits_into_80_columns() {
         let text = Legend.to_string();
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        assert!(text.contains("  stay               20ms: how long a stray"), "{text}");
+        assert!(text.contains("  stay               20ms: the least time"), "{text}");
     }
 }

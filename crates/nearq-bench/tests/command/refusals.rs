@@ -93,7 +93,7 @@ fn words_of_the_home_experiment() {
     refused(&["--scenario", "storm"], &["--scenario \"storm\"", "numa-test, displace or overload"]);
     refused(&["--tasks", "4,8,4"], &["--tasks 4", "each number once"]);
     refused(&["--on", "cray-1"], &["--on \"cray-1\"", "here", "tx7-itanium2"]);
-    names(&["bench", "home-child", "{}"], &["home-child is for `nearq bench home` alone"]);
+    names(&["bench", "home-child", "{}"], &["home-child is only for `nearq bench home`"]);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn sensitivity_refuses_what_it_cannot_do() {
     refused(&["--experiment", "luck"], &["--experiment luck", "dispatch", "all"]);
     refused(&["--on", "here"], &["--on here", "simulated", "grace-72"]);
     refused(&["--on", "cray-1"], &["cray-1", "grace-72"]);
-    refused(&["--on", "core:2", "--experiment", "dispatch"], &["core:2", "nothing to conclude"]);
+    refused(&["--on", "core:2", "--experiment", "dispatch"], &["core:2", "no conclusions"]);
     refused(&["--costs", "same_llc,luck"], &["--costs luck", "same_llc", "wake_up"]);
     for runs in ["0", "-1", "1001", "many"] {
         refused(&["--runs", runs], &["--runs", runs, "give "]);

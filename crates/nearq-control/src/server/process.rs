@@ -200,7 +200,7 @@ fn start(make: fn() -> Box<dyn Subject>, options: Options) {
 /// What is allowed: what the environment says, otherwise what the program says. Nothing, if the value in the environment is not understood.
 fn access(options: Options) -> Access {
     let parse = |text: &str| text.parse().map_err(str::to_owned);
-    match read_setting::<Linux, Access>(VARIABLE, "Going on with off", parse) {
+    match read_setting::<Linux, Access>(VARIABLE, "Using off", parse) {
         Ok(access) => access.unwrap_or(options.access),
         Err(NotUnderstood) => Access::Off,
     }

@@ -324,7 +324,7 @@ fn the_environment_has_the_last_word() {
     }
     let (found, warning) = status("all");
     assert!(found.starts_with("off: "), "{found}");
-    assert!(warning.starts_with("nearq: NEARQ_CONTROL is `all`; it may be off, read or full"));
+    assert!(warning.starts_with("nearq: NEARQ_CONTROL is `all`; it must be off, read or full"));
     assert_eq!(fs::read_dir(folder.path().join("nearq")).unwrap().count(), 0);
 }
 

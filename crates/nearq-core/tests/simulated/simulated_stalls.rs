@@ -166,7 +166,7 @@ fn where_nobody_listens_it_is_a_warning_and_the_environment_says_when() {
     for wrong in ["soon", "-1", "1e300", "NaN"] {
         let warnings = warned(wrong, Duration::ZERO);
         let text = format!(
-            "NEARQ_STALL_AFTER is `{wrong}`; it may be a number of seconds, or 0 for never. \
+            "NEARQ_STALL_AFTER is `{wrong}`; it must be a number of seconds, or 0 for never. \
              It counts as not set"
         );
         assert_eq!(warnings, [text]);

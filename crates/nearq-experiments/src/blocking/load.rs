@@ -74,7 +74,7 @@ impl<P: Host> Items<P> {
             let left = self.left.load(Ordering::Acquire);
             if left == before && left != 0 {
                 return Err(Error::run(format!(
-                    "{left} of {} items have not ended, and none has for {} s",
+                    "{left} of {} items have not ended, and none has ended for {} s",
                     self.count,
                     P::LOST_AFTER.as_secs()
                 )));
@@ -83,7 +83,7 @@ impl<P: Host> Items<P> {
         }
         match self.failure.get() {
             None => Ok(()),
-            Some(failure) => Err(Error::run(format!("an item could not be blocked: {failure}"))),
+            Some(failure) => Err(Error::run(format!("an item could not block: {failure}"))),
         }
     }
 }

@@ -49,31 +49,31 @@ pub struct BlockingOptions {
     #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
 
-    /// Items of a run, 1 to 10000000; 40000 if not given. With --detection: blocks of a round
+    /// How many items a run has, 1 to 10000000; 40000 if not given. With --detection: how many blocks a round has
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub items: Option<usize>,
 
-    /// Microseconds that an item computes, 1 to 1000000; 50 if not given
+    /// How long an item computes, in microseconds, 1 to 1000000; 50 if not given
     #[arg(long, value_name = "US", value_parser = number, allow_negative_numbers = true)]
     pub item_us: Option<usize>,
 
-    /// One item in so many is blocked; 32 if not given
+    /// One item in N blocks; 32 if not given
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub every: Option<usize>,
 
-    /// How long it is blocked, in milliseconds, 1 to 10000; 20 if not given
+    /// How long it blocks, in milliseconds, 1 to 10000; 20 if not given
     #[arg(long, value_name = "MS", value_parser = number, allow_negative_numbers = true)]
     pub sleep_ms: Option<usize>,
 
-    /// Workers, and CPUs, of every pool, 1 to the CPUs of the machine; 2 if not given
+    /// How many workers and CPUs every pool has, from 1 to the CPUs of the machine; 2 if not given
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub workers: Option<usize>,
 
-    /// Only one way to be blocked: `sleep`, `futex`, `pipe` or `disk`
+    /// Measure only one way of blocking: `sleep`, `futex`, `pipe` or `disk`
     #[arg(long, value_name = "WAY")]
     pub way: Option<String>,
 
-    /// Where the file of 64 MiB is made that is read; the folder for temporary files if not given
+    /// The folder for the file of 64 MiB that is read; the folder for temporary files if not given
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
 
@@ -81,7 +81,7 @@ pub struct BlockingOptions {
     #[arg(long)]
     pub ours: bool,
 
-    /// How soon a blocked worker is noticed and what that costs, instead
+    /// Measure instead how soon a blocked worker is noticed, and what that costs
     #[arg(long, conflicts_with_all = ["duration", "item_us", "every", "sleep_ms", "workers", "way", "folder", "ours"])]
     pub detection: bool,
 }
@@ -131,7 +131,7 @@ impl Experiment for BlockingOptions {
         means_something("--folder", self.folder.is_some(), reads, "--way disk")?;
         if self.common.duration.is_some() {
             return Err(Error::input(
-                "--duration: a run lasts as long as its items; give --items, --item-us and --sleep-ms",
+                "--duration: a run lasts as long as its items; use --items, --item-us and --sleep-ms instead",
             ));
         }
         let quick = usize::from(self.common.quick);
@@ -303,7 +303,7 @@ impl BlockingOptions {
     ) -> Result<Found, Error> {
         if ways != [Way::Sleep] && self.way.is_some() || self.folder.is_some() {
             return Err(Error::input(
-                "--way, --folder: on a simulated machine items sleep; there are no pipes and no disk",
+                "--way, --folder: on a simulated machine items only sleep: it has no pipes and no disk; leave the options out",
             ));
         }
         run.begin(rounds * 4);

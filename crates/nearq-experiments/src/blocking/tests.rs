@@ -78,7 +78,7 @@ fn what_cannot_be_done_is_refused() {
     let text = refused(BlockingOptions { way: Some("nap".into()), ..short("here") });
     assert!(text.starts_with("--way \"nap\""), "{text}");
     let text = refused(BlockingOptions { way: Some("pipe".into()), ..short("core:2") });
-    assert!(text.starts_with("--way, --folder: on a simulated machine items sleep"), "{text}");
+    assert!(text.starts_with("--way, --folder: on a simulated machine items only sleep"), "{text}");
     let mut options = short("here");
     options.common.duration = Some(Duration::from_secs(1));
     assert!(refused(options).starts_with("--duration: "));

@@ -42,11 +42,11 @@ pub struct DispatchOptions {
     #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
 
-    /// Single items of each idle round, 1 to 100000
+    /// How many single items an idle round has, 1 to 100000
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub idle_samples: Option<usize>,
 
-    /// Items of each issuer where there is one on each CPU, 1 to 1000000; the kernel's test_workqueue has 50000
+    /// How many items each issuer queues in the part with an issuer on each CPU, 1 to 1000000; the kernel's test_workqueue has 50000
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub items: Option<usize>,
 }

@@ -12,15 +12,15 @@ pub struct Common {
     #[arg(long = "on", value_name = "MACHINE", default_value = HERE, long_help = Machine::help())]
     pub machine: String,
 
-    /// A short run, of some 30 seconds on an idle machine; its figures say less
+    /// A short run of some 30 seconds on an idle machine; its figures are less reliable
     #[arg(long)]
     pub quick: bool,
 
-    /// Also show the goals of the nearq project, and whether this run reached them, if it is large enough to tell
+    /// Also show the goals of the nearq project, and whether this run reached them, if it is long enough
     #[arg(long)]
     pub goals: bool,
 
-    /// How often everything is run, 1 to 1000
+    /// How many times everything is run, 1 to 1000
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub runs: Option<usize>,
 
@@ -96,7 +96,7 @@ pub(crate) fn too_small(
         sizes.collect::<Vec<_>>().join(", ")
     };
     (!short.is_empty())
-        .then(|| format!("Too small to judge: {}. Give {}, or more.", list(0), list(1)))
+        .then(|| format!("Too small to judge: {}. Use {} or more.", list(0), list(1)))
 }
 
 /// The number, or why it is refused: it is outside of what is allowed, by the name of its option.

@@ -80,8 +80,7 @@ impl<P: Host> Crowd<P> {
                     let reached =
                         if reached.is_empty() { refused.to_string() } else { reached.join(", ") };
                     return Err(Error::run(format!(
-                        "--threads {threads}: {number} could be started, no more: {reached}; give {number} at most, \
-                         or raise the limit"
+                        "--threads {threads}: only {number} could be started: {reached}; give at most {number}, or raise the limit"
                     )));
                 }
             }

@@ -46,11 +46,11 @@ pub struct HighpriOptions {
     #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
 
-    /// Threads that sleep 1 ms in a loop, 1 to 1000000; the document's 3000 if not given, 1000 with --quick
+    /// How many threads sleep 1 ms in a loop, 1 to 1000000; if not given: 3000 as in the document, or 1000 with --quick
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub threads: Option<usize>,
 
-    /// How often the item is queued, in milliseconds, 0.1 to 10000; 4 if not given, a jiffy at 250 Hz
+    /// The interval at which the item is queued, in milliseconds, 0.1 to 10000; 4 if not given, which is a jiffy at 250 Hz
     #[arg(long, value_name = "MS", value_parser = milliseconds, allow_negative_numbers = true)]
     pub interval: Option<Duration>,
 }
@@ -222,8 +222,7 @@ fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
     }
     if in_autogroups() {
         remarks.push(
-            "nice values count within an autogroup here (kernel.sched_autogroup_enabled is 1): programs of others are not \
-             held back by them"
+            "nice values count only within an autogroup here (kernel.sched_autogroup_enabled is 1): they do not hold back other programs"
                 .into(),
         );
     }
@@ -231,7 +230,7 @@ fn here(run: &mut Run<'_>, task: &Task) -> Result<Found, Error> {
         && task.threads > room
     {
         return Err(Error::input(format!(
-            "--threads {}: {room} could be started, no more: {limit}; give {room} at most, or raise the limit",
+            "--threads {}: only {room} could be started: {limit}; give at most {room}, or raise the limit",
             task.threads
         )));
     }
@@ -281,7 +280,7 @@ fn measure(
             let samples = one(contestant, number)?;
             let figures = samples.figures().ok_or_else(|| {
                 Error::run(format!(
-                    "{}: nothing was queued in {:?}: give a longer --duration",
+                    "{}: nothing was queued within {:?}: give a longer --duration",
                     contestant.row, task.plan.duration
                 ))
             })?;

@@ -44,25 +44,26 @@ pub struct HomeOptions {
     #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
 
-    /// One scenario alone: `numa-test`, `displace` or `overload`
+    /// Run only one scenario: `numa-test`, `displace` or `overload`
     #[arg(long, value_name = "SCENARIO")]
     pub scenario: Option<String>,
 
-    /// Tasks of numa-test, 1 to 4096, several numbers with commas between them; half, once, twice and four times the CPUs if not given
+    /// How many tasks numa-test has, 1 to 4096: numbers, separated by commas; half, once, twice and four times the number of CPUs if not
+    /// given
     #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
     pub tasks: Option<Vec<usize>>,
 
-    /// Elements of a task of numa-test, of 20 bytes each, 1000 to 1000000000; the document's 2000000, or four times a core's share of the
-    /// last-level cache, if that is more, but half of the free memory at most
+    /// How many elements of 20 bytes a task of numa-test has, 1000 to 1000000000. If not given: 2000000 as in the document, or four times a
+    /// core's share of the last-level cache if that is more, but at most half of the free memory
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub problem_size: Option<usize>,
 
-    /// Passes of a task of numa-test, 1 to 1000000; 100 if not given
+    /// How many passes a task of numa-test makes, 1 to 1000000; 100 if not given
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub passes: Option<usize>,
 
-    /// Scheduler of the kernel: `stock`, its own; `home`, the node affine one of nearq-scx, beside its own without homes; `both`
-    /// for all rows. stock if not given
+    /// The kernel's scheduler: `stock` for its own, `home` for the node affine one of nearq-scx (compared with its own without homes),
+    /// `both` for all rows; stock if not given
     #[arg(long, value_name = "SCHEDULER")]
     pub scheduler: Option<String>,
 
@@ -158,20 +159,20 @@ impl Experiment for HomeOptions {
         }
         if let Some(duration) = self.common.duration {
             return Err(Error::input(format!(
-                "--duration {}: a run lasts as long as its work; give --passes",
+                "--duration {}: a run lasts as long as its work; use --passes instead",
                 duration.as_secs_f64()
             )));
         }
         let program = self.program.clone().map_or_else(std::env::current_exe, Ok);
         let program = program
-            .map_err(|error| Error::run(format!("this program cannot be found: {error}")))?;
+            .map_err(|error| Error::run(format!("cannot find the file of this program: {error}")))?;
         let scenarios = Scenario::named(self.scenario.as_deref())?;
         let scheduler = Scheduler::named(self.scheduler.as_deref(), machine, &program)?;
         let (quick, simulated) = (self.common.quick, machine.model().is_some());
         let cpus = machine.parallelism();
         if simulated && cpus > MOST_CPUS {
             return Err(Error::input(format!(
-                "this machine has {cpus} CPUs, and the experiment is for {MOST_CPUS} at most; give a smaller one (--on)"
+                "this machine has {cpus} CPUs, but the experiment supports at most {MOST_CPUS}; give a smaller machine with --on"
             )));
         }
         let large = simulated && cpus > SMALL;

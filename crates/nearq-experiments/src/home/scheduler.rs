@@ -84,7 +84,7 @@ pub(super) fn under_home(machine: &Machine) -> Result<Machine, String> {
 /// The machine with the node affine scheduler, or why that is not possible.
 #[cfg(not(feature = "home-scheduler"))]
 pub(super) fn under_home(_: &Machine) -> Result<Machine, String> {
-    Err("this nearq-bench was built without it; with a C compiler and libclang: \
+    Err("this nearq-bench was built without it; with a C compiler and libclang installed, run \
          cargo run --release -p nearq-bench --features home-scheduler -- bench home"
         .into())
 }

@@ -247,5 +247,5 @@ fn what_cannot_be_done_is_refused_with_what_can() {
     assert!(text.starts_with("this machine has 513 CPUs, and the experiment is for 512"), "{text}");
     let mut timed = numa();
     timed.common.duration = Some(Duration::from_secs(1));
-    assert!(refused(&timed).contains("give --passes"));
+    assert!(refused(&timed).contains("use --passes"));
 }

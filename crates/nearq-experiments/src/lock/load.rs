@@ -301,8 +301,7 @@ pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error
                 shared.enter(OVER);
                 threads.into_iter().for_each(P::join);
                 return Err(Error::input(format!(
-                    "--writers {}: {writer} threads could be started, no more: {refused}; give {writer} at most, or raise \
-                     the limit",
+                    "--writers {}: only {writer} threads could be started: {refused}; give at most {writer}, or raise the limit",
                     plan.writers
                 )));
             }
@@ -318,11 +317,11 @@ pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error
 
     let tallies: Option<Vec<Tally>> =
         shared.tallies.iter().map(|tally| tally.lock().ok()?.take()).collect();
-    let tallies = tallies.ok_or_else(|| Error::run("a writer ended without its tally"))?;
+    let tallies = tallies.ok_or_else(|| Error::run("a writer ended without reporting its counts"))?;
     let entered: Vec<u64> = tallies.iter().map(|tally| tally.entered).collect();
     shared.shape.verify(&entered).map_err(|wrong| {
         let load = load::described(plan.load, plan.writers);
-        Error::run(format!("{load}: the lock did not exclude: {wrong}"))
+        Error::run(format!("{load}: the lock failed to exclude other threads: {wrong}"))
     })?;
     Ok(Sample::of::<P>(&tallies, elapsed))
 }

@@ -45,15 +45,15 @@ pub struct LockOptions {
     #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
 
-    /// Threads that want the lock, 1 to 4096, several numbers with commas between them; 1,2,4,8,16,32,48,64 if not given
+    /// How many threads want the lock, 1 to 4096: numbers, separated by commas; 1,2,4,8,16,32,48,64 if not given
     #[arg(long, value_name = "N,...", value_parser = number, value_delimiter = ',', allow_negative_numbers = true)]
     pub writers: Option<Vec<usize>>,
 
-    /// How long they hold it: `short`, `long` or `both`; both if not given, short with --quick. For torture only
+    /// How long they hold it: `short`, `long` or `both`; if not given: both, or short with --quick. Only for torture
     #[arg(long, value_name = "SECTION")]
     pub section: Option<String>,
 
-    /// Where they are pinned: `compact` fills one cache after the other, `spread` goes round them; compact if not given
+    /// Where they are pinned: `compact` fills one cache after the other, `spread` alternates between caches; compact if not given
     #[arg(long, value_name = "PLACE")]
     pub place: Option<String>,
 
@@ -61,7 +61,7 @@ pub struct LockOptions {
     #[arg(long, value_name = "SHAPE")]
     pub shape: Option<String>,
 
-    /// Nanoseconds that each computes between two acquisitions, 0 to 1000000; 100 if not given
+    /// How long each computes between two acquisitions, in nanoseconds, 0 to 1000000; 100 if not given
     #[arg(long = "outside", value_name = "NS", value_parser = number, allow_negative_numbers = true)]
     pub outside_ns: Option<usize>,
 }
@@ -181,7 +181,7 @@ impl Experiment for LockOptions {
             && most > room
         {
             return Err(Error::input(format!(
-                "--writers {most}: there is room for {room} threads: {limit}; give {room} at most, or raise the limit"
+                "--writers {most}: there is room for only {room} threads: {limit}; give at most {room}, or raise the limit"
             )));
         }
         if job.outside > 0 {

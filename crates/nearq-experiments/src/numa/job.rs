@@ -177,7 +177,7 @@ impl Job {
             !fs::metadata(self.output(file)).is_ok_and(|metadata| metadata.len() > 0)
         });
         missing.map_or(Ok(()), |file| {
-            Err(Error::run(format!("{} was not made", self.output(file).display())))
+            Err(Error::run(format!("{} was not created", self.output(file).display())))
         })
     }
 }
@@ -215,7 +215,7 @@ fn found(files: usize) -> Result<Vec<PathBuf>, Error> {
     found.sort_unstable();
     if found.is_empty() {
         return Err(Error::run(format!(
-            "no file of {} to {} MiB in {} to be compressed",
+            "there is no file of {} to {} MiB to compress in {}",
             SIZES[0] >> 20,
             SIZES[1] >> 20,
             PLACES.join(", ")

@@ -36,19 +36,19 @@ pub struct NumaOptions {
     #[expect(missing_docs, reason = "it would stand in the command's help")]
     pub common: Common,
 
-    /// Files of the job, 1 to 100000; 12 for each CPU if not given, 3 or fewer with --quick
+    /// How many files the job has, 1 to 100000; if not given: 12 for each CPU, or 3 or fewer with --quick
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub files: Option<usize>,
 
-    /// Files at a time, 1 to 4096; 20 for 12 CPUs if not given, as in the document
+    /// How many files are compiled at a time, 1 to 4096; if not given: 20 for 12 CPUs, as in the document
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub jobs: Option<usize>,
 
-    /// What is done with each: `compile` or `compress`; compile if not given and there is a C compiler
+    /// What is done with each file: `compile` or `compress`; compile if not given and there is a C compiler
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
 
-    /// Where a folder for the files is made; the folder for temporary files if not given
+    /// The folder in which a folder for the files is created; the folder for temporary files if not given
     #[arg(long, value_name = "DIR")]
     pub folder: Option<PathBuf>,
 
@@ -210,7 +210,7 @@ impl Experiment for NumaOptions {
     fn plan(&self, machine: &Machine) -> Result<Plan, Error> {
         if self.common.duration.is_some() {
             return Err(Error::input(
-                "--duration: a run lasts as long as its job; give --files and --jobs",
+                "--duration: a run lasts as long as its job; use --files and --jobs instead",
             ));
         }
         let quick = usize::from(self.common.quick);
@@ -308,7 +308,7 @@ impl NumaOptions {
     fn simulated(&self, run: &mut Run<'_>, plan: &Plan) -> Result<Found, Error> {
         if self.kind.is_some() || self.folder.is_some() {
             return Err(Error::input(
-                "--kind, --folder: on a simulated machine the work is declared; there are no files",
+                "--kind, --folder: on a simulated machine the work is declared and there are no files; leave the options out",
             ));
         }
         let (machine, rows) = (run.machine, [SYSTEM, NUMA, HOMES]);

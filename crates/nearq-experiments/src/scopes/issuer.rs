@@ -186,7 +186,7 @@ impl<L: Payload> Issuer<L> {
         let stuck: Vec<String> =
             self.slots.iter().map(|slot| format!("{:?}", slot.stage)).collect();
         Error::run(format!(
-            "nothing came back for {seconds} s; {} blocks are: {}",
+            "no block came back for {seconds} s; {} blocks are: {}",
             self.in_flight,
             stuck.join(" ")
         ))
@@ -248,7 +248,7 @@ impl<L: Payload> Issuer<L> {
         if !self.blocks.verify(cargo.data.as_ref().expect("the item is done"), &slot.proof) {
             let place = slot.place;
             return Err(Error::run(format!(
-                "block {place} did not verify: what came back is not the data written"
+                "block {place} did not verify: the data read differs from the data written"
             )));
         }
         self.shared.verified.fetch_add(1, Ordering::Relaxed);

@@ -51,19 +51,19 @@ pub struct ScopesOptions {
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
 
-    /// One load with so many issuers, 1 to 4096, instead of the published three
+    /// Run one load with this many issuers, 1 to 4096, instead of the three published ones
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub issuers: Option<usize>,
 
-    /// Blocks in flight for each issuer, 1 to 4096
+    /// How many blocks each issuer has in flight, 1 to 4096
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub in_flight: Option<usize>,
 
-    /// On a simulated machine: what a block's items cost, in percent of its issuer's work, 1 to 100000; 400 if not given
+    /// On a simulated machine: the cost of a block's items, in percent of its issuer's work, 1 to 100000; 400 if not given
     #[arg(long = "item-work", value_name = "PERCENT", value_parser = number, allow_negative_numbers = true)]
     pub item_percent: Option<usize>,
 
-    /// On a simulated machine: a woken thread looks for an idle CPU under its last-level cache alone, not in its node
+    /// On a simulated machine: the kernel searches for an idle CPU for a woken thread only within its last-level cache, not in its node
     #[arg(long)]
     pub wake_within_cache: bool,
 }
@@ -316,12 +316,12 @@ impl ScopesOptions {
     fn here(&self, run: &mut Run<'_>, job: &Job) -> Result<Found, Error> {
         if self.item_percent.is_some() {
             return Err(Error::input(
-                "--item-work is for simulated machines, where work is declared; here it is computed",
+                "--item-work is only for simulated machines, where work is declared; here it is really computed",
             ));
         }
         if self.wake_within_cache {
             return Err(Error::input(
-                "--wake-within-cache is for simulated machines; here Linux wakes threads up as it does",
+                "--wake-within-cache is only for simulated machines; here Linux decides where threads wake up",
             ));
         }
         let store = open_store(self, &job.scenarios)?;
@@ -350,7 +350,7 @@ impl ScopesOptions {
         if let Some(path) = &self.file {
             let path = path.display();
             return Err(Error::input(format!(
-                "--file {path}: a simulated machine has a simulated drive; leave --file out, or --on"
+                "--file {path}: a simulated machine has a simulated drive; leave out --file or --on"
             )));
         }
         let mut machine = run.machine.clone();

@@ -31,15 +31,16 @@ const MOST_RUNS: usize = 1000;
 /// What `sensitivity` can be told.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct SensitivityOptions {
-    /// The simulated machine: by name, FILE.json with costs of your own (docs/machines.md), or what else `nearq topo --help` names; the one of each experiment's document if not given
+    /// The simulated machine: a name, FILE.json with your own costs (docs/machines.md), or another form that `nearq topo --help` lists. If
+    /// not given: the machine of each experiment's document
     #[arg(long = "on", value_name = "MACHINE")]
     pub machine: Option<String>,
 
-    /// The experiment whose conclusions are examined, or `all`
+    /// The experiment whose conclusions are tested, or `all`
     #[arg(long, value_name = "EXPERIMENT", default_value = ALL)]
     pub experiment: Option<String>,
 
-    /// Vary these costs alone, by name, with commas between them
+    /// Vary only these costs: names, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub costs: Vec<String>,
 
@@ -47,7 +48,7 @@ pub struct SensitivityOptions {
     #[arg(long)]
     pub quick: bool,
 
-    /// Seeds for each variation, 1 to 1000
+    /// How many seeds for each variation, 1 to 1000
     #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     pub runs: Option<usize>,
 
@@ -249,7 +250,7 @@ mod tests {
             experiment: Some("dispatch".into()),
             ..plain()
         });
-        assert!(text.contains("nothing to conclude on core:2"), "{text}");
+        assert!(text.contains("no conclusions for core:2"), "{text}");
     }
 
     #[test]

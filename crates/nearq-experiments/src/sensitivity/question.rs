@@ -153,8 +153,7 @@ fn of_dispatch(setting: &Setting<'_>) -> Result<Answer, Error> {
     let caches = has_caches(machine);
     if !shards && !caches {
         return Err(Error::input(format!(
-            "dispatch has nothing to conclude on {}: its last-level caches are neither several nor large enough for \
-             shards; give a machine such as grace-72 or ryzen-3900x",
+            "dispatch has no conclusions for {}: it has only one last-level cache, and that is too small for shards; give a machine such as grace-72 or ryzen-3900x",
             machine.name()
         )));
     }

@@ -82,7 +82,7 @@ impl FileStore {
         };
         if places < least {
             let reason =
-                format!("it has room for {places} blocks of 32 KiB, and {least} are needed");
+                format!("it has room for {places} blocks of 32 KiB, but {least} are needed");
             return Err(refused(&reason));
         }
         let file = Arc::new(file);

@@ -200,7 +200,7 @@ impl<'a> Engine<'a> {
         let guard = Guard::start(&value);
         if let Err(error) = &guard {
             audience.notice(&format!(
-                "no second process can be started: {error}; should this one be killed by SIGKILL, what jobs have started lives on"
+                "no second process can be started: {error}; if this one is killed by SIGKILL, the processes of jobs keep running"
             ));
         }
         adopt_orphans()?;
@@ -279,7 +279,7 @@ impl<'a> Engine<'a> {
         let running = self.running.len();
         if running == 0 && (limit.is_ours || now.duration_since(since) >= PATIENCE) {
             self.errors.push(format!(
-                "no job can be started: {}; and none runs whose end could be waited for",
+                "no job can be started: {}; and no job is running whose end could help",
                 limit.text
             ));
             self.end(None, libc::SIGTERM, false);
@@ -288,7 +288,7 @@ impl<'a> Engine<'a> {
         if running > 0 && !std::mem::replace(&mut self.said_limit, true) {
             let text = &limit.text;
             self.audience
-                .notice(&format!("{text}; {running} jobs run, others wait until some have ended"));
+                .notice(&format!("{text}; {running} jobs are running, the others wait until some have ended"));
         }
         let delay = self.retry.as_ref().map_or(RETRY[0], |retry| (retry.delay * 2).min(RETRY[1]));
         self.retry = Some(Retry { at: now + delay, delay, since });
@@ -334,7 +334,7 @@ impl<'a> Engine<'a> {
         self.make_room();
         self.end_without_output();
         if readable && let Err(error) = self.inputs.fill() {
-            self.errors.push(format!("the inputs cannot be read to their end: {error}"));
+            self.errors.push(format!("the inputs could not be read to their end: {error}"));
         }
         self.placement.look();
         if let Some(stop) = &mut self.stop
@@ -382,7 +382,8 @@ impl<'a> Engine<'a> {
         {
             let mib = output::limit() >> 20;
             self.audience.notice(&format!(
-                "outputs take {mib} MiB: job {number} is printed while it runs, and others that print wait; with --ungroup jobs print themselves"
+                "outputs take {mib} MiB of memory: job {number} is printed while it runs, and other jobs that print must wait; \
+                     with --ungroup, jobs print directly"
             ));
         }
     }
@@ -413,7 +414,8 @@ impl<'a> Engine<'a> {
         if !is_told {
             let number = job.number;
             self.audience.notice(&format!(
-                "job {number} is ended: it was stopped because it wants the terminal, which jobs do not have; with --tty they have it, one at a time"
+                "job {number} is ended: it was stopped because it tried to use the terminal, which jobs do not have; \
+                 with --tty they have it, one at a time"
             ));
         }
     }
@@ -474,7 +476,7 @@ impl<'a> Engine<'a> {
             stop.given_up = true;
             let pids: Vec<String> = self.running.keys().map(u32::to_string).collect();
             self.errors.push(format!(
-                "{} jobs do not end by SIGKILL and are left running: process {}",
+                "{} jobs do not end on SIGKILL and are left running: process {}",
                 pids.len(),
                 pids.join(", ")
             ));
@@ -550,7 +552,7 @@ impl<'a> Engine<'a> {
 fn input(tty: bool) -> Result<File, Error> {
     let path = if tty { "/dev/tty" } else { "/dev/null" };
     File::open(path).map_err(|error| {
-        let text = format!("{path} cannot be opened, which jobs read: {}", named(&error));
+        let text = format!("{path}, the standard input of jobs, cannot be opened: {}", named(&error));
         Error::System(io::Error::new(error.kind(), text))
     })
 }

@@ -53,24 +53,24 @@ pub fn find(name: &[u8], path: Option<&OsStr>) -> Result<CString, NoProgram> {
     Err(match search(OsStr::from_bytes(name), path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
         Found::Program(file) => {
             return CString::new(file.into_os_string().into_vec()).map_err(|_| {
-                NoProgram::NotFound(format!("{shown}: a program's name has no zero byte"))
+                NoProgram::NotFound(format!("{shown}: a program's name cannot contain a zero byte"))
             });
         }
         Found::NotExecutable(file) => NoProgram::NotExecutable(format!(
-            "{}: cannot be executed; `chmod +x` makes a file of yours a program",
+            "{}: cannot be executed; if it is your program, run `chmod +x` on it",
             file.display()
         )),
         Found::Unreadable(_) | Found::Nothing if is_path => {
             NoProgram::NotFound(format!("{shown}: there is no such file"))
         }
         _ if name.starts_with(b"-") => NoProgram::NotFound(format!(
-            "{shown}: there is no such command; options of `nearq run` stand before the command, and before a `--`"
+            "{shown}: there is no such command; write options of `nearq run` before the command, and before a `--`"
         )),
         _ if name.iter().any(u8::is_ascii_whitespace) => NoProgram::NotFound(format!(
-            "{shown}: there is no such command; give its words apart, or add --shell to have a shell run the line"
+            "{shown}: there is no such command; give its words as separate arguments, or add --shell to have a shell run the line"
         )),
         _ => NoProgram::NotFound(format!(
-            "{shown}: there is no such command in the folders of PATH; give its path, or add --shell for what a shell has built in"
+            "{shown}: there is no such command in the folders of PATH; give its path, or add --shell for a shell's built-in command"
         )),
     })
 }

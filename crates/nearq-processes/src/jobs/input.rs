@@ -222,7 +222,7 @@ impl Stream {
         let longest = room::longest();
         let text = if self.begun.len() > longest {
             format!(
-                "an input is longer than {longest} bytes, which is the most that an argument may have"
+                "an input is longer than {longest} bytes, the limit for an argument"
             )
         } else if self.group_bytes > AHEAD_BYTES {
             let mib = AHEAD_BYTES >> 20;

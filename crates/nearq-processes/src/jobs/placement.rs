@@ -125,7 +125,7 @@ impl Placement {
             }
         };
         note(&spawned.affinity_refused, &mut self.asks_affinity, "the CPUs of a home");
-        note(&spawned.memory_refused, &mut self.asks_policy, "memory of their home");
+        note(&spawned.memory_refused, &mut self.asks_policy, "memory from their home");
         let kept = !self.strict && self.asks_affinity;
         if let Some(warden) = &mut self.warden {
             warden.add(job, spawned.pid, home, kept);

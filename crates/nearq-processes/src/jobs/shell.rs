@@ -125,11 +125,11 @@ impl Reader {
             Some(Within::Arithmetic(_)) => "in arithmetic",
             Some(Within::Parameter) => "in ${...}",
             Some(Within::Brackets) => {
-                "in [[...]], $[...] or NAME[...], in which some shells compute"
+                "in [[...]], $[...] or NAME[...], where some shells evaluate arithmetic"
             }
-            _ if self.in_here_document || is_delimiter => "in a here-document, or behind one",
-            _ if self.escaped => "behind a \\",
-            _ if self.before.ends_with(b"$") => "behind a $",
+            _ if self.in_here_document || is_delimiter => "in a here-document, or after one",
+            _ if self.escaped => "after a \\",
+            _ if self.before.ends_with(b"$") => "after a $",
             _ => return Ok(()),
         };
         Err(text)
@@ -186,7 +186,7 @@ impl Reader {
             (_, b'"') => self.within.push(Within::DoubleQuotes),
             (_, b'\'') => {
                 if last == Some(b'$') {
-                    self.lost = Some("behind $'...', which shells read in different ways");
+                    self.lost = Some("after $'...', which shells read in different ways");
                 }
                 self.within.push(Within::Quotes);
             }
@@ -201,11 +201,11 @@ impl Reader {
                 self.within.push(Within::Brackets);
             }
             (_, b'(') if last == Some(b'=') => {
-                self.lost = Some("in or behind =(...), a list in some shells");
+                self.lost = Some("in or after =(...), a list in some shells");
             }
             (_, b'(') if last == Some(b'(') => {
                 self.lost = Some(
-                    "in or behind ((...)); write a blank between the two if they are subshells",
+                    "in or after ((...)); write a blank between the two if they are subshells",
                 );
             }
             (_, b'#') if last.is_none_or(|last| b" \t\n;&|()".contains(&last)) => {
@@ -218,7 +218,7 @@ impl Reader {
             }
             (_, b'<') if last == Some(b'<') => self.here_documents += 1,
             (_, b'e') if self.before.ends_with(b"cas") && self.is_in_quotes() => {
-                self.lost = Some("behind a `case` in quotes, whose end is hard to tell");
+                self.lost = Some("after a `case` in quotes, whose end cannot be determined");
             }
             (_, b'\n') => self.new_line(),
             _ => {}
@@ -294,9 +294,9 @@ mod tests {
             ("echo $(( {} + 1 ))", "in arithmetic"),
             ("(( {} ))", "((...))"),
             ("echo ${x:-{}}", "in ${...}"),
-            ("echo ${}", "behind a $"),
-            ("f() { echo ${1}; }; f", "behind a $"),
-            ("echo \\{}", "behind a \\"),
+            ("echo ${}", "after a $"),
+            ("f() { echo ${1}; }; f", "after a $"),
+            ("echo \\{}", "after a \\"),
             // In dash these are text or errors, in bash they are evaluated, and a subscript may have a command in it.
             ("echo $[ {} ]", "$[...]"),
             ("x[{}]=5", "NAME[...]"),
@@ -311,7 +311,7 @@ mod tests {
             ("echo a\\\n#'\n {} '", "in single quotes"),
             ("echo $(\\\n( {} + 1 ))", "in arithmetic"),
             ("(\\\n( {} ))", "((...))"),
-            ("echo $\\\n{}", "behind a $"),
+            ("echo $\\\n{}", "after a $"),
             ("cat <\\\n<EOF\n{}\nEOF", "here-document"),
             ("echo \"$(case a in a) echo \"{}\";; esac)\"", "`case`"),
             // Inputs that no placeholder asks for are appended.

@@ -71,13 +71,13 @@ impl std::fmt::Display for BadCommand {
                 };
                 write!(
                     f,
-                    "{{{asked}}}: each job has {has}; give more with --max-args N or with a ::: for each"
+                    "{{{asked}}}: each job has only {has}; give more with --max-args N or with more ::: lists"
                 )
             }
             Self::Misplaced(place) => write!(
                 f,
                 "--shell: a placeholder is {place}, where an input cannot be passed safely (without any placeholder the input is \
-                 appended); write it outside of quotes: it is one word whatever is in it, as in x={{}}; echo \"$x\""
+                 appended); write it outside of quotes, where it is always one word, as in x={{}}; echo \"$x\""
             ),
         }
     }

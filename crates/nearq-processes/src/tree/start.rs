@@ -136,13 +136,13 @@ impl fmt::Display for Error {
                 let name = name.display();
                 write!(
                     out,
-                    "{name}: there is no such command; give a path, or a name that is found in PATH"
+                    "{name}: there is no such command; give a path, or the name of a program in PATH"
                 )
             }
             // The file was found.
             Error::NotExecutable(name, error) if error.kind() == io::ErrorKind::NotFound => {
                 let name = name.display();
-                write!(out, "{name}: cannot be executed: its interpreter or loader is not there")
+                write!(out, "{name}: cannot be executed: its interpreter or loader does not exist")
             }
             Error::NotExecutable(name, error) => {
                 write!(out, "{}: cannot be executed: {error}", name.display())
@@ -247,13 +247,13 @@ impl Tree {
         let path = find(&name)?;
         let needs = |what| move |error| Error::Refused(what, error);
         if proc::threads(process::id()).len() > 1 {
-            let error = io::Error::other("there are others");
-            return Err(Error::Refused("a process of one thread", error));
+            let error = io::Error::other("there are other threads");
+            return Err(Error::Refused("a process with one thread", error));
         }
         let (ours, theirs) = UnixStream::pair().map_err(needs("a socket"))?;
         let before = SignalSet::from_outside().block();
         let signals = SignalSet::from_outside().file().map_err(needs("a file of signals"))?;
-        system::adopt_orphans().map_err(needs("the orphans of its processes"))?;
+        system::adopt_orphans().map_err(needs("to adopt the orphans of its processes"))?;
         // SAFETY: there is one thread, as was seen above.
         let steward = unsafe { system::fork() }.map_err(needs("a second process"))?;
         if steward == 0 {
@@ -275,9 +275,9 @@ impl Tree {
             Err(Failed::Keep) => {
                 let still = kin::undo(process::id(), &self.nodes, &self.widest, u64::MAX);
                 notice(&format!(
-                    "the process that keeps homes was killed: the command is ended, the others go on without homes{}",
+                    "the process that keeps homes was killed: the command is ended, the other processes continue without homes{}",
                     if still > 0 {
-                        format!("; {still} threads stay on few CPUs")
+                        format!("; {still} threads stay restricted to few CPUs")
                     } else {
                         String::new()
                     }

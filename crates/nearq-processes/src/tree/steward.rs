@@ -159,7 +159,7 @@ impl<'a> Steward<'a> {
             );
         }
         if counts.memory_refused > 0 {
-            self.tell("memory policies are refused here (a container's filter, or no such node): programs have their CPUs only");
+            self.tell("memory policies are refused here (a container's filter, or no such node): programs get only the CPUs of their home");
         }
         self.warden.period().unwrap_or(USUAL_PERIOD)
     }
@@ -354,7 +354,7 @@ impl<'a> Steward<'a> {
             }
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 self.summary.more_rights += 1;
-                "more rights than its caller"
+                "more privileges than its caller"
             }
             Err(_) => return false,
         };
@@ -362,7 +362,7 @@ impl<'a> Steward<'a> {
         if is_first {
             let name = proc::read(format!("/proc/{pid}/comm"), proc::LONGEST).unwrap_or_default();
             (self.notice)(&format!(
-                "{} (process {pid}) chooses no home: {why}; it stays where it was started, and so do others of that kind",
+                "{} (process {pid}) chooses no home: {why}; it stays where it was started, and so do other programs of that kind",
                 name.trim_end()
             ));
         }

@@ -130,7 +130,7 @@ impl Table {
         let layout = Layout::new(nodes.len(), all.as_words().len().max(1), entries);
         let layout = layout.ok_or_else(|| {
             let text = format!(
-                "a tree can have {MAX_HOMES} homes, {} CPUs and a power of two of entries; there are {} homes, {entries} entries",
+                "a tree can have at most {MAX_HOMES} homes and {} CPUs, and its number of entries must be a power of two; there are {} homes and {entries} entries",
                 MAX_MASK_WORDS * 64,
                 nodes.len()
             );

@@ -117,7 +117,7 @@ impl Experiment for Detection<'_> {
     fn plan(&self, machine: &Machine) -> Result<Plan, Error> {
         if machine.model().is_some() {
             return Err(Error::input(format!(
-                "--detection --on {:?}: what the monitor costs is asked of this machine; leave out --on",
+                "--detection --on {:?}: the monitor's cost can be measured only on this machine; leave out --on",
                 machine.name()
             )));
         }

@@ -85,7 +85,7 @@ impl Child {
     /// Does what an argument says, in a process of its own. Returns the result, for standard output.
     pub fn run(argument: &str) -> Result<String, Error> {
         let Child(part) = serde_json::from_str(argument).map_err(|error| {
-            Error::input(format!("home-child is for `nearq bench home` alone: {error}"))
+            Error::input(format!("home-child is only for `nearq bench home` itself: {error}"))
         })?;
         end_with_parent();
         match part {

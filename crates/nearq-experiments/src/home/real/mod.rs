@@ -185,7 +185,7 @@ fn output(process: &mut Process) -> Result<String, String> {
 fn await_task(process: &mut Process) -> Result<Told, Error> {
     let text = output(process).map_err(|why| Error::run(format!("a task failed: {why}")))?;
     serde_json::from_str(&text)
-        .map_err(|error| Error::run(format!("a task told nothing of use: {error}")))
+        .map_err(|error| Error::run(format!("the result of a task cannot be read: {error}")))
 }
 
 /// A storm or a hog may take a while longer; one that never ends is killed.
@@ -199,5 +199,5 @@ fn await_other(mut process: Process) -> Result<(), Error> {
     }
     output(&mut process)
         .map(drop)
-        .map_err(|why| Error::run(format!("what disturbs the tasks failed: {why}")))
+        .map_err(|why| Error::run(format!("the load that disturbs the tasks failed: {why}")))
 }

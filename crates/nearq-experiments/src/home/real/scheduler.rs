@@ -26,15 +26,15 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(in super::super) fn missing(program: &Path) -> Option<String> {
     if !Path::new(STATE).exists() {
         return Some(format!(
-            "this kernel cannot load schedulers ({STATE} is missing); Linux 6.12 with CONFIG_SCHED_CLASS_EXT can"
+            "this kernel cannot load schedulers ({STATE} is missing); boot Linux 6.12 or later with CONFIG_SCHED_CLASS_EXT"
         ));
     }
     if is_loaded() {
-        return Some("a loadable scheduler is in place already, and the others are to be compared with it; end it".into());
+        return Some("a loadable scheduler is loaded already, but the kernel's own is needed for comparison; end it".into());
     }
     let missing = || {
         format!(
-            "{COMMAND} is neither beside {} nor in PATH; its README says how it is built",
+            "{COMMAND} is neither beside {} nor in PATH; its README says how to build it",
             program.display()
         )
     };
@@ -82,7 +82,7 @@ impl Loaded {
                 return Err(failed(&format!("{status}: {}", text.trim())));
             }
             if begin.elapsed() > PATIENCE {
-                return Err(failed(&format!("it was not loaded after {} s", PATIENCE.as_secs())));
+                return Err(failed(&format!("it was not loaded within {} s", PATIENCE.as_secs())));
             }
             std::thread::sleep(LOOK);
         }
@@ -94,7 +94,7 @@ impl Loaded {
         match self.0.try_wait() {
             Ok(None) if is_loaded() => Ok(()),
             _ => Err(Error::run(format!(
-                "{COMMAND} or its scheduler has ended in the middle of a run: the figures would be the kernel's own scheduler's"
+                "{COMMAND} or its scheduler ended in the middle of a run: the figures would be those of the kernel's own scheduler"
             ))),
         }
     }

@@ -50,7 +50,7 @@ impl Engine<'_> {
                 self.free_places.insert(place);
                 return Attempt::Limited(Limit::of(
                     &error,
-                    "no pipes for a job's output can be made",
+                    "pipes for a job's output cannot be created",
                 ));
             }
         };
@@ -114,7 +114,7 @@ impl Engine<'_> {
         };
         let arguments = words.iter().map(|word| CString::new(word.as_slice()));
         let arguments: Vec<CString> = arguments.collect::<Result<_, _>>().map_err(|_| {
-            let text = "an input has a zero byte in it, which no argument can have; --null ends inputs by it";
+            let text = "an input contains a zero byte, which an argument cannot have; use --null if inputs end with zero bytes";
             NotStarted::Failed(126, text.to_owned())
         })?;
         let files: [Option<BorrowedFd<'_>>; 2] = match pipes {
@@ -154,7 +154,7 @@ impl Engine<'_> {
                 (NotSpawned::NotExecuted(_), libc::E2BIG) => NotStarted::Failed(
                     126,
                     format!(
-                        "{text}; an argument has at most {} bytes, all together {} (ulimit -s)",
+                        "{text}; an argument may have at most {} bytes, all arguments together {} (ulimit -s)",
                         room::longest(),
                         room::for_arguments()
                     ),
@@ -183,9 +183,9 @@ impl Limit {
 pub(super) fn named(error: &io::Error) -> String {
     let limit = match error.raw_os_error() {
         Some(libc::EMFILE) => {
-            "; each job that runs takes two, and two more as it starts: see ulimit -n, or give --ungroup"
+            "; each running job needs two, and two more while it starts: raise ulimit -n, or use --ungroup"
         }
-        Some(libc::ENFILE) => "; the whole machine has no more: see /proc/sys/fs/file-max",
+        Some(libc::ENFILE) => "; the machine's limit is reached: see /proc/sys/fs/file-max",
         Some(libc::ENOMEM) => "; see memory.max of the control group, or the machine's memory",
         Some(libc::ENOSPC) => "; see /proc/sys/fs/epoll/max_user_watches",
         _ => "",
