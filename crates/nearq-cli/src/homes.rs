@@ -25,7 +25,7 @@ const LEGEND: &str = "\
 Nodes:
   NODE     the node's number in the system
   CPUS     those of its CPUs that this command may use
-  BUSY     how many of them were busy on average, with whatever process
+  BUSY     how many of them were busy on average, with any process
   WAITING  how many tasks waited for one of them
   HOMES    processes whose home it is; AWAY: how many of them ran elsewhere
   MEMORY   the memory of those processes there; ELSEWHERE: on other nodes

@@ -1,4 +1,4 @@
-//! `nearq metrics`: a process's counts in a format of Prometheus, for systems that store metrics.
+//! `nearq metrics`: prints a process's counts in a format of Prometheus, for systems that store metrics.
 
 #![allow(clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -14,17 +14,17 @@ use nearq_control::protocol::{GetProcess, GetStatistics};
 use crate::attach;
 use crate::output::{self, Failure};
 
-/// Bytes that are printed at once.
+/// How many bytes are printed at once.
 const PAGE: usize = 64 * 1024;
-/// Seconds that items may be timed for at most: a scrape takes no longer.
+/// The most seconds that items may be timed: a scrape takes no longer.
 const LONGEST: u64 = 3600;
 
 const LEGEND: &str = "\
-Counters are exact; a queue's counts begin when it is made. Waiting and running
+Counters are exact; a queue's counts start when it is created. Waiting and running
 times are included only while items are timed: with --time, or while `nearq top`
 or `nearq tune` runs. Everything has the labels `pid` and `command` (the
 program's name), so that several processes can be stored together.
-docs/metrics.md lists the names, and has the recipe for node exporter's folder.
+docs/metrics.md lists the names, and describes how to use node exporter's folder.
 
 Examples:
   nearq metrics 4711
@@ -39,7 +39,7 @@ pub(crate) struct Options {
     #[arg(value_name = "PID", value_parser = attach::pid)]
     pid: u32,
 
-    /// First time items for this many seconds, at most 20000 items a second
+    /// Time items for this many seconds first, at most 20000 items a second
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<u64>,
 
@@ -67,21 +67,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// The program's name, of a command line.
+/// The program's name, from a command line.
 fn name(command: &str) -> String {
     let program = command.split_whitespace().next().unwrap_or_default();
     program.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-/// Text that is printed page by page.
+/// Prints text page by page.
 struct Pages {
     text: String,
-    /// Why no more is printed: standard output cannot be written, or nobody reads it.
+    /// Why printing stopped: standard output cannot be written, or its reader is gone.
     ended: Option<Result<(), Failure>>,
 }
 
 impl Pages {
-    /// Prints what there is.
+    /// Prints the text so far.
     fn turn(&mut self) -> fmt::Result {
         let printed = output::try_print(&self.text);
         self.text.clear();

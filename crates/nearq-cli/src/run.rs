@@ -527,7 +527,7 @@ mod tests {
         };
         let (one, several) = (machine("core:4"), machine("numa:2 core:2"));
         for home in [Home::Auto, Home::Node(0)] {
-            assert!(why_none(home, &one).unwrap().contains("of one node"));
+            assert!(why_none(home, &one).unwrap().contains("belong to one node"));
             assert_eq!(why_none(home, &several), None);
         }
         // With `--home none`, all nodes are joined into one.

@@ -47,17 +47,18 @@ is set for a few seconds, in random order. After each change, measuring starts o
 
 Columns:
   (first)      the scope; (now) marks the one in effect; +strict: workers never leave their pod; affinity off: one pod of all CPUs
-  better by    gain over the scope in effect, by the goal: the median of the rounds' gains
+  better by    gain over the configuration in effect, by the goal: the median of the rounds' gains
   items/s      items completed per second
   CPU us/item  CPU time of the queue's workers per item
   wait us p50  time from queueing to start: half of the items waited no longer
   wait us p99  99 % of the items waited no longer; times are measured in steps of 6 %
 
-A scope is recommended if it is significantly better (exact test of Mann and Whitney, one-sided, at 5 %, divided by the number of
-candidates), and by at least 2 % of throughput or 10 % of latency. Otherwise the report says that none is better, or why it cannot tell.
+A configuration is recommended if it is significantly better than the one in effect (exact test of Mann and Whitney, one-sided, at 5 %,
+divided by the number of candidates), and by at least 2 % of throughput or 10 % of latency. Otherwise the report says that none is
+better, or why it cannot tell.
 
 However the command ends, the previous settings are restored: the process itself undoes the changes when the connection closes. With
---apply the recommended scope stays. The process must allow changes (NEARQ_CONTROL=full), unless you are root.
+--apply the recommended configuration stays. The process must allow changes (NEARQ_CONTROL=full), unless you are root.
 
 Examples:
   nearq tune 4711 crypt
@@ -95,7 +96,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Goal::Throughput)]
     goal: Goal,
 
-    /// Apply the recommended scope
+    /// Apply the recommended configuration
     #[arg(long)]
     apply: bool,
 

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 /// A format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// The text format of Prometheus, which files are read in
+    /// The text format of Prometheus, which tools that read files expect
     Prometheus,
     /// OpenMetrics 1.0
     #[value(name = "openmetrics")]

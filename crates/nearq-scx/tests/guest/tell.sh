@@ -48,13 +48,13 @@ family
 for one in $everybody; do
     $scx status --task "$one" | grep -q "^ *$one *$one *[01] .*picked when" || fail "$one: $($scx status --task "$one")"
 done
-await row $$ 0 'told, and taken back' || fail "the shell itself: $($scx status --task $$)"
+await row $$ 0 'told, then taken back' || fail "the shell itself: $($scx status --task $$)"
 all_told 1 $family_1
 echo "ok: when it is taken back, new children are free again, and those that have it keep it"
 
 set -- $family_1
 $scx tell "$1" 0 && await told "$1" 0 || fail "an heir is told: $($scx status --task "$1")"
-$scx tell "$1" --forget && await row "$1" 0 'told, and taken back' || fail "an heir: $($scx status --task "$1")"
+$scx tell "$1" --forget && await row "$1" 0 'told, then taken back' || fail "an heir: $($scx status --task "$1")"
 echo "ok: what an heir is told counts more, and can be taken back"
 
 kill $family_0 $family_1 $everybody
@@ -101,7 +101,7 @@ await told "$(thread entered)" 1 || fail "the thread that entered: $($scx status
 told "$(thread anywhere)" '[01]' && fail "a worker of all nodes: $($scx status --task $program)"
 : >/tmp/leave
 await is_there left || fail "it does not leave: $(cat /tmp/told)"
-await row "$(thread left)" 1 'told, and taken back' || fail "the thread that left: $($scx status --task $program)"
+await row "$(thread left)" 1 'told, then taken back' || fail "the thread that left: $($scx status --task $program)"
 echo "ok: workers of one node and threads that enter a home tell theirs"
 
 kill -TERM $start
