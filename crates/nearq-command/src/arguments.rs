@@ -1,4 +1,4 @@
-//! Arguments: read by clap, with help that fits the terminal; those that cannot be used are refused in one line, with what is allowed.
+//! Arguments, parsed by clap, with help that fits the terminal. Invalid ones are refused in one line that says what is allowed.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::{Failure, laid_out, output};
 /// The arguments of this process.
 ///
 /// # Errors
-/// They cannot be used, or ask for help; [`refused`] says what to do then.
+/// They are invalid, or ask for help; pass the error to [`refused`].
 pub fn parsed<T: clap::CommandFactory + clap::FromArgMatches>() -> Result<T, clap::Error> {
     let matches = laid_out(T::command()).try_get_matches()?;
     T::from_arg_matches(&matches)
 }
 
-/// Prints help and version; everything else is a refusal in one line. `commands` names those that there are, for one
-/// that there is not; `otherwise` makes a line whole in which what is allowed does not stand.
+/// Prints help and version; everything else becomes a refusal in one line. `commands` lists the commands, for an unknown one; `otherwise`
+/// completes a line that does not say what is allowed.
 ///
 /// # Errors
 /// The refusal.
@@ -34,14 +34,13 @@ pub fn refused(
         ErrorKind::InvalidSubcommand => {
             Failure::input(format!("{}; there are {}", one_line(&text), commands()))
         }
-        // What is allowed stands in the message.
+        // The message already says what is allowed.
         ErrorKind::ValueValidation => Failure::input(one_line(&text)),
         kind => Failure::input(otherwise(kind, one_line(&text))),
     })
 }
 
-/// [`refused`] for a command with subcommands: the line names those that there are, or ends with the command whose `--help`
-/// says what is allowed.
+/// [`refused`] for a command with subcommands: the line lists them, or ends with the command whose `--help` says what is allowed.
 ///
 /// # Errors
 /// The refusal.
@@ -65,18 +64,18 @@ fn not_utf8() -> String {
     format!("\"{}\"", argument.unwrap_or_default().as_encoded_bytes().escape_ascii())
 }
 
-/// A number of seconds within bounds, as an argument.
+/// Parses a number of seconds within bounds, as an argument.
 ///
 /// # Errors
-/// It is none, or out of bounds.
+/// It is not a number, or out of bounds.
 pub fn seconds(text: &str, [least, most]: [f64; 2]) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number| (least..=most).contains(number));
     number
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("give a number of seconds, {least} to {most}"))
+        .ok_or_else(|| format!("give a number of seconds from {least} to {most}"))
 }
 
-/// `nearq bench scopes`: as much of a command as there is among the arguments.
+/// The command that the arguments name, as far as they name one: `nearq bench scopes`.
 fn named_by(command: &clap::Command, arguments: impl IntoIterator<Item = String>) -> String {
     let mut command = command;
     let mut words = vec![command.get_name().to_owned()];
@@ -88,7 +87,7 @@ fn named_by(command: &clap::Command, arguments: impl IntoIterator<Item = String>
     words.join(" ")
 }
 
-/// `` `topo`, `bench scopes`, `bench dispatch` ``: the commands that there are.
+/// `` `topo`, `bench scopes`, `bench dispatch` ``: the list of commands.
 pub fn commands_of(command: &clap::Command) -> String {
     let mut names = Vec::new();
     for command in command.get_subcommands() {
@@ -105,13 +104,13 @@ pub fn commands_of(command: &clap::Command) -> String {
     names.join(", ")
 }
 
-/// clap's message without its label, its usage and its pointer to `--help`, which make five lines of one.
+/// clap's message without its label, its usage and its pointer to `--help`, which would make it five lines.
 fn one_line(text: &str) -> String {
     let marks = ["\n\nUsage:", "\n\nFor more information"];
     let end = marks.into_iter().filter_map(|mark| text.find(mark)).min().unwrap_or(text.len());
     let parts = text[..end].trim().trim_start_matches("error:").lines().map(str::trim);
     let mut line = String::new();
-    // Clap's tip to write `--` before an option makes the option's name a value: with `run`, a program.
+    // Clap's tip to write `--` before an option would turn the option's name into a value, and with `run` into a program.
     for part in parts.filter(|part| !part.is_empty() && !part.starts_with("tip: to pass ")) {
         if !line.is_empty() {
             line.push_str(if line.ends_with(':') { " " } else { "; " });
@@ -126,7 +125,7 @@ mod tests {
     use super::*;
     use clap::{Arg, Command, value_parser};
 
-    /// What is said to arguments.
+    /// The answer to arguments.
     fn said(line: &str) -> Result<(), Failure> {
         let count = Arg::new("count").long("count").value_parser(value_parser!(u8).range(1..=4));
         let file = Arg::new("file").long("file").requires("count");

@@ -1,7 +1,7 @@
-//! Metrics as text: OpenMetrics, as it is made, or the older format of Prometheus, which is made of that.
+//! Metrics as text: OpenMetrics, as it is generated, or the older format of Prometheus, converted from it.
 //!
-//! What reads files (node exporter's folder, the Pushgateway, `promtool check metrics`) knows the older one alone. The differences, of
-//! what is used here: a counter's family is named with `_total`, an info is a gauge, and there are neither units nor an end.
+//! Tools that read files (node exporter's folder, the Pushgateway, `promtool check metrics`) know only the older one. For what is used here
+//! the differences are: a counter's family is named with `_total`, an info is a gauge, and there are no units and no end mark.
 
 use std::fmt::{self, Write as _};
 use std::mem;
@@ -18,25 +18,25 @@ pub enum Format {
     OpenMetrics,
 }
 
-/// A text of OpenMetrics in that format.
+/// Converts a text of OpenMetrics to that format.
 pub fn in_format(text: String, format: Format) -> String {
     if format == Format::OpenMetrics {
         return text;
     }
     let mut converted = String::new();
-    // A string takes all that is written into it.
+    // Writing to a string cannot fail.
     let _ = Converted::new(format, &mut converted).write_str(&text);
     converted
 }
 
-/// Takes a text of OpenMetrics, whole lines in pieces of any length, and writes it in that format.
+/// Takes a text of OpenMetrics in pieces of any length, which may cut lines, and writes it in that format.
 #[derive(Debug)]
 pub struct Converted<W> {
     format: Format,
     to: W,
-    /// The line that has begun.
+    /// The line that is not complete yet.
     line: String,
-    /// The help of a family comes before its type, which changes the name.
+    /// The help of the family: it comes before the type, which may change the family's name.
     help: String,
 }
 

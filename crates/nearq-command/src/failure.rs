@@ -1,4 +1,4 @@
-//! How a command ends when it cannot go on: one line on standard error, and an exit status.
+//! How a command ends when it cannot continue: one line on standard error, and an exit status.
 
 use std::fmt::{self, Display};
 use std::process::ExitCode;
@@ -6,45 +6,45 @@ use std::process::ExitCode;
 use crate::output::{flat, page};
 use crate::patient::Patient;
 
-/// The exit status for input that cannot be used, and for a machine that cannot do it.
+/// The exit status for invalid input, and for a request that this machine does not support.
 pub const INPUT: u8 = 2;
-/// The exit status for what was begun and went wrong.
+/// The exit status for something that was started and failed.
 pub const RUN: u8 = 1;
 
-/// Why the command ends without having done what it was asked for.
+/// Why the command ends without having done its work.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
     status: u8,
     text: String,
-    /// A text of several lines is meant to have them.
+    /// Whether the line breaks of the text are kept.
     whole: bool,
 }
 
 impl Failure {
-    /// What was asked for cannot be done; the text names the value and what is allowed.
+    /// The request cannot be carried out; the text names the value and what is allowed.
     pub fn input(text: impl Display) -> Self {
         Self::with_status(INPUT, text)
     }
 
-    /// It was begun and went wrong.
+    /// It was started and failed.
     pub fn run(text: impl Display) -> Self {
         Self::with_status(RUN, text)
     }
 
-    /// The same with an exit status of its own.
+    /// A failure with another exit status.
     pub fn with_status(status: u8, text: impl Display) -> Self {
         Self { status, text: text.to_string(), whole: false }
     }
 
-    /// Keeps the line breaks: this is a page of help.
+    /// Keeps the line breaks, for a page of help.
     #[must_use]
     pub fn whole(self) -> Self {
         Self { whole: true, ..self }
     }
 
-    /// Says so on standard error, in the name of the command.
+    /// Prints it to standard error, prefixed with the command's name.
     pub fn report(self, command: &str) -> ExitCode {
-        // Where standard error is not read any more, the exit status says the rest.
+        // If standard error is no longer read, the exit status still tells the result.
         Patient::tell(&(self.said(command) + "\n"));
         ExitCode::from(self.status)
     }

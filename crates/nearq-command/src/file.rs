@@ -1,7 +1,7 @@
-//! Files that a command writes: whole, or as they were before.
+//! Writes files either completely or not at all.
 //!
-//! The text goes into a file of another name in the same folder, which then takes the name. What is no ordinary file (a device, a
-//! pipe) is written as it is. So is an open descriptor of this process (`/dev/stdout`, `/dev/fd/3`), whatever it leads to: the shell that has
+//! The text is written to a file of another name in the same folder, which is then renamed. Anything but an ordinary file (a device, a
+//! pipe) is written directly. So is an open descriptor of this process (`/dev/stdout`, `/dev/fd/3`), whatever it leads to: the shell that
 //! opened it, and other output to it, would not see a file that replaces it.
 
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// What is said of a file, named by an option, that cannot be written.
+/// The message about a file, named by an option, that cannot be written.
 pub fn refusal(option: &str, path: &Path, error: &io::Error) -> String {
     let path = path.display();
     format!(
-        "{option} {path}: cannot be written: {error}; give a file in a folder that you may write"
+        "{option} {path}: cannot be written: {error}; give a file in a folder that you may write to"
     )
 }
 
-/// Whether the file could be written; nothing is changed. Of what is no ordinary file that shows only when it is written: a pipe that is
-/// opened and closed has had its text.
+/// Checks whether the file could be written, without changing anything. For anything but an ordinary file this shows only when it is
+/// written: a reader of a pipe that is opened and closed has seen its end.
 ///
 /// # Errors
-/// It could not.
+/// It could not be written.
 pub fn probe(path: &Path) -> io::Result<()> {
     match Place::of(path)? {
         Place::Itself | Place::Descriptor(_) => Ok(()),
@@ -32,7 +32,7 @@ pub fn probe(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether it is an ordinary file, or will be: one can go back in it.
+/// Whether it is an ordinary file, or will be one, so that seeking is possible.
 ///
 /// # Errors
 /// It could not be written.
@@ -40,11 +40,11 @@ pub fn is_ordinary(path: &Path) -> io::Result<bool> {
     Ok(matches!(Place::of(path)?, Place::Name { .. }))
 }
 
-/// Two of these files that are the same one, each with the option that names it: what is said of that.
+/// If two of these files, each with the option that names it, are the same: the message about that.
 pub fn named_twice(files: &[(&str, &Path)]) -> Option<String> {
     let place = |path: &Path| match Place::of(path) {
         Ok(Place::Name { name, .. }) => Some(name),
-        // What is written as it is may be written twice.
+        // Files that are written directly may be written twice.
         _ => None,
     };
     let places: Vec<_> = files.iter().map(|(option, path)| (option, path, place(path))).collect();
@@ -59,12 +59,12 @@ pub fn named_twice(files: &[(&str, &Path)]) -> Option<String> {
 /// Writes the file.
 ///
 /// # Errors
-/// It cannot be written; then it is as it was before, or there is none. What is no ordinary file may have got a part.
+/// It cannot be written; then it is as it was before, or does not exist. Anything but an ordinary file may have received a part.
 pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     begin(path, text).map(drop)
 }
 
-/// Writes the file as [`write()`] does, and gives it back, to be written on behind the text.
+/// Writes the file as [`write()`] does, and returns it, so that the caller can append to it.
 ///
 /// # Errors
 /// As of [`write()`].
@@ -73,8 +73,8 @@ pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
     match Place::of(path)? {
         Place::Itself => written_on(OpenOptions::new().write(true).open(path)?),
         Place::Descriptor(number) => {
-            // SAFETY: a file was found at this number. If the number is another file's by now, that is written instead, as it would be by a
-            // shell.
+            // SAFETY: a file was found at this number. If the number belongs to another file by now, that one is written instead, as a
+            // shell would do.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
             written_on(descriptor.try_clone_to_owned()?.into())
         }
@@ -82,11 +82,11 @@ pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
             let mut draft = draft_beside(&name)?;
             draft.write_all(text).map_err(plain)?;
             if let Some((permissions, user, group)) = before {
-                // Another user's file stays that user's, where the caller may leave it so.
+                // The file keeps its owner, if the caller is allowed to set that.
                 let _ = fchown(draft.as_file(), Some(user), Some(group));
                 draft.as_file().set_permissions(permissions)?;
             }
-            // A disk may be full only now.
+            // A full disk may be reported only now.
             draft.as_file().sync_all()?;
             draft.persist(name).map_err(|refused| refused.error)
         }
@@ -95,11 +95,11 @@ pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
 
 /// Where a text is written.
 enum Place {
-    /// Into what is there.
+    /// To the existing file.
     Itself,
-    /// Into this open descriptor.
+    /// To this open descriptor.
     Descriptor(RawFd),
-    /// Into a draft, which becomes `name`; there was a file of that name with these permissions, user and group.
+    /// To a draft, which is renamed to `name`; the previous file of that name, if any, had these permissions, user and group.
     Name { name: PathBuf, before: Option<(Permissions, u32, u32)> },
 }
 
@@ -110,7 +110,7 @@ impl Place {
             Ok(_) if let Some(number) = descriptor(path) => return Ok(Self::Descriptor(number)),
             Ok(data) if !data.is_file() => return Ok(Self::Itself),
             Ok(data) => {
-                // A file that may not be written is not replaced either.
+                // A file that the caller may not write is not replaced either.
                 OpenOptions::new().write(true).open(path)?;
                 (fs::canonicalize(path)?, Some((data.permissions(), data.uid(), data.gid())))
             }
@@ -121,7 +121,7 @@ impl Place {
     }
 }
 
-/// The number of this process's descriptor to which a path leads, by links or at once.
+/// The number of this process's descriptor to which a path leads, directly or by links.
 fn descriptor(path: &Path) -> Option<RawFd> {
     let own = fs::canonicalize("/proc/self/fd").ok()?;
     let mut path = path.to_owned();
@@ -138,7 +138,7 @@ fn descriptor(path: &Path) -> Option<RawFd> {
     None
 }
 
-/// The path of a file that there is not yet, by its folder's own name. A link that leads nowhere is followed.
+/// The path of a file that does not exist yet, with its folder resolved. A dangling link is followed.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..40 {
@@ -160,7 +160,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// The error without the name of the draft, which says nothing to a reader.
+/// The error without the name of the draft, which means nothing to a user.
 fn plain(error: io::Error) -> io::Error {
     let cause = error.get_ref().and_then(|inside| inside.source()?.downcast_ref::<io::Error>());
     match cause.and_then(io::Error::raw_os_error) {
@@ -169,7 +169,7 @@ fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// A file in the folder of another, of a name that no other has; removed unless it gets that one's name.
+/// A file with a unique name in the folder of another file; removed unless it is renamed to that file.
 fn draft_beside(name: &Path) -> io::Result<NamedTempFile<File>> {
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
     tempfile::Builder::new()
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn what_a_killed_process_of_the_same_number_has_left_is_in_no_way() {
         let folder = Folder::new("left");
-        // In a container, each run may have the number 1.
+        // In a container, each run may have the process number 1.
         let left = folder.0.join(format!(".nearq-{}.new", process::id()));
         fs::write(&left, "a part").unwrap();
         write(&folder.0.join("file"), b"new").unwrap();

@@ -1,24 +1,24 @@
-//! Help laid out for the width of the terminal, in one go: what is written over several lines in the source is joined first.
+//! Wraps help to the width of the terminal. Lines that belong together in the source are joined first.
 //!
-//! A legend is made of items, and a blank line ends one:
-//! - a line without an indent begins a paragraph, and such lines that follow go on with it;
-//! - an indented line with a gap of two blanks or more is a row: a name, and what it is; lines that begin below the latter, and have
-//!   no gap, go on with it;
-//! - any other indented line stands for itself.
+//! A legend consists of items; a blank line ends an item:
+//! - a line without indentation begins a paragraph, and further such lines continue it;
+//! - an indented line with a gap of two blanks or more is a row: a name and its description; lines that begin below the description, and
+//!   have no gap, continue it;
+//! - any other indented line is kept as it is.
 
 use clap::Command;
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::screen::wrapped;
 
-/// A legend's text has this many columns at least, however far to the right it begins.
+/// The least width of a description, however far to the right it begins.
 const LEAST: usize = 30;
-/// What clap indents the help of an option by where that stands below it.
+/// The indentation that clap uses for an option's help if that is below the option.
 const OPTION_INDENT: usize = 10;
-/// Columns where there is no terminal and COLUMNS says nothing.
+/// The width without a terminal and without COLUMNS.
 const ELSEWHERE: usize = 100;
 
-/// The command, and all below it, with the legends laid out for the terminal.
+/// The command and all its subcommands, with legends wrapped for the terminal.
 #[must_use]
 pub fn laid_out(command: Command) -> Command {
     let size = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
@@ -26,7 +26,7 @@ pub fn laid_out(command: Command) -> Command {
     for_width(command, size.or_else(told).unwrap_or(ELSEWHERE))
 }
 
-/// The same for so many columns.
+/// The same for a width of `width` columns.
 #[must_use]
 pub fn for_width(command: Command, width: usize) -> Command {
     let mut command = command.term_width(width);
@@ -44,10 +44,10 @@ pub fn for_width(command: Command, width: usize) -> Command {
 
 /// A part of a legend.
 struct Item {
-    /// What stands before the text, in the first line.
+    /// The text before the words, in the first line.
     head: String,
     words: Vec<String>,
-    /// Where a line has to begin that goes on with it; none where no line does.
+    /// The column at which a continuation line begins; none if there are no continuation lines.
     goes_on: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ impl Item {
         self.words.extend(text.split_whitespace().map(String::from));
     }
 
-    /// Whether the line goes on with it.
+    /// Whether the line continues it.
     fn takes(&self, line: &str) -> bool {
         let text = line.trim_start();
         self.goes_on == Some(line.len() - text.len()) && gap(text).is_none()
@@ -81,7 +81,7 @@ impl Item {
         if self.head.width() + LEAST <= width {
             return wrapped(&self.head, &self.words, width);
         }
-        // So narrow that the text goes below what it belongs to.
+        // The terminal is so narrow that the description goes below the name.
         let name = self.head.trim_end();
         if name.is_empty() {
             return wrapped(&self.head, &self.words, width);

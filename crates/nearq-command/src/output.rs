@@ -1,5 +1,5 @@
-//! What a command prints, and what it tells while it goes on. No text leaves through here with a character that would steer the
-//! terminal; see [`nearq_topology::safe_text::plain`].
+//! Results and progress messages of a command. No text printed here contains control characters for the terminal; see
+//! [`nearq_topology::safe_text::plain`].
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -9,17 +9,17 @@ pub use nearq_topology::safe_text::{escaped_json, page, plain};
 use crate::Failure;
 use crate::patient::Patient;
 
-/// The text in one line: a file's name, an argument or what the kernel says may have line breaks and worse in it.
+/// The text in one line: a file's name, an argument or a message of the kernel may contain line breaks and worse.
 pub fn flat(text: &str) -> String {
     plain(text.replace(['\n', '\r', '\t'], " ").trim_end())
 }
 
-/// Tells one line of what happens, on standard error, in the name of the command. It need not be read.
+/// Prints one line about progress to standard error, prefixed with the command's name. It need not be read.
 pub fn tell(command: &str, line: impl Display) {
     Patient::tell(&format!("{command}: {}\n", flat(&line.to_string())));
 }
 
-/// Prints to standard output. A reader that went away (`| head`) is no failure.
+/// Prints to standard output. A reader that is gone (`| head`) is not a failure.
 ///
 /// # Errors
 /// Standard output cannot be written, for another reason.
@@ -35,7 +35,7 @@ pub fn print_json(json: &str) -> Result<(), Failure> {
     print(&escaped_json(json))
 }
 
-/// Prints to standard output; says whether there is still a reader.
+/// Prints to standard output; returns whether there is still a reader.
 ///
 /// # Errors
 /// As of [`print()`].
@@ -43,26 +43,25 @@ pub fn try_print(text: &str) -> Result<bool, Failure> {
     write_to(Patient::stdout(), page(text).as_bytes())
 }
 
-/// Prints to standard error what belongs to a result; where that is not read, it is lost.
+/// Prints a part of the result to standard error; if that is not read, it is lost.
 pub fn print_aside(text: &str) {
     Patient::tell(&page(text));
 }
 
-/// Prints a page over the one before, on a terminal that can do that; elsewhere one follows the other. Says whether there is still a
-/// reader.
+/// Prints a page over the previous one if the terminal can do that; otherwise after it. Returns whether there is still a reader.
 ///
 /// # Errors
 /// As of [`print()`].
 pub fn redraw(text: &str) -> Result<bool, Failure> {
     let mut text = page(text);
     if crate::screen::is_steered(&io::stdout()) {
-        // Home, each line to its end, and what is left below.
+        // Cursor home, clear each line to its end, then everything below.
         text = format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")).into();
     }
     write_to(Patient::stdout(), text.as_bytes())
 }
 
-/// Writes it all at once; says whether there is still a reader.
+/// Writes everything at once; returns whether there is still a reader.
 fn write_to(out: io::Result<impl Write>, bytes: &[u8]) -> Result<bool, Failure> {
     match out.and_then(|mut out| out.write_all(bytes)) {
         Ok(()) => Ok(true),
@@ -75,7 +74,7 @@ fn write_to(out: io::Result<impl Write>, bytes: &[u8]) -> Result<bool, Failure> 
 mod tests {
     use super::*;
 
-    /// Takes nothing, for a reason.
+    /// A writer that always fails, with an error.
     struct Refuses(io::ErrorKind);
 
     impl Write for Refuses {

@@ -1,9 +1,8 @@
-//! Standard output and standard error, written whole also where they do not wait.
+//! Standard output and standard error, written completely even if they are non-blocking.
 //!
-//! A program that shares the descriptor (`ssh`, an event loop, an earlier job) may have made it one that does not wait (`O_NONBLOCK`). Then
-//! the rest of a long text is refused as soon as a pipe is full, and the standard library takes that for an error. And it takes a
-//! descriptor that cannot be written at all for one that swallows everything: where one is closed (`>&-`), it opens `/dev/null` before
-//! `main`.
+//! A program that shares the descriptor (`ssh`, an event loop, an earlier job) may have made it non-blocking (`O_NONBLOCK`). Then the rest
+//! of a long text is refused as soon as a pipe is full, and the standard library treats that as an error. It also hides that a descriptor
+//! cannot be written at all: if one is closed (`>&-`), it opens `/dev/null` in its place before `main`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Whether standard output was closed when the program began. Written before there is a second thread.
+/// Whether standard output was closed when the program started. Written before there is a second thread.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Called by the loader, and so before the standard library opens anything.
-// SAFETY: the section has pointers to functions of this type, and this one needs nothing that is made later.
+/// Called by the loader, and therefore before the standard library opens anything.
+// SAFETY: the section has pointers to functions of this type, and this one needs nothing that is initialised later.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = {
@@ -30,7 +29,7 @@ static LOOK: extern "C" fn() = {
     look
 };
 
-/// A descriptor of this process that is waited for, and has no buffer.
+/// A descriptor of this process, without a buffer; writing waits until it is possible.
 #[derive(Debug)]
 pub struct Patient(File);
 
@@ -38,7 +37,7 @@ impl Patient {
     /// The same open file as this descriptor.
     ///
     /// # Errors
-    /// It is closed, or no descriptor is to be had.
+    /// It is closed, or no descriptor is available.
     pub fn of(descriptor: &impl AsFd) -> io::Result<Self> {
         let descriptor: BorrowedFd<'_> = descriptor.as_fd();
         Ok(Self(descriptor.try_clone_to_owned()?.into()))
@@ -56,7 +55,7 @@ impl Patient {
         Self::of(&io::stdout())
     }
 
-    /// Standard error: what cannot be told there is lost.
+    /// Standard error: text that cannot be written there is lost.
     pub fn tell(text: &str) {
         let _ = Self::of(&io::stderr()).and_then(|mut error| error.write_all(text.as_bytes()));
     }
@@ -68,7 +67,7 @@ impl Write for Patient {
             match self.0.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None) {
-                        // A signal: as of a descriptor that waits, the text is written nevertheless.
+                        // A signal interrupted the wait: the text is written nevertheless, as with a blocking descriptor.
                         Ok(_) | Err(Errno::INTR) => {}
                         Err(error) => return Err(error.into()),
                     }

@@ -1,4 +1,4 @@
-//! What the terminal is like, and text for it: columns and times.
+//! Properties of the terminal, and text for it: columns and times.
 
 use std::env;
 use std::io::IsTerminal;
@@ -8,31 +8,31 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 pub use nearq_topology::safe_text::plain;
 
-/// Columns where standard output is no terminal.
+/// The width if standard output is not a terminal.
 const ELSEWHERE: usize = 100;
-/// Fewer columns are not reckoned with.
+/// A smaller width is treated as this one.
 const NARROW: usize = 60;
 
-/// Columns and lines of a terminal that does not know its size, as those of serial lines and of some containers.
+/// Columns and lines of a terminal that does not know its size, as on serial lines and in some containers.
 pub const UNKNOWN: (u16, u16) = (80, 24);
 
-/// The columns that there are.
+/// The width of the terminal.
 pub fn width() -> usize {
     let out = std::io::stdout();
     let unknown = if out.is_terminal() { usize::from(UNKNOWN.0) } else { ELSEWHERE };
     terminal_size_of(out).map_or(unknown, |(Width(width), _)| usize::from(width)).max(NARROW)
 }
 
-/// Whether `stream` is a terminal that moves its cursor and clears its lines: not where TERM is `dumb`, or not set.
+/// Whether `stream` is a terminal that can move its cursor and clear lines: not if TERM is `dumb` or not set.
 pub fn is_steered(stream: &impl IsTerminal) -> bool {
     let term = env::var_os("TERM").unwrap_or_default();
     stream.is_terminal() && !term.is_empty() && term != "dumb"
 }
 
-/// Columns that a column of a table has at most: a longer text makes its own row longer, and no other.
+/// The greatest width of a table's column: a longer text makes only its own row longer.
 const WIDEST: usize = 256;
 
-/// To which side a column's texts go.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// To the left, as texts do.
@@ -58,7 +58,7 @@ pub fn or_dash(text: Option<impl ToString>) -> String {
 /// Blanks between two columns.
 pub const GAP: usize = 2;
 
-/// How wide each column has to be.
+/// The width that each column needs.
 pub fn widths<'a>(
     columns: usize,
     rows: impl IntoIterator<Item = &'a Vec<String>> + Clone,
@@ -77,13 +77,13 @@ pub fn row(sides: &[Side], widths: &[usize], cells: &[String]) -> String {
     cells.join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
 }
 
-/// Rows in columns, each as wide as it has to be.
+/// Rows in columns, each as wide as it needs to be.
 pub fn columns(sides: &[Side], rows: &[Vec<String>]) -> String {
     let widths = widths(sides.len(), rows);
     rows.iter().map(|cells| row(sides, &widths, cells)).collect()
 }
 
-/// What comes after `head`, in lines of at most `width` columns; those after the first are indented as far as the head is long.
+/// The words after `head`, in lines of at most `width` columns; further lines are indented by the length of `head`.
 pub fn wrapped(
     head: &str,
     words: impl IntoIterator<Item = impl AsRef<str>>,
@@ -112,12 +112,12 @@ pub fn wrapped(
     text
 }
 
-/// The text in so many columns at most: its end, after a mark, where it is longer. Names differ in their ends.
+/// The text in at most `width` columns: if it is longer, its end, after a mark, because names differ in their ends.
 pub fn tail(text: &str, columns: usize, mark: char) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    // From the end on: a name may have thousands of letters. Together they are no wider than each by itself.
+    // Measured from the end on, because a name may have thousands of letters. Letters together are no wider than the sum of their widths.
     let Some(mut left) = columns.checked_sub(1) else { return String::new() };
     let mut from = text.len();
     for (at, c) in text.char_indices().rev() {
@@ -127,7 +127,7 @@ pub fn tail(text: &str, columns: usize, mark: char) -> String {
     format!("{mark}{}", &text[from..])
 }
 
-/// A time in the unit in which it is short.
+/// A time in the unit that makes it short.
 pub fn time(ns: u64) -> String {
     let value = ns as f64;
     let (value, unit) = match ns {
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(tail("kcryptd/253:0", 6, '~'), "~253:0");
         assert_eq!(tail("ab", 1, '~'), "~");
         assert_eq!(tail("ab", 0, '~'), "");
-        // Two columns each.
+        // Each is two columns wide.
         assert_eq!(tail("日本語", 5, '~'), "~本語");
     }
 }

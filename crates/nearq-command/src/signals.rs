@@ -1,8 +1,7 @@
-//! Signals as messages: who waits for something else anyway hears of them where it waits, and ends in an orderly way.
+//! Signals as messages: a command that waits for something else receives them where it waits, and ends in an orderly way.
 //!
-//! The first of SIGINT, SIGTERM and SIGHUP is such a message. The second one ends the command at once, as it would have without
-//! this, so that nobody is kept who does not want to wait. A signal that was ignored when the command began (`nohup`, a job in the
-//! background) stays ignored.
+//! The first of SIGINT, SIGTERM and SIGHUP is such a message. The second one ends the command at once, as it would without this module, so
+//! that a user need not wait. A signal that was ignored when the command started (`nohup`, a job in the background) stays ignored.
 
 use std::fs;
 use std::io;
@@ -15,14 +14,14 @@ use signal_hook::iterator::Signals;
 
 use crate::{Failure, threads};
 
-/// Those that ask for an orderly end.
+/// The signals that ask for an orderly end.
 const ASKING: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
 
-/// Calls `hear` with the first signal's number and name, in a thread of its own. It is there to pass them on to where
-/// the command waits, and need not care whether anybody listens there.
+/// Calls `hear` with the first signal's number and name, in a separate thread. `hear` passes them on to where the command waits; it need
+/// not check whether the receiver still exists.
 ///
 /// # Errors
-/// Signals cannot be caught, or no thread can be made.
+/// Signals cannot be caught, or no thread can be started.
 pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result<(), Failure> {
     let refused = |error: io::Error| Failure::run(format!("signals cannot be caught: {error}"));
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
@@ -30,7 +29,7 @@ pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result
         ASKING.into_iter().filter(|(number, _)| ignored & (1 << (number - 1)) == 0).collect();
     let once = Arc::new(AtomicBool::new(false));
     for &(number, _) in &caught {
-        // In this order: the first one finds it false, and sets it.
+        // The order matters: the first signal finds the flag false, and sets it.
         flag::register_conditional_default(number, Arc::clone(&once)).map_err(refused)?;
         flag::register(number, Arc::clone(&once)).map_err(refused)?;
     }
@@ -44,12 +43,12 @@ pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result
     threads::start("signals", wait)
 }
 
-/// Has a write fail that makes a file larger than `ulimit -f` allows; else the signal SIGXFSZ would end the command without a word.
-/// Programs that the command starts are not affected: a handler, other than an ignored signal, is not handed down.
+/// Makes a write fail if the file would exceed `ulimit -f`; otherwise the signal SIGXFSZ would end the command without a message. Programs
+/// that the command starts are not affected: unlike an ignored signal, a handler is not inherited.
 pub fn outlive_file_limit() {
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     if ignored & (1 << (SIGXFSZ - 1)) == 0 {
-        // What it sets is not looked at. Where it cannot be registered, all is as before.
+        // The flag is not read. If the handler cannot be registered, the default stays.
         let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }
 }

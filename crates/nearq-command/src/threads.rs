@@ -1,18 +1,18 @@
-//! Threads of a command: one that the system refuses is an error, and no panic.
+//! Starts threads of a command: a refusal by the system is an error, not a panic.
 
 use std::thread;
 
 use crate::Failure;
 
-/// Starts a thread that nobody waits for.
+/// Starts a thread that is never joined.
 ///
 /// # Errors
-/// The system gives none.
+/// The system refuses it.
 pub fn start(name: &str, main: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let started = thread::Builder::new().name(name.into()).spawn(main);
     started.map(drop).map_err(|error| {
         Failure::run(format!(
-            "no thread can be started: {error}; a limit on processes counts threads, too (ulimit -u, pids.max)"
+            "no thread can be started: {error}; limits on processes (ulimit -u, pids.max) also count threads"
         ))
     })
 }

@@ -1,5 +1,5 @@
-//! The first signal is heard, the second one ends the program, and one that is ignored stays so. Each in a program of
-//! its own, which is this one again: what becomes of signals is the whole process's, and they end it.
+//! The first signal is received, the second one ends the program, and an ignored one stays ignored. Each case runs in a separate process,
+//! which is this program again: signal handling applies to the whole process, and signals end it.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitStatus};
@@ -9,12 +9,12 @@ use nearq_command::signals;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::low_level::raise;
 
-/// Says which part the program has.
+/// The variable that says which part the program plays.
 const PART: &str = "SIGNALS_TEST_PART";
-/// How a part ends in which all is as it should be.
+/// The exit status of a part that succeeded.
 const FINE: i32 = 77;
 
-/// Hears signals, raises some, and ends as the part says.
+/// Receives signals, raises some, and ends as the part requires.
 fn play(part: &str) -> ! {
     let (sender, receiver) = mpsc::channel();
     signals::on_first(move |number, name| sender.send((number, name)).unwrap()).unwrap();
@@ -35,7 +35,7 @@ fn play(part: &str) -> ! {
     }
 }
 
-/// Runs this test again in another program, which ignores a signal or none.
+/// Runs this test again in another process, which ignores a signal or none.
 fn outcome(test: &str, part: &str, ignores: &str) -> ExitStatus {
     let this = std::env::current_exe().expect("a test knows its file");
     let mut command = Command::new("sh");

@@ -1,6 +1,6 @@
-//! Outputs that must not change unseen: a command's answers on fixed input, beside recorded files.
+//! Outputs that must not change unnoticed: compares a command's answers on fixed input with recorded files.
 //!
-//! A change that is meant to reword or reorder them writes the files anew, with `NEARQ_FREEZE=write` in the environment, and shows the
+//! A change that is meant to reword or reorder them rewrites the files, with `NEARQ_FREEZE=write` in the environment, and shows the
 //! difference in its commit.
 
 use std::collections::BTreeSet;
@@ -42,19 +42,19 @@ impl Frozen {
         }
     }
 
-    /// Fails if anything was different, or a file was compared with nothing.
+    /// Fails if anything was different, or if a file was never compared.
     pub(crate) fn end(self) {
         let files = fs::read_dir(&self.folder).unwrap().flatten();
         let names = files.map(|file| file.file_name().into_string().unwrap());
         let unused: Vec<String> = names.filter(|name| !self.compared.contains(name)).collect();
         assert!(
             unused.is_empty(),
-            "{unused:?} in {} are compared with nothing",
+            "{unused:?} in {} are never compared",
             self.folder.display()
         );
         assert!(
             self.differences.is_empty(),
-            "{}\nIf that is what you want, run this test with NEARQ_FREEZE=write in the environment, and look at what changes in the files",
+            "{}\nIf that is intended, run this test with NEARQ_FREEZE=write in the environment, and check the changes in the files",
             self.differences.join("\n")
         );
     }
@@ -70,7 +70,7 @@ fn difference(path: &Path, recorded: &str, text: &str) -> String {
     format!("{}:{}\n  recorded: {old}\n  now:      {new}", path.display(), at + 1)
 }
 
-/// What was asked, printed and told, and how it ended.
+/// The command line, what it printed, and how it ended.
 pub(crate) fn transcript(question: &str, output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut transcript = format!("$ {question}\n{}", text(&output.stdout));

@@ -1,9 +1,9 @@
-//! Booting a virtual machine of several packages, caches and nodes, for the tests of both commands. They take this file
-//! in by its path, so that the folders named here are those of the crate that is tested.
+//! Boots a virtual machine with several packages, caches and nodes, for the tests of both commands. They include this file by its path, so
+//! that the folders named here belong to the crate under test.
 //!
 //! The folder with the script that boots one (`vmrun.sh`) is `NEARQ_VM`, or else `../shared/vm` beside the project. It must
-//! have been set up (`setup.sh` there), and the Rust target for static programs must be installed; where something is
-//! missing, one line says so and nothing is tested.
+//! have been set up (`setup.sh` there), and the Rust target for static programs must be installed; if something is missing, one line says
+//! so and nothing is tested.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -14,7 +14,7 @@ use std::process::{Command, Output};
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
 
-/// Boots a machine that runs `program`; nothing where QEMU does not start on this one.
+/// Boots a machine that runs `program`; none if QEMU does not start on this one.
 pub(crate) fn boot(
     script: &Path,
     preset: &str,
@@ -24,7 +24,7 @@ pub(crate) fn boot(
     boot_with(script, preset, &[], program, arguments)
 }
 
-/// The same with more files in `/job`, the folder that the program begins in.
+/// The same with more files in `/job`, the program's working directory.
 pub(crate) fn boot_with(
     script: &Path,
     preset: &str,
@@ -35,7 +35,7 @@ pub(crate) fn boot_with(
     boot_as(script, &["-T", "150", "-t", preset], files, program, arguments)
 }
 
-/// The same of a machine as the script's options say.
+/// The same for a machine that the script's options describe.
 pub(crate) fn boot_as(
     script: &Path,
     options: &[&str],
@@ -53,7 +53,7 @@ pub(crate) fn boot_as(
         command.output().expect("bash is there")
     };
     let mut output = once();
-    // 125: the guest died before it could say how the program ended. A loaded host does that to one boot of many.
+    // 125: the guest died before it could say how the program ended. On a loaded host that happens to an occasional boot.
     if output.status.code() == Some(125) {
         output = once();
     }
@@ -67,7 +67,7 @@ pub(crate) fn boot_as(
     Some(output)
 }
 
-/// The script that boots a virtual machine, where there is one and it has been set up.
+/// The script that boots a virtual machine, if there is one and it has been set up.
 pub(crate) fn script() -> Option<PathBuf> {
     let named = env::var_os("NEARQ_VM").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let folder = named
@@ -91,8 +91,8 @@ pub(crate) fn script() -> Option<PathBuf> {
     Some(script)
 }
 
-/// A program, linked statically, since the virtual machine has no libraries. Built in a folder of its own and without
-/// optimisation, which takes half a minute the first time.
+/// A program, linked statically because the virtual machine has no libraries. It is built in a separate folder and without optimisation,
+/// which takes half a minute the first time.
 pub(crate) fn static_program(arguments: &[&str], program: &str) -> Option<PathBuf> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let found = Command::new(rustc).args(["--print", "target-libdir", "--target", MUSL]).output();
@@ -105,14 +105,14 @@ pub(crate) fn static_program(arguments: &[&str], program: &str) -> Option<PathBu
     Some(build(MUSL, &[arguments, &quickly].concat(), None).join(program))
 }
 
-/// Builds what the arguments say for a target, in a folder of its own, with flags for the compiler where it takes some
-/// to link statically; gives the folder with the programs.
+/// Runs cargo with these arguments for a target, in a separate folder, with the compiler's flags that are needed to link statically;
+/// returns the folder with the programs.
 pub(crate) fn build(target: &str, arguments: &[&str], flags: Option<&str>) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("build").args(arguments).args(["--target", target]);
     command.args(["--config", "profile.dev.debug=false"]).arg("--target-dir").arg(&folder);
-    // Sanitizers and the like are for the test, not for the program.
+    // Sanitizers and the like are meant for the test, not for the program.
     for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
         command.env_remove(variable);
     }
@@ -122,8 +122,8 @@ pub(crate) fn build(target: &str, arguments: &[&str], flags: Option<&str>) -> Pa
     folder.join(target).join("debug")
 }
 
-/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here; in one call, so that
-/// nothing of others is within the line.
+/// Reports that something could not be tested here, bypassing the test harness, which hides the output of passing tests. In one call, so
+/// that no other output is mixed into the line.
 pub(crate) fn skipped(why: &str, how: &str) {
     let line = format!("skipped: virtual machines: {why}; to have it: {how}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());

@@ -1,14 +1,14 @@
-//! Help at several widths, for the tests of every command: lines are broken once, and only where they have to be.
+//! Checks help at several widths, for the tests of every command: lines are broken once, and only where necessary.
 
 use clap::Command;
 use nearq_command::for_width;
 
-/// Widths at which help is looked at.
+/// The widths at which help is checked.
 const WIDTHS: [usize; 4] = [60, 80, 100, 200];
-/// No line is as long: what is broken here was broken in the source.
+/// No line is this long: a line break at this width comes from the source.
 const ENDLESS: usize = 10_000;
 
-/// Checks the help of a command and of all below it.
+/// Checks the help of a command and of all its subcommands.
 pub(crate) fn check(command: &Command) {
     let endless = rendered(command, ENDLESS, "");
     let wrong = broken_in_the_source(&endless);
@@ -23,7 +23,7 @@ fn rendered(command: &Command, width: usize, prefix: &str) -> String {
     for_width(command.clone(), width).bin_name(prefix).render_long_help().to_string()
 }
 
-/// Pairs of lines of which the second goes on with the first.
+/// Pairs of lines of which the second continues the first.
 fn broken_in_the_source(text: &str) -> Vec<[&str; 2]> {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let lines: Vec<&str> = text.lines().collect();
@@ -41,7 +41,7 @@ fn broken_in_the_source(text: &str) -> Vec<[&str; 2]> {
     lines.windows(2).filter(|pair| goes_on(pair)).map(|pair| [pair[0], pair[1]]).collect()
 }
 
-/// Checks that each line of `endless` is in `text`, broken only where the next word has no room.
+/// Checks that each line of `endless` is in `text`, broken only where the next word does not fit.
 fn check_breaks(text: &str, endless: &str, width: usize) {
     let mut lines = text.lines();
     let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
@@ -52,12 +52,12 @@ fn check_breaks(text: &str, endless: &str, width: usize) {
         loop {
             let line = lines.next().unwrap_or_else(|| panic!("{whole} is missing at {width}"));
             let own = words(line);
-            // clap does not break the line of the usage.
+            // clap does not break the usage line.
             let may_be_wide = own.len() == 1 || line.starts_with("Usage:");
             assert!(line.chars().count() <= width || may_be_wide, "wider than {width}: {line}");
             if let Some(first) = own.first().filter(|_| !found.is_empty()) {
                 let room = width.saturating_sub(before.chars().count());
-                // A name alone is in its line where the width is small: what it is stands below.
+                // At a small width a name is alone in its line, with its description below.
                 let is_name = whole.contains(&format!("{before}  "));
                 assert!(
                     room <= first.chars().count() || is_name,
