@@ -80,7 +80,10 @@ impl Soak {
         print(&format!("{summary}\n"))?;
         match summary.failures.first() {
             None => Ok(()),
-            Some(first) => Err(Failure::run(format!("a promise was not kept; to reproduce: {}", replay(first)))),
+            Some(first) => Err(Failure::run(format!(
+                "a promise was not kept; to reproduce: {}",
+                replay(first)
+            ))),
         }
     }
 }

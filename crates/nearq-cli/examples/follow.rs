@@ -1,10 +1,10 @@
-//! Follows a machine that changes, and says whether the runtime kept up: for a virtual machine, as root.
+//! Changes the machine and checks whether the runtime follows: for a virtual machine, as root.
 //!
-//! While two threads keep a queue of scope `cache` busy, it takes a CPU off and on, shrinks and grows the process's
+//! While two threads keep a queue of scope `cache` busy, it takes a CPU offline and online, shrinks and grows the process's
 //! affinity, and (where cgroup v2 can be mounted) its quota and cpuset. After each change the queue's effective mask and the
 //! number of workers that may run must follow, and no item may be lost.
 //!
-//! `follow [DIR]`: DIR is where cgroup v2 is or can be mounted; `/tmp/cgroup` if not given. What cannot be tried is said.
+//! `follow [DIR]`: DIR is where cgroup v2 is or can be mounted; `/tmp/cgroup` if not given. What cannot be tried is reported.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use nearq::{CpuSet, Runtime, Scope, Work, Workqueue};
 use nearq_platform::{Linux, Placement, Threads};
 
-/// The runtime looks once a second; a loaded host that emulates a machine takes longer.
+/// The runtime checks once a second; a loaded host that emulates a machine takes longer.
 const WITHIN: Duration = Duration::from_secs(15);
 
 struct Load {
@@ -66,7 +66,7 @@ struct Trial {
 }
 
 impl Trial {
-    /// Waits until the runtime says that it may use `cpus` and run `parallel` workers.
+    /// Waits until the runtime reports that it may use `cpus` and run `parallel` workers.
     fn expect(&mut self, what: &str, cpus: &CpuSet, parallel: usize) {
         let begin = Instant::now();
         loop {
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
     if failed || queued != ran { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// As `taskset -p` on this process does.
+/// Does what `taskset -p` does to this process.
 fn affinity(trial: &mut Trial, all: &CpuSet) {
     let me = Linux::current_thread();
     let one = CpuSet::single(all.first().expect("a CPU"));
@@ -142,7 +142,7 @@ fn offline(trial: &mut Trial, all: &CpuSet) -> Result<(), String> {
     let rest = all.difference(&CpuSet::single(cpu));
     trial.expect("a CPU off", &rest, rest.len());
     write(&switch, "1")?;
-    // The kernel gives a mask that it cut its old width back only where it was asked for it.
+    // The kernel restores a mask that it had cut only for a process that set it explicitly.
     Linux::set_affinity(Linux::current_thread(), all).map_err(|refused| refused.to_string())?;
     trial.expect("the CPU on again", all, all.len());
     Ok(())

@@ -1,8 +1,8 @@
-//! Homes on the machine that it runs on, and whether the system does what they ask for: for a virtual machine of several nodes.
+//! Uses homes on this machine, and checks whether the system does what they ask for: for a virtual machine with several nodes.
 //!
-//! Items run at home, their memory lies there although they run elsewhere, an overloaded home lets helpers in and strays come back, a dynamic
-//! home follows its memory, a thread that enters is there. Prints a line that begins with `ok` for each; on one node it says so and does
-//! nothing.
+//! Items run at home; their memory is there even if they run elsewhere; an overloaded home lets helpers in, and strays come back; a dynamic
+//! home follows its memory; a thread that enters a home is there. Prints a line that begins with `ok` for each; on one node it says so and
+//! does nothing.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -16,11 +16,11 @@ use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 
 /// A loaded host that emulates a machine takes its time.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Bytes that come from the system itself, not from memory that was freed.
+/// Enough bytes to come from the system, and not from memory that was freed before.
 const BLOCK: usize = 8 << 20;
 
 type Checked = Result<(), Box<dyn Error>>;
-/// Of the first and the last node.
+/// The homes of the first and the last node.
 type Check = fn(usize, usize) -> Checked;
 
 fn main() -> ExitCode {
@@ -71,7 +71,7 @@ fn spin(time: Duration) {
     }
 }
 
-/// Runs of items with homes, there and elsewhere.
+/// How many items with homes ran at home and elsewhere.
 fn runs(queue: &Workqueue) -> (u64, u64) {
     let rows = queue.statistics();
     (rows.iter().map(|row| row.at_home).sum(), rows.iter().map(|row| row.away).sum())

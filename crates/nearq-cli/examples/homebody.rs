@@ -1,9 +1,9 @@
-//! A job that says where it has been: `homebody MIB SECONDS [FILE]` touches so much memory for so long, and until the file is there if
-//! one is named, and prints one line of JSON.
+//! A job that reports where it has been: `homebody MIB SECONDS [FILE]` touches that much memory for that long, and further until the file
+//! exists if one is named. Then it prints one line of JSON.
 //!
-//! `cpus`: the CPUs that it might use when it began. `kib`: its memory on each node at the end, by `/proc/self/numa_maps`.
-//! `policies`: the memory policies that are named there. `begin`: when it began, in seconds since the machine started. `nodes`: the node
-//! on which it was, a digit for every 20 ms.
+//! `cpus`: the CPUs that it was allowed to use at its start. `kib`: its memory on each node at the end, from `/proc/self/numa_maps`.
+//! `policies`: the memory policies named there. `begin`: its start, in seconds since the machine started. `nodes`: the node on which it
+//! was, a digit for every 20 ms.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -19,7 +19,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let numbers: Vec<f64> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
     let [mib, seconds, ..] = numbers[..] else { panic!("usage: homebody MIB SECONDS [FILE]") };
-    // What is no number: `nearq run` appends its inputs, which are numbers.
+    // The file is the argument that is not a number: `nearq run` appends its inputs, which are numbers.
     let file = arguments.iter().find(|argument| argument.parse::<f64>().is_err()).map(Path::new);
     let begin = Instant::now();
     let booted = fs::read_to_string("/proc/uptime").unwrap();
@@ -40,7 +40,7 @@ fn main() {
         "{}",
         serde_json::json!({ "cpus": cpus, "kib": kib, "policies": policies, "begin": booted, "nodes": nodes })
     );
-    // Until here it was needed.
+    // It was needed until here.
     drop(memory);
 }
 
@@ -51,7 +51,7 @@ fn status(name: &str) -> String {
 
 fn node() -> u32 {
     let (mut cpu, mut node) = (0_u32, 0_u32);
-    // SAFETY: validity: two places for numbers; the third argument is not used any more. Aliasing: the only references are
+    // SAFETY: validity: two places for numbers; the third argument is no longer used. Aliasing: the only references are
     // those passed. Thread: the caller's own.
     let returned = unsafe {
         libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, std::ptr::null::<u8>())
@@ -60,12 +60,12 @@ fn node() -> u32 {
     node
 }
 
-/// KiB by node, and policies.
+/// The KiB on each node, and the policies.
 fn maps() -> (BTreeMap<String, u64>, BTreeSet<String>) {
     let (mut kib, mut policies) = (BTreeMap::new(), BTreeSet::new());
     for line in fs::read_to_string("/proc/self/numa_maps").unwrap().lines() {
         policies.extend(line.split_whitespace().nth(1).map(str::to_owned));
-        // Files' pages are where somebody read them first.
+        // Pages of files are on the node of the process that read them first.
         if line.contains("file=") {
             continue;
         }

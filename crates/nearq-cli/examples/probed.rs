@@ -1,13 +1,13 @@
-//! A program under load, of which something is changed from outside: it can be asked what its next item meets.
+//! A program under load whose settings are changed from outside: it can be asked under which conditions its next item runs.
 //!
 //! Three queues are kept busy by two threads: `crypt` (unbound), `events` (per-CPU) and `log` (ordered). Commands come on standard input,
-//! one a line, and each is answered by a line of JSON:
+//! one per line; each is answered by a line of JSON:
 //!
 //! | command | answer |
 //! |---|---|
-//! | `probe QUEUE` | what an item met that was queued then: its worker's name, the CPUs that the worker may use, its nice value and policy |
-//! | `peak QUEUE` | how many of the queue's items ran at once at most, over a few hundred from now on |
-//! | `end` | how many items were queued and how many ran, and how many of `log` were out of order; then the program ends |
+//! | `probe QUEUE` | the conditions of an item queued now: its worker's name, the CPUs that the worker may use, its nice value and policy |
+//! | `peak QUEUE` | the largest number of the queue's items that ran at once, among the next few hundred |
+//! | `end` | how many items were queued and how many ran, and how many of `log` were out of order; then the program exits |
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-/// Items of a queue that wait or run at once.
+/// How many items of a queue wait or run at once.
 const IN_FLIGHT: u64 = 64;
 
-/// A queue, and what its items count.
+/// A queue, and the counts of its items.
 struct Busy {
     queue: Workqueue,
     queued: AtomicU64,
@@ -41,7 +41,7 @@ impl Busy {
         Arc::new(Busy { queue, queued, ran, running, peak: zero(), disorder: zero() })
     }
 
-    /// Queues an item, if there are not too many.
+    /// Queues an item, unless there are too many.
     fn feed(self: &Arc<Self>) -> bool {
         if self.queued.load(SeqCst) - self.ran.load(SeqCst) >= IN_FLIGHT {
             return false;
@@ -70,13 +70,13 @@ impl Busy {
     }
 }
 
-/// What the worker is that runs this.
+/// Describes the worker that runs this.
 fn worker() -> Value {
     let read =
         |file: &str| fs::read_to_string(format!("/proc/thread-self/{file}")).unwrap_or_default();
     let (status, stat) = (read("status"), read("stat"));
     let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    // The name in parentheses may have blanks in it; what follows begins with the third field.
+    // The name in parentheses may contain blanks; the text after it begins with the third field.
     let fields: Vec<&str> =
         stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<i64>().ok());
@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("log", Busy::new(Workqueue::builder("log").ordered(true).build()?)),
     ];
     let stop = Arc::new(AtomicBool::new(false));
-    // `log` has one thread that feeds it, so that there is one order.
+    // Only one thread feeds `log`, so that the order is defined.
     let feeders = [vec![0, 1, 2], vec![0, 1]].map(|mine| {
         let mine: Vec<Arc<Busy>> = mine.iter().map(|&index| Arc::clone(&queues[index].1)).collect();
         let stop = Arc::clone(&stop);
@@ -118,7 +118,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Some(("probe", name)) => named(name)?.queue.spawn(worker).join()?,
             Some(("peak", name)) => {
                 let busy = named(name)?;
-                // What was active before runs out.
+                // Lets the items that were active before finish.
                 busy.wait_for(2 * IN_FLIGHT);
                 busy.peak.store(0, SeqCst);
                 busy.wait_for(300);

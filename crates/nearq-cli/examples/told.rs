@@ -1,8 +1,8 @@
-//! Threads of which the machine's scheduler is told that they belong to node 1, and one that belongs nowhere: for a virtual machine of two
-//! nodes under the node affine scheduler, in which a script looks what it knows of them.
+//! Threads whose home, node 1, is reported to the machine's scheduler, and one thread without a home. For a virtual machine with two nodes
+//! under the node affine scheduler, in which a script checks what that scheduler knows about them.
 //!
-//! Prints a line `NAME THREAD` for each, and goes on until it is killed. The thread that has entered a home leaves it once the file
-//! exists that the argument names.
+//! Prints a line `NAME THREAD` for each, and runs until it is killed. The thread that has entered a home leaves it once the file that the
+//! argument names exists.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use nearq::{Home, Scope, Workqueue};
 use nearq_platform::{Linux, Threads as _};
 
-/// The scheduler checks a task now and then when it wakes up: a task that must be told something must not sleep for long.
+/// The scheduler checks a task now and then when it wakes up: a task whose home has changed must not sleep for long.
 const NAP: Duration = Duration::from_millis(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -35,14 +35,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         drop(at_home);
         stay("left", || false);
     });
-    // A runtime of which nothing moves looks at nothing, and so for no scheduler that was loaded since.
+    // An idle runtime checks nothing, so it would not notice a scheduler that was loaded since.
     loop {
         queue.spawn(|| ()).join()?;
         thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Says who this is, and stays until then.
+/// Prints the thread's name and number, and stays until then.
 fn stay(name: &str, is_over: impl Fn() -> bool) {
     println!("{name} {}", Linux::thread_id(Linux::current_thread()));
     while !is_over() {

@@ -40,7 +40,9 @@ pub(crate) fn ask_all(
     patience: Duration,
     deadline: Instant,
 ) -> Vec<Result<Process, String>> {
-    let late = || Err("not asked: other processes used up the time; try `nearq get` with its PID".to_owned());
+    let late = || {
+        Err("not asked: other processes used up the time; try `nearq get` with its PID".to_owned())
+    };
     let answers = Mutex::new(vec![None; found.len()]);
     let users: Vec<u32> = found.iter().map(|process| process.user).collect();
     let turns = Mutex::new(in_turn(&users).into_iter());

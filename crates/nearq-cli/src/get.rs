@@ -117,7 +117,10 @@ fn one<'a>(settings: &'a Settings, key: &str) -> Result<&'a Setting, Failure> {
     };
     all().find(|setting| setting.key == key).ok_or_else(|| {
         let keys: Vec<&str> = all().map(|setting| setting.key.as_str()).collect();
-        Failure::input(format!("there is no setting `{key}` here; the settings are {}", some_of(&keys)))
+        Failure::input(format!(
+            "there is no setting `{key}` here; the settings are {}",
+            some_of(&keys)
+        ))
     })
 }
 

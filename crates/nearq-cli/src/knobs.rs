@@ -72,7 +72,10 @@ fn unknown(key: &str) -> Failure {
     let mut keys: Vec<&str> = keys.chain(variables().map(|variable| variable.name)).collect();
     keys.sort_unstable();
     keys.dedup();
-    Failure::input(format!("there is no setting or variable `{key}`; there are {}", keys.join(", ")))
+    Failure::input(format!(
+        "there is no setting or variable `{key}`; there are {}",
+        keys.join(", ")
+    ))
 }
 
 /// What the settings of an owner are called, and how they are set.

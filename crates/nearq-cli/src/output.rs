@@ -49,7 +49,9 @@ pub(crate) fn json_to(
 /// It is closed.
 pub(crate) fn open() -> Result<(), Failure> {
     Patient::stdout().map(drop).map_err(|error| {
-        Failure::run(format!("standard output cannot be written: {error}; redirect it to a file, or to /dev/null"))
+        Failure::run(format!(
+            "standard output cannot be written: {error}; redirect it to a file, or to /dev/null"
+        ))
     })
 }
 

@@ -237,7 +237,9 @@ fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Fai
         let found = attach::processes()?;
         let pids: Vec<_> = found.iter().map(|found| found.pid.to_string()).collect();
         let pids = pids.join(", ");
-        return Err(Failure::input(format!("there are several processes; give the PID of one: {pids}")));
+        return Err(Failure::input(format!(
+            "there are several processes; give the PID of one: {pids}"
+        )));
     };
     let (mut client, process) = connect(pid)?;
     let mut model = Model::default();

@@ -192,14 +192,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn find(client: &mut Client, queue: &str) -> Result<QueueSettings, Failure> {
     let asked = client.call(&GetSettings { queue: Some(queue.into()) });
     let found = asked.map_err(attach::failure)?.settings.queues;
-    found.into_iter().next().ok_or_else(|| Failure::input(format!("there is no queue `{queue}`; `nearq get` lists them")))
+    found.into_iter().next().ok_or_else(|| {
+        Failure::input(format!("there is no queue `{queue}`; `nearq get` lists them"))
+    })
 }
 
 /// The configurations to try, and how many CPUs the queue may use.
 fn planned(client: &mut Client, queue: &QueueSettings) -> Result<(Plan, usize), Failure> {
     let dump = client.call(&GetDump::default()).map_err(attach::failure)?.dump;
     let found = dump.queues.iter().find(|found| found.id == queue.id);
-    let found = found.ok_or_else(|| Failure::run(format!("the queue `{}` no longer exists", queue.name)))?;
+    let found = found
+        .ok_or_else(|| Failure::run(format!("the queue `{}` no longer exists", queue.name)))?;
     let refused =
         |why| Failure::input(format!("the queue `{}` cannot be tuned: {why}", queue.name));
     let plan = plan(&dump, found, queue).map_err(refused)?;
@@ -261,7 +264,9 @@ fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -
         Err(failure) if failure.to_string() == stop.to_string() => {
             format!("{stop}; it is not known whether the previous settings were restored")
         }
-        Err(failure) => format!("{stop}; it is not known whether the previous settings were restored: {failure}"),
+        Err(failure) => format!(
+            "{stop}; it is not known whether the previous settings were restored: {failure}"
+        ),
     })
 }
 

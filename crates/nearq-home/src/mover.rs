@@ -236,7 +236,10 @@ impl fmt::Display for VerdictReason {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             VerdictReason::OneNode => {
-                write!(out, "there is one node: everything is at home, and nothing has to be placed")
+                write!(
+                    out,
+                    "there is one node: everything is at home, and nothing has to be placed"
+                )
             }
             VerdictReason::Unknown { home } => {
                 write!(out, "stays on node {home}: it has no memory and no CPU time to judge by")

@@ -294,8 +294,11 @@ mod tests {
         );
         assert_eq!(nodes.index_of(1), Ok(1));
         let errors = [2, 3, 9].map(|node| nodes.index_of(node).unwrap_err().to_string());
-        let texts =
-            ["the affinity mask or the cpuset allows none", "no online CPUs", "there is no such node"];
+        let texts = [
+            "the affinity mask or the cpuset allows none",
+            "no online CPUs",
+            "there is no such node",
+        ];
         for (error, text) in errors.iter().zip(texts) {
             assert!(error.contains(text) && error.ends_with("give one of 0, 1"), "{error}");
         }

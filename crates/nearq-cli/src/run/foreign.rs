@@ -49,7 +49,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["--timeout"], "put it before the command, as in `nearq run timeout 10 COMMAND`"),
     (&["--delay"], "let each job wait, as in `nearq run --shell 'sleep 1; COMMAND {}'`"),
     (&["--nice"], "put it before nearq, as in `nice -n 10 nearq run COMMAND`; jobs inherit it"),
-    (&["--trim", "--trc"], "remove blanks beforehand: put `sed 's/^ *//; s/ *$//'` before `nearq run`"),
+    (
+        &["--trim", "--trc"],
+        "remove blanks beforehand: put `sed 's/^ *//; s/ *$//'` before `nearq run`",
+    ),
     (
         &["-C", "--colsep", "--header"],
         "give each column as a separate input: with `tr , '\\n'` before `nearq run -n 2`, two columns become {1} and {2}",
@@ -80,7 +83,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["--link", "--xapply"], "give the inputs as alternating lines, and pair them with -n 2"),
     (&["--line-buffer", "--linebuffer", "--lb"], "use --ungroup: jobs then print directly"),
     (&["--eta", "--progress", "--bar"], "leave it out: on a terminal there is a bar"),
-    (&["--group", "-q", "--quote", "--env", "--st", "--silent"], "leave it out: nearq always does this"),
+    (
+        &["--group", "-q", "--quote", "--env", "--st", "--silent"],
+        "leave it out: nearq always does this",
+    ),
     (
         &["--will-cite", "--citation", "--bibtex", "--no-notice", "--plain", "--profile"],
         "leave it out: nearq has nothing of the kind",
@@ -114,7 +120,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         ],
         "jobs run on this machine; a job may be an `ssh`",
     ),
-    (&["--workdir", "--wd"], "change the folder beforehand, or put `env -C FOLDER` before the command"),
+    (
+        &["--workdir", "--wd"],
+        "change the folder beforehand, or put `env -C FOLDER` before the command",
+    ),
     (
         &["--load", "--memfree", "--memsuspend", "--noswap", "--limit"],
         "limit the number of jobs with --jobs; nearq balances the load of the nodes itself",

@@ -161,9 +161,15 @@ fn text(nodes: &Nodes, summary: &Summary) -> String {
         (counts.left_alone, "programs left alone because they chose their own CPUs"),
         (counts.full, "programs without a home: the table was full"),
         (counts.affinity_refused, "programs without a home: setting their CPUs was refused"),
-        (counts.memory_refused, "programs without memory from their home: setting the memory policy was refused"),
+        (
+            counts.memory_refused,
+            "programs without memory from their home: setting the memory policy was refused",
+        ),
         (summary.statically_linked, "statically linked programs, which choose no home"),
-        (summary.more_rights, "programs with more privileges than their caller, which choose no home"),
+        (
+            summary.more_rights,
+            "programs with more privileges than their caller, which choose no home",
+        ),
         (summary.strangers, "entries of processes that do not belong to this tree, removed"),
         (summary.still_narrow as u64, "threads that could not get all CPUs back"),
     ];

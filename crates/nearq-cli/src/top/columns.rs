@@ -117,7 +117,13 @@ pub(super) const COLUMNS: [Column; 20] = [
         [6, 5],
         "99 % of the items started within this time of being queued",
     ),
-    number(Field::Run50, "run50", "RUN50", [6, 15], "Median run time: half of the items ran no longer than this"),
+    number(
+        Field::Run50,
+        "run50",
+        "RUN50",
+        [6, 15],
+        "Median run time: half of the items ran no longer than this",
+    ),
     number(Field::Run99, "run99", "RUN99", [6, 13], "99 % of the items ran no longer than this"),
     text(number(
         Field::History,

@@ -265,9 +265,9 @@ impl State {
             return None;
         }
         if self.process.allowed < Access::Full {
-            self.message =
-                "settings cannot be changed: the process allows reading only; \
-                 start it with NEARQ_CONTROL=full, or run `nearq top` as root".into();
+            self.message = "settings cannot be changed: the process allows reading only; \
+                 start it with NEARQ_CONTROL=full, or run `nearq top` as root"
+                .into();
             return None;
         }
         let question = Question::Settings(queue.as_ref().map(|(id, _)| *id));

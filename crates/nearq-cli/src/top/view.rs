@@ -140,7 +140,11 @@ fn strip(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
 /// The last line: what is being typed, a message, or the keys. A message may need more lines.
 fn bottom(state: &State, paint: &Paint, area: Rect, last: Rect, buffer: &mut Buffer) {
     let (text, style) = if let Over::Filter(_) = state.over {
-        let note = if state.filter.literal { "  (not a valid expression: searched literally)" } else { "" };
+        let note = if state.filter.literal {
+            "  (not a valid expression: searched literally)"
+        } else {
+            ""
+        };
         (format!("filter: {}_{note}", state.filter.text), TITLE)
     } else if !state.message.is_empty() {
         (state.message.clone(), TITLE)

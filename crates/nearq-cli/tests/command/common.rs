@@ -1,4 +1,4 @@
-//! Running the built command, and looking at what it left behind. Which command, the root of each test program says: `PROGRAM`.
+//! Runs the built command, and checks the results. The root of each test program names the command: `PROGRAM`.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// The command, ready for arguments. It ends by signals, also where this test is run in the background of a shell's script, which
-/// has INT and QUIT ignored.
+/// The command, ready for arguments. Signals end it even if this test runs in the background of a shell script, where INT and QUIT are
+/// ignored.
 pub(crate) fn nearq() -> Command {
     let mut command = Command::new(crate::PROGRAM);
     command.stdin(Stdio::null());
@@ -20,12 +20,12 @@ pub(crate) fn nearq() -> Command {
         }
         Ok(())
     };
-    // SAFETY: it makes that call and nothing else.
+    // SAFETY: it makes only that call.
     unsafe { command.pre_exec(heed_signals) };
     command
 }
 
-/// Runs it with arguments that are fine, and gives back what it printed.
+/// Runs it with valid arguments, and returns its output.
 pub(crate) fn prints(arguments: &[&str]) -> String {
     let output = nearq().args(arguments).output().expect("the command starts");
     assert!(output.status.success(), "nearq {arguments:?}: {}", errors(&output));
@@ -39,7 +39,7 @@ pub(crate) fn topo_json(arguments: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
 }
 
-/// Runs it with arguments that cannot be used: it prints nothing, says so in one line, and ends with status 2.
+/// Runs it with invalid arguments: it must print nothing but one line on standard error, and exit with status 2.
 pub(crate) fn refuses(arguments: &[&str]) -> String {
     let output = nearq().args(arguments).output().expect("the command starts");
     let line = errors(&output);
@@ -50,8 +50,8 @@ pub(crate) fn refuses(arguments: &[&str]) -> String {
     line
 }
 
-/// Says, past the test harness, which keeps what passing tests print, that something could not be tested here; in one call, so that
-/// nothing of others is within the line.
+/// Reports that something could not be tested here, bypassing the test harness, which hides the output of passing tests. In one call, so
+/// that no other output is mixed into the line.
 pub(crate) fn skipped(what: &str, why: &str, how: &str) {
     let line = format!("skipped: {what}: {why}; to have it: {how}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -71,7 +71,7 @@ pub(crate) fn length(json: &Value, name: &str) -> usize {
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// An empty folder; `name` must be used by one test alone.
+    /// An empty folder; only one test may use `name`.
     pub(crate) fn new(name: &str) -> Self {
         let folder =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -91,7 +91,7 @@ impl Drop for Folder {
     }
 }
 
-/// Runs a command as a user that may have so many processes and threads, and has no others; none where that cannot be arranged.
+/// Runs a command as a user who may have `most` processes and threads and has no others; none if that cannot be arranged.
 pub(crate) fn output_with_few_processes(
     command: &mut Command,
     most: libc::rlim_t,
@@ -109,7 +109,7 @@ pub(crate) fn output_with_few_processes(
         let refused = unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
         if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
-    // SAFETY: it makes one system call and touches no memory of others.
+    // SAFETY: it makes one system call and touches no memory of other threads.
     unsafe { command.pre_exec(limit) };
     match command.output() {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {

@@ -1,18 +1,18 @@
-//! `nearq bench` and `nearq sim`: another program takes the command's place, and is built first under `cargo run`. The program and cargo
-//! are scripts here that say what they were told.
+//! `nearq bench` and `nearq sim`: another program replaces the command, and is built first under `cargo run`. Here the program and cargo
+//! are scripts that print their arguments.
 
 use crate::common::{Folder, errors};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::{Command, Output, Stdio};
 
-/// A copy of the command, in the target directory of a project of its own.
+/// A copy of the command, in the target directory of a separate project.
 struct Copy {
     folder: Folder,
 }
 
 impl Copy {
-    /// `name` must be used by one test alone.
+    /// Only one test may use `name`.
     fn new(name: &str) -> Self {
         let folder = Folder::new(name);
         std::fs::create_dir_all(folder.path("target/fast")).unwrap();
@@ -21,9 +21,9 @@ impl Copy {
         Self { folder }
     }
 
-    /// Makes a script.
+    /// Creates a script.
     fn script(&self, file: &str, text: &str) {
-        // By a shell: what this process has open for writing, a child of another test may have open as well until it executes its
+        // A shell writes it. If this process had it open for writing, a child of another test might inherit that until it executes its
         // program, and the script could not be executed meanwhile.
         let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod +x \"$0\"";
         let path = self.folder.path(file);
@@ -31,7 +31,7 @@ impl Copy {
         assert!(status.unwrap().success());
     }
 
-    /// A `nearq-bench` that shows its arguments and ends with 7.
+    /// A `nearq-bench` that prints its arguments and exits with 7.
     fn bench(&self, file: &str) {
         self.script(file, "for word; do printf '[%s]' \"$word\"; done; exit 7");
     }
@@ -44,7 +44,7 @@ impl Copy {
         command
     }
 
-    /// The command, as `cargo run` starts it, where cargo is a script.
+    /// The command, as `cargo run` starts it; cargo is a script.
     fn under_cargo(&self, cargo: &str) -> Output {
         self.script("cargo", cargo);
         let mut command = self.nearq();
@@ -111,7 +111,7 @@ fn without_the_program_one_line_says_where_it_was_looked_for_and_how_to_have_it(
     for part in ["nearq: ", &beside, "PATH", "cargo build --release --package nearq-bench"] {
         assert!(line.contains(part) && line.lines().count() == 1, "{part} is missing from {line}");
     }
-    // What is there but is no program does not hide it.
+    // A file that is not a program does not hide it.
     std::fs::write(&beside, "").unwrap();
     assert_eq!(errors(&copy.nearq().args(["bench", "scopes"]).output().unwrap()), line);
 }
@@ -143,7 +143,7 @@ fn under_cargo_run_the_program_is_built_first() {
     assert_eq!(printed(&output), (Some(7), "[bench][scopes]".into()));
     assert_eq!(errors(&output), "", "there was nothing to build");
 
-    // One that is there is not run where the new one cannot be built: it is older than its sources.
+    // An existing program is not run if the new one cannot be built: it is older than its sources.
     let output = copy.under_cargo("echo 'error: expected `;`' >&2; exit 101");
     assert_eq!(printed(&output), (Some(1), String::new()));
     let said = errors(&output);

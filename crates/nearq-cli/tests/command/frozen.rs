@@ -1,4 +1,4 @@
-//! What every subcommand prints on fixed input, beside what is recorded in `tests/frozen`.
+//! Compares what every subcommand prints on fixed input with the records in `tests/frozen`.
 
 #[path = "../../../nearq-command/tests/frozen/mod.rs"]
 mod recorded;
@@ -8,8 +8,8 @@ use crate::steering::{Answers, serve, subcommands};
 use recorded::{Frozen, transcript};
 use std::process::Command;
 
-/// What a subcommand is asked on fixed input: machines that are described, a process that is invented, and nothing that depends on
-/// this machine or on time. Each is asked for its help besides.
+/// The fixed input of each subcommand: described machines, an invented process, and nothing that depends on this machine or on time. The
+/// help of each is also recorded.
 fn questions(subcommand: &str) -> &'static [&'static [&'static str]] {
     const SMALL: &str = "pack:2 numa:2 l3:2 core:2 pu:2";
     match subcommand {
@@ -65,7 +65,7 @@ fn questions(subcommand: &str) -> &'static [&'static [&'static str]] {
         "tune" => &[&["PID", "crypt", "--seconds", "0"]],
         "metrics" => &[&["PID"], &["PID", "--format", "openmetrics"]],
         "knobs" => &[&[], &["--json"], &["--markdown"], &["affinity_scope"], &["colour"]],
-        // A program of their own, which has files of its own.
+        // A separate program, which has its own files.
         "bench" | "sim" => &[],
         "help" => &[&[]],
         other => panic!("what does `nearq {other}` print on fixed input? Say so here"),
@@ -101,7 +101,7 @@ fn what_is_printed_on_fixed_input_is_what_is_recorded() {
     frozen.end();
 }
 
-/// The text with "PID" for the number, where that is not a part of another number.
+/// The text with "PID" in place of the number, except within another number.
 fn with_name_of(text: &str, pid: &str) -> String {
     let is_digit = |next: Option<char>| next.is_some_and(|next| next.is_ascii_digit());
     let mut named = String::new();
@@ -123,7 +123,7 @@ fn the_number_of_the_process_is_named_and_not_what_has_the_same_digits() {
     assert_eq!(with_name_of(text, "4217"), "PID 0.134217728 42170 /run/nearq.PID: PID");
 }
 
-/// A list of processes without this one's user, and without the width of columns, which depends on its number.
+/// A list of processes without this process's user, and without the widths of columns, which depend on its number.
 fn of_anyone(list: &str) -> String {
     let user = Command::new("id").arg("-un").output().unwrap().stdout;
     let user = String::from_utf8(user).unwrap();

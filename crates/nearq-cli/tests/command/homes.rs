@@ -1,5 +1,5 @@
-//! `nearq homes`, and `nearq run --tree` where all CPUs are of one node; with several nodes they are tried in a virtual machine
-//! (`virtual_machine_tree.rs`), and on pretended ones in the tests of `nearq-tree`.
+//! `nearq homes`, and `nearq run --tree` if all CPUs belong to one node. With several nodes they are tested in a virtual machine
+//! (`virtual_machine_tree.rs`), and with simulated nodes in the tests of `nearq-tree`.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;

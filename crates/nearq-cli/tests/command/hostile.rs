@@ -1,4 +1,4 @@
-//! A process whose server means harm: each command that asks it ends soon, in a line that says why.
+//! A process with a malicious server: each command that asks it ends soon, with a line that says why.
 
 use std::fs::DirBuilder;
 use std::io::{Read as _, Write as _};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Folder, errors, nearq};
 
-/// This process, with a server that answers each call by bytes without end, or by the same words.
+/// This process, with a server that answers each call with endless bytes, or always with the same words.
 struct Hostile {
     folder: Folder,
     pid: String,
 }
 
 impl Hostile {
-    /// Starts it; `name` must be used by one test alone.
+    /// Starts it; only one test may use `name`.
     fn start(name: &str, answer: impl Fn(&str) -> Vec<u8> + Clone + Send + 'static) -> Self {
         let folder = Folder::new(name);
         let pid = std::process::id().to_string();
@@ -50,7 +50,7 @@ impl Hostile {
         command
     }
 
-    /// What the list of processes says of it.
+    /// What the list of processes says about it.
     fn listed(&self) -> String {
         let mut list = nearq();
         list.args(["ps", "--json"]).env("XDG_RUNTIME_DIR", self.folder.path(""));
@@ -97,7 +97,7 @@ fn a_byte_now_and_then_holds_up_no_command() {
         thread::sleep(Duration::from_millis(200));
         if Instant::now() < end { b" ".to_vec() } else { vec![0] }
     });
-    // At once, because each waits.
+    // In parallel, because each waits.
     let running = ASKING.map(|(name, rest)| {
         let mut command = hostile.command(name, rest);
         (name, command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())

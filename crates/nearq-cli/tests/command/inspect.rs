@@ -1,4 +1,4 @@
-//! `nearq ps`, `dump`, `get`, `set` and `metrics` asked of a process that is served over a real socket.
+//! `nearq ps`, `dump`, `get`, `set` and `metrics` against a process that is served over a real socket.
 
 use crate::PROGRAM;
 use crate::common::{Folder, errors, nearq, refuses, skipped};
@@ -20,7 +20,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error} in\n{text}"))
 }
 
-/// What is printed has no character that would steer a terminal.
+/// The output has no control characters for a terminal.
 fn harmless(text: &str) {
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
 }
@@ -35,7 +35,7 @@ fn ps_lists_the_process() {
     harmless(&text);
     let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
     let line = text.lines().map(words).find(|words| words[0] == pid).expect("it is listed");
-    // Root also sees whose it is.
+    // Root also sees the owner.
     let at = line.iter().position(|word| word == "full").expect("the access");
     assert!(at == 1 || at == 2, "{line:?}");
     assert_eq!(line[at + 1..at + 4], ["5", "12", "/usr/bin/invented"]);
@@ -98,7 +98,7 @@ fn get_shows_tables_or_one_bare_value() {
     assert_eq!(served.prints(&["get", "crypt", "affinity_scope"]), "default (cache)\n");
     assert_eq!(served.prints(&["get", "#4", "cpumask"]), "0-7 (000000ff)\n");
     assert_eq!(served.prints(&["get", "default_affinity_scope"]), "cache\n");
-    // A queue has the name of a key: the queue is meant, unless it is said otherwise.
+    // A queue has the name of a key: the word means the queue, except with `--process`.
     assert!(served.prints(&["get", "spin"]).starts_with("queue spin (#2)\n"));
     assert_eq!(served.prints(&["get", "spin", "--process"]), "512\n");
     let process = served.prints(&["get", "--process"]);
@@ -175,7 +175,7 @@ fn set_refuses_in_words_and_changes_nothing() {
             assert!(line.contains(part), "nearq {arguments:?} does not say {part}: {line}");
         }
     }
-    // What would need more rights is no mistake of the caller's.
+    // A lack of privileges is not a mistake in the arguments.
     let line = served.refuses(1, &["set", "crypt", "nice=forbidden"]);
     assert!(line.contains("NEARQ_CONTROL=full"), "{line}");
     assert_eq!(served.world().values, before);
@@ -184,7 +184,7 @@ fn set_refuses_in_words_and_changes_nothing() {
 #[test]
 fn metrics_are_those_of_the_library() {
     let served = Served::start("metrics");
-    // What it costs to be asked is the server's own to say.
+    // The server counts its own cost.
     let without = |text: String| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.contains("nearq_control_cpu_seconds"));
         lines.map(String::from).collect()
@@ -230,7 +230,7 @@ fn metrics_are_in_the_format_that_files_are_read_in() {
     }
 }
 
-/// Serves this process in a folder: each call is answered by what begins with the call's method.
+/// Serves this process in a folder: each call gets the answer that begins with the call's method.
 fn answer(folder: &Folder, answers: [(&'static str, String); 2]) {
     DirBuilder::new().mode(0o700).create(folder.path("nearq")).unwrap();
     let socket = folder.path(&format!("nearq/{}", std::process::id()));
@@ -249,7 +249,7 @@ fn answer(folder: &Folder, answers: [(&'static str, String); 2]) {
 
 #[test]
 fn metrics_of_many_queues_take_little_memory() {
-    // Many more only take longer: a queue has some 24 KB of text, and far less of the answer.
+    // Many more would only take longer: a queue has some 24 KB of text, and far less in the answer.
     const QUEUES: u64 = 700;
     const MEMORY: u64 = 7 << 20;
     let folder = Folder::new("many-queues");
@@ -274,7 +274,7 @@ fn metrics_of_many_queues_take_little_memory() {
         let refused = unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) };
         if refused == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
-    // SAFETY: it makes one system call and touches no memory of others.
+    // SAFETY: it makes one system call and touches no memory of other threads.
     unsafe { command.pre_exec(limit) };
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
@@ -326,7 +326,7 @@ fn what_a_process_does_not_have_is_said() {
         let line = served.refuses(2, &[command]);
         assert!(line.contains("no runtime, only mutexes"), "{line}");
     }
-    // The process's own settings are there all the same.
+    // The process's own settings are still available.
     assert_eq!(served.prints(&["get", "spin"]), "512\n");
     let line = served.refuses(2, &["get", "crypt", "nice"]);
     assert!(line.contains("no runtime, only mutexes"), "{line}");
@@ -339,10 +339,10 @@ fn processes_that_cannot_be_looked_into() {
             let line = refuses(&[command, &["--", pid]].concat());
             assert!(line.contains("`nearq ps` lists them"), "{line}");
         }
-        // Numbers of processes end at 2^22.
+        // Process numbers are below 2^22.
         let line = refuses(&[command, &["4194305"]].concat());
         assert!(line.contains("no process 4194305") && line.contains("`nearq ps`"), "{line}");
-        // This test serves nothing there.
+        // This test starts no server there.
         let pid = std::process::id().to_string();
         let output =
             nearq().args(command).arg(pid).env("XDG_RUNTIME_DIR", "/nowhere").output().unwrap();

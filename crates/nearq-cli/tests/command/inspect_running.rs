@@ -1,5 +1,5 @@
-//! The commands that look in, asked of a real program under load (`examples/probed.rs`): each attribute is changed, what is queued next
-//! meets the change, and nothing is lost.
+//! The inspecting commands, against a real program under load (`examples/probed.rs`): each attribute is changed, the next item runs under
+//! the new value, and nothing is lost.
 
 use crate::common::{Folder, errors, nearq, skipped};
 use nearq_control::client::Client;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Longer than anything takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How soon a change is to be in effect for the next item.
+/// How soon a change must be in effect for the next item.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The program, and the folder where its socket is.
@@ -30,7 +30,7 @@ struct Program {
 }
 
 impl Program {
-    /// Starts it; `name` must be used by one test alone.
+    /// Starts it; only one test may use `name`.
     fn start(name: &str) -> Self {
         let built = Path::new(crate::PROGRAM).parent().expect("it is in a folder");
         let folder = Folder::new(name);
@@ -44,7 +44,7 @@ impl Program {
         let commands = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("it was asked for"));
         let mut program = Program { child, commands, answers, folder };
-        // It has a worker then, and a socket soon.
+        // Then it has a worker, and soon a socket.
         program.ask("probe crypt");
         let socket = PathBuf::from(program.folder.path("nearq")).join(program.pid());
         let begun = Instant::now();
@@ -85,7 +85,7 @@ impl Program {
         String::from_utf8(output.stdout).expect("the command prints UTF-8")
     }
 
-    /// An item that is queued now: what it met, and the pool whose worker ran it.
+    /// Queues an item now; returns its conditions, and the pool whose worker ran it.
     fn probe(&mut self, queue: &str) -> (Value, PoolDump) {
         let met = self.ask(&format!("probe {queue}"));
         let name = met["worker"].as_str().expect("a worker has a name");
@@ -99,8 +99,8 @@ impl Program {
         (met, pool)
     }
 
-    /// Waits until an item meets what is wanted. A worker of another pool may help, and what it met is told then; so more than one
-    /// is looked at.
+    /// Waits until an item runs under the expected conditions. A worker of another pool may help, and then its conditions are reported; so
+    /// more than one item is checked.
     fn meets(&mut self, queue: &str, what: &str, wanted: impl Fn(&Value, &PoolDump) -> bool) {
         let begun = Instant::now();
         loop {
@@ -112,7 +112,7 @@ impl Program {
         }
     }
 
-    /// Sets it, and looks that `set` and `get` say so.
+    /// Sets it, and checks that `set` and `get` report it.
     fn set(&self, queue: &str, key: &str, value: &str, effective: &str) {
         let printed = self.nearq("set", &[queue, &format!("{key}={value}")]);
         assert_eq!(printed, format!("{key}  {effective}\n"));
@@ -132,7 +132,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Where the test has failed; else it has ended.
+        // Needed only if the test has failed; otherwise the program has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -196,7 +196,7 @@ fn each_attribute_of_a_queue_is_changed_under_load_and_nothing_is_lost() {
     while cpus() > 1 && program.ask("peak crypt")["peak"].as_u64() < Some(2) {
         assert!(begun.elapsed() < PATIENCE, "still one at a time");
     }
-    // Of the others, what can be set is set.
+    // For the other queues, everything that can be set is set.
     program.set("events", "nice", "3", "3");
     program.set("events", "max_active", "2", "2");
     program.set("log", "affinity_scope", "system", "ordered");
@@ -301,7 +301,7 @@ fn a_change_is_in_effect_for_the_next_item_within_10_ms() {
         let (begun, _) = set(Some("crypt"), &[("affinity_scope", scope)]);
         let set_after = begun.elapsed();
         let met = program.ask("probe crypt");
-        // The first item after the answer, each time: its worker is of a pool of the new scope, which it never leaves.
+        // Each time the first item after the answer: its worker belongs to a pool of the new scope, which it never leaves.
         let one = met["cpus"].as_str().is_some_and(|cpus| cpus.parse::<usize>().is_ok());
         assert_eq!(one, alone, "round {round}: {met} after affinity_scope={scope}");
         took.push(set_after);
@@ -329,7 +329,7 @@ fn a_change_is_in_effect_for_the_next_item_within_10_ms() {
     program.end();
 }
 
-/// Says how long it took, and looks at the shortest: with others on the machine, the rest say nothing of us.
+/// Prints how long it took, and checks the shortest: with other programs on the machine, the longer ones say nothing about nearq.
 fn report(what: &str, took: &mut [Duration]) {
     took.sort();
     let (least, median, most) = (took[0], took[took.len() / 2], took[took.len() - 1]);
@@ -346,7 +346,7 @@ fn a_process_that_is_stopped_does_not_answer_and_others_do() {
         assert!(sent.is_ok_and(|status| status.success()), "kill {name}");
     };
     signal("-STOP");
-    // A folder where both are, and nobody else may be; a socket is found by its name, and by who listens there.
+    // A folder for both, which other users may not enter; a socket is found by its name, and by the process that listens there.
     let both = Folder::new("both");
     DirBuilder::new().mode(0o700).create(both.path("nearq")).unwrap();
     for one in [&program, &other] {
@@ -365,7 +365,7 @@ fn a_process_that_is_stopped_does_not_answer_and_others_do() {
     let error = row(&program)["error"].to_string();
     assert!(error.contains("may be stopped or overloaded"), "{error}");
     assert_eq!(row(&other)["process"]["queues"], 3);
-    // Once it goes on, it answers again.
+    // Once it continues, it answers again.
     let socket = PathBuf::from(both.path("nearq")).join(program.pid());
     let mut client = Client::connect_to(&socket).unwrap();
     assert_eq!(client.call(&GetSettings { queue: None }).unwrap().settings.queues.len(), 3);

@@ -1,4 +1,4 @@
-//! Serving an invented process over a real socket, and running the command on it.
+//! Serves an invented process over a real socket, and runs the command on it.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A subject that is served under the number of this process, until dropped.
+/// A subject that is served under this process's number, until dropped.
 pub(crate) struct Served {
-    /// Before the folder that it is in.
+    /// Declared before its folder, so that it is dropped first.
     server: Server,
     folder: Folder,
     pid: String,
 }
 
 impl Served {
-    /// Serves it; `test` must be used by one test alone.
+    /// Serves it; only one test may use `test`.
     pub(crate) fn start(test: &str, subject: Box<dyn Subject>, access: Access) -> Self {
         let folder = Folder::new(&format!("served-{test}"));
         let server =
@@ -30,14 +30,14 @@ impl Served {
         Self { server, folder, pid: std::process::id().to_string() }
     }
 
-    /// Goes away; the folder too.
+    /// Stops serving, and removes the folder.
     pub(crate) fn stop(self) {
         let Self { server, folder, .. } = self;
         drop(server);
         drop(folder);
     }
 
-    /// The number to ask for.
+    /// The number to pass to the command.
     pub(crate) fn pid(&self) -> &str {
         &self.pid
     }
@@ -50,7 +50,7 @@ impl Served {
     }
 }
 
-/// Who an invented process is.
+/// The identity of an invented process.
 pub(crate) fn process(command: &str) -> Process {
     Process {
         pid: std::process::id(),
@@ -65,7 +65,7 @@ pub(crate) fn process(command: &str) -> Process {
     }
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
@@ -74,8 +74,8 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Those of these signals that a command heeds which this process starts: what is ignored here, as under `nohup` or in the background
-/// of a shell, is ignored there.
+/// Those of these signals that a command started by this process obeys: a signal that is ignored here, as under `nohup` or in the
+/// background of a shell, is ignored there too.
 pub(crate) fn heeded(names: &[&'static str]) -> Vec<&'static str> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();

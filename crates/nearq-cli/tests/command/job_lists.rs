@@ -1,4 +1,4 @@
-//! What the fuzzer begins with of job lists, on the stable compiler and in every run of the tests.
+//! Runs the fuzzer's initial job lists with the stable compiler, in every run of the tests.
 
 #[path = "../../../../fuzz/corpus.rs"]
 mod files;

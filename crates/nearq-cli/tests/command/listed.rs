@@ -1,22 +1,22 @@
-//! What must hold of jobs, whatever the command and the inputs are, for the fuzzer and for the tests beside it.
+//! Properties of jobs that hold for every command and all inputs, for the fuzzer and for the tests beside it.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 
 use nearq_processes::jobs::{Each, Inputs, Separator, Template};
 
-/// What fits into a pipe without a thread that reads.
+/// The number of bytes that fit into a pipe without a reader.
 const MOST: usize = 60 << 10;
 
-/// So many jobs are looked at.
+/// How many jobs are checked.
 const JOBS: usize = 50;
 
-/// Text that comes from inputs alone: a command that has it is not looked at.
+/// Text that occurs only in inputs: a command that contains it is not checked.
 const MARK: &str = "\u{1}mark\u{1}";
 
-/// The first line is the command, its words with a blank between them. It begins with a letter and a digit: `w` for words, `s` for a
-/// shell, `z` for words where inputs end with a zero byte; and how many inputs a job has. All other lines are inputs. The answer is how
-/// many jobs there were.
+/// The first line is the command, with blanks between its words. It begins with a letter (`w` for words, `s` for a shell, `z` for words
+/// with inputs that end with a zero byte) and a digit, the number of inputs of a job. All other lines are inputs. Returns the number of
+/// jobs.
 pub(crate) fn check(bytes: &[u8]) -> usize {
     let [kind, digit, rest @ ..] = bytes else { return 0 };
     if rest.windows(MARK.len()).any(|window| window == MARK.as_bytes()) {
@@ -54,7 +54,7 @@ pub(crate) fn check(bytes: &[u8]) -> usize {
     groups.len()
 }
 
-/// The inputs of each job, as they should be: each once, in order.
+/// The expected inputs of each job: each once, in order.
 fn grouped(list: &[u8], separator: Separator, each: usize) -> Vec<Vec<Vec<u8>>> {
     let (reader, mut writer) = io::pipe().expect("two descriptors");
     writer.write_all(list).expect("it fits");
@@ -75,7 +75,7 @@ fn grouped(list: &[u8], separator: Separator, each: usize) -> Vec<Vec<Vec<u8>>> 
     groups
 }
 
-/// Of a shell's line nothing comes from inputs: with others in their place it is the same, but for the numbers of their variables.
+/// Nothing in a shell's line comes from inputs: with other inputs it is the same, except for the numbers of their variables.
 fn check_line(template: &Template, group: &[Vec<u8>], number: u64) {
     let script = |inputs: &[Vec<u8>]| {
         let words = template.expand(inputs, number, 1);
@@ -116,7 +116,7 @@ fn without_numbers(line: &[u8]) -> Vec<u8> {
     bare
 }
 
-/// The words of a line that has no quotes but single ones and `\'`, as a shell reads them.
+/// The words of a line, as a shell reads them, if its only quotes are single ones and `\'`.
 fn unquoted(line: &[u8]) -> Vec<Vec<u8>> {
     let mut words = vec![Vec::new()];
     let mut within = false;

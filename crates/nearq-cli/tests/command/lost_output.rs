@@ -1,4 +1,4 @@
-//! Output that cannot be written: a full disk, a descriptor that cannot be written, a file that may not grow, a reader that went away.
+//! Output that cannot be written: a full disk, a descriptor that cannot be written, a file that may not grow, a reader that is gone.
 
 use crate::PROGRAM;
 use crate::common::{Folder, errors, nearq, skipped};
@@ -9,10 +9,10 @@ use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Those whose output is another program's.
+/// The subcommands whose output comes from another program.
 const OF_OTHERS: [&str; 3] = ["run", "bench", "sim"];
 
-/// The first question of every subcommand, and of those that print nothing else, its help.
+/// One call of every subcommand; its help if it prints nothing else.
 fn commands(name: &str) -> (Vec<Command>, [Folder; 2]) {
     let (pid, files) = (std::process::id().to_string(), machines(&format!("{name}-machines")));
     let folder = serve(name, Answers::Well);
@@ -83,12 +83,12 @@ fn a_reader_that_went_away_ends_every_subcommand_without_a_word() {
         let output = command.stdout(writer).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command:?}: {}", errors(&output));
         let told = errors(&output);
-        // `trace` counts, and says so.
+        // `trace` prints counts besides.
         assert!(told.is_empty() || told.contains(" events in "), "{command:?}: {told}");
     }
 }
 
-/// Runs `nearq` with files of some kilobytes at most.
+/// Runs `nearq` with files limited to some kilobytes.
 fn with_small_files(folder: &Folder, arguments: &[&str]) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -f 4; exec \"$@\"", "sh", crate::PROGRAM]).args(arguments);
@@ -131,7 +131,7 @@ fn a_trace_that_has_no_room_ends_with_what_it_has() {
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
 }
 
-/// A pipe of one page that does not wait, as an event loop leaves it to the programs that it starts.
+/// A non-blocking pipe of one page, as an event loop leaves it to the programs that it starts.
 fn hasty() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: the descriptor is ours; no memory is given.
@@ -155,7 +155,7 @@ fn an_output_that_does_not_wait_is_waited_for() {
         let (mut reader, writer) = hasty();
         command.stdin(Stdio::null()).stderr(writer.try_clone().unwrap()).stdout(writer);
         let mut child = command.spawn().unwrap();
-        // Its ends of the pipe are in there.
+        // The command holds its ends of the pipe.
         drop(command);
         std::thread::sleep(std::time::Duration::from_millis(5));
         let mut told = Vec::new();
@@ -243,7 +243,7 @@ fn a_trace_for_which_there_is_no_room_leaves_the_file_and_the_link() {
 #[test]
 fn programs_do_not_inherit_another_standard_output_than_there_is() {
     let all = [("run -u echo ::: 1", 125), ("run --tree echo 1", 125), ("bench --help", 1)];
-    // The last is another program, which is built with the whole workspace.
+    // The last one is another program, which is built with the whole workspace.
     let has_bench = Path::new(PROGRAM).with_file_name("nearq-bench").exists();
     if !has_bench {
         skipped("nearq bench without output", "nearq-bench is not built", "build the workspace");

@@ -1,4 +1,4 @@
-//! The command `nearq`, as people and scripts run it: one program of tests, one module for each part of the command.
+//! The command `nearq`, as users and scripts run it: one test program, with a module for each part of the command.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "tests are Linux programs")]
 
 mod common;

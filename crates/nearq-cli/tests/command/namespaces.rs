@@ -1,11 +1,11 @@
-//! `nearq run` in a PID namespace whose session and process group have their leaders outside of it, as where a container is entered
-//! from outside. The kernel says 0 for both numbers there.
+//! `nearq run` in a PID namespace whose session and process group have their leaders outside, as when a container is entered from outside.
+//! The kernel says 0 for both numbers there.
 
 use crate::PROGRAM;
 use crate::common::{Folder, errors, skipped};
 use std::process::{Command, Stdio};
 
-/// Runs a script of the shell in such a namespace, and gives back what it printed; `None` after a line that says why there is none.
+/// Runs a shell script in such a namespace, and returns its output; `None`, after a line that says why, if there can be no such namespace.
 fn printed_inside(script: &str) -> Option<String> {
     printed_with("--mount-proc", script)
 }
@@ -15,7 +15,7 @@ fn printed_with(argument: &str, script: &str) -> Option<String> {
     let ways: [&[&str]; 2] = [&[], &["--map-root-user"]];
     let inside = |way: &[&str], command: &[&str]| {
         let mut inside = Command::new("timeout");
-        // A minute and a half is for what hangs; `unshare` ignores other signals.
+        // The time limit of a minute and a half ends a script that hangs; `unshare` ignores other signals.
         inside.args(["-s", "KILL", "90", "unshare"]).args(way).args([
             "--pid",
             "--fork",
@@ -54,7 +54,7 @@ fn what_is_left_of_a_killed_run_ends_where_the_session_has_no_number() {
     let folder = Folder::new("namespace-killed");
     let pids = folder.path("pids");
     let job = format!("sleep 1000 & echo $! >> {pids}; echo $$ >> {pids}; wait");
-    // The numbers mean nothing outside, so the shell inside looks. It is the first process there, and waits for no one's children.
+    // The numbers mean nothing outside, so the shell inside checks. It is the first process there, and does not reap orphans.
     let script = format!(
         "{PROGRAM} run sh -c '{job}' ::: 1 & \
          until [ -s {pids} ] && [ $(wc -l < {pids}) = 2 ]; do sleep 0.01; done; \
@@ -69,8 +69,8 @@ fn what_is_left_of_a_killed_run_ends_where_the_session_has_no_number() {
 
 #[test]
 fn processes_of_another_namespace_are_left_alone() {
-    // Mounts nothing: `/proc` is the outer namespace's. The engine is the first process, so in that folder its number is that of
-    // what has started the machine or the container, below which everything is.
+    // Mounts nothing: `/proc` is the outer namespace's. The engine is the first process, so in that folder its number belongs to the first
+    // process of the machine or the container, whose descendants all others are.
     let script = format!("exec {PROGRAM} run sh -c 'sleep 1000 > /dev/null 2>&1 & echo $0' ::: a");
     let Some(printed) = printed_with("--mount", &script) else { return };
     assert_eq!(printed, "a\n");

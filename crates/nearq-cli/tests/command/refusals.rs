@@ -110,7 +110,7 @@ fn files_that_cannot_be_written() {
     names(&["topo", "--svg", missing], &["--svg /no such folder/file", "cannot be written"]);
 }
 
-/// An option that would have no effect is none that is taken in silence.
+/// An option that would have no effect is refused.
 #[test]
 fn options_without_effect() {
     for (line, parts) in [

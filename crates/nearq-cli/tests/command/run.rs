@@ -1,4 +1,4 @@
-//! `nearq run`: what jobs are made of, what becomes of their output, and what is told of them.
+//! `nearq run`: how jobs are built, what happens to their output, and what is reported about them.
 
 use crate::common::{Folder, errors, nearq, prints, refuses, skipped};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-/// Runs it with that on standard input.
+/// Runs it with that standard input.
 fn fed(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = nearq()
         .arg("run")
@@ -66,7 +66,7 @@ fn a_file_gives_inputs_as_well() {
     let list = folder.path("list");
     fs::write(&list, "1\n2\n").unwrap();
     assert_eq!(prints(&["run", "-k", "-a", &list, "echo", "n"]), "n 1\nn 2\n");
-    // Whatever comes later: the jobs of what is there run at once.
+    // The jobs of the inputs that have arrived run at once, whatever comes later.
     let mut child = nearq();
     let mut child = child
         .args(["run", "--input", "-", "echo"])
@@ -111,7 +111,7 @@ fn what_a_job_prints_stays_together() {
 fn outputs_come_in_the_order_of_inputs_where_that_is_wanted() {
     let folder = Folder::new("run-order");
     let mark = folder.path("mark");
-    // The first ends after the third has.
+    // The first job ends after the third.
     let script = format!(
         "case $0 in 1) until [ -e {mark} ]; do sleep 0.01; done;; 3) touch {mark};; esac; echo $0"
     );
@@ -153,7 +153,7 @@ fn a_command_that_cannot_be_run_is_told_before_any_job() {
         assert!(errors(&output).starts_with(&format!("nearq: {command}: ")), "{}", errors(&output));
         assert!(fs::metadata(&log).is_err(), "nothing was run");
     }
-    // One of several is a failed job.
+    // One of several jobs fails.
     let output = nearq()
         .args(["run", "-k", "--joblog", &log, "{}", ":::", "true", "no-such-command-here", &plain])
         .output()
@@ -168,7 +168,7 @@ fn a_command_that_cannot_be_run_is_told_before_any_job() {
         [status("true"), status("no-such-command-here"), status(&plain)],
         ["0", "127", "126"]
     );
-    // A script that does not say what runs it is a shell's.
+    // A script without an interpreter line is run by the shell.
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(&plain, fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(prints(&["run", &plain, ":::", "x"]), "script x\n");
@@ -191,7 +191,7 @@ fn a_failure_ends_as_much_as_was_asked_for() {
 fn the_first_failure_ends_those_that_run() {
     let folder = Folder::new("run-halt");
     let (mark, json) = (folder.path("mark"), folder.path("json"));
-    // The second fails once the first is there to be ended.
+    // The second fails once the first is running and can be ended.
     let script = format!(
         "case $0 in 1) touch {mark}; exec sleep 1000;; 2) until [ -e {mark} ]; do sleep 0.01; done; exit 9;; esac"
     );
@@ -222,7 +222,7 @@ fn a_job_leaves_nothing_running_but_what_has_left_its_session() {
     let pids: Vec<&str> = output.lines().collect();
     let is_there = |pid: &str| fs::metadata(format!("/proc/{pid}")).is_ok();
     assert!(!is_there(pids[0]), "nearq has waited for its end");
-    // The shell may have ended before its second child became a leader: then that was ended too.
+    // The shell may have ended before its second child became a leader: then that child was ended too.
     if is_there(pids[1]) {
         Command::new("kill").arg(pids[1]).status().unwrap();
     }
@@ -271,7 +271,7 @@ fn the_job_log_and_the_json_say_what_happened() {
     let json: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!((&json["ended"], &json["failed"]), (&2.into(), &1.into()));
     assert_eq!(json["jobs"][1]["exit"], 3);
-    // On standard output it is alone.
+    // Nothing else is on standard output.
     let output = nearq().args(["run", "--json", "-", "echo", ":::", "a"]).output().unwrap();
     assert_eq!(errors(&output), "a\n");
     assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["ended"], 1);

@@ -1,4 +1,4 @@
-//! How `nearq run` ends: by signals, by limits of the system, by a reader who goes away; and that nothing of it lives on.
+//! How `nearq run` ends: by signals, by limits of the system, by a reader that goes away; and that no process of it survives.
 
 use crate::common::{Folder, errors, nearq, output_with_few_processes, skipped};
 use crate::filter;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// A loaded machine is slow.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Waits until there is an answer.
+/// Waits until there is a result.
 pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
@@ -24,7 +24,7 @@ pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// Whether the process lives: one that nobody has waited for does not.
+/// Whether the process is alive; a zombie is not.
 pub(crate) fn lives(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state(&stat).is_some_and(|state| !['Z', 'X'].contains(&state))
@@ -34,7 +34,7 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// The words of a file, once there are so many.
+/// The words of a file, once it has `count` of them.
 pub(crate) fn words(path: &str, count: usize) -> Vec<String> {
     wait_for(path, || {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -48,7 +48,7 @@ pub(crate) fn send(signal: &str, child: &Child) {
     assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
 }
 
-/// Two jobs, each a shell with a child and a grandchild; all six write their numbers into the file.
+/// Two jobs, each a shell with a child and a grandchild; all six write their numbers to the file.
 fn two_trees(pids: &str) -> Child {
     let inner = format!("sleep 1000 & echo $! >> {pids}; echo $$ >> {pids}; wait");
     let script = format!("echo $$ >> {pids}; sh -c '{inner}'; true");
@@ -117,7 +117,7 @@ fn a_slow_reader_of_what_was_halted_has_all_of_it() {
     let script = "head -c 300000 /dev/zero; exit 1";
     command.args(["run", "-j1", "--halt", "now", "--shell", script, ":::", "1", "2"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Longer than jobs that are ended may take.
+    // Longer than jobs may take to end.
     sleep(Duration::from_millis(2500));
     let mut all = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut all).unwrap();
@@ -163,7 +163,7 @@ fn a_job_that_nothing_ends_is_left_and_told() {
         skipped("a job with more rights", "the build's folder is mounted without suid", "");
         return;
     };
-    // It is killed at the second, and given up at the third.
+    // At the second signal it is killed, at the third it is abandoned.
     for _ in 0..3 {
         send("TERM", &child);
         sleep(Duration::from_millis(50));
@@ -197,7 +197,7 @@ fn jobs_may_end_in_order_and_those_that_do_not_are_killed() {
     assert!(!all.iter().any(|pid| lives(pid)));
 }
 
-/// Kills a run, which has written the numbers of its processes there.
+/// Kills a run that has written the numbers of its processes there.
 fn kill(mut child: Child, pids: &str) {
     let all = words(pids, 6);
     send("KILL", &child);
@@ -218,7 +218,7 @@ fn a_kill_leaves_nothing_behind() {
 fn a_kill_leaves_nothing_behind_where_there_is_no_close_range() {
     let folder = Folder::new("run-kill-without-close-range");
     let pids = folder.path("pids");
-    // The filter is that of the thread, and of what it starts.
+    // The filter applies to the thread, and to processes that it starts.
     let refused = std::thread::scope(|scope| {
         let start = || filter::refuse(&[libc::SYS_close_range]).then(|| two_trees(&pids));
         scope.spawn(start).join().unwrap()
@@ -238,7 +238,7 @@ fn who_is_stopped_stops_its_jobs_and_both_go_on() {
     let folder = Folder::new("run-stop");
     let (pids, pipe) = (folder.path("pids"), folder.path("pipe"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // One process, which waits for somebody to write: a shell may stand in the middle of starting another one.
+    // A single process, which waits for a writer: a shell might be in the middle of starting another one.
     let script = format!("echo $$ >> {pids}; exec cat {pipe}");
     let mut child = nearq().args(["run", "sh", "-c", &script, ":::", "1"]).spawn().unwrap();
     let job = words(&pids, 1).remove(0);
@@ -275,8 +275,8 @@ fn signals_that_are_ignored_stay_so() {
 fn a_reader_who_goes_away_ends_it() {
     let folder = Folder::new("run-reader");
     let pid = folder.path("pid");
-    // The first has printed, which is written when it ends; the second prints and ends. The others print later, one after another: a
-    // child that another test has just forked may still have our end of the pipe when the first ends.
+    // The first job has printed, and its output is written when it ends; the second prints and ends. The others print later, one after
+    // another: when the first ends, a child that another test has just forked may still hold our end of the pipe.
     let script = format!(
         "case $0 in \
              1) echo line; echo $$ > {pid}; exec sleep 1000;; \
@@ -303,7 +303,7 @@ fn a_reader_who_goes_away_ends_it() {
 #[test]
 fn a_reader_who_takes_his_time_keeps_nobody_from_ending_it() {
     let mut command = nearq();
-    // More than a pipe holds.
+    // More than fits into a pipe.
     command.args(["run", "-j1", "--shell", "head -c 1000000 /dev/zero", ":::", "1", "2", "3"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut reader = child.stdout.take().unwrap();

@@ -1,11 +1,11 @@
-//! `nearq run` as users of xargs and GNU parallel type it: it works as there, or is refused with what to do instead; and with
-//! `--shell` no input is ever a command.
+//! `nearq run` as users of xargs and GNU parallel type it: it works as there, or is refused with advice what to do instead. With `--shell`,
+//! no input is ever run as a command.
 
 use crate::common::{Folder, errors, nearq, prints, refuses};
 use std::io::Write as _;
 use std::process::Stdio;
 
-/// What it prints, with that on standard input.
+/// Its output, with that standard input.
 fn fed(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut command = nearq();
     command.arg("run").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -41,7 +41,7 @@ fn one_more_job_than_cpus_runs_with_plus_one() {
     let folder = Folder::new("run-plus");
     let begun = folder.path("begun");
     let cpus = std::thread::available_parallelism().unwrap().get();
-    // Each waits until all run at once, so one place less would wait for ever.
+    // Each waits until all run at once, so with one slot less they would wait for ever.
     let script = format!(
         "touch {begun}$0; until [ $(ls {begun}* | wc -l) -gt {cpus} ]; do sleep 0.01; done; echo $0"
     );
@@ -103,7 +103,7 @@ fn what_is_not_here_says_what_to_do_instead() {
     let output = nearq().args(["run", "--", "--tag", "echo", ":::", "a"]).output().unwrap();
     assert_eq!(output.status.code(), Some(127));
     assert!(errors(&output).contains("before a `--`"), "{}", errors(&output));
-    // Elsewhere that tip is misleading as well.
+    // That tip would be misleading for other commands too.
     let line = refuses(&["dump", "-x"]);
     assert!(!line.contains("as a value"), "{line}");
 }
@@ -147,7 +147,7 @@ fn no_input_is_a_command_of_the_shell() {
         command.args(["run", "-0", "--shell", line]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
-        // One that is refused reads nothing.
+        // A refused command reads no input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait().unwrap();
         assert!(!std::path::Path::new(&mark).exists(), "{line}");

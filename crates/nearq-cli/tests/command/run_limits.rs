@@ -1,5 +1,5 @@
-//! `nearq run` where the system has no more: a full disk, files that may not grow, descriptors, processes, memory, arguments. It says so
-//! and ends with a failure; it neither waits for what cannot come nor loses anything in silence.
+//! `nearq run` when the system runs out: a full disk, files that may not grow, descriptors, processes, memory, arguments. It reports that
+//! and fails; it neither waits for ever nor loses anything silently.
 
 use crate::common::{Folder, errors, nearq, refuses, skipped};
 use std::fs::{self, File};
@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output, Stdio};
 
-/// The exit status where the run itself failed.
+/// The exit status if the run itself failed.
 const OWN: Option<i32> = Some(125);
 
 /// Runs a line of a shell, in which `$NEARQ` is the command.
@@ -25,7 +25,7 @@ fn full() -> Stdio {
 fn a_full_disk_is_named_and_ends_it() {
     let folder = Folder::new("run-full");
     let mark = folder.path("mark");
-    // The second would run for ever, and there is a third.
+    // The second would run for ever, and a third is waiting.
     let script = format!("echo a; [ $0 = 1 ] && exit; touch {mark}; exec sleep 1000");
     for order in [&["-j2"][..], &["-j2", "--keep-order"]] {
         let mut command = nearq();
@@ -36,7 +36,7 @@ fn a_full_disk_is_named_and_ends_it() {
         assert!(said.contains("standard output cannot be written: No space left"), "{said}");
         assert!(said.contains("not begun"), "{said}");
     }
-    // What jobs print on standard error is not lost in silence either.
+    // Output of jobs on standard error is not lost silently either.
     let mut command = nearq();
     command.args(["run", "-j1", "sh", "-c", "echo $0; echo x >&2", ":::", "1"]);
     let output = command.stderr(full()).output().unwrap();
@@ -86,7 +86,7 @@ fn a_limit_on_files_limits_no_pipe_and_a_job_log_beyond_it_is_told() {
     let said = errors(&output);
     assert_eq!(output.status.code(), OWN, "{said}");
     assert!(said.contains("standard output cannot be written: File too large"), "{said}");
-    // Jobs have the signal's default: their own files end them, as below xargs.
+    // Jobs have the signal's default action: files that are too large end them, as under xargs.
     let job = format!("seq 1000 > {out}");
     let output = shell(&format!("ulimit -f 1; \"$NEARQ\" run --json - --shell '{job}; :' ::: 1"));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -104,7 +104,7 @@ fn without_descriptors_for_any_job_it_ends_with_the_limit_s_name() {
         let open = open.replace("${LAST}", &last.to_string());
         format!("ulimit -n 20; {open}; exec \"$NEARQ\" run -k echo ::: 1 2")
     };
-    // With each, something else is missing: what the engine itself needs, or the pipes of a job.
+    // With each limit something else is missing: what the engine itself needs, or the pipes of a job.
     for last in 8..19 {
         let output = shell(&fill(last));
         let said = errors(&output);
@@ -133,7 +133,7 @@ fn without_a_process_for_any_job_it_ends_with_the_limit_s_name() {
         unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit) };
         Ok(())
     };
-    // SAFETY: it makes one system call and touches no memory of others.
+    // SAFETY: it makes one system call and touches no memory of other threads.
     unsafe { command.pre_exec(limit) };
     let Ok(output) = command.output() else {
         skipped("the limit on processes", "others may not read the build's folder", "chmod it");
@@ -159,7 +159,7 @@ fn inputs_that_do_not_fit_into_a_command_are_split() {
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
     assert!(output.status.success() && output.stdout == input, "{}", errors(&output));
-    // One input that does not fit is a failed job, and the error has the limit's name.
+    // An input that does not fit makes its job fail, and the error names the limit.
     let long = "x".repeat(100_000);
     let mut command = nearq();
     let output = command.args(["run", "echo", "{}{}", ":::", &long, "a"]).output().unwrap();
@@ -175,7 +175,7 @@ fn an_input_without_an_end_is_an_error() {
     assert!(errors(&output).contains("longer than"), "{}", errors(&output));
 }
 
-/// Runs it and reads what it prints with `read`; its largest memory, in KiB, those of its jobs included.
+/// Runs it and reads its output with `read`; returns its largest memory in KiB, including that of its jobs.
 #[expect(clippy::zombie_processes, reason = "`wait4` waits for it, and says what it used")]
 fn memory(mut command: Command, read: impl FnOnce(std::process::ChildStdout)) -> i64 {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -190,7 +190,7 @@ fn memory(mut command: Command, read: impl FnOnce(std::process::ChildStdout)) ->
 
 #[test]
 fn memory_is_bounded_by_bytes() {
-    // Some 500 MB of lines, of which none is needed yet.
+    // Some 500 MB of lines, none of which is needed yet.
     let folder = Folder::new("run-bytes");
     let go = folder.path("go");
     let line = "yes $(head -c 100000 /dev/zero | tr '\\0' x) | head -n 5000 | (\"$NEARQ\" run -j1 sh -c \
@@ -201,7 +201,7 @@ fn memory_is_bounded_by_bytes() {
     child.process_group(0).stderr(Stdio::null());
     let mut child = child.spawn().unwrap();
     let group = child.id();
-    // When the pipe's writer waits, all is read that is read ahead.
+    // When the pipe's writer waits, nothing more is read ahead.
     let nearq = || {
         fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
@@ -247,7 +247,7 @@ fn outputs_have_bounded_memory_and_stay_together() {
                     break;
                 }
                 all += read;
-                // All of a piece is mostly of one job; that is seen quickly.
+                // A piece mostly comes from one job, so checking is quick.
                 let first = buffer[0];
                 if buffer[..read] == vec![first; read] {
                     order.push(first);
@@ -262,7 +262,7 @@ fn outputs_have_bounded_memory_and_stay_together() {
         sorted.sort_unstable();
         assert_eq!(sorted, b"abc", "each is whole");
         assert!(arguments.len() == 1 || order == sorted, "in order");
-        // 256 MiB are kept, and all is 480.
+        // 256 of the 480 MiB are kept.
         assert!(used < 400 << 10, "{used} KiB");
     }
 }

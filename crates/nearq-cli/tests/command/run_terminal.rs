@@ -1,4 +1,4 @@
-//! `nearq run` on a terminal: jobs that want it.
+//! `nearq run` on a terminal, with jobs that use it.
 
 use super::run_ends::wait_for;
 use crate::common::{Folder, refuses, skipped};
@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-/// Runs a line of a shell on a terminal of its own, where `typed` is typed; `$NEARQ` is the command.
+/// Runs a shell command line on a separate terminal, into which `typed` is typed; `$NEARQ` is the command.
 fn on_terminal(line: &str, typed: &str) -> Option<Output> {
     let mut script = Command::new("script");
     script.args(["-qec", line, "/dev/null"]).env("NEARQ", crate::PROGRAM).env("SHELL", "/bin/sh");
@@ -21,7 +21,7 @@ fn on_terminal(line: &str, typed: &str) -> Option<Output> {
 
 #[test]
 fn a_job_that_wants_the_terminal_is_told_and_does_not_stop_in_silence() {
-    // A shell's child is stopped with the shell; and there are jobs that want nothing.
+    // A shell's child is stopped with the shell; other jobs do not use the terminal.
     for job in [
         "read x < /dev/tty; true",
         "sh -c \"read x < /dev/tty\"; true",

@@ -1,4 +1,4 @@
-//! A process that there is not, served over a socket in a folder of its own, for the command to ask.
+//! An invented process, served over a socket in a separate folder, for the command to ask.
 
 use crate::common::{Folder, errors, nearq};
 use nearq_control::knobs::{self, Owner};
@@ -14,22 +14,22 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A name that would clear the screen and begin a line.
+/// A name that would clear the screen and begin a new line.
 pub(crate) const WICKED: &str = "cry\u{1b}[2Jpt\nx";
 
-/// What the process is like.
+/// The state of the process.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     /// Configured values by queue (empty for the process) and key.
     pub(crate) values: BTreeMap<(String, String), String>,
-    /// Whether items are timed, and how often that was switched on.
+    /// Whether items are timed, and how often timing was switched on.
     pub(crate) timing: bool,
     pub(crate) timed: u32,
     /// Whether it has no runtime.
     pub(crate) mutexes_only: bool,
 }
 
-/// The process, being served.
+/// The process that is being served.
 pub(crate) struct Served {
     world: Arc<Mutex<World>>,
     folder: Folder,
@@ -37,7 +37,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Serves it; `name` must be used by one test alone.
+    /// Serves it; only one test may use `name`.
     pub(crate) fn start(name: &str) -> Self {
         let world = World { values: defaults(), ..World::default() };
         let world = Arc::new(Mutex::new(world));
@@ -56,7 +56,7 @@ impl Served {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The command, which looks for sockets where this one is.
+    /// The command, which searches for sockets in this one's folder.
     pub(crate) fn nearq(&self) -> Command {
         let mut command = nearq();
         command.env("XDG_RUNTIME_DIR", self.folder.path(""));
@@ -70,7 +70,7 @@ impl Served {
         self.nearq().arg(name).arg(pid).args(rest).output().expect("the command starts")
     }
 
-    /// Runs one that is fine, and gives back what it printed.
+    /// Runs a valid command, and returns its output.
     pub(crate) fn prints(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "nearq {arguments:?}: {}", errors(&output));
@@ -78,7 +78,7 @@ impl Served {
         String::from_utf8(output.stdout).expect("the command prints UTF-8")
     }
 
-    /// Runs one that is refused with this status, and gives back the line.
+    /// Runs a command that is refused with this status, and returns the line.
     pub(crate) fn refuses(&self, status: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let line = errors(&output);
@@ -219,7 +219,7 @@ impl Subject for Invented {
         for (key, value) in changes {
             self.world().values.insert((owner.clone(), key.clone()), value.clone());
         }
-        // A process may tell more than it was asked for.
+        // A process may report more than it was asked for.
         self.settings(queue)
     }
 
@@ -254,7 +254,7 @@ pub(crate) fn statistics(timing: bool) -> Statistics {
     }
 }
 
-/// All there is of it.
+/// Its whole state.
 pub(crate) fn dump(wanted: &GetDump) -> Dump {
     let pool = |id, pod: &str| PoolDump {
         id,

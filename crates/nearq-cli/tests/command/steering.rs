@@ -1,4 +1,5 @@
-//! Every subcommand, asked about a process and machines that are hostile: what it prints, tells and writes steers no terminal.
+//! Every subcommand, applied to a hostile process and hostile machines: nothing that it prints or writes contains control sequences for a
+//! terminal.
 
 use crate::common::{Folder, errors, nearq, prints};
 use crate::{invented, served};
@@ -15,21 +16,21 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::thread;
 
-/// What a hostile text holds: a title for the terminal, a colour in one character, an override, separators, DEL, line breaks.
+/// The contents of a hostile text: a title for the terminal, a colour in one character, an override, separators, DEL, line breaks.
 const HOSTILE: &str = "\u{1b}]0;PWNED\u{7}\u{1b}[31m\u{9b}32m\u{202e}gnirts\u{2066}\u{2028}L\u{7f}\u{85}\u{200f}\r\nFORGED\tX\"\\";
-/// The beginning of a line that others must not be able to make.
+/// The beginning of a line that a hostile text must not be able to produce.
 const FORGED: &str = "FORGED";
 
 /// How the process answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answers {
-    /// As it should, with hostile texts wherever the command makes no use of them.
+    /// Correctly, with hostile texts wherever the command only prints them.
     Well,
-    /// With hostile texts also where there should be lists of CPUs, and keys.
+    /// With hostile texts even in place of lists of CPUs, and keys.
     Wild,
-    /// The same, and traces without an end.
+    /// The same, and endless traces.
     Much,
-    /// As it should, and nothing is hostile.
+    /// Correctly, without hostile texts.
     Plainly,
     /// With this error, and these parameters.
     Error(&'static str),
@@ -42,7 +43,7 @@ const ERRORS: [Answers; 4] = [
     Answers::Error("evil.\u{1b}[2J\u{9b}\u{202e}"),
 ];
 
-/// Serves a hostile process under this one's number, in a folder of its own, until the tests end.
+/// Serves a hostile process under this one's number, in a separate folder, until the tests end.
 pub(crate) fn serve(name: &str, answers: Answers) -> Folder {
     let folder = Folder::new(name);
     let sockets = folder.path("nearq");
@@ -79,7 +80,7 @@ fn answer(connection: &UnixStream, answers: Answers) {
         };
         let reply = format!("{reply}\0");
         loop {
-            // The command may have gone away.
+            // The command may have ended.
             if connection.write_all(reply.as_bytes()).is_err() {
                 return;
             }
@@ -140,7 +141,7 @@ fn event(kind: TraceKind) -> TraceEvent {
     }
 }
 
-/// All texts with something hostile behind them, but for words of which there are a few.
+/// Appends hostile text to all texts, except words of a fixed set.
 fn hostile(value: Value, answers: Answers) -> Value {
     const WORDS: [&str; 6] = ["full", "read", "off", "queue", "start", "end"];
     const USED: [&str; 8] =
@@ -158,7 +159,7 @@ fn hostile(value: Value, answers: Answers) -> Value {
     }
 }
 
-/// Fails if a text would steer a terminal, or has a line that others made.
+/// Fails if a text contains control sequences for a terminal, or a line that a hostile text produced.
 fn check(what: &str, text: &[u8]) {
     let text = std::str::from_utf8(text).unwrap_or_else(|error| panic!("{what}: {error}"));
     let steers = |c: char| match c {
@@ -177,7 +178,7 @@ fn check(what: &str, text: &[u8]) {
     );
 }
 
-/// Runs a command, and gives back what it printed, and told.
+/// Runs a command, and returns its output and its messages.
 fn run(command: &mut Command) -> (String, String) {
     let output = command.output().expect("the command starts");
     let what = format!("{command:?}");
@@ -191,14 +192,14 @@ pub(crate) fn subcommands() -> Vec<String> {
     let help = prints(&["--help"]);
     let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let listed = listed.take_while(|line| !line.is_empty());
-    // Lines that go on with what one does are indented further.
+    // Continuation lines of a description are indented further.
     let names = listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let names: Vec<String> = names.filter(|name| !name.is_empty()).map(String::from).collect();
     assert!(names.len() > 10, "{help}");
     names
 }
 
-/// What a subcommand is asked: about the process `pid`, and about the machines in `files`.
+/// The calls of a subcommand: for the process `pid`, and for the machines in `files`.
 pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<String>> {
     let (sysfs, xml) = (format!("sysfs:{}", files.path("")), files.path("machine.xml"));
     let [svg, trace, run] = ["topo.svg", "trace.json", "run.json"].map(|name| files.path(name));
@@ -212,7 +213,7 @@ pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<
             &["--on", HOSTILE],
             &["--scope", HOSTILE],
         ],
-        // What jobs print is theirs.
+        // The output of jobs is not checked.
         "run" => &[
             &[HOSTILE, ":::", "input"],
             &["--jobs", HOSTILE],
@@ -248,7 +249,7 @@ pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<
         ],
         "metrics" => &[&[pid], &[pid, "--format", "openmetrics"]],
         "knobs" => &[&[], &["--markdown"], &[HOSTILE]],
-        // Programs of their own; see their tests.
+        // Separate programs; see their tests.
         "bench" | "sim" => &[&[HOSTILE]],
         "help" => &[&[], &[HOSTILE]],
         other => panic!("what does `nearq {other}` print of what others wrote? Say so here"),
@@ -256,7 +257,7 @@ pub(crate) fn questions(subcommand: &str, pid: &str, files: &Folder) -> Vec<Vec<
     all.iter().map(|words| words.iter().map(ToString::to_string).collect()).collect()
 }
 
-/// A machine whose files are hostile: as /sys and /proc, and as XML, which can hold no ESC.
+/// A machine with hostile files: as /sys and /proc, and as XML, which cannot contain ESC.
 pub(crate) fn machines(name: &str) -> Folder {
     let files = Folder::new(name);
     let write = |name: &str, text: &str| {
@@ -314,7 +315,7 @@ fn nothing_that_others_wrote_steers_the_terminal() {
     let (pid, files) = (std::process::id().to_string(), machines("hostile-machines"));
     let well = serve("hostile-well", Answers::Well);
     let _named = Named::start();
-    // The texts do arrive, from where there are any: without that nothing would be tested.
+    // The hostile texts do arrive, from each source that has any: otherwise nothing would be tested.
     let tell = ["topo", "homes", "ps", "dump", "top", "get", "set", "trace", "metrics"];
     for subcommand in subcommands() {
         let mut told = false;

@@ -1,4 +1,4 @@
-//! Terminals that are less than usual: one that does not know its size, and one that can only print.
+//! Limited terminals: one that does not know its size, and one that can only print.
 
 use crate::common::{errors, nearq, output_with_few_processes};
 use crate::served::Served;
@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// A terminal of unknown size: the side of the person, and that of the program.
+/// A terminal of unknown size: the user's side, and the program's side.
 fn terminal() -> (File, OwnedFd) {
     let (mut person, mut program) = (0, 0);
     let none = std::ptr::null_mut();
@@ -17,26 +17,26 @@ fn terminal() -> (File, OwnedFd) {
     let made =
         unsafe { libc::openpty(&raw mut person, &raw mut program, none, none.cast(), none.cast()) };
     assert_eq!(made, 0, "terminals can be had");
-    // SAFETY: both were opened just now, and nothing else has them.
+    // SAFETY: both were opened just now, and nothing else uses them.
     unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }
 
 /// Longer than anything takes on a loaded machine.
 const PATIENCE_MS: i32 = 30_000;
 
-/// Reads until a text has come, or nothing more comes.
+/// Reads until a text has arrived, or nothing more arrives.
 fn read_until(person: &mut File, mark: &str) -> String {
     let mut bytes = Vec::new();
     let mut some = [0; 4096];
     while !String::from_utf8_lossy(&bytes).contains(mark) {
         let mut ready = libc::pollfd { fd: person.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, as is said.
+        // SAFETY: one entry, as the length says.
         if unsafe { libc::poll(&raw mut ready, 1, PATIENCE_MS) } <= 0 {
             break;
         }
         match person.read(&mut some) {
             Ok(length) if length > 0 => bytes.extend_from_slice(&some[..length]),
-            // What is closed at the other side cannot be read here.
+            // Reading fails once the other side is closed.
             _ => break,
         }
     }
@@ -51,13 +51,13 @@ fn a_terminal_of_unknown_size_has_the_usual_one() {
     command.args(["top", &std::process::id().to_string()]).env("TERM", "xterm");
     command.stdin(program.try_clone().unwrap()).stdout(program).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It has the other side for itself.
+    // Only the command has the other side now.
     drop(command);
     // The last line is drawn last.
     let screen = read_until(&mut person, "? help");
     assert!(screen.contains("nearq top  pid ") && screen.contains("? help"), "{screen:?}");
     person.write_all(b"q").unwrap();
-    // What it does with the terminal at its end has to be read, or it waits.
+    // What it writes to the terminal at its end must be read, or it waits.
     read_until(&mut person, "nothing");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -89,7 +89,7 @@ fn top_without_threads_says_so_and_leaves_the_terminal_as_it_was() {
         let mut command = nearq();
         command.args(["top", "1"]).env("TERM", "xterm");
         command.stdin(program.try_clone().unwrap()).stdout(program).stderr(Stdio::piped());
-        // What it does with the terminal has to be read, or it waits.
+        // What it writes to the terminal must be read, or it waits.
         let reader = thread::spawn(move || read_until(&mut person, "never"));
         let Some(output) = output_with_few_processes(&mut command, threads) else { return };
         drop(command);
@@ -103,7 +103,7 @@ fn top_without_threads_says_so_and_leaves_the_terminal_as_it_was() {
     }
 }
 
-/// Runs a command on a terminal that can only print; gives back what that got.
+/// Runs a command on a terminal that can only print; returns the output.
 fn on_a_dumb_one(mut command: Command, term: Option<&str>) -> (String, Option<i32>, String) {
     let (mut person, program) = terminal();
     match term {
@@ -114,7 +114,7 @@ fn on_a_dumb_one(mut command: Command, term: Option<&str>) -> (String, Option<i3
     let child = command.spawn().unwrap();
     drop(command);
     let printed = read_until(&mut person, "never");
-    // What still waits for a key hears that there is none.
+    // A command that still waits for a key gets an end of file.
     drop(person);
     let output = child.wait_with_output().unwrap();
     (printed, output.status.code(), errors(&output))
@@ -146,7 +146,7 @@ fn a_terminal_that_can_only_print_gets_no_more_than_text() {
         drop(command);
         let printed =
             read_until(&mut person, if arguments[0] == "tune" { "Restored" } else { "MEMORY" });
-        // `--watch` goes on.
+        // `--watch` continues.
         let _ = child.kill();
         child.wait().unwrap();
         assert!(
@@ -165,7 +165,7 @@ fn the_bar_of_run_is_drawn_where_it_can_be_cleared() {
         command.env("TERM", term).stdout(program.try_clone().unwrap()).stderr(program);
         let mut child = command.spawn().unwrap();
         drop(command);
-        // The other side is closed at the end.
+        // The other side is closed when the command ends.
         let printed = read_until(&mut person, "never");
         assert_eq!(child.wait().unwrap().code(), Some(0), "{printed:?}");
         assert_eq!(printed.matches("printed").count(), 2, "{printed:?}");

@@ -1,8 +1,8 @@
-//! `nearq top`: for scripts, what it refuses, and a person's session with it in tmux, screen by screen.
+//! `nearq top`: its output for scripts, its refusals, and a user's session in tmux, screen by screen.
 //!
-//! The process that is watched is an invented one (`top/invented.rs`) behind a real socket: this test binary, started again. What
-//! it answers depends on how often it was asked, and in the session it is asked when a key says so. The screens stand in
-//! `top/*.txt`; `UPDATE_SCREENS=1` writes them anew: look at them then.
+//! The watched process is an invented one (`top/invented.rs`) behind a real socket: this test binary, started again. Its answers depend on
+//! how often it was asked, and in the session it is asked only by a key. The screens are in `top/*.txt`; `UPDATE_SCREENS=1` rewrites them:
+//! check them afterwards.
 
 mod invented;
 mod tmux;
@@ -20,10 +20,10 @@ use nearq_control::server::{Options, Server};
 use serde_json::Value;
 use tmux::{Tmux, wait_for};
 
-/// Where the server is to make its directory; set for the one that is started again.
+/// Where the server must create its directory; set for the binary that is started again.
 const DIRECTORY: &str = "NEARQ_TEST_DIRECTORY";
 
-/// Not a test: what the others watch. It ends with its standard input.
+/// Not a test, but the process that the tests watch. It ends with its standard input.
 #[test]
 #[ignore = "is started by the others"]
 fn serve() {
@@ -35,7 +35,7 @@ fn serve() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// An invented process; it is gone when dropped.
+/// An invented process; dropping it ends it.
 struct Watched(Child);
 
 impl Watched {
@@ -60,13 +60,13 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // It may have ended.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// `nearq top`, which looks for sockets in that folder.
+/// `nearq top`, which searches for sockets in that folder.
 fn top(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = nearq();
     command.arg("top").args(arguments).env("XDG_RUNTIME_DIR", folder.path(""));
@@ -176,7 +176,7 @@ fn help_is_a_legend() {
     }
 }
 
-/// A person's session.
+/// A user's session.
 struct Session {
     tmux: Tmux,
     size: (u16, u16),
@@ -190,8 +190,8 @@ impl Session {
         Some(Session { tmux, size, pid })
     }
 
-    /// What is on the screen, without what is different each time: the process's number, how much room it takes, and what the
-    /// server's thread has really used.
+    /// The screen without what differs each time: the process's number and its width, and the CPU time that the server's thread has really
+    /// used.
     fn screen(&self) -> String {
         let screen = self.tmux.screen().replace(&format!("pid {}", self.pid), "pid PID");
         let screen = screen.replace(&format!("process {}", self.pid), "process PID");
@@ -206,7 +206,7 @@ impl Session {
         lines.join("\n") + "\n"
     }
 
-    /// Presses keys, and waits until the screen is what is expected.
+    /// Presses keys, and waits until the screen is as expected.
     #[track_caller]
     fn press(&self, keys: &[&str], name: &str, mark: &str) {
         for key in keys {
@@ -229,7 +229,7 @@ impl Session {
         );
     }
 
-    /// Presses Esc, and waits until what it closes is gone: together with a key that follows at once it would be another key.
+    /// Presses Esc, and waits until it has taken effect: together with a key that follows at once it would be a different key.
     #[track_caller]
     fn escape(&self, mark: &str) {
         self.tmux.press("Escape");
@@ -237,7 +237,7 @@ impl Session {
         assert!(closed.is_some(), "{}", self.screen());
     }
 
-    /// A screen with that mark that does not change any more: to write down what is to be expected, not to test it.
+    /// A screen with that mark that no longer changes: to record expected screens, not to test them.
     fn settled(&self, mark: &str) -> String {
         let marked = || Some(self.screen()).filter(|screen| screen.contains(mark));
         let mut last = wait_for(marked).unwrap_or_else(|| panic!("{mark}: {}", self.screen()));
@@ -252,7 +252,7 @@ impl Session {
     }
 }
 
-/// A terminal in which `nearq top` runs, and then says how it has left the terminal.
+/// A terminal in which `nearq top` runs, and in which the state of the terminal is printed afterwards.
 fn tmux(name: &str, size: (u16, u16), folder: &Folder, arguments: &str) -> Option<Tmux> {
     if !Tmux::available() {
         skipped("nearq top in a terminal", "there is no tmux", "apt-get install tmux");
@@ -289,19 +289,19 @@ fn session(size: (u16, u16)) {
     session.escape("POOL");
     session.press(&["t", "c"], "13-totals", "TOTAL");
     drop(process);
-    session.press(&["c", "Space"], "14-gone", "has ended; this is the last picture");
+    session.press(&["c", "Space"], "14-gone", "has ended; this is the last state");
     session.tmux.press("q");
     given_back(&session.tmux, "ended with 0");
 }
 
-/// The command has ended so, and the terminal is as it was.
+/// Checks that the command has ended in this way, and that the terminal is restored.
 #[track_caller]
 fn given_back(tmux: &Tmux, how: &str) {
     let screen = set_back(tmux, how);
     assert!(!screen.contains("WORKQUEUE"), "its pictures stay:\n{screen}");
 }
 
-/// The terminal is as it was, but for what it shows; that.
+/// Checks that the terminal is restored, except for its contents; returns these.
 #[track_caller]
 fn set_back(tmux: &Tmux, how: &str) -> String {
     let screen = wait_for(|| {
@@ -377,7 +377,7 @@ fn a_terminal_that_grows_shows_more() {
     tmux.press("C-l");
     assert!(has("RESCUED").is_some(), "{}", tmux.screen());
     tmux.press("q");
-    // After a change of size tmux 3.3a sometimes keeps lines of the screen that the command has left, which it wrote before it said so.
+    // After a change of size, tmux 3.3a sometimes keeps lines of the screen that the command has left.
     set_back(&tmux, "ended with 0");
 }
 
@@ -385,7 +385,7 @@ fn a_terminal_that_grows_shows_more() {
 fn a_process_is_chosen_where_there_are_several() {
     let folder = Folder::new("top-chooser");
     let [one, other] = [Watched::start(&folder), Watched::start(&folder)];
-    // Root sees those of all users.
+    // Root sees the processes of all users.
     refused(&mut top(&folder, &["--once"]), 2, &["several", &one.pid(), &other.pid()]);
     let Some(tmux) = tmux("chooser", (100, 40), &folder, "") else { return };
     let listed = || {
@@ -399,7 +399,7 @@ fn a_process_is_chosen_where_there_are_several() {
             .lines()
             .any(|line| line.starts_with('>') && line.split_whitespace().nth(1) == Some(pid))
     };
-    // As many steps as there are lines above it.
+    // As many steps as there are lines above.
     let lines = screen.lines().skip(3);
     let above = lines.take_while(|line| !line.contains(&other.pid())).count();
     (0..above).for_each(|_| tmux.press("Down"));
@@ -414,7 +414,7 @@ fn a_process_is_chosen_where_there_are_several() {
     given_back(&tmux, "ended with 0");
 }
 
-/// What `top` itself uses: two looks a second, on a screen of 200x50, take less than 5 % of a CPU even without optimisation.
+/// The CPU use of `top` itself: two samples a second, on a screen of 200x50, take less than 5 % of a CPU even without optimisation.
 #[test]
 fn it_uses_little_itself() {
     let folder = Folder::new("top-cost");

@@ -39,8 +39,8 @@ fn an_affinity_mask_is_seen() {
     assert_eq!(json["limits"]["parallelism"], 1);
 }
 
-/// What `nearq topo --json` prints, and says besides, where `mounts` was carried out before in a mount namespace; `None`, with a line that says
-/// so, where there can be none.
+/// The output and the messages of `nearq topo --json` after `mounts` was run in a mount namespace; `None`, with a line that says so, if
+/// there can be no such namespace.
 fn with_mounts(what: &str, mounts: &str) -> Option<(Value, String)> {
     let script = format!("{{ {mounts}; }} 2>/dev/null || exit 77; exec \"$0\" topo --json");
     let output = std::process::Command::new("unshare")

@@ -1,4 +1,4 @@
-//! `nearq trace` against an invented process that is served over a real socket: what it prints and writes, and how it ends.
+//! `nearq trace` against an invented process that is served over a real socket: its output, and how it ends.
 
 #[path = "../../src/trace/chrome/check.rs"]
 mod check;
@@ -17,14 +17,14 @@ use nearq_control::protocol::{
 use nearq_control::subject::{Subject, Tracing};
 use serde_json::Value;
 
-/// What the invented process tells, and what it was asked.
+/// What the invented process reports, and what it was asked.
 #[derive(Debug, Default)]
 struct World {
-    /// Items of a batch; none any more where it is 0.
+    /// How many items a batch has; 0 ends the trace.
     items: u64,
     /// Lost events that each batch adds.
     losing: u64,
-    /// Items that have been told of.
+    /// Items that have been reported.
     told: u64,
     lost: u64,
     asked: Vec<(Option<String>, Option<u32>)>,
@@ -70,7 +70,7 @@ impl Subject for Invented {
             return Err(Refusal::NoSuchQueue { queue, queues: vec!["crypt".into()] });
         }
         self.0.lock().unwrap().asked.push((wanted.queue.clone(), wanted.every));
-        // The only thread whose name a test can know: the one that the process begins with.
+        // The only thread whose name a test can know: the process's first thread.
         Ok(Box::new(Told {
             world: Arc::clone(&self.0),
             thread: std::process::id().into(),
@@ -91,7 +91,7 @@ impl Tracing for Told {
     fn take(&mut self, most: usize) -> TraceBatch {
         let mut world = self.world.lock().unwrap();
         let mut events = Vec::new();
-        // As with a process in which nothing has happened yet.
+        // As for a process in which nothing has happened yet.
         if !std::mem::replace(&mut self.begun, true) {
             return TraceBatch { every: 1, ..TraceBatch::default() };
         }
@@ -132,7 +132,7 @@ fn serve(test: &str, items: u64, losing: u64) -> (Served, Arc<Mutex<World>>) {
     (Served::start(test, Box::new(subject), Access::Read), world)
 }
 
-/// How often a phase is in a file that keeps to the rules.
+/// How often a phase occurs in a file, which must obey the rules.
 fn count(path: &str, phase: &str) -> usize {
     let events = check::checked(&fs::read_to_string(path).unwrap());
     events.iter().filter(|event| event["ph"] == phase).count()
@@ -196,8 +196,9 @@ fn objects_are_one_a_line_and_tell_what_was_lost() {
         (&"crypt".into(), &2500.into(), &3.into())
     );
     assert!(
-        errors(&output)
-            .contains("6 lost because they came faster than they were read; one item of 4 was reported"),
+        errors(&output).contains(
+            "6 lost because they came faster than they were read; one item of 4 was reported"
+        ),
         "{}",
         errors(&output)
     );
@@ -241,7 +242,7 @@ fn signals_end_a_trace_properly_and_even_sigkill_leaves_a_whole_file() {
                 && fs::metadata(&path).is_ok_and(|file| file.len() > 5_000)
         });
         if name == "KILL" {
-            // Within the call that writes, it would leave a part behind.
+            // A signal within the write would leave a partial file.
             signal("STOP", child.id());
             let stat = format!("/proc/{}/stat", child.id());
             until("it stands still", || fs::read_to_string(&stat).unwrap().contains(") T "));

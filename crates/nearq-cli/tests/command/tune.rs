@@ -1,5 +1,5 @@
-//! `nearq tune` against an invented process, served over a real socket, whose speed is a fixed function of the scope that is set: the
-//! right one must be recommended, none where none differs, and everything must be as before, whatever ends the command.
+//! `nearq tune` against an invented process, served over a real socket, whose speed is a fixed function of its scope. The right scope must
+//! be recommended, or none if they do not differ; and the previous settings must be restored, whatever ends the command.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -33,15 +33,15 @@ struct World {
     cpus: &'static str,
     /// Configured values, by key.
     values: BTreeMap<String, String>,
-    /// Every `scope strict` that was set, in order.
+    /// Every pair of scope and strictness that was set, in order.
     log: Vec<String>,
-    /// Items in a second by configuration, `cpu+strict` for example.
+    /// Items per second by configuration, for example `cpu+strict`.
     speed: fn(&str) -> f64,
-    /// Figures scatter by so much around that, each time that something is set.
+    /// How much figures vary around that, each time that something is set.
     noise: f64,
     random: fastrand::Rng,
     now: f64,
-    /// Until when what follows is counted.
+    /// The time up to which the following is counted.
     counted: Instant,
     began: Instant,
     completed: f64,
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// Counts what was done until now.
+    /// Counts the work up to now.
     fn count(&mut self) {
         let now = Instant::now();
         let time = now.duration_since(self.counted).as_secs_f64();
@@ -109,7 +109,7 @@ impl World {
         self.completed += time * self.now;
         self.counted = now;
         if self.timing && self.now > 0.0 {
-            // The faster, the shorter they wait; a tenth waits ten times as long.
+            // The faster items run, the shorter they wait; a tenth waits ten times as long.
             let items = self.completed as u64 - before;
             let wait = (1e10 / self.now) as u64 / 100 * 100;
             *self.waited.entry(wait.max(100)).or_default() += items - items / 10;
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Goes on at the speed of what is set now.
+    /// Continues at the speed of the present configuration.
     fn change(&mut self) {
         self.count();
         let strict = if self.values["affinity_strict"] == "1" { "+strict" } else { "" };
@@ -237,7 +237,7 @@ impl Subject for Invented {
     }
 }
 
-/// Runs it to the end, for programs.
+/// Runs it to the end, with JSON output.
 fn tuned(served: &Served, arguments: &[&str]) -> Value {
     let pid = served.pid();
     let quick =
@@ -254,7 +254,7 @@ fn median(json: &Value, row: &str, metric: &str) -> f64 {
     found.unwrap_or_else(|| panic!("{row} {metric} in {json}"))["median"].as_f64().unwrap()
 }
 
-/// One is best, some are worse, one is terrible.
+/// One configuration is best, some are worse, one is far worse.
 fn cache_strict_is_best(configuration: &str) -> f64 {
     match configuration {
         "cache_shard+strict" => 1.3e6,
@@ -280,7 +280,7 @@ fn the_best_one_is_recommended_and_everything_is_as_before() {
     let set = "crypt affinity=1 affinity_scope=cache_shard affinity_strict=1";
     assert!(words.contains(&format!("nearq set {} {set}", served.pid())), "{words}");
     assert_eq!(shared.configured(), "default 0");
-    // Figures are those of the invented queue: the best one's and that of the one in effect.
+    // The figures of the best configuration and of the one in effect are those of the invented queue.
     for (row, speed) in [("cache_shard+strict", 1.3e6), ("cache_shard", 1e6), ("cpu", 0.2e6)] {
         let found = median(&json, row, "items_per_second");
         assert!((found / speed - 1.0).abs() < 0.04, "{row}: {found}");
@@ -289,7 +289,7 @@ fn the_best_one_is_recommended_and_everything_is_as_before() {
     let gain = &json["parameters"]["configurations"][3];
     assert_eq!(gain["row"], "cache_shard+strict", "{gain}");
     assert!((0.2..0.4).contains(&gain["gain"].as_f64().unwrap()), "{gain}");
-    // Every round had each of them once, and not all of them in the same order.
+    // Every round has each configuration once, and not all rounds have the same order.
     let log = shared.world().log.clone();
     let rounds: Vec<&[String]> = log[..5 * CONFIGURATIONS].chunks(CONFIGURATIONS).collect();
     let sorted = |round: &[String]| {
@@ -364,7 +364,7 @@ fn what_cannot_be_told_is_not_told() {
     );
 }
 
-/// Begins to try for long, and waits until something else than what was there is set.
+/// Starts a long run, and waits until it has set another configuration.
 fn in_the_middle(shared: &Shared, served: &Served) -> Child {
     let pid = served.pid();
     let mut command = served.nearq(&["tune", pid, "crypt", "--seconds", "60", "--seed", "3"]);

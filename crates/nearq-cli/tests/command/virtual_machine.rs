@@ -1,17 +1,14 @@
-//! Inside a virtual machine of several packages, caches and nodes: what `nearq topo` says is what QEMU was asked for, and
-//! the runtime follows CPUs that go and come, affinity, quota and cpuset (`examples/follow.rs`), and homes are where the kernel puts
-//! things (`examples/home.rs`).
+//! Inside a virtual machine with several packages, caches and nodes: `nearq topo` shows what QEMU was asked for; the runtime follows
+//! hotplugged CPUs, affinity, quota and cpuset (`examples/follow.rs`); and the kernel puts things at their homes (`examples/home.rs`).
 //!
-//! `nearq-command/tests/guest` says what has to be there; where something is missing, one line says so and nothing is
-//! tested.
+//! `nearq-command/tests/guest` lists the requirements; if something is missing, one line says so and nothing is tested.
 
 #![cfg(target_arch = "x86_64")]
 
 use crate::guest::{boot, boot_as, script, static_program};
 use serde_json::{Value, json};
 
-/// What QEMU is asked for. CPUs are numbered straight through packages, caches, cores and threads, and nodes are equal
-/// parts of them.
+/// What QEMU is asked for. CPUs are numbered consecutively through packages, caches, cores and threads, and nodes are equal parts of them.
 struct Preset {
     name: &'static str,
     packages: usize,
@@ -23,7 +20,7 @@ struct Preset {
 
 const FOUR_NODES: &[&[u32]] =
     &[&[10, 12, 20, 32], &[12, 10, 32, 20], &[20, 32, 10, 12], &[32, 20, 12, 10]];
-/// From node 1 to node 0 it is farther than back.
+/// The distance from node 1 to node 0 is greater than the reverse.
 const NOT_SYMMETRIC: &[&[u32]] =
     &[&[10, 12, 20, 32], &[14, 10, 32, 20], &[20, 32, 10, 12], &[32, 20, 12, 10]];
 
@@ -86,8 +83,8 @@ fn the_runtime_follows_cpus_affinity_quota_and_cpuset() {
     }
 }
 
-/// Time is what the guest has executed: what waits for 10 ms may leave its home, and where the guest's CPUs are threads of a busy host
-/// they stand still for longer than that.
+/// Time is counted by instructions of the guest: an item that waits for 10 ms may leave its home, and if the guest's CPUs were threads of a
+/// busy host, they would stand still for longer than that.
 #[test]
 fn homes_are_what_the_system_does() {
     let Some(script) = script() else { return };

@@ -1,8 +1,7 @@
-//! Homes of processes on a real kernel with several nodes: `nearq run` inside a virtual machine, by what its jobs say of where they
+//! Homes of processes on a real kernel with several nodes: `nearq run` inside a virtual machine, checked by its jobs' reports on where they
 //! have been (`examples/homebody.rs`).
 //!
-//! `nearq-command/tests/guest` says what has to be there; where something is missing, one line says so and nothing is
-//! tested.
+//! `nearq-command/tests/guest` lists the requirements; if something is missing, one line says so and nothing is tested.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -13,14 +12,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What a job printed, and what was told of it.
+/// The output of a job, and what was reported about it.
 #[derive(Debug)]
 struct Job {
     said: Value,
     told: Value,
 }
 
-/// Runs steps inside: each is a name, what a shell does first, and the arguments of a `nearq run`.
+/// Runs steps inside: each has a name, a shell command to run first, and the arguments of a `nearq run`.
 fn steps(preset: &str, folder: &str, steps: &[[&str; 3]]) -> Option<BTreeMap<String, Vec<Job>>> {
     let machine = script()?;
     let nearq = static_program(&["--package", "nearq-cli", "--bin", "nearq"], "nearq")?;
@@ -30,7 +29,7 @@ fn steps(preset: &str, folder: &str, steps: &[[&str; 3]]) -> Option<BTreeMap<Str
     let path = folder.path("steps.sh");
     let mut text = String::from("cd /job\n");
     for [name, first, arguments] in steps {
-        // Each line of output is a job's, in the order of inputs; then the JSON.
+        // Each line of output belongs to a job, in the order of inputs; the JSON follows.
         text += &format!(
             "{first}\necho BEGIN {name}\n./nearq run -k --json /tmp/json {arguments} 2> /tmp/said || echo STATUS $?\n\
              echo TOLD\ncat /tmp/json\necho END\ncat /tmp/said >&2\n"
@@ -69,20 +68,20 @@ impl Job {
         self.told["home"].as_u64().unwrap_or_else(|| panic!("{self:?}")) as usize
     }
 
-    /// Of its memory, the part that was on its home's node, in percent.
+    /// The share of its memory on its home node, in percent.
     fn memory_at_home(&self) -> u64 {
         let kib = self.said["kib"].as_object().unwrap();
         let all: u64 = kib.values().filter_map(Value::as_u64).sum();
         kib.get(&self.home().to_string()).and_then(Value::as_u64).unwrap_or(0) * 100 / all.max(1)
     }
 
-    /// Of its time, the part that it was at home, in percent.
+    /// The share of its time at home, in percent.
     fn time_at_home(&self) -> usize {
         let nodes = self.said["nodes"].as_str().unwrap();
         nodes.chars().filter(|node| self.is_home(*node)).count() * 100 / nodes.len()
     }
 
-    /// From when on it was at home until its end, in seconds after the machine's start.
+    /// Since when it was at home without interruption, in seconds after the machine's start.
     fn home_from(&self) -> f64 {
         let nodes = self.said["nodes"].as_str().unwrap();
         let away = nodes.rfind(|node| !self.is_home(node)).map_or(0, |last| last + 1);
@@ -117,13 +116,13 @@ fn jobs_live_on_two_nodes_and_come_home() {
             ["strict", "", "-j2 --strict --home 1 ./homebody 8 1.2 ::: 1 2"],
             // Four CPUs at home, six jobs; two of them end early.
             ["crowded", "", "-j6 --home 0 ./homebody 2 ::: 4 4 14 14 14 14"],
-            // Others keep node 0 busy.
+            // Other programs keep node 0 busy.
             ["loaded", HOGS, "-j2 ./homebody 4 1 ::: 1 2"],
         ],
     );
     let Some(all) = all else { return };
     let spread = &all["spread"];
-    // Exactly four each, but for what else the machine does just then, or seems to where it stood still itself.
+    // Exactly four each, except for other activity of the machine, or apparent activity if it stood still itself.
     assert!(homes(spread, 2).iter().all(|jobs| *jobs >= 1), "{spread:?}");
     assert_eq!(homes(&all["loaded"], 2), [0, 2]);
     for job in spread {
@@ -137,7 +136,7 @@ fn jobs_live_on_two_nodes_and_come_home() {
         assert_eq!(job.told["last"].as_u64(), Some(job.home() as u64), "{job:?}");
         assert!(job.time_at_home() >= 95, "{job:?}");
     }
-    // What is told of memory is what they saw themselves, where somebody had the time to look: this machine is slow.
+    // The reported memory is what the jobs saw themselves, if nearq had time for a sample: this machine is slow.
     let told: Vec<u64> = spread
         .iter()
         .filter_map(|job| job.told["memory_bytes"][job.home().to_string()].as_u64())
@@ -152,15 +151,15 @@ fn jobs_live_on_two_nodes_and_come_home() {
     assert_eq!(homes(crowded, 2), [6, 0]);
     let let_out: u64 = crowded.iter().map(|job| job.count("let_out")).sum();
     assert!(let_out >= 2, "six jobs and four CPUs: {crowded:?}");
-    // The two leave, and there is room for the others.
+    // The two jobs leave, and there is room for the others.
     let ended = crowded[..2]
         .iter()
         .map(|job| job.told["elapsed_s"].as_f64().unwrap() + job.said["begin"].as_f64().unwrap());
     let ended = ended.fold(0.0, f64::max);
     let late: Vec<f64> = crowded[2..].iter().map(|job| job.home_from() - ended).collect();
     println!("seconds until they were at home for good: {late:.2?}");
-    // How long that takes depends on the host, which emulates eight CPUs and may have other things to do: half a second where it
-    // has the time. Here it is that they come home at all, and stay.
+    // How long that takes depends on the host, which emulates eight CPUs and may be busy: half a second on an idle host. Here only this is
+    // tested: that they come home and stay.
     assert!(late.iter().all(|late| *late <= 8.0), "{late:.2?}: {crowded:?}");
     for job in &crowded[2..] {
         assert_eq!(job.count("let_out"), job.count("brought_home"), "{job:?}");
@@ -182,7 +181,7 @@ fn jobs_spread_over_four_nodes() {
     let Some(all) = all else { return };
     for name in ["spread", "cache"] {
         let jobs = &all[name];
-        // Exactly two each, but for what else the machine does just then.
+        // Exactly two each, except for other activity of the machine.
         assert!(homes(jobs, 4).iter().all(|jobs| *jobs >= 1), "{name}: {jobs:?}");
         for job in jobs {
             assert_eq!(job.said["cpus"], ["0-1", "2-3", "4-5", "6-7"][job.home()], "{job:?}");

@@ -1,9 +1,8 @@
-//! A tree of processes on a real kernel with two nodes: `nearq run --tree` inside a virtual machine, by what its programs say of where
-//! they have been (`examples/homebody.rs`), and `nearq homes` beside it.
+//! A tree of processes on a real kernel with two nodes: `nearq run --tree` inside a virtual machine, checked by its programs' reports on
+//! where they have been (`examples/homebody.rs`), and `nearq homes` beside it.
 //!
-//! The programs there are dynamically linked, as ours are, with the loader and the libraries of this machine.
-//! `nearq-command/tests/guest` says what else has to be there; where something is missing, one line says so and nothing
-//! is tested.
+//! The programs there are dynamically linked, with the loader and the libraries of this machine.
+//! `nearq-command/tests/guest` lists the other requirements; if something is missing, one line says so and nothing is tested.
 
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
@@ -14,14 +13,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file of this machine and its place in the other.
+/// A file of this machine and its path in the virtual one.
 fn there(file: &Path, place: &str) -> PathBuf {
-    // What a link points to: the link would point to nothing there.
+    // The target of a link: the link itself would dangle there.
     let file = fs::canonicalize(file).expect("it exists");
     PathBuf::from(format!("{}:{place}", file.display()))
 }
 
-/// What a dynamically linked program needs, or what is missing.
+/// The files that a dynamically linked program needs, or the one that is missing.
 fn libraries() -> Result<Vec<PathBuf>, String> {
     let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
     let mut files = vec![(loader.to_owned(), "lib64/ld-linux-x86-64.so.2".to_owned())];
@@ -57,7 +56,7 @@ fn each_program_of_a_tree_is_at_home_with_its_memory() {
     let library = folder.join("deps/libnearq_tree.so");
     let homebody = folder.join("examples/homebody");
     if !homebody.exists() {
-        // Where one test is asked for by its name, examples are not built.
+        // If a single test is requested by name, examples are not built.
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         build.args(["build", "--package", "nearq-cli", "--example", "homebody", "--target-dir"]);
         build.arg(folder.parent().expect("a folder of a profile"));
@@ -68,8 +67,8 @@ fn each_program_of_a_tree_is_at_home_with_its_memory() {
         assert!(file.exists(), "there is no {}", file.display());
     }
     let work = Folder::new("tree-two");
-    // Eight that work, each on as many CPUs as there are for it, until somebody has looked at all of them. The shell asks the
-    // system who they have become: it waits without another process.
+    // Eight programs that work until all of them have been checked. The shell reads from the system which programs they are: it waits
+    // without starting another process.
     let tree = "jobs=\n\
                 for job in 1 2 3 4 5 6 7 8; do ./homebody 16 4 /tmp/homes > /tmp/said.$job & jobs=\"$jobs $!\"; done\n\
                 for job in $jobs; do until read name < /proc/$job/comm && [ $name = homebody ]; do :; done; done\n\
@@ -106,7 +105,7 @@ fn each_program_of_a_tree_is_at_home_with_its_memory() {
     assert_eq!(said.len(), 8, "{text}\n{errors}");
     let mut at_home = [0, 0];
     for job in &said {
-        // As many homes as nodes, whatever else the machine does; and nobody was chosen for.
+        // As many homes as nodes, whatever else the machine does; and no home was chosen afterwards for a running process.
         let home = ["0-3", "4-7"].iter().position(|cpus| job["cpus"] == **cpus);
         let home = home.unwrap_or_else(|| panic!("{job}"));
         at_home[home] += 1;

@@ -47,11 +47,7 @@ impl Frozen {
         let files = fs::read_dir(&self.folder).unwrap().flatten();
         let names = files.map(|file| file.file_name().into_string().unwrap());
         let unused: Vec<String> = names.filter(|name| !self.compared.contains(name)).collect();
-        assert!(
-            unused.is_empty(),
-            "{unused:?} in {} are never compared",
-            self.folder.display()
-        );
+        assert!(unused.is_empty(), "{unused:?} in {} are never compared", self.folder.display());
         assert!(
             self.differences.is_empty(),
             "{}\nIf that is intended, run this test with NEARQ_FREEZE=write in the environment, and check the changes in the files",

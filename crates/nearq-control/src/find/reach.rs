@@ -67,7 +67,9 @@ impl Place {
         let found = rustix::fs::fstat(&fd)?;
         let is_socket = FileType::from_raw_mode(found.st_mode).is_socket();
         if !is_socket || found.st_uid != self.owner {
-            return Err(io::Error::other("it is a link, or not a socket that belongs to its directory's owner"));
+            return Err(io::Error::other(
+                "it is a link, or not a socket that belongs to its directory's owner",
+            ));
         }
         Ok(Socket { fd, made: made(&found) })
     }

@@ -53,9 +53,9 @@ impl Kinds {
             Kinds::NotPerCpu | Kinds::Unbound if queue.is_per_cpu() => Some(
                 "this is a per-CPU queue, for which only nice, idle, slice_us and max_active can be set",
             ),
-            Kinds::NotOrdered | Kinds::Unbound if queue.is_ordered() => {
-                Some("this is an ordered queue, which runs one item at a time; its other settings can be set")
-            }
+            Kinds::NotOrdered | Kinds::Unbound if queue.is_ordered() => Some(
+                "this is an ordered queue, which runs one item at a time; its other settings can be set",
+            ),
             _ => None,
         }
     }

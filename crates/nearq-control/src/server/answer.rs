@@ -212,7 +212,9 @@ impl Host {
             return Err(Error::InvalidParameter { parameter: "every".to_owned() });
         }
         if self.tracing >= MOST_TRACES {
-            let why = format!("this process already has {MOST_TRACES} traces, which is the limit; try again when one has ended");
+            let why = format!(
+                "this process already has {MOST_TRACES} traces, which is the limit; try again when one has ended"
+            );
             return Err(Refusal::Busy { why }.into());
         }
         self.hold(session)?;

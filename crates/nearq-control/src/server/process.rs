@@ -182,7 +182,9 @@ fn start(make: fn() -> Box<dyn Subject>, options: Options) {
         return;
     }
     if Linux::has_more_rights() {
-        standing.say(Status::Off("the program has more privileges than the process that started it".to_owned()));
+        standing.say(Status::Off(
+            "the program has more privileges than the process that started it".to_owned(),
+        ));
         return;
     }
     let access = access(options);

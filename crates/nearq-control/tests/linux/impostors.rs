@@ -236,8 +236,14 @@ fn a_socket_and_its_directory_belong_to_the_process_that_listens() {
         ([SOMEBODY, 0, 0, SOMEBODY], None),
         ([NOBODY, SOMEBODY, SOMEBODY, SOMEBODY], Some("does not listen")),
         ([SOMEBODY, NOBODY, NOBODY, SOMEBODY], Some("its directory belongs to user 65534")),
-        ([SOMEBODY, SOMEBODY, NOBODY, SOMEBODY], Some("not a socket that belongs to its directory's owner")),
-        ([SOMEBODY, 0, SOMEBODY, SOMEBODY], Some("not a socket that belongs to its directory's owner")),
+        (
+            [SOMEBODY, SOMEBODY, NOBODY, SOMEBODY],
+            Some("not a socket that belongs to its directory's owner"),
+        ),
+        (
+            [SOMEBODY, 0, SOMEBODY, SOMEBODY],
+            Some("not a socket that belongs to its directory's owner"),
+        ),
     ] {
         let folder = Folder::new("owners");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();

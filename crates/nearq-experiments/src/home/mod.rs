@@ -164,8 +164,9 @@ impl Experiment for HomeOptions {
             )));
         }
         let program = self.program.clone().map_or_else(std::env::current_exe, Ok);
-        let program = program
-            .map_err(|error| Error::run(format!("cannot find the file of this program: {error}")))?;
+        let program = program.map_err(|error| {
+            Error::run(format!("cannot find the file of this program: {error}"))
+        })?;
         let scenarios = Scenario::named(self.scenario.as_deref())?;
         let scheduler = Scheduler::named(self.scheduler.as_deref(), machine, &program)?;
         let (quick, simulated) = (self.common.quick, machine.model().is_some());

@@ -317,7 +317,8 @@ pub(super) fn measure<P: Host, S: Shape<P>>(plan: &Plan) -> Result<Sample, Error
 
     let tallies: Option<Vec<Tally>> =
         shared.tallies.iter().map(|tally| tally.lock().ok()?.take()).collect();
-    let tallies = tallies.ok_or_else(|| Error::run("a writer ended without reporting its counts"))?;
+    let tallies =
+        tallies.ok_or_else(|| Error::run("a writer ended without reporting its counts"))?;
     let entered: Vec<u64> = tallies.iter().map(|tally| tally.entered).collect();
     shared.shape.verify(&entered).map_err(|wrong| {
         let load = load::described(plan.load, plan.writers);

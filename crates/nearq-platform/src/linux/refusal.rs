@@ -79,7 +79,9 @@ pub(super) fn scheduling(nice: i32, error: Errno, lacks: bool) -> Cow<'static, s
             let wanted = 20 - nice.clamp(-20, 19);
             let now = match sys::nice_limit() {
                 Some(limit) => format!("it is {limit}"),
-                None => "it has no limit, so a container or a security policy refuses it".to_owned(),
+                None => {
+                    "it has no limit, so a container or a security policy refuses it".to_owned()
+                }
             };
             Cow::Owned(format!(
                 "needs CAP_SYS_NICE, or RLIMIT_NICE of at least {wanted} (ulimit -e {wanted}; {now})"

@@ -287,8 +287,9 @@ impl<'a> Engine<'a> {
         }
         if running > 0 && !std::mem::replace(&mut self.said_limit, true) {
             let text = &limit.text;
-            self.audience
-                .notice(&format!("{text}; {running} jobs are running, the others wait until some have ended"));
+            self.audience.notice(&format!(
+                "{text}; {running} jobs are running, the others wait until some have ended"
+            ));
         }
         let delay = self.retry.as_ref().map_or(RETRY[0], |retry| (retry.delay * 2).min(RETRY[1]));
         self.retry = Some(Retry { at: now + delay, delay, since });
@@ -552,7 +553,8 @@ impl<'a> Engine<'a> {
 fn input(tty: bool) -> Result<File, Error> {
     let path = if tty { "/dev/tty" } else { "/dev/null" };
     File::open(path).map_err(|error| {
-        let text = format!("{path}, the standard input of jobs, cannot be opened: {}", named(&error));
+        let text =
+            format!("{path}, the standard input of jobs, cannot be opened: {}", named(&error));
         Error::System(io::Error::new(error.kind(), text))
     })
 }

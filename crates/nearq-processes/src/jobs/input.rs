@@ -221,9 +221,7 @@ impl Stream {
     fn check(&self) -> io::Result<()> {
         let longest = room::longest();
         let text = if self.begun.len() > longest {
-            format!(
-                "an input is longer than {longest} bytes, the limit for an argument"
-            )
+            format!("an input is longer than {longest} bytes, the limit for an argument")
         } else if self.group_bytes > AHEAD_BYTES {
             let mib = AHEAD_BYTES >> 20;
             format!("the inputs of one job take more than {mib} MiB; give fewer with --max-args N")

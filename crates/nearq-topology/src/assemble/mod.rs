@@ -139,9 +139,7 @@ impl Draft {
         self.capacities.retain(|_, capacity| CAPACITIES.contains(capacity));
         let wrong = wrong + capacities - self.capacities.len();
         if wrong > 0 {
-            self.note(format!(
-                "{wrong} sizes and capacities are impossible: they are left out"
-            ));
+            self.note(format!("{wrong} sizes and capacities are impossible: they are left out"));
         }
     }
 

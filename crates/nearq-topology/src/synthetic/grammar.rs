@@ -90,7 +90,11 @@ pub(super) fn level(text: &str, attached: bool) -> Result<Level<'_>, String> {
             Some(("memory" | "size", value)) => level.bytes = Some(bytes(value)?),
             Some(("indexes", value)) => level.indexes = Some(value),
             Some(("memorysidecachesize", _)) => {}
-            _ => return Err("unknown attribute; the attributes are memory=, size= and indexes=".into()),
+            _ => {
+                return Err(
+                    "unknown attribute; the attributes are memory=, size= and indexes=".into()
+                );
+            }
         }
     }
     Ok(level)

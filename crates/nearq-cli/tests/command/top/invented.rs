@@ -1,4 +1,4 @@
-//! A process that there is not: what it answers is a function of how often it was asked, so that screens are the same each time.
+//! An invented process: its answers are a function of how often it was asked, so that screens are the same each time.
 
 #![allow(dead_code, reason = "the tests of the command and those of its screens use their parts")]
 
@@ -11,7 +11,7 @@ use nearq_control::protocol::{
 };
 use nearq_control::subject::{Subject, Tracing};
 
-/// A queue: name, kind, scope, limit, items a second, nanoseconds of CPU time an item, typical wait in microseconds, whether it
+/// A queue: name, kind, scope, limit, items per second, nanoseconds of CPU time per item, typical wait in microseconds, whether it
 /// has a rescuer.
 type Plan = (&'static str, &'static str, &'static str, u64, u64, u64, u64, bool);
 
@@ -43,19 +43,19 @@ const QUEUES: [Plan; 12] = [
 const POOLS: u64 = 20;
 const SECOND: u64 = 1_000_000_000;
 
-/// Something between 0 and `below` that looks like chance.
+/// A pseudo-random number less than `below`.
 fn noise(call: u64, salt: u64, below: u64) -> u64 {
     let mut n = call.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
     n = (n ^ (n >> 31)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (n ^ (n >> 29)) % below.max(1)
 }
 
-/// Items that a queue has ended with the `call`th look: each second between half and one and a half times its plan.
+/// How many items a queue has ended by the `call`th sample: each second between half and one and a half times its plan.
 fn ended(call: u64, queue: u64, each_second: u64) -> u64 {
     (0..call).map(|second| each_second / 2 + noise(second, queue, each_second + 1)).sum()
 }
 
-/// Who it is.
+/// Its identity.
 pub(crate) fn process(allowed: Access) -> Process {
     Process {
         pid: 4711,
@@ -70,7 +70,7 @@ pub(crate) fn process(allowed: Access) -> Process {
     }
 }
 
-/// What has happened at the `call`th look, the first of which is 1; looks are a second apart.
+/// The counts at the `call`th sample, starting from 1; samples are a second apart.
 pub(crate) fn statistics(call: u64, timing: bool) -> Statistics {
     let queues: Vec<QueueStatistics> =
         (1..).zip(QUEUES).map(|(id, plan)| queue(call, id, plan, timing)).collect();
@@ -130,7 +130,7 @@ fn queue(call: u64, id: u64, plan: Plan, timing: bool) -> QueueStatistics {
 }
 
 fn pod(call: u64, pool: u64) -> PodStatistics {
-    // Each pool has a share of its own, from nothing to all of its four CPUs.
+    // Each pool has a different load, from none to all of its four CPUs.
     let busy = pool * 4 * SECOND / (POOLS - 2);
     let idle = pool % 7 == 3;
     PodStatistics {
@@ -145,7 +145,7 @@ fn pod(call: u64, pool: u64) -> PodStatistics {
     }
 }
 
-/// What there is to see. Queues of scope `system` have one pool, others one for each four CPUs.
+/// The dump. Queues of scope `system` have one pool, others one for each four CPUs.
 pub(crate) fn dump() -> Dump {
     let pool = |id: u64| PoolDump {
         id,
@@ -187,7 +187,7 @@ pub(crate) fn dump() -> Dump {
     }
 }
 
-/// What a queue and the process have to be set, and to what they are: fewer than there are.
+/// The settings of a queue and of the process, with their values: fewer than a real one has.
 const SETTINGS: [&[(&str, &str)]; 2] = [
     &[
         ("per_cpu", "0"),
@@ -222,7 +222,7 @@ pub(crate) fn queue_settings(id: u64, max_active: &str) -> Settings {
     Settings { process: None, queues: vec![queue] }
 }
 
-/// The process, as a server has it.
+/// The process, as a subject for a server.
 #[derive(Debug)]
 pub(crate) struct Invented {
     calls: std::cell::Cell<u64>,
@@ -231,7 +231,7 @@ pub(crate) struct Invented {
 }
 
 impl Invented {
-    /// One that nobody has asked yet.
+    /// A process that has not been asked yet.
     pub(crate) fn new() -> Self {
         Invented { calls: std::cell::Cell::new(0), timing: false, changed: BTreeMap::new() }
     }

@@ -1,4 +1,4 @@
-//! A terminal that a test types into and reads: a tmux server of its own, gone when dropped.
+//! A terminal that a test types into and reads: a separate tmux server, ended when dropped.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -13,15 +13,15 @@ pub(crate) struct Tmux {
 }
 
 impl Tmux {
-    /// Whether there is tmux.
+    /// Whether tmux is installed.
     pub(crate) fn available() -> bool {
         Command::new("tmux").arg("-V").output().is_ok()
     }
 
-    /// A terminal of that size in which a shell runs `script`; `path` is where its files may be.
+    /// A terminal of that size in which a shell runs `script`; `path` is the folder for its files.
     pub(crate) fn start(path: &str, size: (u16, u16), script: &str) -> Self {
         let configuration = format!("{path}.conf");
-        // No line of tmux's own, and no waiting for what may follow an Esc.
+        // No status line of tmux, and no waiting for a key that may follow an Esc.
         fs::write(&configuration, "set -g status off\nset -s escape-time 0\n").unwrap();
         let tmux = Tmux { socket: format!("{path}.socket") };
         let [columns, lines] = [size.0, size.1].map(|n| n.to_string());
@@ -50,20 +50,20 @@ impl Tmux {
         self.ask(&["send-keys", key]);
     }
 
-    /// Gives the terminal another size.
+    /// Changes the terminal's size.
     pub(crate) fn resize(&self, size: (u16, u16)) {
         let [columns, lines] = [size.0, size.1].map(|n| n.to_string());
         self.ask(&["resize-window", "-x", &columns, "-y", &lines]);
     }
 
-    /// What is on the screen, the spaces at the ends of lines left out.
+    /// The contents of the screen, without trailing spaces.
     pub(crate) fn screen(&self) -> String {
         let text = self.ask(&["capture-pane", "-p"]);
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         format!("{}\n", lines.join("\n"))
     }
 
-    /// Whether one sees the cursor.
+    /// Whether the cursor is visible.
     pub(crate) fn cursor_is_shown(&self) -> bool {
         self.ask(&["display-message", "-p", "#{cursor_flag}"]).trim() == "1"
     }
@@ -76,7 +76,7 @@ impl Tmux {
 
 impl Drop for Tmux {
     fn drop(&mut self) {
-        // It may be gone.
+        // It may have ended.
         let _ = self.command().arg("kill-server").output();
     }
 }
@@ -86,7 +86,7 @@ fn done(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Asks until there is an answer, and gives up in the end.
+/// Asks until there is an answer, and gives up after a while.
 pub(crate) fn wait_for<T>(what: impl Fn() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {
