@@ -256,7 +256,7 @@ impl Settings {
             .map(|(_, threshold)| {
                 let (name, bounds) = (threshold.name(), OutOfBounds::of(threshold));
                 let (wanted, taken) = (threshold.get(self), threshold.get(clamped));
-                format!("{name} {wanted} (allowed: {bounds}; using {taken})")
+                format!("{name} {wanted} ({bounds}; using {taken})")
             })
             .collect();
         format!(
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(wanted.differing(&clamped), 0b01_0100);
         let both = wanted.complaint(&clamped, 0b01_0100);
         assert!(
-            both.contains("batch 1 (allowed are 5 to 2048; going on with 5), quiet 200 ("),
+            both.contains("batch 1 (allowed are 5 to 2048; using 5), quiet 200 ("),
             "{both}"
         );
         assert!(!wanted.complaint(&clamped, 0b00_0100).contains("quiet"));

@@ -84,7 +84,7 @@ fn the_program_gets_the_arguments_as_they_are_and_its_status_is_the_command_s() 
     let help = copy.nearq().arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     for line in
-        ["  bench    Run an experiment", "  sim      Test the runtime on the simulated machine"]
+        ["  bench    Run an experiment", "  sim      Test the runtime on a simulated machine"]
     {
         assert!(help.contains(line), "{line} is missing from\n{help}");
     }

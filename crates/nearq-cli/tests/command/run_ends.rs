@@ -174,7 +174,7 @@ fn a_job_that_nothing_ends_is_left_and_told() {
     assert!(kill.success(), "it was left running");
     let said = errors(&output);
     assert!(
-        said.contains(&format!("do not end by SIGKILL and are left running: process {pid}")),
+        said.contains(&format!("do not end on SIGKILL and are left running: process {pid}")),
         "{said}"
     );
 }

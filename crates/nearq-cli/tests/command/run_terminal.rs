@@ -31,7 +31,7 @@ fn a_job_that_wants_the_terminal_is_told_and_does_not_stop_in_silence() {
         let Some(output) = on_terminal(&line, "") else { return };
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(
-            text.contains("job 1 is ended: it was stopped because it wants the terminal"),
+            text.contains("job 1 is ended: it was stopped because it tried to use the terminal"),
             "{text}"
         );
         assert!(text.contains("--tty"), "{text}");

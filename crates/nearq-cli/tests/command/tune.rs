@@ -351,7 +351,7 @@ fn what_cannot_be_told_is_not_told() {
     let idle = tuned(&served, &["--rounds", "2"]);
     let verdict = &idle["parameters"]["verdict"];
     assert_eq!((&verdict["is"], &verdict["row"]), (&"too_few_items".into(), &Value::Null));
-    assert!(verdict["words"].as_str().unwrap().starts_with("No conclusion:  "), "{verdict}");
+    assert!(verdict["words"].as_str().unwrap().starts_with("No conclusion: "), "{verdict}");
     shared.world().speed = |_| 1e6;
     let few = tuned(&served, &["--rounds", "1"]);
     let verdict = &few["parameters"]["verdict"];

@@ -209,7 +209,7 @@ fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
     let keys: Vec<&str> = writable.map(|setting| setting.key.as_str()).collect();
     let (last, others) = keys.split_last().unwrap();
     let refusal = subject.set(Some("percpu"), &changes(&[("cpumask", "")])).unwrap_err();
-    let says = format!("of which {} and {last} can be set", others.join(", "));
+    let says = format!("for which only {} and {last} can be set", others.join(", "));
     assert!(refusal.to_string().ends_with(&says), "{refusal}");
 }
 
@@ -220,7 +220,7 @@ fn two_queues_with_one_name_have_numbers() {
     let refusal = subject.set(Some("twin"), &changes(&[("nice", "1")])).unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "several queues are called `twin`; ask for one by its number: #1, #2"
+        "several queues have the name `twin`; give one by its number: #1, #2"
     );
     assert_eq!(subject.set(Some("#2"), &changes(&[("nice", "1")])).unwrap().queues[0].id, 2);
 }

@@ -312,11 +312,11 @@ fn the_environment_has_the_last_word() {
         actor.process.stderr.take().unwrap().read_to_string(&mut warning).unwrap();
         (status, warning.lines().next().unwrap_or_default().to_owned())
     };
-    assert_eq!(status("off").0, "off: NEARQ_CONTROL=off, or the program wants none");
+    assert_eq!(status("off").0, "off: NEARQ_CONTROL=off, or the program requested no socket");
     assert!(status("full").0.ends_with(", for inspection and changes"));
     assert!(status("read").0.ends_with(", for inspection"));
     for off in ["0", "no", "OFF", "False"] {
-        let said = "off: NEARQ_CONTROL=off, or the program wants none".to_owned();
+        let said = "off: NEARQ_CONTROL=off, or the program requested no socket".to_owned();
         assert_eq!(status(off), (said, String::new()), "{off}");
     }
     for looking in ["1", "Read", "on"] {
@@ -498,7 +498,7 @@ fn a_program_with_more_rights_than_its_caller_has_no_socket() {
         let why = format!("{} is mounted nosuid", folder.path().display());
         return skipped("a set-user-ID program", why, "build elsewhere");
     }
-    assert_eq!(status, "off: the program has more rights than who started it");
+    assert_eq!(status, "off: the program has more privileges than the process that started it");
     assert!(!folder.path().join("nearq").exists());
 }
 
