@@ -328,10 +328,7 @@ mod tests {
         let clamped = wanted.clamped();
         assert_eq!(wanted.differing(&clamped), 0b01_0100);
         let both = wanted.complaint(&clamped, 0b01_0100);
-        assert!(
-            both.contains("batch 1 (allowed are 5 to 2048; using 5), quiet 200 ("),
-            "{both}"
-        );
+        assert!(both.contains("batch 1 (allowed are 5 to 2048; using 5), quiet 200 ("), "{both}");
         assert!(!wanted.complaint(&clamped, 0b00_0100).contains("quiet"));
     }
 

@@ -320,7 +320,7 @@ mod tests {
             (r#"<object type="Core" cpuset="0xg"/>"#, "cpuset: \"0xg\": not a hexadecimal number"),
             (
                 r#"<object type="L3Cache" depth="16" cache_type="0"/>"#,
-                "depth: 16 is no level of a cache, from 1 to 15",
+                "depth: 16 is not a cache level, which is 1 to 15",
             ),
             (r#"<object type="L3Cache" depth="3" cache_type="7"/>"#, "\"7\" is no cache_type"),
             (

@@ -445,7 +445,10 @@ fn one_connection_at_a_time_holds_a_key() {
     let mut other = Client::connect_to(server.path()).unwrap();
     one.call(&set(Some("crypt"), &[("nice", "1")], true)).unwrap();
     let refused = other.call(&set(Some("crypt"), &[("nice", "2")], true)).unwrap_err();
-    assert!(refused.to_string().contains("another connection has set nice temporarily"), "{refused}");
+    assert!(
+        refused.to_string().contains("another connection has set nice temporarily"),
+        "{refused}"
+    );
     assert_eq!(shared.value("crypt", "nice"), "1");
     // Another key may be tried.
     other.call(&set(Some("crypt"), &[("max_active", "4")], true)).unwrap();

@@ -157,7 +157,11 @@ impl Threads for Sim {
 
     fn run_state(thread: Thread) -> Result<RunState, OsError> {
         if context::expect("Threads::run_state").world.borrow().injection.hides_states() {
-            return Err(OsError::new("read what a thread does", EACCES, "enable it for the machine"));
+            return Err(OsError::new(
+                "read what a thread does",
+                EACCES,
+                "enable it for the machine",
+            ));
         }
         let state = ask(thread, |_, entry| match entry.state {
             State::Running | State::Ready | State::StandingStill => RunState::Runnable,

@@ -157,8 +157,8 @@ fn a_threshold_out_of_bounds_is_clamped_and_said_once() {
         (settings.batch, settings.quiet)
     });
     let [first, second] = &outcome.warnings[..] else { panic!("two: {:?}", outcome.warnings) };
-    assert!(first.contains("batch 1000000 (allowed are 5 to 2048; going on with 2048)"), "{first}");
-    assert!(second.contains("quiet 0 (allowed are 1 to 127; going on with 1)"), "{second}");
+    assert!(first.contains("batch 1000000 (allowed are 5 to 2048; using 2048)"), "{first}");
+    assert!(second.contains("quiet 0 (allowed are 1 to 127; using 1)"), "{second}");
     assert!(!first.contains("quiet") && !second.contains("batch"), "{outcome:?}");
     assert_eq!(outcome.expect(), (5, 1));
 }

@@ -204,7 +204,7 @@ impl Draft {
         if !agreed.dropped.is_empty() {
             let (overlap, dropped) = (&agreed.overlap, &agreed.dropped);
             self.note(format!(
-                "CPUs {overlap} are in several {what}: what most of the CPUs there say is used, and CPUs {dropped} are ignored"
+                "CPUs {overlap} are in several {what}: what most of the CPUs there say is used, and what CPUs {dropped} say is ignored"
             ));
         }
         agreed.sets.into_iter().map(|(cpus, id)| Group { id, cpus }).collect()

@@ -120,7 +120,7 @@ mod tests {
                 format!("<a b='>' {}/>", many(65, &|i| format!("\nb{i} = \"<>\""))),
                 "more than 64 attributes",
             ),
-            (many(200_000, &|_| "<a>".into()), "more than 256 elements"),
+            (many(200_000, &|_| "<a>".into()), "nested more than 256 deep"),
             ("<!DOCTYPE a [<!-- ' -->]><a/>".into(), "document type of its own"),
             ("<a\txmlns:b='c'/>".into(), "name spaces"),
             ("<a xmlns='c'/>".into(), "name spaces"),

@@ -290,7 +290,7 @@ mod tests {
                 "online: CPUs 0-3 (4)",
                 "cpuset: CPU 8",
                 "CPU quota: 1.50 CPUs, by /sys/fs/cgroup/cpu.max",
-                "the cpuset (8) would leave no CPU of 0-3: it is not used",
+                "the cpuset (8) would leave no CPU of 0-3: it is ignored",
                 "so this process may use CPUs 0-3 (4), 2 threads at once",
             ]
         );

@@ -16,7 +16,7 @@ pub(super) fn indexes(
         let numbers: Vec<usize> = text.split(',').map(number).collect::<Result<_, _>>()?;
         let distinct: BTreeSet<usize> = numbers.iter().copied().collect();
         if numbers.len() != count || distinct.len() != count {
-            return Err(format!("{} distinct numbers were given for {count}", distinct.len()));
+            return Err(format!("{} distinct numbers are given for {count}", distinct.len()));
         }
         if numbers.iter().any(|number| *number >= end) {
             return Err(format!("numbers must be below {end}"));

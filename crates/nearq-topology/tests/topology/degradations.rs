@@ -40,7 +40,10 @@ fn without_caches_the_package_is_the_last_level_cache() {
     let machine = read(&folder);
     assert_eq!(llcs(&machine), ["0-1,4-5", "2-3,6-7"]);
     assert_eq!((machine.llcs()[0].cache_index, machine.caches().len()), (None, 0));
-    noted(&machine, "does not describe the caches: each package is taken for one last-level cache");
+    noted(
+        &machine,
+        "does not describe the caches: each package is assumed to have one last-level cache",
+    );
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn a_machine_of_nothing_but_cpu_folders_is_one_of_everything() {
     assert_eq!((machine.cores().len(), llcs(&machine)), (3, vec!["0-1,3".to_owned()]));
     assert_eq!((machine.packages().len(), machine.nodes().len()), (1, 1));
     for part in [
-        "the CPUs that are plugged in: the 3 that have a folder are used",
+        "its present CPUs: the 3 that have a folder are used",
         "online CPUs",
         "NUMA nodes",
         "packages",
@@ -220,7 +223,7 @@ fn garbage_is_ignored_and_named() {
         "online is ignored",
         "must be below 65536",
         "core_cpus is ignored",
-        "\"Quantum\" is none of",
+        "\"Quantum\" is not Data",
         "elephants",
     ] {
         noted(&machine, part);
@@ -241,7 +244,7 @@ fn numbers_that_nothing_can_have_are_left_out() {
     assert_eq!(machine.nodes().iter().filter_map(|node| node.memory).sum::<u64>(), 4096 * 1024);
     let capacities: Vec<_> = machine.cpus().iter().filter_map(|cpu| cpu.capacity).collect();
     assert_eq!(capacities, [1024]);
-    noted(&machine, "4 sizes and capacities are none that anything can have");
+    noted(&machine, "4 sizes and capacities are impossible");
 }
 
 #[test]
@@ -439,7 +442,7 @@ fn groups_that_overlap_or_cross_are_made_to_nest() {
     assert_eq!(llcs(&machine), ["0-1,4-5", "2,6-7", "3"]);
     assert_eq!(cores(&machine), ["0", "1,5", "2", "3", "4", "6", "7"]);
     noted(&machine, "the L3 cache of CPUs 2-3,6-7 spans 2 nodes");
-    noted(&machine, "said to be in several cores");
+    noted(&machine, "are in several cores");
     noted(&machine, "such cores are split");
 }
 

@@ -76,7 +76,7 @@ fn xml_that_takes_a_parser_minutes_is_refused_at_once() {
     for (inside, part) in [
         (format!("<object {attributes}/>"), "more than 64 attributes"),
         (nodes, "no os_index below 1024"),
-        (many(200_000, &|_| "<a>".into()), "more than 256 elements"),
+        (many(200_000, &|_| "<a>".into()), "nested more than 256 deep"),
         (objects, "more than 500000 parts"),
         (distances, "0 distances are given between 2000 nodes"),
     ] {
@@ -167,7 +167,7 @@ fn a_tree_of_too_many_entries_numbers_or_caches_is_read_in_part_or_refused() {
         }
     }
     let error = refused(&folder.path.display().to_string());
-    assert!(error.ends_with("more than 256 MiB, the most that is read of a machine"), "{error}");
+    assert!(error.ends_with("more than 256 MiB, the most that is read for a machine"), "{error}");
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn a_group_that_is_not_there_leaves_the_limits_of_its_parents() {
     folder.file(&format!("{GROUPS}/a/cpu.max"), "200000 100000\n");
     let limits = read(&folder);
     assert_eq!(limits.parallelism(), 2);
-    noted(&limits, "a/gone is not there");
+    noted(&limits, "a/gone does not exist");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn what_the_kernel_lets_the_process_use_counts_whatever_files_say() {
     let (cpus, limits) = effective(&folder, "");
     assert_eq!(
         (cpus.as_str(), limits.notes()),
-        ("0-1", &["the cpuset (6-7) would leave no CPU of 0-1: it is not used".to_owned()][..])
+        ("0-1", &["the cpuset (6-7) would leave no CPU of 0-1: it is ignored".to_owned()][..])
     );
 }
 
