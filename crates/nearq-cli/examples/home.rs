@@ -11,7 +11,10 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use nearq::{CpuSet, Home, Residency, Runtime, Scope, Work, Workqueue};
+use nearq::{
+    CpuSet, Runtime, Scope, Work, Workqueue,
+    home::{Home, Residency},
+};
 use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 
 /// A loaded host that emulates a machine takes its time.

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use nearq::{Home, Scope, Workqueue};
+use nearq::{Scope, Workqueue, home::Home};
 use nearq_platform::{Linux, Threads as _};
 
 /// The scheduler checks a task now and then when it wakes up: a task whose home has changed must not sleep for long.

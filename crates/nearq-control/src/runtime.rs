@@ -8,7 +8,9 @@ pub(crate) mod settings;
 
 use std::collections::{BTreeMap, HashSet};
 
-use nearq_core::{QueueView, Runtime, Times, Timing, TraceKind as CoreKind, Tracer};
+use nearq_core::Runtime;
+use nearq_core::inspect::{QueueId, QueueView};
+use nearq_core::trace::{TimingGuard, TraceKind as CoreKind, Tracer};
 use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::process::this_process;
@@ -23,7 +25,7 @@ use crate::subject::{Subject, Tracing};
 pub struct RuntimeSubject {
     runtime: Runtime,
     since: Instant,
-    timing: Option<Timing>,
+    timing: Option<TimingGuard>,
 }
 
 impl RuntimeSubject {
@@ -48,8 +50,8 @@ fn kind(queue: &QueueView) -> &'static str {
 
 /// The queue with that name, or with that number after a `#`.
 fn find<'a>(queues: &'a [QueueView], name: &str) -> Result<&'a QueueView, Refusal> {
-    let number = name.strip_prefix('#').and_then(|number| number.parse().ok());
-    if let Some(queue) = queues.iter().find(|queue| Some(queue.id()) == number) {
+    let number = name.strip_prefix('#').and_then(|number| number.parse::<u64>().ok());
+    if let Some(queue) = queues.iter().find(|queue| Some(queue.id().into()) == number) {
         return Ok(queue);
     }
     let mut called = queues.iter().filter(|queue| queue.name() == name);
@@ -67,10 +69,12 @@ fn find<'a>(queues: &'a [QueueView], name: &str) -> Result<&'a QueueView, Refusa
     }
 }
 
-fn histogram(times: &Times) -> Histogram {
-    let classes = times.classes.iter();
-    let bucket =
-        |class: &nearq_core::TimeClass| Bucket { below_ns: class.below_nanos, count: class.count };
+fn histogram(times: &nearq_core::trace::Histogram) -> Histogram {
+    let classes = times.buckets.iter();
+    let bucket = |class: &nearq_core::trace::Bucket| Bucket {
+        below_ns: class.below_nanos,
+        count: class.count,
+    };
     Histogram {
         samples: times.samples,
         sum_ns: times.sum_nanos,
@@ -95,20 +99,20 @@ impl RuntimeSubject {
                 pod.cpu_ns += row.cpu_time.as_nanos() as u64;
             }
         }
-        let sum = |of: fn(&nearq_core::PoolStatistics) -> u64| rows.iter().map(of).sum();
-        let hand = queue.in_hand();
+        let sum = |of: fn(&nearq_core::inspect::PoolStatistics) -> u64| rows.iter().map(of).sum();
+        let in_flight = queue.in_flight();
         let times = queue.times().filter(|_| self.timing.is_some());
         QueueStatistics {
-            id: queue.id(),
+            id: queue.id().into(),
             name: queue.name().to_owned(),
             kind: kind(queue).to_owned(),
             scope: queue.scope_in_words(),
             started: sum(|row| row.started),
             completed: sum(|row| row.completed),
             panicked: sum(|row| row.panicked),
-            running: hand.running,
-            waiting: hand.waiting,
-            inactive: hand.inactive,
+            running: in_flight.running,
+            waiting: in_flight.waiting,
+            inactive: in_flight.inactive,
             cpu_ns: sum(|row| row.cpu_time.as_nanos() as u64),
             cpu_intensive: sum(|row| row.cpu_intensive),
             concurrency_wakeups: sum(|row| row.concurrency_wakeups),
@@ -120,8 +124,8 @@ impl RuntimeSubject {
             at_home: sum(|row| row.at_home),
             away: sum(|row| row.away),
             max_active: queue.max_active() as u64,
-            wait: times.as_ref().map(|(wait, _)| histogram(wait)),
-            run: times.as_ref().map(|(_, run)| histogram(run)),
+            wait: times.as_ref().map(|times| histogram(&times.wait)),
+            run: times.as_ref().map(|times| histogram(&times.run)),
         }
     }
 }
@@ -156,7 +160,7 @@ impl Subject for RuntimeSubject {
                 cpus: pool.pod.to_list(),
                 nice: pool.nice.into(),
                 workers: pool.workers as u64,
-                idle: pool.idle as u64,
+                idle: pool.sleeping as u64,
                 ready: pool.ready as u64,
                 ..PodStatistics::default()
             })
@@ -225,7 +229,7 @@ impl Subject for RuntimeSubject {
 struct RunningTrace {
     runtime: Runtime,
     tracer: Tracer,
-    named: HashSet<u64>,
+    named: HashSet<QueueId>,
 }
 
 impl Tracing for RunningTrace {
@@ -236,20 +240,20 @@ impl Tracing for RunningTrace {
             for queue in self.runtime.queues() {
                 let id = queue.id();
                 if events.iter().any(|event| event.queue == id) && self.named.insert(id) {
-                    queues.push(TracedQueue { id, name: queue.name().to_owned() });
+                    queues.push(TracedQueue { id: id.into(), name: queue.name().to_owned() });
                 }
             }
             // Those that are gone are not searched for again.
             self.named.extend(events.iter().map(|event| event.queue));
         }
-        let event = |event: nearq_core::TraceEvent| TraceEvent {
+        let event = |event: nearq_core::trace::TraceEvent| TraceEvent {
             at_ns: event.at_nanos,
             kind: match event.kind {
                 CoreKind::Queue => TraceKind::Queue,
                 CoreKind::Start => TraceKind::Start,
                 CoreKind::End => TraceKind::End,
             },
-            queue: event.queue,
+            queue: event.queue.into(),
             item: event.item as u64,
             function: event.function().to_owned(),
             cpu: event.cpu as u64,

@@ -6,7 +6,7 @@
 //! | `service_thread` | a thread of the runtime's own: started, refused, tried again, ended |
 //! | `executing`, `ending`, `outcome` | what the current thread executes; ends that are put off; panics |
 //! | `arena`, `numa_box`, `pad`, `shared` | memory: kept until the end, near a node, apart from other writers, recovered from its address |
-//! | `forked`, `pause`, `error` | single words in the child of a fork; waiting for the holder of a word; errors |
+//! | `forked`, `pause`, `error`, `ids` | single words in the child of a fork; waiting for the holder of a word; errors; numbers of queues and pools |
 //!
 //! Its own: the words of a wait queue and of a rundown reference, and the list of ends that are put off, which is on a thread's stack.
 
@@ -15,12 +15,12 @@ pub(crate) mod ending;
 pub(crate) mod error;
 pub(crate) mod executing;
 pub(crate) mod forked;
-pub(crate) mod rundown_ref;
-pub(crate) mod wait_queue;
-
+pub(crate) mod ids;
 pub(crate) mod numa_box;
 pub(crate) mod outcome;
 pub(crate) mod pad;
 pub(crate) mod pause;
+pub(crate) mod rundown_ref;
 pub(crate) mod service_thread;
 pub(crate) mod shared;
+pub(crate) mod wait_queue;

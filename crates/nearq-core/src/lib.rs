@@ -16,7 +16,7 @@
 //! | folder | purpose |
 //! |---|---|
 //! | `base` | what has no notion of work: waiting, errors, forks, small tools |
-//! | `home` | nodes where things belong |
+//! | `homes` | nodes where things belong |
 //! | `layout` | which pools a queue has, and which queues share them |
 //! | `timer` | the thread that sleeps until something is due |
 //! | `item` | what holds an item, and where it waits |
@@ -31,7 +31,7 @@
 //! | `user` | what users see |
 
 mod base;
-mod home;
+mod homes;
 mod item;
 mod layout;
 mod limit;
@@ -51,42 +51,68 @@ mod user;
 
 pub use base::error::Error;
 pub use base::outcome::{JoinError, Panic};
-pub use home::{Home, HomeChoice, QueueMemory, Registered};
 pub use layout::attributes::Attributes;
-pub use layout::domain::{Domain, DomainLimit};
-pub use limit::pool_workqueue::{InHand, PoolStatistics};
-pub use nearq_home::{NoHome, Weights, WrongWeight};
-pub use nearq_platform::Residency;
 pub use nearq_topology::{CpuSet, Scope};
-pub use observe::histogram::{TimeClass, Times};
-pub use observe::{TraceEvent, TraceKind};
-pub use queue::flush::{DrainedQueue, FlushedQueue};
 pub use queue::runtime::Runtime;
-pub use runtime::config::WorkerInfo;
-pub use runtime::report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
 pub use task::join::JoinHandle;
-pub use task::waiting::Flushed;
 pub use task::work::Work;
-pub use user::at_home::AtHome;
 pub use user::builder::RuntimeBuilder;
 #[doc(hidden)]
 pub use user::default::attend_default;
-pub use user::default::{
-    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
-    system_unbound_long,
-};
 pub use user::handle::Handle;
-pub use user::info::{PoolInfo, WorkerState};
-pub use user::node_homes::NodeHomes;
-pub use user::readers::{Timing, Tracer};
 pub use user::scope::Scope as BorrowScope;
-pub use user::set::{JoinNext, JoinSet};
+pub use user::set::JoinSet;
 pub use user::settings::WorkqueueBuilder;
-pub use user::shutdown::{RunningItem, StillRunning, WaitingItems};
-pub use user::snapshot::{RunningNow, WaitingNow};
+pub use user::shutdown::ShutdownError;
 pub use user::task_builder::{TaskBuilder, TrySpawnError};
-pub use user::view::QueueView;
 pub use user::workqueue::Workqueue;
+
+pub mod home {
+    //! Work and memory that belong to a node: [`Home`] and how one is chosen.
+
+    pub use crate::homes::{Home, HomeChoice, QueueMemory, Registered};
+    pub use crate::user::at_home::AtHome;
+    pub use crate::user::node_homes::NodeHomes;
+    pub use nearq_home::{NoHome, Weights, WrongWeight};
+    pub use nearq_platform::Residency;
+}
+
+pub mod inspect {
+    //! What can be seen of a runtime while it works: queues, pools, workers, what runs and what waits. Reading costs the workers nothing, or
+    //! as little as each function says.
+
+    pub use crate::base::ids::{PoolId, QueueId};
+    pub use crate::layout::domain::{Domain, DomainLimit};
+    pub use crate::limit::pool_workqueue::{InFlight, PoolStatistics};
+    pub use crate::runtime::config::WorkerInfo;
+    pub use crate::runtime::hogs::CpuHog;
+    pub use crate::runtime::report::{Activity, BusyWorker, PoolThreads, Stall, ThreadLimit};
+    pub use crate::user::info::{PoolInfo, WorkerState};
+    pub use crate::user::shutdown::{Backlog, StillRunning};
+    pub use crate::user::snapshot::{QueueLabel, RunningItem, Waiting, WaitingItems};
+    pub use crate::user::view::QueueView;
+}
+
+pub mod trace {
+    //! What happens to each item, and how long items wait and run.
+
+    pub use crate::observe::histogram::{Bucket, Histogram, QueueTimes};
+    pub use crate::observe::{TraceEvent, TraceKind};
+    pub use crate::user::readers::{TimingGuard, Tracer};
+}
+
+pub mod future {
+    //! The futures that functions of this crate return.
+
+    pub use crate::queue::flush::{DrainedQueue, FlushedQueue};
+    pub use crate::task::waiting::Flushed;
+    pub use crate::user::set::JoinNext;
+}
+
+/// The process-wide queues for work that needs none of its own, made on first use.
+pub mod system {
+    pub use crate::user::default::{freezable, highpri, long, percpu, unbound, unbound_long};
+}
 
 /// Sets the description of what the current item does, for observers of the worker; cut to 31 bytes, cleared when the item ends. Has no
 /// effect outside a worker.

@@ -26,8 +26,9 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, Instant, Ordering, Platform};
 
 use crate::base::forked;
+use crate::base::ids::QueueId;
 use crate::item::stamp::Stamp;
-use crate::observe::histogram::{Histogram, Times};
+use crate::observe::histogram::{QueueTimes, Recorder};
 
 pub(crate) use sampler::shift_for;
 use sampler::{Budget, Rate};
@@ -47,7 +48,7 @@ struct Readers {
     /// The number of those that want times.
     timing: u32,
     /// Those that want events: their number, whose events, and one item of how many is enough, as a power of two.
-    tracers: Vec<(u64, Option<u64>, u32)>,
+    tracers: Vec<(u64, Option<QueueId>, u32)>,
     next: u64,
 }
 
@@ -65,7 +66,7 @@ impl Readers {
         Readers { timing: 0, tracers: Vec::new(), next: 0 }
     }
 
-    fn wanted_of(&self, queue: u64) -> Wanted {
+    fn wanted_of(&self, queue: QueueId) -> Wanted {
         let tracers = self.tracers.iter().filter(|(_, of, _)| of.is_none_or(|of| of == queue));
         let sample_shift = tracers.map(|(_, _, sample_shift)| *sample_shift).min();
         let timing = self.timing != 0;
@@ -115,7 +116,7 @@ impl<P: Platform> Observation<P> {
 
     /// Adds a reader of the events of one queue or of all, one item of two to the power of `sample_shift`. Returns the number for
     /// [`remove_tracer`](Self::remove_tracer).
-    pub(crate) fn add_tracer(&self, queue: Option<u64>, sample_shift: u32) -> u64 {
+    pub(crate) fn add_tracer(&self, queue: Option<QueueId>, sample_shift: u32) -> u64 {
         let mut readers = self.readers.lock();
         readers.next += 1;
         let number = readers.next;
@@ -177,8 +178,8 @@ pub(crate) struct Observed<P: Platform> {
 
 /// How long a queue's items waited and ran.
 pub(crate) struct TimesOfQueue<P: Platform> {
-    pub(crate) wait: Histogram<P>,
-    pub(crate) run: Histogram<P>,
+    pub(crate) wait: Recorder<P>,
+    pub(crate) run: Recorder<P>,
 }
 
 impl<P: Platform> Observed<P> {
@@ -207,7 +208,7 @@ impl<P: Platform> Observed<P> {
     pub(crate) fn follow(
         &self,
         observation: &Observation<P>,
-        queue: u64,
+        queue: QueueId,
         is_observed: bool,
     ) -> bool {
         let wanted = observation.readers.lock().wanted_of(queue);
@@ -215,7 +216,7 @@ impl<P: Platform> Observed<P> {
             return false;
         }
         if self.times().is_none() {
-            let times = TimesOfQueue { wait: Histogram::new(), run: Histogram::new() };
+            let times = TimesOfQueue { wait: Recorder::new(), run: Recorder::new() };
             self.times.store(Box::into_raw(Box::new(times)), Ordering::Release);
         }
         self.rate.set_least(wanted.sample_shift);
@@ -232,8 +233,9 @@ impl<P: Platform> Observed<P> {
     }
 
     /// How long items waited and ran; none before they were timed for the first time.
-    pub(crate) fn read(&self) -> Option<(Times, Times)> {
-        self.times().map(|times| (times.wait.times(), times.run.times()))
+    pub(crate) fn read(&self) -> Option<QueueTimes> {
+        let times = self.times()?;
+        Some(QueueTimes { wait: times.wait.times(), run: times.run.times() })
     }
 
     /// How long an item with that stamp has waited, if it is a sample.

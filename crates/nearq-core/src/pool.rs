@@ -65,6 +65,7 @@ use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use crate::base::forked;
+use crate::base::ids::PoolId;
 use crate::base::pad::Padded;
 use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
@@ -91,7 +92,7 @@ const MANY_STALE: usize = 1024;
 
 /// The workers of one pod, and their work.
 pub(crate) struct Pool<P: Platform> {
-    pub(crate) id: u32,
+    pub(crate) id: PoolId,
     pub(crate) key: PoolKey,
     /// The number of CPUs of its pod, and of cores.
     cpus: u32,
@@ -165,7 +166,7 @@ unsafe impl<P: Platform> Send for Pool<P> {}
 
 impl<P: Platform> Pool<P> {
     pub(crate) fn new(
-        id: u32,
+        id: PoolId,
         key: PoolKey,
         cores: usize,
         node: Option<u32>,

@@ -28,6 +28,7 @@ use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
 use crate::base::arena::Arena;
 use crate::base::error::Error;
 use crate::base::forked;
+use crate::base::ids::{PoolId, QueueId};
 use crate::base::pad::Padded;
 use crate::base::rundown_ref::RundownRef;
 use crate::item::owned::{ItemRef, Pending};
@@ -36,7 +37,7 @@ use crate::layout::attributes::{Attributes, Kind, Layout, Places};
 use crate::layout::domain::DomainLimit;
 use crate::layout::priority::Priority;
 use crate::limit::node_active::{Entry, NodeActive};
-use crate::limit::pool_workqueue::{HOMED, InHand, OBSERVED, PoolStatistics, PoolWorkqueue};
+use crate::limit::pool_workqueue::{HOMED, InFlight, OBSERVED, PoolStatistics, PoolWorkqueue};
 use crate::observe::Observed;
 use crate::queue::runtime::{Inner, Runtime};
 
@@ -103,7 +104,7 @@ pub(crate) struct QueueFlags {
 /// The inside of a workqueue.
 pub(crate) struct Queue<P: Platform> {
     /// Never used for another queue of the runtime.
-    pub(crate) id: u64,
+    pub(crate) id: QueueId,
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) flags: QueueFlags,
@@ -145,7 +146,7 @@ impl<P: Platform> Queue<P> {
         attributes: Attributes,
     ) -> Arc<Self> {
         let queue = crate::base::shared::exposed(Queue {
-            id: runtime.inner().number_queue(),
+            id: QueueId(runtime.inner().number_queue()),
             name,
             kind,
             flags,
@@ -411,7 +412,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// The pools of the layout in effect, by CPU number.
-    pub(crate) fn pools_by_cpu(&self) -> Vec<u32> {
+    pub(crate) fn pools_by_cpu(&self) -> Vec<PoolId> {
         let cpu_map = self.current_map();
         // SAFETY: pwqs live as long as the queue.
         cpu_map.by_cpu.iter().map(|pwq| unsafe { &**pwq }.pool.id).collect()
@@ -486,9 +487,9 @@ impl<P: Platform> Queue<P> {
     }
 
     /// What is under way.
-    pub(crate) fn in_hand(&self) -> InHand {
-        let mut sum = InHand::default();
-        self.pwqs_in_service().for_each(|pwq| sum += pwq.in_hand());
+    pub(crate) fn in_flight(&self) -> InFlight {
+        let mut sum = InFlight::default();
+        self.pwqs_in_service().for_each(|pwq| sum += pwq.in_flight());
         sum
     }
 
@@ -515,7 +516,7 @@ impl<P: Platform> Queue<P> {
     /// What has happened on each pool. All sets of pwqs that lead there count together.
     pub(crate) fn statistics(&self) -> Vec<PoolStatistics> {
         let mut rows: Vec<PoolStatistics> = Vec::new();
-        let mut row_of: HashMap<u32, usize> = HashMap::new();
+        let mut row_of: HashMap<PoolId, usize> = HashMap::new();
         for pwq in self.pwqs() {
             let one = pwq.statistics();
             match row_of.entry(one.pool) {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Instant, PAUSE, Platform};
 
-use crate::home::{Wanted, WorkerMemory};
+use crate::homes::{Wanted, WorkerMemory};
 use crate::item::account::Account;
 use crate::item::batch::CAPACITY;
 use crate::item::execution::Ended;

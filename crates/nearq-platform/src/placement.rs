@@ -134,7 +134,7 @@ impl Residency {
     /// # use nearq_platform as nearq;
     /// # #[cfg(target_os = "linux")] {
     /// let memory = vec![1_u8; 1 << 20];
-    /// match nearq::Residency::of(&memory) {
+    /// match nearq::home::Residency::of(&memory) {
     ///     Ok(residency) => println!("pages by node: {:?}", residency.pages),
     ///     Err(refused) => println!("{refused}"),
     /// }

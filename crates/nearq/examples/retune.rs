@@ -9,7 +9,7 @@
     reason = "a program that uses nearq may use what it likes"
 )]
 
-use nearq::{Error, PoolStatistics, Scope, Work, Workqueue};
+use nearq::{Error, Scope, Work, Workqueue, inspect::PoolStatistics};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -61,16 +61,12 @@ pub mod metrics {
     };
 }
 pub use nearq_core::{
-    Activity, AtHome, Attributes, BorrowScope, BusyWorker, CpuSet, Domain, DomainLimit,
-    DrainedQueue, Error, Flushed, FlushedQueue, Handle, Home, HomeChoice, InHand, JoinError,
-    JoinHandle, JoinNext, JoinSet, NoHome, NodeHomes, Panic, PoolInfo, PoolStatistics, PoolThreads,
-    QueueMemory, QueueView, Registered, Residency, RunningItem, RunningNow, Runtime,
-    RuntimeBuilder, Scope, Stall, StillRunning, TaskBuilder, ThreadLimit, TimeClass, Times, Timing,
-    TraceEvent, TraceKind, Tracer, TrySpawnError, WaitingItems, WaitingNow, Weights, Work,
-    WorkerInfo, WorkerState, Workqueue, WorkqueueBuilder, WrongWeight, blocking, set_description,
-    system_freezable, system_highpri, system_long, system_percpu, system_unbound,
-    system_unbound_long,
+    Attributes, BorrowScope, CpuSet, Error, Handle, JoinError, JoinHandle, JoinSet, Panic, Runtime,
+    RuntimeBuilder, Scope, ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue,
+    WorkqueueBuilder, blocking, set_description,
 };
+#[doc(inline)]
+pub use nearq_core::{future, home, inspect, system, trace};
 pub use nearq_platform::OsError;
 /// What a machine consists of, as [`Runtime::topology`] describes it.
 #[doc(inline)]

@@ -28,7 +28,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nearq_platform::Instant;
 
-use nearq::{Attributes, CpuSet, Domain};
+use nearq::{Attributes, CpuSet, inspect::Domain};
 
 use super::limits::Bounds;
 use super::placement::{Defaults, Ground};

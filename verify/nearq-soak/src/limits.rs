@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nearq::{Attributes, CpuSet, Domain};
+use nearq::{Attributes, CpuSet, inspect::Domain};
 
 use super::placement::{Defaults, Ground};
 use super::plan::Kind;

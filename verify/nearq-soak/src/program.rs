@@ -431,7 +431,7 @@ impl Stage {
                 // A future, or a result that nothing will take, is dropped as part of the execution that ends it.
                 panicked = *panicked.start()..=*executed.end();
             }
-            let count = |of: fn(&nearq::PoolStatistics) -> u64| -> u64 {
+            let count = |of: fn(&nearq::inspect::PoolStatistics) -> u64| -> u64 {
                 queue.statistics().iter().map(of).sum()
             };
             // An execution is counted a moment after its function has returned.
@@ -462,7 +462,7 @@ impl Stage {
     fn check_limits(&self, number: usize, queue: &Workqueue<Sim>) {
         let expected = self.ledger.limits(number);
         // A future that has ended may be executed once more, for nothing; and held back before that, until a thread can be started.
-        let is_used = |row: &nearq::DomainLimit| row.active != 0 || row.inactive != 0;
+        let is_used = |row: &nearq::inspect::DomainLimit| row.active != 0 || row.inactive != 0;
         let deadline = Sim::now() + PATIENCE;
         while queue.limits().iter().any(is_used) && Sim::now() < deadline {
             Sim::sleep(Duration::from_millis(1));

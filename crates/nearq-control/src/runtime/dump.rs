@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use nearq_core::{CpuSet, Domain, QueueView, Runtime, Scope, Weights};
+use nearq_core::{
+    CpuSet, Runtime, Scope,
+    home::Weights,
+    inspect::{Domain, QueueView},
+};
 use nearq_platform::{Linux, LockPlatform};
 use nearq_topology::Topology;
 
@@ -91,7 +95,7 @@ fn pools(runtime: &Runtime, queues: &[QueueDump]) -> Vec<PoolDump> {
     let pools = runtime.pools().into_iter();
     pools
         .map(|pool| {
-            let id = i64::from(pool.id);
+            let id = i64::from(u32::from(pool.id));
             PoolDump {
                 id: pool.id.into(),
                 references: queues.iter().filter(|queue| queue.cpu_pool.contains(&id)).count()
@@ -100,7 +104,7 @@ fn pools(runtime: &Runtime, queues: &[QueueDump]) -> Vec<PoolDump> {
                 idle_class: pool.idle_class,
                 slice_ns: pool.slice.map_or(0, |slice| slice.as_nanos() as u64),
                 workers: pool.workers as u64,
-                idle: pool.idle as u64,
+                idle: pool.sleeping as u64,
                 per_cpu: pool.bound,
                 strict: pool.strict,
                 no_helping: !pool.helping && !pool.strict,
@@ -128,11 +132,15 @@ fn of_queue(queue: &QueueView, topology: &Topology) -> QueueDump {
         memory: queue.memory().name().to_owned(),
         at_home: statistics.iter().map(|row| row.at_home).sum(),
         away: statistics.iter().map(|row| row.away).sum(),
-        id: queue.id(),
+        id: queue.id().into(),
         name: queue.name().to_owned(),
         kind: super::kind(queue).to_owned(),
         cpu_pool: pools
-            .map(|(cpu, pool)| if topology.possible().contains(cpu) { pool.into() } else { -1 })
+            .map(
+                |(cpu, pool)| {
+                    if topology.possible().contains(cpu) { u32::from(pool).into() } else { -1 }
+                },
+            )
             .collect(),
         cpus: queue.effective_cpumask().to_list(),
         max_active: queue.max_active() as u64,
@@ -164,7 +172,8 @@ fn running(runtime: &Runtime) -> Vec<RunningItem> {
     let running = runtime.running().into_iter();
     running
         .map(|item| {
-            let (queue_id, queue) = item.queue.unwrap_or_default();
+            let (queue_id, queue) =
+                item.queue.map_or((0, String::new()), |queue| (queue.id.into(), queue.name));
             RunningItem {
                 queue,
                 queue_id,
@@ -181,18 +190,15 @@ fn running(runtime: &Runtime) -> Vec<RunningItem> {
 }
 
 fn waiting(runtime: &Runtime) -> (Vec<WaitingItems>, bool) {
-    let (rows, more) = runtime.waiting();
-    let rows = rows.into_iter().map(|row| {
-        let (queue_id, queue) = row.queue;
-        WaitingItems {
-            queue,
-            queue_id,
-            pool: row.pool.into(),
-            function: row.function.to_owned(),
-            count: row.count as u64,
-            inactive: row.inactive,
-            oldest_ns: row.oldest.map_or(0, |oldest| oldest.as_nanos() as u64),
-        }
+    let waiting = runtime.waiting();
+    let rows = waiting.items.into_iter().map(|row| WaitingItems {
+        queue: row.queue.name,
+        queue_id: row.queue.id.into(),
+        pool: row.pool.into(),
+        function: row.function.to_owned(),
+        count: row.count as u64,
+        inactive: row.inactive,
+        oldest_ns: row.oldest.map_or(0, |oldest| oldest.as_nanos() as u64),
     });
-    (rows.collect(), more)
+    (rows.collect(), waiting.truncated)
 }

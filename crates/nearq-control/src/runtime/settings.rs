@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use nearq_core::{
-    Attributes, CpuSet, Error, Home, HomeChoice, QueueMemory, QueueView, Runtime, Weights,
+    Attributes, CpuSet, Error, Runtime,
+    home::{Home, HomeChoice, QueueMemory, Weights},
+    inspect::QueueView,
 };
 
 use crate::knobs::{self, Knob, Owner, PROCESS, QUEUE};
@@ -118,7 +120,7 @@ pub(super) fn of_queue(runtime: &Runtime, queue: &QueueView) -> QueueSettings {
         knob.setting((way.show)(&seen), knob.writable && way.kinds.unfit(queue).is_none())
     };
     QueueSettings {
-        id: queue.id(),
+        id: queue.id().into(),
         name: queue.name().to_owned(),
         settings: QUEUE.iter().map(setting).collect(),
     }

@@ -152,7 +152,7 @@ fn a_queues_home_is_set_and_shown() {
     set("home", &node);
     let dump = subject.dump(&GetDump::default()).unwrap();
     assert_eq!(dump.homes.len(), runtime.homes().len());
-    assert_eq!(dump.home_weights.len(), nearq_core::Weights::names().len());
+    assert_eq!(dump.home_weights.len(), nearq_core::home::Weights::names().len());
     let told = &dump.queues[0];
     assert_eq!(told.home.as_ref().map(|home| home.node.to_string()), Some(node));
     assert_eq!(told.memory, "interleave");

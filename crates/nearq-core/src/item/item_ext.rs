@@ -23,7 +23,7 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use crate::base::forked;
 use crate::base::wait_queue::WaitQueue;
-use crate::home::{Home, Inside};
+use crate::homes::{Home, Inside};
 use crate::item::Item;
 use crate::item::account::Later;
 use crate::item::stamp::Stamp;

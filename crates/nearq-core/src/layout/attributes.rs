@@ -5,7 +5,7 @@ use core::time::Duration;
 use nearq_topology::{CpuSet, Limits, Scope, Topology};
 
 use crate::base::error::Error;
-use crate::home::QueueMemory;
+use crate::homes::QueueMemory;
 use crate::layout::domain::{
     Bounds, DEFAULT_MAX_ACTIVE, DEFAULT_MIN_ACTIVE, Domain, HIGHEST_MAX_ACTIVE,
 };
@@ -13,7 +13,7 @@ use crate::layout::priority::{
     LEAST_FAVOURED, LONGEST_SLICE, MOST_FAVOURED, Priority, SHORTEST_SLICE,
 };
 
-/// The attributes of a workqueue, all of which can be changed while it runs: see [`QueueView::change`](crate::QueueView::change).
+/// The attributes of a workqueue, all of which can be changed while it runs: see [`QueueView::change`](crate::inspect::QueueView::change).
 ///
 /// ```
 /// # use nearq_core as nearq;

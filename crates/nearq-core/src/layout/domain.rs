@@ -84,7 +84,7 @@ impl Bounds {
     }
 }
 
-/// The state of a queue's limit in one of its domains; see [`QueueView::limits`](crate::QueueView::limits).
+/// The state of a queue's limit in one of its domains; see [`QueueView::limits`](crate::inspect::QueueView::limits).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainLimit {
     /// The domain.

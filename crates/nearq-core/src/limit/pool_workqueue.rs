@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::base::ids::PoolId;
 use crate::base::numa_box::NumaBox;
 use crate::base::pad::Padded;
 use crate::base::wait_queue::Notification;
@@ -371,11 +372,11 @@ impl<P: Platform> PoolWorkqueue<P> {
     }
 
     /// Items on the pool, and those that run; items held back.
-    pub(crate) fn in_hand(&self) -> InHand {
+    pub(crate) fn in_flight(&self) -> InFlight {
         let ended = self.ended();
         let running = self.running();
         let let_in = u64::from(self.entered().wrapping_sub(ended));
-        InHand {
+        InFlight {
             running: running.min(let_in),
             waiting: let_in.saturating_sub(running),
             inactive: self.held(),
@@ -526,7 +527,7 @@ impl PoolStatistics {
 /// What is under way in a queue. Read while items come and go: each number may be a few too high or too low.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct InHand {
+pub struct InFlight {
     /// Items that run.
     pub running: u64,
     /// Items that wait for a worker.
@@ -535,7 +536,7 @@ pub struct InHand {
     pub inactive: u64,
 }
 
-impl core::ops::AddAssign for InHand {
+impl core::ops::AddAssign for InFlight {
     fn add_assign(&mut self, other: Self) {
         self.running += other.running;
         self.waiting += other.waiting;
@@ -545,9 +546,10 @@ impl core::ops::AddAssign for InHand {
 
 /// What has happened on one pool for one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PoolStatistics {
-    /// The pool's number, as in its workers' names.
-    pub pool: u32,
+    /// The pool's number.
+    pub pool: PoolId,
     /// The CPUs of the pod.
     pub pod: nearq_topology::CpuSet,
     /// Executions that have begun; may be one too high for a moment per worker.
@@ -556,8 +558,8 @@ pub struct PoolStatistics {
     pub completed: u64,
     /// Executions that ended in a panic; they count as completed too.
     pub panicked: u64,
-    /// CPU time of the workers while they served this pwq. Counted when a worker pauses, at the latest every
-    /// millisecond between two items; a worker that served several pwqs in that time divides it by the number of items.
+    /// CPU time of the pool's workers while they ran this queue's items. Counted when a worker pauses, at the latest every millisecond
+    /// between two items; a worker that ran items of several queues in that time divides it by the number of items.
     pub cpu_time: Duration,
     /// How often a worker was brought back into its pod before an item.
     pub repatriated: u64,
@@ -573,7 +575,7 @@ pub struct PoolStatistics {
     pub mayday: u64,
     /// Executions that the rescuer has begun.
     pub rescued: u64,
-    /// Executions of items with a [home](crate::Home) that began there.
+    /// Executions of items with a [home](crate::home::Home) that began there.
     pub at_home: u64,
     /// Executions of items with a home that began elsewhere.
     pub away: u64,

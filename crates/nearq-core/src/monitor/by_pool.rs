@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use nearq_platform::Platform;
 
+use crate::base::ids::PoolId;
 use crate::pool::Pool;
 
 /// A value for each pool of a list, in the list's order. Pools enter and leave service: `align` makes the values follow.
 pub(crate) struct ByPool<T> {
-    ids: Vec<u32>,
+    ids: Vec<PoolId>,
     values: Vec<T>,
 }
 

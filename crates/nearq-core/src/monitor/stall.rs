@@ -100,7 +100,7 @@ fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
     // A subscriber is foreign code too.
     let mut is_heard = false;
     contain(|| {
-        tracing::warn!(target: "nearq", pool = stall.pool, waiting = stall.waiting, "{stall}");
+        tracing::warn!(target: "nearq", pool = stall.pool.0, waiting = stall.waiting, "{stall}");
         is_heard = tracing::enabled!(target: "nearq", tracing::Level::WARN);
     });
     match &inner.config.on_stall {

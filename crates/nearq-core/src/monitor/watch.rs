@@ -24,6 +24,7 @@ use core::time::Duration;
 
 use nearq_platform::{Instant, Platform, RunState};
 
+use crate::base::ids::PoolId;
 use crate::pool::Pool;
 use crate::pool::worker::{Worker, WorkerSlab};
 
@@ -78,7 +79,7 @@ pub(crate) struct Watcher<P: Platform> {
     /// By the pool's number.
     loads: Vec<Load>,
     /// The numbers of the pools whose workers used a CPU since the last check: there may be thousands that are not used any more.
-    busy: Vec<u32>,
+    busy: Vec<PoolId>,
 }
 
 /// How busy a pool is.
@@ -134,7 +135,7 @@ impl<P: Platform> Watcher<P> {
         let mut moved = false;
         let (mut fresh, mut asleep) = (Vec::new(), Vec::new());
         for pool in self.busy.drain(..) {
-            self.loads[pool as usize].used = 0;
+            self.loads[pool.0 as usize].used = 0;
         }
         for worker in turns.by_ref().take(CLOCKS) {
             let (used, asks) = self.read_clock(worker, now);
@@ -168,7 +169,7 @@ impl<P: Platform> Watcher<P> {
     }
 
     fn count_load(&mut self, worker: &Worker<P>, used: u64) {
-        let pool = worker.pool().id as usize;
+        let pool = worker.pool().id.0 as usize;
         self.loads.resize(self.loads.len().max(pool + 1), Load::default());
         let load = &mut self.loads[pool];
         if load.used == 0 && used != 0 {
@@ -180,14 +181,14 @@ impl<P: Platform> Watcher<P> {
     /// Whether the system was not asked about the pool's workers in this check: they use its CPUs, so even if some of them sleep, no worker
     /// needs to be called.
     pub(crate) fn is_left_alone(&self, pool: &Pool<P>) -> bool {
-        let load = self.loads.get(pool.id as usize);
+        let load = self.loads.get(pool.id.0 as usize);
         load.is_some_and(|load| !load.suspect && load.fills(pool.cpus()))
             && !self.samples.is_multiple_of(SELDOM)
     }
 
     /// Sets whether more of the pool's workers may be running than should, so that their state must be known.
-    pub(crate) fn suspect(&mut self, pool: u32, suspect: bool) {
-        if let Some(load) = self.loads.get_mut(pool as usize) {
+    pub(crate) fn suspect(&mut self, pool: PoolId, suspect: bool) {
+        if let Some(load) = self.loads.get_mut(pool.0 as usize) {
             load.suspect = suspect;
         }
     }

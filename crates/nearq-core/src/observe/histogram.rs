@@ -35,15 +35,15 @@ fn end(class: usize) -> u64 {
 }
 
 /// Times of one kind.
-pub(crate) struct Histogram<P: Platform> {
+pub(crate) struct Recorder<P: Platform> {
     classes: Box<[P::AtomicU64]>,
     samples: P::AtomicU64,
     sum: P::AtomicU64,
 }
 
-impl<P: Platform> Histogram<P> {
+impl<P: Platform> Recorder<P> {
     pub(crate) fn new() -> Self {
-        Histogram {
+        Recorder {
             classes: (0..CLASSES).map(|_| P::AtomicU64::new(0)).collect(),
             samples: P::AtomicU64::new(0),
             sum: P::AtomicU64::new(0),
@@ -59,14 +59,14 @@ impl<P: Platform> Histogram<P> {
     }
 
     /// What was recorded so far; more may be recorded meanwhile.
-    pub(crate) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> Histogram {
         let counts = self.classes.iter().map(|count| count.load(Ordering::Relaxed));
         let classes = counts.enumerate().filter(|(_, count)| *count != 0);
-        Times {
+        Histogram {
             samples: self.samples.load(Ordering::Relaxed),
             sum_nanos: self.sum.load(Ordering::Relaxed),
-            classes: classes
-                .map(|(class, count)| TimeClass { below_nanos: end(class), count })
+            buckets: classes
+                .map(|(class, count)| Bucket { below_nanos: end(class), count })
                 .collect(),
         }
     }
@@ -76,19 +76,29 @@ impl<P: Platform> Histogram<P> {
 /// of all items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Times {
+pub struct Histogram {
     /// Items that were timed.
     pub samples: u64,
     /// Sum of all times.
     pub sum_nanos: u64,
     /// The classes that are not empty, in order; about 6 % wide.
-    pub classes: Vec<TimeClass>,
+    pub buckets: Vec<Bucket>,
+}
+
+/// How long the items of a queue took; see [`QueueView::times`](crate::inspect::QueueView::times).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueTimes {
+    /// From queueing to start.
+    pub wait: Histogram,
+    /// From start to end.
+    pub run: Histogram,
 }
 
 /// One class of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TimeClass {
+pub struct Bucket {
     /// The least time that is too long for it.
     pub below_nanos: u64,
     /// How many items.
@@ -118,14 +128,14 @@ mod tests {
 
     #[test]
     fn counts_are_by_weight_and_samples_are_not() {
-        let histogram = Histogram::<Linux>::new();
+        let histogram = Recorder::<Linux>::new();
         histogram.record(3, 1);
         histogram.record(1000, 8);
         histogram.record(1001, 8);
         let times = histogram.times();
         assert_eq!((times.samples, times.sum_nanos), (3, 3 + 8 * 2001));
         let classes: Vec<_> =
-            times.classes.iter().map(|class| (class.below_nanos, class.count)).collect();
+            times.buckets.iter().map(|class| (class.below_nanos, class.count)).collect();
         assert_eq!(classes, [(4, 1), (1024, 16)]);
     }
 }

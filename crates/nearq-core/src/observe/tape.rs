@@ -10,6 +10,7 @@ use core::time::Duration;
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
+use crate::base::ids::{PoolId, QueueId};
 use crate::base::pad::Padded;
 
 /// Events that are kept, over all rings.
@@ -36,8 +37,8 @@ pub struct TraceEvent {
     pub at_nanos: u64,
     /// What.
     pub kind: TraceKind,
-    /// The queue's [number](crate::QueueView::id).
-    pub queue: u64,
+    /// The queue's [number](crate::inspect::QueueView::id).
+    pub queue: QueueId,
     /// The item's address: the same for its events, and for a later item at the same place.
     pub item: usize,
     pub(crate) name: fn() -> &'static str,
@@ -46,7 +47,7 @@ pub struct TraceEvent {
     /// The thread, in the system's own tools; not known for a queueing.
     pub thread: Option<u64>,
     /// The number of the pool that the item goes to.
-    pub pool: u32,
+    pub pool: PoolId,
     /// For a start, the time since queueing; for an end, the time since the start; for a queueing, zero.
     pub took: Duration,
 }

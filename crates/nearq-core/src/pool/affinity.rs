@@ -17,7 +17,7 @@ use core::time::Duration;
 use nearq_platform::{Instant, OsError, Platform};
 use nearq_topology::CpuSet;
 
-use crate::home::Homes;
+use crate::homes::Homes;
 
 /// A worker is brought back at most this often. A migration costs some 5 to 50 microseconds, most of it cold caches; at one a millisecond
 /// it stays below 5 % of the worker's time even if the scheduler keeps moving it away.

@@ -8,7 +8,7 @@ use nearq_platform::{Instant, Platform};
 
 use crate::base::executing::Executing;
 use crate::base::wait_queue::WaitQueue;
-use crate::home::{Home, Inside};
+use crate::homes::{Home, Inside};
 use crate::item::account::Account;
 use crate::pool::Pool;
 use crate::pool::services::Services;

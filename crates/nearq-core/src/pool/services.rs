@@ -10,7 +10,7 @@ use super::Pool;
 use super::alarm::Alarm;
 use super::spawn_failure::Denied;
 use crate::base::wait_queue::WaitQueue;
-use crate::home::Homes;
+use crate::homes::Homes;
 use crate::pool::worker::Worker;
 use crate::pool::worker_slab::WorkerSlab;
 

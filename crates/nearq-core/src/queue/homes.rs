@@ -18,7 +18,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{CpuMap, Queue};
 use crate::base::error::Error;
-use crate::home::{Home, Inside, QueueMemory};
+use crate::homes::{Home, Inside, QueueMemory};
 use crate::item::{Item, Origin, PROXIED};
 use crate::layout::attributes::Kind;
 use crate::limit::pool_workqueue::{HOMED, PoolWorkqueue};

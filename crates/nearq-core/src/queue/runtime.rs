@@ -11,11 +11,12 @@ use nearq_topology::{CpuSet, Scope, Topology};
 
 use super::Queue;
 use crate::base::error::Error;
-use crate::home::Homes;
+use crate::homes::Homes;
 use crate::layout::attributes::MachineConfig;
 use crate::pool::alarm::Alarm;
 use crate::pool::services::Services;
 use crate::runtime::config::Beginning;
+use crate::runtime::hogs::CpuHog;
 use crate::runtime::{Core, KnownQueue, nanos};
 use crate::timer::Timer;
 
@@ -221,7 +222,7 @@ impl<P: Platform> Runtime<P> {
     }
 
     /// The functions that used the CPU of a per-CPU pool for too long while others waited for it, and how often, most often first.
-    pub fn cpu_hogs(&self) -> Vec<(&'static str, u64)> {
+    pub fn cpu_hogs(&self) -> Vec<CpuHog> {
         self.inner.hogs.list()
     }
 }

@@ -34,7 +34,7 @@ macro_rules! tell {
             queue.name.len(),
             (table.name)().as_ptr(),
             (table.name)().len(),
-            pwq.pool.id,
+            pwq.pool.id.0,
             $cpu
         )
     }};
@@ -52,7 +52,7 @@ pub(crate) fn queued<P: Platform>(pwq: &PoolWorkqueue<P>, item: &Item<P>, cpu: u
             target: TARGET,
             queue = pwq.queue().name,
             function = (item.table().name)(),
-            pool = pwq.pool.id,
+            pool = pwq.pool.id.0,
             cpu,
             "queued"
         );
@@ -79,7 +79,7 @@ pub(crate) fn run<P: Platform, R>(
             "item",
             queue = pwq.queue().name,
             function = (table.name)(),
-            pool = pwq.pool.id
+            pool = pwq.pool.id.0
         );
         entered = Some(span.entered());
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 
 use super::Runner;
-use crate::home::{QueueMemory, Wanted};
+use crate::homes::{QueueMemory, Wanted};
 use crate::item::execution::Ended;
 use crate::item::owned::Running;
 use crate::limit::pool_workqueue::PoolWorkqueue;

@@ -9,7 +9,7 @@ use nearq_platform::SignalMask;
 use nearq_topology::CpuSet;
 
 use crate::base::outcome::contain;
-use crate::home::HomeChoice;
+use crate::homes::HomeChoice;
 use crate::runtime::report::OnStall;
 
 /// What a hook is given about a worker.

@@ -13,6 +13,16 @@ const MOST: usize = 128;
 /// The time from which on there is a warning.
 const FIRST_SAID: u64 = 4;
 
+/// A function that has used the CPU of a per-CPU pool for too long; see [`Runtime::cpu_hogs`](crate::Runtime::cpu_hogs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CpuHog {
+    /// The name of the function.
+    pub function: &'static str,
+    /// How often it did.
+    pub count: u64,
+}
+
 /// Functions, and how often each was too long.
 pub(crate) struct Hogs<P: Platform> {
     counts: Mutex<Vec<(&'static str, u64)>, P>,
@@ -40,10 +50,10 @@ impl<P: Platform> Hogs<P> {
     }
 
     /// The functions, most often first.
-    pub(crate) fn list(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn list(&self) -> Vec<CpuHog> {
         let mut list = self.counts.lock().clone();
         list.sort_by_key(|(_, count)| core::cmp::Reverse(*count));
-        list
+        list.into_iter().map(|(function, count)| CpuHog { function, count }).collect()
     }
 
     /// Forgets the parent's counts. In the child of a fork.
@@ -64,7 +74,8 @@ mod tests {
         let said: Vec<_> = (0..40).filter_map(|_| hogs.count("f")).collect();
         assert_eq!(said, [4, 5, 7, 11, 19, 35]);
         assert_eq!(hogs.count("g"), None);
-        assert_eq!(hogs.list(), [("f", 40), ("g", 1)]);
+        let list: Vec<_> = hogs.list().iter().map(|hog| (hog.function, hog.count)).collect();
+        assert_eq!(list, [("f", 40), ("g", 1)]);
     }
 
     #[test]

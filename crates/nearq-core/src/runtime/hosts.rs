@@ -3,7 +3,7 @@
 use nearq_platform::{Platform, ThreadSpec};
 
 use super::{Core, KnownQueue};
-use crate::{home, timer};
+use crate::{homes, timer};
 
 impl<P: Platform, Q: KnownQueue> timer::Host<P> for Core<P, Q> {
     fn number(&self) -> u64 {
@@ -24,7 +24,7 @@ impl<P: Platform, Q: KnownQueue> timer::Host<P> for Core<P, Q> {
     }
 }
 
-impl<P: Platform, Q: KnownQueue> home::Host for Core<P, Q> {
+impl<P: Platform, Q: KnownQueue> homes::Host for Core<P, Q> {
     fn mark_pwqs(&self) {
         self.live_queues().iter().for_each(|queue| queue.mark_pwqs());
     }

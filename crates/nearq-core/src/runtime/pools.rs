@@ -11,6 +11,7 @@ use nearq_platform::{AtomicInt, Ordering, Platform};
 use nearq_topology::CpuSet;
 
 use super::{Core, KnownQueue};
+use crate::base::ids::PoolId;
 use crate::layout::attributes::PoolKey;
 use crate::layout::priority::Priority;
 use crate::pool::Pool;
@@ -136,7 +137,7 @@ impl<P: Platform, Q: KnownQueue> Core<P, Q> {
     }
 
     fn make_pool(&self, key: &PoolKey) -> Arc<Pool<P>> {
-        let id = self.next_pool.fetch_add(1, Ordering::Relaxed);
+        let id = PoolId(self.next_pool.fetch_add(1, Ordering::Relaxed));
         let cores: BTreeSet<_> = {
             let topology = &self.machine_config().topology;
             key.pod.iter().filter_map(|cpu| topology.core_index(cpu)).collect()

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use nearq_topology::CpuSet;
 
+use crate::base::ids::PoolId;
+
 /// Workers and pools that a report's text names.
 pub(crate) const MOST_SHOWN: usize = 16;
 
@@ -16,8 +18,8 @@ pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall {
-    /// The pool's number, as in its workers' names.
-    pub pool: u32,
+    /// The pool's number.
+    pub pool: PoolId,
     /// The CPUs of its pod.
     pub pod: CpuSet,
     /// Its workers' nice value as asked for.
@@ -53,7 +55,7 @@ pub struct ThreadLimit {
 #[non_exhaustive]
 pub struct PoolThreads {
     /// The pool's number.
-    pub pool: u32,
+    pub pool: PoolId,
     /// Its threads.
     pub threads: usize,
     /// How many of them sleep for lack of work or of a free CPU.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use nearq_platform::{Linux, Platform, PlatformCell};
 
 use crate::base::outcome::contain;
-use crate::home::Home;
+use crate::homes::Home;
 use crate::item::owned::ItemRef;
 use crate::item::{Executed, Item, ItemVtable, Parts};
 
@@ -35,7 +35,7 @@ use crate::item::{Executed, Item, ItemVtable, Parts};
 /// callback starts has the program's own mask, and a profiler's signals reach the thread that computes.
 ///
 /// # Panics in the function
-/// They are caught and counted ([`PoolStatistics::panicked`](crate::PoolStatistics)); the worker goes on, and the item can be queued again.
+/// They are caught and counted ([`PoolStatistics::panicked`](crate::inspect::PoolStatistics)); the worker goes on, and the item can be queued again.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -144,7 +144,7 @@ impl<P: Platform> Work<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::{Home, Work, Workqueue};
+    /// use nearq::{Work, Workqueue, home::Home};
     ///
     /// let queue = Workqueue::builder("tables").build()?;
     /// let work = Work::new(|_| println!("near its data"));

@@ -6,7 +6,7 @@ use nearq_platform::{Linux, MemoryPolicy, Platform};
 use nearq_topology::CpuSet;
 
 use crate::base::error::Error;
-use crate::home::Home;
+use crate::homes::Home;
 use crate::pool::context;
 
 impl<P: Platform> Home<P> {
@@ -20,7 +20,7 @@ impl<P: Platform> Home<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::Home;
+    /// use nearq::home::HomeNone;
     ///
     /// let home = Home::pick()?;
     /// let table = std::thread::spawn(move || {
@@ -69,7 +69,7 @@ impl<P: Platform> Home<P> {
         });
         match policy {
             Ok(policy) => before.memory = Some(policy),
-            Err(refused) => crate::home::warn_of_memory::<P>(&refused),
+            Err(refused) => crate::homes::warn_of_memory::<P>(&refused),
         }
         Ok(before)
     }

@@ -8,7 +8,7 @@ use nearq_platform::Platform;
 use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
 
 use crate::base::error::Error;
-use crate::home::HomeChoice;
+use crate::homes::HomeChoice;
 use crate::layout::attributes::MachineConfig;
 use crate::monitor::stall::STALL_AFTER;
 use crate::queue::runtime::Runtime;
@@ -181,7 +181,7 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// When the node of a [home](crate::Home) that may be anywhere is chosen: if not set, `NEARQ_HOME_CHOICE` (`now` or `first-run`)
+    /// When the node of a [home](crate::home::Home) that may be anywhere is chosen: if not set, `NEARQ_HOME_CHOICE` (`now` or `first-run`)
     /// decides; otherwise it is chosen when the home is made.
     #[must_use]
     pub fn home_choice(mut self, choice: HomeChoice) -> Self {

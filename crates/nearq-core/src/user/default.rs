@@ -112,7 +112,7 @@ impl Default for Runtime<Linux> {
 ///
 /// # Panics
 /// If [`Runtime::try_default`] fails.
-pub fn system_percpu() -> &'static Workqueue {
+pub fn percpu() -> &'static Workqueue {
     system(&PERCPU, || Workqueue::builder("events").per_cpu(true))
 }
 
@@ -120,46 +120,46 @@ pub fn system_percpu() -> &'static Workqueue {
 ///
 /// # Panics
 /// If [`Runtime::try_default`] fails.
-pub fn system_unbound() -> &'static Workqueue {
+pub fn unbound() -> &'static Workqueue {
     system(&UNBOUND, || Workqueue::builder("events_unbound").max_active(UNBOUND_MAX_ACTIVE))
 }
 
-/// As [`system_percpu`], [favoured](WorkqueueBuilder::highpri) by the scheduler: for short items that must not wait for the CPU.
+/// As [`percpu`], [favoured](WorkqueueBuilder::highpri) by the scheduler: for short items that must not wait for the CPU.
 ///
 /// ```
 /// # use nearq_core as nearq;
-/// let answer = nearq::system_highpri().spawn(|| 42);
+/// let answer = nearq::system::highpri().spawn(|| 42);
 /// assert_eq!(answer.join()?, 42);
 /// # Ok::<(), nearq::JoinError>(())
 /// ```
 ///
 /// # Panics
 /// If [`Runtime::try_default`] fails.
-pub fn system_highpri() -> &'static Workqueue {
+pub fn highpri() -> &'static Workqueue {
     system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu(true).highpri())
 }
 
-/// As [`system_percpu`], for items that take long, so that a wait for other items does not include them.
+/// As [`percpu`], for items that take long, so that a wait for other items does not include them.
 ///
 /// # Panics
 /// If [`Runtime::try_default`] fails.
-pub fn system_long() -> &'static Workqueue {
+pub fn long() -> &'static Workqueue {
     system(&LONG, || Workqueue::builder("events_long").per_cpu(true))
 }
 
-/// As [`system_unbound`], for items that take long, so that a wait for other items does not include them.
+/// As [`unbound`], for items that take long, so that a wait for other items does not include them.
 ///
 /// # Panics
 /// If [`Runtime::try_default`] fails.
-pub fn system_unbound_long() -> &'static Workqueue {
+pub fn unbound_long() -> &'static Workqueue {
     system(&UNBOUND_LONG, || Workqueue::builder("events_dfl_long").max_active(UNBOUND_MAX_ACTIVE))
 }
 
-/// As [`system_percpu`], for items that [`Runtime::freeze`] holds back.
+/// As [`percpu`], for items that [`Runtime::freeze`] holds back.
 ///
 /// # Panics
 /// If [`Runtime::try_default`] fails.
-pub fn system_freezable() -> &'static Workqueue {
+pub fn freezable() -> &'static Workqueue {
     system(&FREEZABLE, || Workqueue::builder("events_freezable").per_cpu(true).freezable(true))
 }
 

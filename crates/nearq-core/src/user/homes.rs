@@ -3,7 +3,7 @@
 use nearq_platform::{Linux, Platform};
 
 use crate::base::error::Error;
-use crate::home::{Home, HomeChoice, most_of};
+use crate::homes::{Home, HomeChoice, most_of};
 use crate::queue::runtime::Runtime;
 
 impl Home<Linux> {

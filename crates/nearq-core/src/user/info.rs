@@ -5,15 +5,17 @@ use core::time::Duration;
 use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
+use crate::base::ids::PoolId;
 use crate::pool::Pool;
 use crate::pool::worker::Worker;
 use crate::queue::runtime::Runtime;
 
 /// A pool, for display.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PoolInfo {
-    /// Its number, as in its workers' names.
-    pub id: u32,
+    /// Its number.
+    pub id: PoolId,
     /// Its workers' nice value as asked for.
     pub nice: i32,
     /// Whether its workers are of the class `SCHED_IDLE`.
@@ -33,14 +35,14 @@ pub struct PoolInfo {
     /// Its threads.
     pub workers: usize,
     /// How many of them sleep.
-    pub idle: usize,
+    pub sleeping: usize,
     /// Items that were taken off the inbox and have not begun.
     pub ready: usize,
 }
 
 impl PoolInfo {
     pub(crate) fn of<P: Platform>(pool: &Pool<P>) -> Self {
-        let (workers, idle) = pool.threads();
+        let (workers, sleeping) = pool.threads();
         PoolInfo {
             id: pool.id,
             nice: pool.key.priority.nice,
@@ -52,7 +54,7 @@ impl PoolInfo {
             pod: pool.key.pod.clone(),
             allowed: pool.key.allowed.clone(),
             workers,
-            idle,
+            sleeping,
             ready: pool.ready(),
         }
     }
@@ -60,15 +62,16 @@ impl PoolInfo {
 
 /// A worker, for display.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct WorkerState {
     /// Its pool's number.
-    pub pool: u32,
+    pub pool: PoolId,
     /// The thread's number in the system's own tools.
     pub thread_id: Option<u64>,
     /// Whether it is a queue's [rescuer](crate::WorkqueueBuilder::rescuer) that is at the pool.
     pub rescuer: bool,
     /// Whether it sleeps.
-    pub idle: bool,
+    pub sleeping: bool,
     /// What it runs, or ran last before it looked for more.
     pub function: Option<&'static str>,
     /// The description that the item has set; see [`set_description`](crate::set_description).
@@ -81,7 +84,7 @@ impl WorkerState {
             pool: worker.pool().id,
             thread_id: worker.thread.lock().map(P::thread_id),
             rescuer: worker.rescues(),
-            idle: worker.is_idle(),
+            sleeping: worker.is_idle(),
             function: worker.function(),
             description: worker.description(),
         }

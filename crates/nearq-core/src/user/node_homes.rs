@@ -7,7 +7,7 @@ use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
 use crate::base::error::Error;
-use crate::home::{HomeChoice, Homes};
+use crate::homes::{HomeChoice, Homes};
 use crate::queue::runtime::Runtime;
 
 /// A node that can be a home, as it is now.
@@ -29,7 +29,7 @@ impl<P: Platform> Runtime<P> {
         &self.inner().services.homes
     }
 
-    /// The nodes that can be a [home](crate::Home), and the number of homes on each.
+    /// The nodes that can be a [home](crate::home::Home), and the number of homes on each.
     ///
     /// ```
     /// # use nearq_core as nearq;

@@ -2,6 +2,7 @@
 
 use nearq_platform::Platform;
 
+use crate::base::ids::QueueId;
 use crate::observe::TraceEvent;
 #[cfg(feature = "observe")]
 use crate::observe::shift_for;
@@ -25,7 +26,7 @@ impl<P: Platform> Queue<P> {
 
 impl<P: Platform> Runtime<P> {
     /// Times items of all queues until the return value is dropped: how long they wait from queueing to start, and how long they run.
-    /// [`QueueView::times`](crate::QueueView::times) has the result. Only a sample of the items is timed, 20,000 a second at most over
+    /// [`QueueView::times`](crate::inspect::QueueView::times) has the result. Only a sample of the items is timed, 20,000 a second at most over
     /// all queues of the runtime. Each queue has its share of that, so a queue with few items is timed completely even beside one with
     /// many.
     ///
@@ -38,20 +39,20 @@ impl<P: Platform> Runtime<P> {
     /// queue.spawn(|| ());
     /// queue.flush()?; // The joiner of a task goes on a moment before it is counted.
     /// let timed = Runtime::default().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
-    /// let (wait, run) = timed.times().unwrap();
+    /// let times = timed.times().unwrap();
     /// assert_eq!((wait.samples, run.samples), (1, 1));
     /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
     /// Available with the feature `observe`, which is on by default; without it nothing would be timed.
     #[cfg(feature = "observe")]
-    pub fn time_items(&self) -> Timing<P> {
+    pub fn time_items(&self) -> TimingGuard<P> {
         self.inner().observation.add_timing();
         self.inner().readers_changed();
-        Timing { runtime: self.clone(), epoch: P::fork_epoch() }
+        TimingGuard { runtime: self.clone(), epoch: P::fork_epoch() }
     }
 
-    /// Records what happens to items from now on: those of one queue, given by its [number](crate::QueueView::id), or of all. One item of
+    /// Records what happens to items from now on: those of one queue, given by its [number](crate::inspect::QueueView::id), or of all. One item of
     /// `every` is recorded, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
     ///
     /// The events are kept in buffers of a fixed size, 32768 at most; what is not [taken](Tracer::take) in time is overwritten and
@@ -59,7 +60,7 @@ impl<P: Platform> Runtime<P> {
     ///
     /// Available with the feature `observe`, which is on by default; without it nothing would be traced.
     #[cfg(feature = "observe")]
-    pub fn trace(&self, queue: Option<u64>, every: u32) -> Tracer<P> {
+    pub fn trace(&self, queue: Option<QueueId>, every: u32) -> Tracer<P> {
         let inner = self.inner();
         let observation = &inner.observation;
         let tape = observation.make_tape(self.topology().possible().len());
@@ -98,12 +99,12 @@ pub struct NotRecorded;
 /// While it lives, items are timed: see [`Runtime::time_items`].
 #[must_use = "items are timed until it is dropped"]
 #[derive(Debug)]
-pub struct Timing<P: Platform = nearq_platform::Linux> {
+pub struct TimingGuard<P: Platform = nearq_platform::Linux> {
     runtime: Runtime<P>,
     epoch: u64,
 }
 
-impl<P: Platform> Drop for Timing<P> {
+impl<P: Platform> Drop for TimingGuard<P> {
     fn drop(&mut self) {
         if P::fork_epoch() == self.epoch {
             self.runtime.inner().observation.remove_timing();
@@ -118,7 +119,7 @@ impl<P: Platform> Drop for Timing<P> {
 pub struct Tracer<P: Platform = nearq_platform::Linux> {
     runtime: Runtime<P>,
     number: u64,
-    queue: Option<u64>,
+    queue: Option<QueueId>,
     /// How much was read of each part of the tape.
     cursors: Vec<u64>,
     dropped: u64,
@@ -133,7 +134,7 @@ impl<P: Platform> Tracer<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::{Runtime, TraceKind, Workqueue};
+    /// use nearq::{Runtime, Workqueue, trace::TraceKind};
     ///
     /// let queue = Workqueue::builder("traced").build()?;
     /// let mut tracer = Runtime::default().trace(None, 1);

@@ -6,7 +6,7 @@ use nearq_platform::{Linux, Platform};
 use nearq_topology::{CpuSet, Scope};
 
 use crate::base::error::Error;
-use crate::home::{Home, QueueMemory};
+use crate::homes::{Home, QueueMemory};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::{Bounds, DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::layout::priority::{MOST_FAVOURED, Priority};
@@ -144,7 +144,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// * It is named `nq/R-` and the queue's name, is favoured as much as the process may (nice -20 with the privilege), and runs the hooks
     ///   of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: neither under the limit
     ///   of threads, nor in [`Runtime::threads`].
-    /// * Its work is counted ([`rescued`](crate::PoolStatistics::rescued)).
+    /// * Its work is counted ([`rescued`](crate::inspect::PoolStatistics::rescued)).
     /// * In the child of a fork it is started again with the first worker.
     ///
     /// ```
@@ -200,7 +200,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///
     /// A value that is refused for lack of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
     /// below 0, a [slice](Self::slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
-    /// [`Workqueue::effective_nice`](crate::QueueView::effective_nice) tells what the workers have.
+    /// [`Workqueue::effective_nice`](crate::inspect::QueueView::effective_nice) tells what the workers have.
     pub fn nice(mut self, nice: i32) -> Self {
         self.attributes.nice = nice;
         self
@@ -261,7 +261,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///
     /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's CPUs there,
     /// rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are counted separately. So
-    /// on a machine of several nodes slightly more may be active; [`Workqueue::limits`](crate::QueueView::limits) says how much.
+    /// on a machine of several nodes slightly more may be active; [`Workqueue::limits`](crate::inspect::QueueView::limits) says how much.
     pub fn max_active(mut self, items: usize) -> Self {
         self.max_active = Some(items);
         self
@@ -281,7 +281,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::{Home, Workqueue};
+    /// use nearq::{Workqueue, home::Home};
     ///
     /// let queue = Workqueue::builder("tables").home(&Home::pick()?).build()?;
     /// assert_eq!(queue.spawn(|| 2 + 3).join().unwrap(), 5);

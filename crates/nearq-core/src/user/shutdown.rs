@@ -26,8 +26,6 @@
 //! list's lock orders the two.
 //! *A thread that is started meanwhile*: its starter counts it, then reads `stopping`; step 3 sets `stopping`, then waits for the count.
 //! The same applies to the threads of the monitor and of the timer, with `stopped` and `alive` (`base/service_thread`).
-//!
-//! The report does not say how long an item has been running: for that, every item would have to read a clock when it starts.
 
 use core::fmt;
 use core::time::Duration;
@@ -39,6 +37,7 @@ use crate::limit::node_active::NodeActive;
 use crate::pool::context::blocking;
 use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
+use crate::user::snapshot::{QueueLabel, RunningItem};
 
 /// How often to check whether something that takes a few instructions is over.
 const LOOK: Duration = Duration::from_micros(100);
@@ -83,15 +82,15 @@ impl<P: Platform> Runtime<P> {
     /// The call came from inside an item or a worker's hook, where it would wait for itself: refused, and nothing has happened.
     ///
     /// The timeout does not bound the destructors of thread-locals of the runtime's threads: they are waited for however long they take.
-    pub fn shutdown(&self, timeout: Duration) -> Result<(), StillRunning> {
+    pub fn shutdown(&self, timeout: Duration) -> Result<(), ShutdownError> {
         self.inner().shut_down(P::now() + timeout)
     }
 }
 
 impl<P: Platform> Inner<P> {
-    fn shut_down(&self, deadline: Instant) -> Result<(), StillRunning> {
+    fn shut_down(&self, deadline: Instant) -> Result<(), ShutdownError> {
         if self.is_within() {
-            return Err(StillRunning { from_within: true, ..StillRunning::default() });
+            return Err(ShutdownError::WouldDeadlock);
         }
         // SeqCst: see "The races".
         self.shutdown.shut.store(1, Ordering::SeqCst);
@@ -104,7 +103,7 @@ impl<P: Platform> Inner<P> {
             return Ok(());
         }
         self.shutdown.gave_up.store(1, Ordering::Release);
-        Err(self.still_running())
+        Err(ShutdownError::TimedOut(self.still_running()))
     }
 
     fn wait_until_empty(&self, deadline: Instant) -> bool {
@@ -159,16 +158,19 @@ impl<P: Platform> Inner<P> {
                 if let (true, Some(function)) = (serves && waiting != 0, worker.function()) {
                     waiting = waiting.saturating_sub(1);
                     report.running.push(RunningItem {
-                        queue: queue.name.clone(),
+                        queue: Some(QueueLabel::of(queue)),
                         function,
                         thread: worker.name(),
                         thread_id: worker.thread.lock().map(P::thread_id),
                         description: worker.description(),
+                        pool: worker.pool().id,
+                        rescuer: worker.rescues(),
+                        at_most: P::now() - worker.began(),
                     });
                 }
             }
             if waiting != 0 {
-                report.waiting.push(WaitingItems { queue: queue.name.clone(), items: waiting });
+                report.waiting.push(Backlog { queue: QueueLabel::of(queue), items: waiting });
             }
         }
         report
@@ -189,50 +191,63 @@ fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StillRunning {
-    /// The call came from inside an item or a hook of the runtime, and would have waited for itself. Nothing else is set then.
-    pub from_within: bool,
     /// The items that run.
     pub running: Vec<RunningItem>,
     /// The queues on which items wait, and how many.
-    pub waiting: Vec<WaitingItems>,
+    pub waiting: Vec<Backlog>,
     /// Worker threads that have not ended. If nothing runs or waits, they are about to end, or are in a hook.
     pub threads: usize,
 }
 
-/// An item that runs.
+/// How many items of a queue wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RunningItem {
-    /// Its queue's name.
-    pub queue: String,
-    /// The name of its function.
-    pub function: &'static str,
-    /// The name of the worker's thread.
-    pub thread: String,
-    /// The thread's number in the system's own tools.
-    pub thread_id: Option<u64>,
-    /// The description that the item has set; see [`set_description`](crate::set_description).
-    pub description: String,
-}
-
-/// Items that wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WaitingItems {
-    /// Their queue's name.
-    pub queue: String,
-    /// How many there are.
+pub struct Backlog {
+    /// The queue.
+    pub queue: QueueLabel,
+    /// How many wait: for a worker, or because of the limit.
     pub items: usize,
 }
+
+/// Why a runtime could not be [shut down](Runtime::shutdown).
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShutdownError {
+    /// The call came from inside an item or a hook of the runtime, and would have waited for itself. Nothing has happened.
+    WouldDeadlock,
+    /// The time was over before everything had run.
+    TimedOut(StillRunning),
+}
+
+impl ShutdownError {
+    /// What still runs and waits, if the time was over.
+    pub fn still_running(&self) -> Option<&StillRunning> {
+        match self {
+            ShutdownError::WouldDeadlock => None,
+            ShutdownError::TimedOut(report) => Some(report),
+        }
+    }
+}
+
+impl fmt::Display for ShutdownError {
+    /// One line, and for a time-out one more for each item that runs and each queue on which items wait.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShutdownError::WouldDeadlock => f.write_str(
+                "an item or hook cannot shut down its own runtime: it would wait for itself; do it from another thread",
+            ),
+            ShutdownError::TimedOut(report) => report.fmt(f),
+        }
+    }
+}
+
+nearq_topology::debug_as_display!(ShutdownError);
+
+impl std::error::Error for ShutdownError {}
 
 impl fmt::Display for StillRunning {
     /// One line, and one more for each item that runs and each queue on which items wait.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.from_within {
-            return f.write_str(
-                "an item or hook cannot shut down its own runtime: it would wait for itself; do it from another thread",
-            );
-        }
         let waiting: usize = self.waiting.iter().map(|queue| queue.items).sum();
         let (running, threads) = (self.running.len(), self.threads);
         write!(
@@ -240,7 +255,8 @@ impl fmt::Display for StillRunning {
             "the runtime could not be shut down in time: {running} running, {waiting} waiting, {threads} threads left"
         )?;
         for item in &self.running {
-            write!(f, "\n  workqueue `{}`: {} runs in {}", item.queue, item.function, item.thread)?;
+            let queue = item.queue.as_ref().map_or("", |queue| &queue.name);
+            write!(f, "\n  workqueue `{queue}`: {} runs in {}", item.function, item.thread)?;
             if let Some(id) = item.thread_id {
                 write!(f, " (thread {id})")?;
             }
@@ -249,15 +265,13 @@ impl fmt::Display for StillRunning {
             }
         }
         for queue in &self.waiting {
-            write!(f, "\n  workqueue `{}`: {} waiting", queue.queue, queue.items)?;
+            write!(f, "\n  workqueue `{}`: {} waiting", queue.queue.name, queue.items)?;
         }
         Ok(())
     }
 }
 
 nearq_topology::debug_as_display!(StillRunning);
-
-impl std::error::Error for StillRunning {}
 
 #[cfg(test)]
 mod tests;

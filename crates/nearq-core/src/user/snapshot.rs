@@ -13,6 +13,7 @@ use core::time::Duration;
 
 use nearq_platform::{Instant, Platform};
 
+use crate::base::ids::{PoolId, QueueId};
 use crate::item::account::Account;
 use crate::item::wait_snapshot::WaitSnapshot;
 use crate::limit::pool_workqueue::PoolWorkqueue;
@@ -20,12 +21,38 @@ use crate::queue::Queue;
 use crate::queue::runtime::{Inner, Runtime};
 use std::sync::Arc;
 
-/// An item that runs.
+/// A queue's number and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueLabel {
+    /// The [number](crate::inspect::QueueView::id).
+    pub id: QueueId,
+    /// The name.
+    pub name: String,
+}
+
+impl QueueLabel {
+    pub(crate) fn of<P: Platform>(queue: &Queue<P>) -> Self {
+        QueueLabel { id: queue.id, name: queue.name.clone() }
+    }
+}
+
+/// What [`Runtime::waiting`] has read.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct RunningNow {
-    /// Its queue's number and name; none if the queue is about to end.
-    pub queue: Option<(u64, String)>,
+pub struct Waiting {
+    /// What waits, by place, queue and function.
+    pub items: Vec<WaitingItems>,
+    /// Whether more waits than was read.
+    pub truncated: bool,
+}
+
+/// An item that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RunningItem {
+    /// Its queue; none if the queue is about to end.
+    pub queue: Option<QueueLabel>,
     /// The name of its function.
     pub function: &'static str,
     /// The description that it has set; see [`set_description`](crate::set_description).
@@ -35,7 +62,7 @@ pub struct RunningNow {
     /// The thread's number in the system's own tools.
     pub thread_id: Option<u64>,
     /// The number of the worker's pool.
-    pub pool: u32,
+    pub pool: PoolId,
     /// Whether the worker is a queue's rescuer.
     pub rescuer: bool,
     /// The longest time for which it may have run: since its worker took its batch. A batch is one item, unless items take less than 20 µs
@@ -46,11 +73,11 @@ pub struct RunningNow {
 /// Items with one function that wait in one place.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct WaitingNow {
-    /// Their queue's number and name.
-    pub queue: (u64, String),
+pub struct WaitingItems {
+    /// Their queue.
+    pub queue: QueueLabel,
     /// The number of the pool that they wait for.
-    pub pool: u32,
+    pub pool: PoolId,
     /// The name of their function.
     pub function: &'static str,
     /// How many there are, among those that were read.
@@ -77,9 +104,9 @@ fn fold<P: Platform>(
     snapshot: &WaitSnapshot<P>,
     queues: &[Arc<Queue<P>>],
     inactive: bool,
-    pool: Option<u32>,
+    pool: Option<PoolId>,
     now: Instant,
-    into: &mut Vec<WaitingNow>,
+    into: &mut Vec<WaitingItems>,
 ) {
     let first = into.len();
     // Neighbours mostly belong to one queue.
@@ -94,14 +121,14 @@ fn fold<P: Platform>(
         let rows = &mut into[first..];
         let same = rows
             .iter_mut()
-            .find(|row| row.queue.0 == queue.id && row.pool == pool && row.function == function);
+            .find(|row| row.queue.id == queue.id && row.pool == pool && row.function == function);
         match same {
             Some(row) => {
                 row.count += 1;
                 row.oldest = row.oldest.max(waited);
             }
-            None => into.push(WaitingNow {
-                queue: (queue.id, queue.name.clone()),
+            None => into.push(WaitingItems {
+                queue: QueueLabel::of(queue),
                 pool,
                 function,
                 count: 1,
@@ -133,7 +160,7 @@ impl<P: Platform> Runtime<P> {
     /// item.join().unwrap();
     /// # Ok::<(), nearq::Error>(())
     /// ```
-    pub fn running(&self) -> Vec<RunningNow> {
+    pub fn running(&self) -> Vec<RunningItem> {
         let inner = self.inner();
         let queues = inner.live_queues();
         let now = P::now();
@@ -142,8 +169,8 @@ impl<P: Platform> Runtime<P> {
         busy.filter_map(|worker| {
             let began = worker.began();
             let account = worker.account();
-            Some(RunningNow {
-                queue: owner_of(&queues, account).map(|(queue, _)| (queue.id, queue.name.clone())),
+            Some(RunningItem {
+                queue: owner_of(&queues, account).map(|(queue, _)| QueueLabel::of(queue)),
                 function: worker.function()?,
                 description: worker.description(),
                 thread: worker.name(),
@@ -156,17 +183,17 @@ impl<P: Platform> Runtime<P> {
         .collect()
     }
 
-    /// What waits now for workers, or because of limits, by function; and whether more waits than was read: in each pool, and in each
-    /// domain of each queue, 512 items at most. What a worker has taken together with the item that it runs is left out.
+    /// What waits now for workers, or because of limits, by function. In each pool, and in each domain of each queue, 512 items at most are
+    /// read. What a worker has taken together with the item that it runs is left out.
     ///
     /// A worker that wants to take its next items may have to wait for some 10 µs.
-    pub fn waiting(&self) -> (Vec<WaitingNow>, bool) {
+    pub fn waiting(&self) -> Waiting {
         self.inner().waiting()
     }
 }
 
 impl<P: Platform> Inner<P> {
-    fn waiting(&self) -> (Vec<WaitingNow>, bool) {
+    fn waiting(&self) -> Waiting {
         let queues = self.live_queues();
         let now = P::now();
         let (mut rows, mut more) = (Vec::new(), false);
@@ -184,6 +211,6 @@ impl<P: Platform> Inner<P> {
                 fold(&snapshot, &queues, true, None, now, &mut rows);
             }
         }
-        (rows, more)
+        Waiting { items: rows, truncated: more }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use nearq_platform::{Linux, Platform};
 
 use crate::base::error::Error;
-use crate::home::Home;
+use crate::homes::Home;
 use crate::item::owned::Pending;
 use crate::queue::SubmitKind;
 use crate::task;
@@ -27,7 +27,7 @@ enum Target<'queue, P: Platform> {
 ///
 /// ```
 /// # use nearq_core as nearq;
-/// use nearq::{Home, Workqueue};
+/// use nearq::{Workqueue, home::Home};
 ///
 /// let queue = Workqueue::builder("tables").build()?;
 /// let home = Home::pick()?;

@@ -6,7 +6,7 @@ use nearq_home::Weights;
 use nearq_platform::{Platform, SWITCH, parse_switch, read_setting};
 use nearq_topology::Scope;
 
-use crate::home::HomeChoice;
+use crate::homes::HomeChoice;
 
 /// The value of a variable, if it is set; if the value is invalid, the error of `parse` says what is allowed.
 fn read<P: Platform, T>(name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {

@@ -321,7 +321,7 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    /// Settings of one closure or future: its [home](crate::Home), its CPU. They are spawned by the builder's functions.
+    /// Settings of one closure or future: its [home](crate::home::Home), its CPU. They are spawned by the builder's functions.
     pub fn task(&self) -> TaskBuilder<'_, P> {
         TaskBuilder::by_owner(self)
     }

@@ -62,7 +62,7 @@ fn workers_that_sleep_long_end_and_others_come() {
     let _alone = alone();
     let stopped = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&stopped);
-    let hook = move |_: &nearq_core::WorkerInfo| {
+    let hook = move |_: &nearq_core::inspect::WorkerInfo| {
         count.fetch_add(1, Ordering::SeqCst);
     };
     let builder = Runtime::builder().idle_timeout(Duration::from_millis(20)).on_worker_stop(hook);

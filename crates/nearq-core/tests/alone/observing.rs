@@ -3,7 +3,11 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use nearq_core::{PoolStatistics, Runtime, Scope, Work, WorkerState, set_description};
+use nearq_core::{
+    Runtime, Scope, Work,
+    inspect::{PoolStatistics, WorkerState},
+    set_description,
+};
 use nearq_platform::{Linux, Threads};
 
 use crate::common::{PATIENCE, alone, eventually, threads, watch};
@@ -107,7 +111,7 @@ fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
     let thread = hear.recv_timeout(PATIENCE).unwrap();
     // Cut to 31 bytes.
     let worker = doing(&runtime, "writing ä block of five thousa").expect("cut");
-    assert!(!worker.idle);
+    assert!(!worker.sleeping);
     assert_eq!(worker.thread_id, Some(thread));
     let function = worker.function.expect("it runs");
     assert!(function.contains("observing") && function.contains("closure"), "{function}");
@@ -115,7 +119,7 @@ fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
     eventually("the description is gone", || {
         runtime.workers().iter().all(|w| w.description.is_empty())
     });
-    eventually("it sleeps", || runtime.workers().iter().all(|w| w.idle && w.function.is_none()));
+    eventually("it sleeps", || runtime.workers().iter().all(|w| w.sleeping && w.function.is_none()));
     queue.queue(&work);
     hear.recv_timeout(PATIENCE).unwrap();
     assert!(
@@ -212,7 +216,7 @@ fn pools_are_shared_by_equal_attributes_and_shown() {
     assert_eq!([nice(&queues[0]), nice(&queues[1])], [own; 2], "nice 0 is what the process has");
     assert_eq!(nice(&queues[2]), 5);
     eventually("all sleep", || {
-        runtime.pools().iter().all(|pool| pool.idle == pool.workers && pool.ready == 0)
+        runtime.pools().iter().all(|pool| pool.sleeping == pool.workers && pool.ready == 0)
     });
     assert_eq!(runtime.threads(), runtime.workers().len());
 }

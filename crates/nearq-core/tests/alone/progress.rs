@@ -126,7 +126,7 @@ fn a_batch_whose_first_item_blocks_does_not_hold_the_others() {
             warm_up(&queue);
             // The monitor and the workers go to sleep.
             common::eventually("all are asleep", || {
-                runtime.workers().iter().all(|worker| worker.idle)
+                runtime.workers().iter().all(|worker| worker.sleeping)
             });
             std::thread::sleep(Duration::from_millis(40));
             // On the worker's CPU: it does not run before everything is queued, and takes it all at once.

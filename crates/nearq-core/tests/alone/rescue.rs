@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Error, JoinHandle, PoolStatistics, Runtime, Workqueue};
+use nearq_core::{Error, JoinHandle, Runtime, Workqueue, inspect::PoolStatistics};
 
 use crate::common::{
     self, Gate, alone, command, eventually, part, pass_on_skipped, said, skipped, threads, watch,
@@ -260,7 +260,7 @@ fn its_thread_is_favoured_and_runs_the_hooks() {
     let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
     let hook = |at: usize| {
         let counts = Arc::clone(&counts);
-        move |info: &nearq_core::WorkerInfo| {
+        move |info: &nearq_core::inspect::WorkerInfo| {
             if info.name == "nq/R-a rather long name" {
                 assert!(!info.pod.is_empty());
                 counts[at].fetch_add(1, Ordering::SeqCst);

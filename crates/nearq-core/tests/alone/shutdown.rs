@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Error, Runtime, Scope, Work, Workqueue, system_unbound};
+use nearq_core::{Error, Runtime, Scope, Work, Workqueue, system};
 
 use crate::common::{self, Barrier, PATIENCE, alone, command, eventually, part, said, watch};
 
@@ -160,16 +160,18 @@ fn who_is_still_busy_is_named() {
     let begin = Instant::now();
     let busy = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
     assert!(begin.elapsed() >= Duration::from_millis(20));
-    assert!(!busy.from_within);
+
+    let text = busy.to_string();
+    let busy = busy.still_running().expect("the time was over");
     let [item] = &busy.running[..] else { panic!("{busy:?}") };
-    assert_eq!((item.queue.as_str(), item.description.as_str()), ("stuck", "waits at the barrier"));
+    let label = item.queue.as_ref().expect("the queue is there");
+    assert_eq!((label.name.as_str(), item.description.as_str()), ("stuck", "waits at the barrier"));
     assert!(item.function.contains("hold"), "{item:?}");
     let id = item.thread_id.unwrap();
     assert_eq!(common::threads().get(&id), Some(&item.thread), "as the system calls it");
     let [left] = &busy.waiting[..] else { panic!("{busy:?}") };
-    assert_eq!((left.queue.as_str(), left.items), ("stuck", 3));
+    assert_eq!((left.queue.name.as_str(), left.items), ("stuck", 3));
     assert!(busy.threads > 0);
-    let text = busy.to_string();
     for words in
         ["stuck", "hold", &item.thread, &id.to_string(), "waits at the barrier", "3 waiting"]
     {
@@ -220,7 +222,7 @@ fn inside_an_item_it_is_refused() {
     let queue = runtime.workqueue("inside").build().unwrap();
     let inside = runtime.clone();
     let refused = queue.spawn(move || inside.shutdown(PATIENCE)).join().unwrap().unwrap_err();
-    assert!(refused.from_within);
+    assert_eq!(refused, nearq_core::ShutdownError::WouldDeadlock);
     assert!(refused.to_string().contains("itself"), "{refused}");
     // Nothing has happened.
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
@@ -252,6 +254,7 @@ fn hooks_belong_to_the_end() {
     queue.spawn(|| {}).join().unwrap();
     let started = runtime.threads() as u32;
     let busy = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
+    let busy = busy.still_running().expect("the time was over");
     assert_eq!(
         (busy.threads, busy.running.len(), busy.waiting.len()),
         (started as usize, 0, 0),
@@ -356,13 +359,13 @@ fn several_at_once_and_beside_builders_and_drops() {
 #[test]
 fn the_process_wide_runtime() {
     if part().is_some() {
-        assert_eq!(system_unbound().spawn(|| 5).join().unwrap(), 5);
+        assert_eq!(system::unbound().spawn(|| 5).join().unwrap(), 5);
         let queue = Workqueue::builder("own").build().unwrap();
         let handle = queue.spawn(|| 6);
         Runtime::default().shutdown(PATIENCE).unwrap();
         assert_eq!(handle.join().unwrap(), 6);
         no_thread_is_left();
-        assert!(!system_unbound().queue(&Work::new(|_: &Work| {})));
+        assert!(!system::unbound().queue(&Work::new(|_: &Work| {})));
         assert_eq!(Workqueue::builder("late").build().unwrap_err(), Error::ShutDown);
         Runtime::default().shutdown(Duration::ZERO).unwrap();
         return;
@@ -381,9 +384,10 @@ fn a_frozen_runtime() {
     runtime.freeze().unwrap();
     let held: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let report = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
+    let report = report.still_running().expect("the time was over");
     assert_eq!(report.running, []);
     let [waiting] = &report.waiting[..] else { panic!("{report}") };
-    assert_eq!((&*waiting.queue, waiting.items), ("frozen", 3));
+    assert_eq!((&*waiting.queue.name, waiting.items), ("frozen", 3));
     runtime.thaw();
     runtime.shutdown(PATIENCE).unwrap();
     assert!(held.into_iter().map(|handle| handle.join().unwrap()).eq(0..3));

@@ -3,7 +3,10 @@
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use nearq_core::{Activity, Runtime, Stall};
+use nearq_core::{
+    Runtime,
+    inspect::{Activity, Stall},
+};
 
 use crate::common::{self, PATIENCE, alone, command, part, said, watch};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Runtime, Scope, Work, system_unbound};
+use nearq_core::{Runtime, Scope, Work, system};
 
 use crate::common::child::{
     CHILD_PATIENCE, Child, builds_another, child, drop_in_child, end, fork, uses,
@@ -73,14 +73,14 @@ fn a_runtime_that_is_dropped_in_the_child_leaves_no_thread() {
 fn the_system_queue_and_the_default_runtime() {
     let _alone = alone();
     let _watchdog = watch(None);
-    assert_eq!(system_unbound().spawn(|| 1).join().unwrap(), 1);
+    assert_eq!(system::unbound().spawn(|| 1).join().unwrap(), 1);
     child(|| {
         assert_eq!(Runtime::default().threads(), 0);
-        uses(system_unbound());
+        uses(system::unbound());
         builds_another(&Runtime::default());
         true
     });
-    assert_eq!(system_unbound().spawn(|| 2).join().unwrap(), 2);
+    assert_eq!(system::unbound().spawn(|| 2).join().unwrap(), 2);
 }
 
 /// An item of the parent's that waits for another one of its queue does not wait in the child, and takes no place of the limit there.

@@ -1,6 +1,6 @@
 //! What is wrong is refused, in words that name the value and what is allowed, and nothing is half-changed.
 
-use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue, system_percpu};
+use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue, system};
 
 use crate::common::{command, part, said, skipped};
 
@@ -168,7 +168,7 @@ fn the_default_scope_from_outside() {
             for _ in 0..2 {
                 assert_eq!(Runtime::default().default_scope(), Scope::CacheShard);
             }
-            assert_eq!(system_percpu().spawn(|| 7).join().unwrap(), 7);
+            assert_eq!(system::percpu().spawn(|| 7).join().unwrap(), 7);
             let queue = Workqueue::builder("default").build().unwrap();
             assert_eq!(queue.scope_in_words(), "default (cache_shard)");
             assert_eq!(Runtime::builder().build().unwrap().default_scope(), Scope::CacheShard);

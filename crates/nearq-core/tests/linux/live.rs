@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nearq_core::{CpuSet, Error, Home, Runtime, Scope, Work, Workqueue};
+use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue, home::Home};
 use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 
 use crate::common::{self, completed, watch};

@@ -25,7 +25,8 @@ fn what_runs_is_seen_with_its_queue_and_for_how_long() {
     std::thread::sleep(Duration::from_millis(10));
     let running = runtime.running();
     let [item] = &running[..] else { panic!("{running:?}") };
-    assert_eq!(item.queue, Some((queue.handle().id(), "held".to_owned())));
+    let label = item.queue.as_ref().expect("it has one");
+    assert_eq!((label.id, label.name.as_str()), (queue.id(), "held"));
     assert!(item.function.contains("held_queue"));
     assert!(item.at_most >= Duration::from_millis(10) && item.thread.starts_with("nq/u"));
     assert!(!item.rescuer && item.thread_id.is_some());
@@ -43,25 +44,27 @@ fn what_is_held_back_is_seen_and_what_was_cancelled_is_not() {
         assert!(queue.queue(work));
     }
     let spawned = queue.spawn(|| ());
-    let (rows, more) = runtime.waiting();
-    assert!(!more);
+    let waiting = runtime.waiting();
+    let rows = &waiting.items;
+    assert!(!waiting.truncated);
     let mut seen: Vec<_> = rows.iter().map(|row| (row.count, row.inactive)).collect();
     seen.sort_unstable();
     assert_eq!(seen, [(1, true), (10, true)]);
     assert!(rows.iter().any(|row| row.function.contains("pending_of_test")));
-    assert!(rows.iter().all(|row| row.queue.1 == "held" && row.oldest.is_none()));
+    assert!(rows.iter().all(|row| row.queue.name == "held" && row.oldest.is_none()));
     for work in &works[..4] {
         assert!(work.cancel());
     }
     // One that is queued again goes by a node that stands in for its own.
     assert!(queue.queue(&works[0]));
-    let (rows, _) = runtime.waiting();
+    let waiting = runtime.waiting();
+    let rows = &waiting.items;
     let pending = rows.iter().find(|row| row.function.contains("pending_of_test")).unwrap();
     assert_eq!(pending.count, 7);
     drop(go);
     spawned.join().unwrap();
     queue.flush().unwrap();
-    assert!(runtime.waiting().0.is_empty());
+    assert!(runtime.waiting().items.is_empty());
 }
 
 #[test]
@@ -75,12 +78,13 @@ fn what_waits_for_a_worker_is_seen_and_how_long() {
         assert!(second.queue(work));
     }
     std::thread::sleep(Duration::from_millis(5));
-    let (rows, more) = runtime.waiting();
-    assert!(more, "no more than 512 are looked at");
+    let waiting = runtime.waiting();
+    let rows = &waiting.items;
+    assert!(waiting.truncated, "no more than 512 are looked at");
     let [row] = &rows[..] else { panic!("{rows:?}") };
-    assert_eq!((row.count, row.inactive, row.queue.1.as_str()), (512, false, "second"));
+    assert_eq!((row.count, row.inactive, row.queue.name.as_str()), (512, false, "second"));
     assert!(row.oldest.unwrap() >= Duration::from_millis(5));
-    let hand = second.handle().in_hand();
+    let hand = second.handle().in_flight();
     assert_eq!((hand.running, hand.waiting, hand.inactive), (0, 600, 0));
     drop(go);
     second.flush().unwrap();
@@ -94,7 +98,7 @@ fn looking_while_all_goes_on_loses_nothing() {
     let works: Vec<Work> = (0..100).map(|_| Work::new(|_| ())).collect();
     std::thread::scope(|threads| {
         let looker = threads.spawn(|| {
-            (0..300).map(|_| runtime.waiting().0.len() + runtime.running().len()).sum::<usize>()
+            (0..300).map(|_| runtime.waiting().items.len() + runtime.running().len()).sum::<usize>()
         });
         while !looker.is_finished() {
             for (index, work) in works.iter().enumerate() {

@@ -331,7 +331,7 @@ fn a_quota_that_is_set_and_lifted_is_followed() {
 #[test]
 fn exit_with_items_running_neither_crashes_nor_hangs() {
     if let Some(part) = part() {
-        let queue = nearq_core::system_unbound();
+        let queue = nearq_core::system::unbound();
         let own = Runtime::builder().build().unwrap();
         let other = own.workqueue("own").scope(Scope::Cpu).build().unwrap();
         let (sender, receiver) = mpsc::channel();

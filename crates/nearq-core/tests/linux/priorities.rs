@@ -7,7 +7,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use nearq_core::{Error, Runtime, Work, Workqueue, WorkqueueBuilder, system_highpri};
+use nearq_core::{Error, Runtime, Work, Workqueue, WorkqueueBuilder, system};
 use nearq_platform::{Linux, SchedPolicy, Scheduling, Threads};
 
 use crate::common::{
@@ -291,7 +291,7 @@ fn the_system_queue_has_no_threads_before_it_is_used() {
         assert!(output.status.success(), "{}", said(&output));
         return;
     }
-    let queue = system_highpri();
+    let queue = system::highpri();
     assert_eq!((queue.name(), queue.is_per_cpu()), ("events_highpri", true));
     assert_eq!((queue.attributes().nice, queue.max_active()), (-20, 1024));
     // What is made, asked and changed starts nobody.

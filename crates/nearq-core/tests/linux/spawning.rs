@@ -230,7 +230,7 @@ fn a_panic_in_a_scope_is_counted() {
     }));
     let message = outcome.unwrap_err();
     assert_eq!(message.downcast_ref::<&str>(), Some(&"on purpose: one of two"));
-    let sum = |count: fn(&nearq_core::PoolStatistics) -> u64| -> u64 {
+    let sum = |count: fn(&nearq_core::inspect::PoolStatistics) -> u64| -> u64 {
         queue.statistics().iter().map(count).sum()
     };
     common::eventually("both are counted", || sum(|pwq| pwq.completed) == 2);

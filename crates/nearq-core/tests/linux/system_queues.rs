@@ -1,19 +1,16 @@
 //! The system queues are the kernel's: names, kinds and limits.
 
-use nearq_core::{
-    Runtime, system_freezable, system_highpri, system_long, system_percpu, system_unbound,
-    system_unbound_long,
-};
+use nearq_core::{Runtime, system};
 
 #[test]
 fn they_are_as_in_the_kernel() {
     let rows = [
-        (system_percpu(), "events", true, 1024, false),
-        (system_highpri(), "events_highpri", true, 1024, false),
-        (system_unbound(), "events_unbound", false, 2048, false),
-        (system_long(), "events_long", true, 1024, false),
-        (system_unbound_long(), "events_dfl_long", false, 2048, false),
-        (system_freezable(), "events_freezable", true, 1024, true),
+        (system::percpu(), "events", true, 1024, false),
+        (system::highpri(), "events_highpri", true, 1024, false),
+        (system::unbound(), "events_unbound", false, 2048, false),
+        (system::long(), "events_long", true, 1024, false),
+        (system::unbound_long(), "events_dfl_long", false, 2048, false),
+        (system::freezable(), "events_freezable", true, 1024, true),
     ];
     for (queue, name, per_cpu, max_active, freezable) in rows {
         assert_eq!(queue.name(), name);
@@ -26,8 +23,8 @@ fn they_are_as_in_the_kernel() {
     // Frozen is what is freezable, and nothing else.
     let runtime = Runtime::default();
     runtime.freeze().unwrap();
-    let held = system_freezable().spawn(|| 6);
-    assert_eq!(system_percpu().spawn(|| 7).join().unwrap(), 7);
+    let held = system::freezable().spawn(|| 6);
+    assert_eq!(system::percpu().spawn(|| 7).join().unwrap(), 7);
     assert!(!held.is_finished());
     runtime.thaw();
     assert_eq!(held.join().unwrap(), 6);
@@ -47,7 +44,7 @@ fn an_item_runs_on_its_cpu_in_a_worker_of_that_name() {
             };
             sender.send((field("Name:"), field("Cpus_allowed_list:"))).unwrap();
         });
-        assert!(system_percpu().queue_on(cpu, &work).unwrap());
+        assert!(system::percpu().queue_on(cpu, &work).unwrap());
         let (name, allowed) = receiver.recv().unwrap();
         assert!(name.starts_with(&format!("nq/{cpu}:")), "{name}");
         assert_eq!(allowed, cpu.to_string());

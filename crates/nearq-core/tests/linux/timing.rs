@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use nearq_core::{Runtime, TraceKind, Work, Workqueue};
+use nearq_core::{Runtime, Work, Workqueue, trace::TraceKind};
 
 fn runtime() -> Runtime {
     Runtime::builder().build().unwrap()
@@ -17,7 +17,7 @@ fn queue(runtime: &Runtime, name: &str) -> Workqueue {
 
 /// Samples of a queue: waits and runs.
 fn samples(queue: &Workqueue) -> (u64, u64) {
-    queue.handle().times().map_or((0, 0), |(wait, run)| (wait.samples, run.samples))
+    queue.times().map_or((0, 0), |times| (times.wait.samples, times.run.samples))
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn nothing_is_timed_unless_somebody_looks() {
     let runtime = runtime();
     let queue = queue(&runtime, "quiet");
     queue.spawn(|| ()).join().unwrap();
-    assert!(queue.handle().times().is_none() && !runtime.is_observed());
+    assert!(queue.times().is_none() && !runtime.is_observed());
     assert_eq!(runtime.samples(), 0);
 }
 
@@ -41,8 +41,8 @@ fn items_are_timed_as_long_as_somebody_looks() {
         }
         queue.flush().unwrap();
         assert_eq!(samples(queue), (10, 10), "{}", queue.name());
-        let (_, run) = queue.handle().times().unwrap();
-        assert!(run.classes.iter().all(|class| class.below_nanos > 1_000_000));
+        let run = queue.times().unwrap().run;
+        assert!(run.buckets.iter().all(|class| class.below_nanos > 1_000_000));
         assert!(run.sum_nanos >= 10_000_000);
     }
     drop(timing);
@@ -87,7 +87,7 @@ fn waiting_for_the_limit_is_waiting() {
     held.join().unwrap();
     holder.join().unwrap();
     queue.flush().unwrap();
-    let (wait, _) = queue.handle().times().unwrap();
+    let wait = queue.times().unwrap().wait;
     assert!(wait.sum_nanos >= 20_000_000, "{wait:?}");
 }
 

@@ -271,7 +271,7 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
         assert!(wait < us(bound.min(1_000_000)), "{wait:?}");
         assert_eq!(hogs.len(), usize::from(limit != 0), "{hogs:?}");
         assert_eq!(counted, u64::from(limit != 0));
-        assert!(hogs.iter().all(|(name, times)| name.contains("concurrency") && *times == 1));
+        assert!(hogs.iter().all(|hog| hog.function.contains("concurrency") && hog.count == 1));
     }
 }
 

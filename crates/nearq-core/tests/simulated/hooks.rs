@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nearq_core::{Activity, Runtime, RuntimeBuilder, Scope, Stall, Workqueue};
+use nearq_core::{
+    Runtime, RuntimeBuilder, Scope, Workqueue,
+    inspect::{Activity, Stall},
+};
 use nearq_lock::Mutex;
 use nearq_platform::LockPlatform;
 use nearq_sim::Sim;

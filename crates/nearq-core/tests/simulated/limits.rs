@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nearq_core::{Domain, Error, JoinError, Runtime, Scope, Workqueue};
+use nearq_core::{Error, JoinError, Runtime, Scope, Workqueue, inspect::Domain};
 use nearq_platform::{LockPlatform, Parker};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Attributes, Domain, Error, Runtime, Scope, Work, Workqueue};
+use nearq_core::{Attributes, Error, Runtime, Scope, Work, Workqueue, inspect::Domain};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Sim, Simulation, compute};

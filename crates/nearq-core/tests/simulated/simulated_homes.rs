@@ -4,7 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Home, HomeChoice, PoolStatistics, QueueMemory, Runtime, Scope, Work, Workqueue};
+use nearq_core::{
+    Runtime, Scope, Work, Workqueue,
+    home::{Home, HomeChoice, QueueMemory},
+    inspect::PoolStatistics,
+};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{JoinHandle, PoolStatistics, Runtime, Scope, Work, Workqueue, WorkqueueBuilder};
+use nearq_core::{
+    JoinHandle, Runtime, Scope, Work, Workqueue, WorkqueueBuilder, inspect::PoolStatistics,
+};
 use nearq_lock::Mutex;
 use nearq_platform::{Instant, LockPlatform, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
@@ -358,7 +360,7 @@ fn an_item_that_is_rescued_is_an_item_like_others() {
             Sim::sleep(Duration::from_millis(1));
         };
         let seen = seen.expect("it is at the pool");
-        assert!(seen.rescuer && !seen.idle && seen.function.is_some(), "{seen:?}");
+        assert!(seen.rescuer && !seen.sleeping && seen.function.is_some(), "{seen:?}");
         described.join().expect("no panic");
         Sim::sleep(Duration::from_millis(5));
         assert!(runtime.workers().is_empty(), "it has come back: {:?}", runtime.workers());

@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Activity, Runtime, RuntimeBuilder, Stall, set_description_in};
+use nearq_core::{
+    Runtime, RuntimeBuilder,
+    inspect::{Activity, Stall},
+    set_description_in,
+};
 use nearq_lock::Mutex;
 use nearq_platform::{Instant, LockPlatform};
 use nearq_sim::{Sim, Simulation};

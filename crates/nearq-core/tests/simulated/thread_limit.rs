@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use nearq_core::{PoolThreads, Runtime, RuntimeBuilder, Scope, Stall, WorkerInfo, Workqueue};
+use nearq_core::{
+    Runtime, RuntimeBuilder, Scope, Workqueue,
+    inspect::{PoolThreads, Stall, WorkerInfo},
+};
 use nearq_lock::Mutex;
 use nearq_model::bound;
 use nearq_platform::LockPlatform;
@@ -112,7 +115,7 @@ fn no_more_are_retired_than_there_is_need_of() {
         }
         let took = Sim::now() - begin;
         Sim::sleep(ms(50));
-        (runtime.pools()[0].idle, took)
+        (runtime.pools()[0].sleeping, took)
     });
     // One for the items, one to be there asleep.
     assert!(sleepers >= 5, "{sleepers} of 8 are left");
@@ -162,7 +165,7 @@ fn a_stall_says_whose_limit_it_is_and_which_pools_have_the_threads() {
     for stall in &told {
         let limit = stall.limit.as_ref().expect("it is the runtime's");
         assert_eq!((limit.threads, stall.refused), (3, true));
-        let has = |pool: &PoolThreads| (pool.pool, pool.threads, pool.idle);
+        let has = |pool: &PoolThreads| (u32::from(pool.pool), pool.threads, pool.idle);
         assert_eq!(limit.pools.iter().map(has).collect::<Vec<_>>(), [(0, 2, 0), (1, 1, 0)]);
         let text = stall.to_string();
         let own = "no thread can be started: the runtime's own limit of 3 threads (thread_limit) is reached: pool 0 has 2, pool 1 has 1";

@@ -15,7 +15,7 @@ use super::job::scope_of;
 use super::{HOMES, Plan, Taken};
 use crate::harness::{failed, simulate};
 use crate::{DeclaredMemory, Error, Machine};
-use nearq::{Home, Runtime};
+use nearq::{Runtime, home::Home};
 use nearq_platform::{LockPlatform as _, ThreadSpec, Threads as _};
 use nearq_sim::{Sim, compute};
 use serde::Serialize;

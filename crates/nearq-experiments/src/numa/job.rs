@@ -4,7 +4,7 @@
 use super::{HOMES, Plan, SYSTEM};
 use crate::Error;
 use crate::harness::failed;
-use nearq::{Home, Runtime, Scope};
+use nearq::{Runtime, Scope, home::Home};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};

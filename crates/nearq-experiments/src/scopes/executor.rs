@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::harness::{Census, Host, Role, failed};
-use nearq::{PoolStatistics, Runtime, Work, Workqueue};
+use nearq::{Runtime, Work, Workqueue, inspect::PoolStatistics};
 use nearq_topology::Scope;
 use std::sync::Arc;
 

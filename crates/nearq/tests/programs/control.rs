@@ -14,7 +14,7 @@ use crate::skipped::skipped;
 
 /// A connection to this process, which has a worker by then.
 fn connect() -> Client {
-    nearq::system_unbound().spawn(|| ()).join().unwrap();
+    nearq::system::unbound().spawn(|| ()).join().unwrap();
     let status = nearq::control::status();
     assert!(matches!(status, nearq::control::Status::Listening { .. }), "{status}");
     Client::connect(std::process::id()).unwrap()

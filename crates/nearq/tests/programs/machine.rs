@@ -21,7 +21,7 @@ fn a_program_with_a_queue() {
     if std::env::var_os(UNTOLD).is_some() {
         assert!(refuse(&[libc::SYS_sched_getaffinity]));
     }
-    assert_eq!(nearq::system_unbound().spawn(|| 7).join().unwrap(), 7);
+    assert_eq!(nearq::system::unbound().spawn(|| 7).join().unwrap(), 7);
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue("own").per_cpu(true).build().unwrap();
     assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);

@@ -33,13 +33,14 @@ fn complaints(test: &str, value: &OsString) -> String {
 fn program() {
     // As in a thread that must wait for a mutex.
     assert!(!nearq_control::locks::settings().is_empty());
-    assert_eq!(nearq::system_unbound().spawn(|| 7).join().unwrap(), 7);
+    assert_eq!(nearq::system::unbound().spawn(|| 7).join().unwrap(), 7);
     for _ in 0..2 {
         let runtime = Runtime::builder().build().unwrap();
         let queue = runtime.workqueue("own").build().unwrap();
         assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
     }
-    let queue = Workqueue::builder("homely").home(&nearq::Home::pick().unwrap()).build().unwrap();
+    let queue =
+        Workqueue::builder("homely").home(&nearq::home::Home::pick().unwrap()).build().unwrap();
     assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
 }
 

@@ -7,10 +7,11 @@ use super::*;
 use core::ptr::NonNull;
 use nearq_platform::LockPlatform;
 
+use crate::home::Home;
 use crate::item::tests::pending;
 use crate::item::{Executed, ItemVtable, Origin};
 use crate::layout::attributes::{Attributes, Kind, MachineConfig};
-use crate::{Home, Runtime, Workqueue};
+use crate::{Runtime, Workqueue};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;
 

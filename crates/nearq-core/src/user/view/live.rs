@@ -7,7 +7,7 @@ use nearq_topology::{CpuSet, Scope};
 
 use super::QueueView;
 use crate::base::error::Error;
-use crate::home::{Home, QueueMemory};
+use crate::homes::{Home, QueueMemory};
 use crate::layout::attributes::Attributes;
 
 impl<P: Platform> QueueView<P> {

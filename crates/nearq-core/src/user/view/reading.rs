@@ -4,16 +4,17 @@ use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
 use super::QueueView;
-use crate::home::{Home, QueueMemory};
+use crate::base::ids::{PoolId, QueueId};
+use crate::homes::{Home, QueueMemory};
 use crate::layout::attributes::{Attributes, Kind};
 use crate::layout::domain::DomainLimit;
-use crate::limit::pool_workqueue::{InHand, PoolStatistics};
-use crate::observe::histogram::Times;
+use crate::limit::pool_workqueue::{InFlight, PoolStatistics};
+use crate::observe::histogram::QueueTimes;
 use crate::queue::runtime::Runtime;
 
 impl<P: Platform> QueueView<P> {
     /// Its number, from 1 on; never used for another queue of the runtime.
-    pub fn id(&self) -> u64 {
+    pub fn id(&self) -> QueueId {
         self.queue.id
     }
 
@@ -149,18 +150,18 @@ impl<P: Platform> QueueView<P> {
     }
 
     /// Where items go that are queued on each CPU: the pool's number, by CPU number.
-    pub fn pools_by_cpu(&self) -> Vec<u32> {
+    pub fn pools_by_cpu(&self) -> Vec<PoolId> {
         self.queue.pools_by_cpu()
     }
 
     /// What is under way.
-    pub fn in_hand(&self) -> InHand {
-        self.queue.in_hand()
+    pub fn in_flight(&self) -> InFlight {
+        self.queue.in_flight()
     }
 
     /// How long items waited from queueing to start, and how long they ran, since they were [timed](Runtime::time_items) for the first
     /// time; none before.
-    pub fn times(&self) -> Option<(Times, Times)> {
+    pub fn times(&self) -> Option<QueueTimes> {
         self.queue.observed.read()
     }
 }

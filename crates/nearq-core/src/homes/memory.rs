@@ -106,7 +106,7 @@ impl<P: Platform> Home<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::Home;
+    /// use nearq::home::HomeNone;
     ///
     /// let table = vec![0_u8; 1 << 20];
     /// let home = Home::near(&table)?;

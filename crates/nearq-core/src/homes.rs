@@ -51,7 +51,7 @@ pub(crate) use registry::{Homes, Host, warn_of_memory};
 ///
 /// ```
 /// # use nearq_core as nearq;
-/// use nearq::{Home, Workqueue};
+/// use nearq::{Workqueue, home::Home};
 ///
 /// let home = Home::pick()?;
 /// let queue = Workqueue::builder("at home").home(&home).build()?;

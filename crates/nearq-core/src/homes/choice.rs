@@ -1,6 +1,6 @@
 //! When a home's node is chosen.
 
-/// When the node of a home that may be anywhere is chosen; see [`Home::pick`](crate::Home::pick).
+/// When the node of a home that may be anywhere is chosen; see [`Home::pick`](crate::home::Home::pick).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HomeChoice {
     /// When the home is made, as a kernel does at `fork`: homes that are made at the same time are spread, and the node is known at once.
