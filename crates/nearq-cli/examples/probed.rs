@@ -91,8 +91,8 @@ fn worker() -> Value {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let queues = [
         ("crypt", Busy::new(Workqueue::builder("crypt").build()?)),
-        ("events", Busy::new(Workqueue::builder("events").per_cpu(true).build()?)),
-        ("log", Busy::new(Workqueue::builder("log").ordered(true).build()?)),
+        ("events", Busy::new(Workqueue::builder("events").per_cpu().build()?)),
+        ("log", Busy::new(Workqueue::builder("log").ordered().build()?)),
     ];
     let stop = Arc::new(AtomicBool::new(false));
     // Only one thread feeds `log`, so that the order is defined.

@@ -57,7 +57,9 @@ pub(crate) use registry::{Homes, Host, warn_of_memory};
 /// let queue = Workqueue::builder("at home").home(&home).build()?;
 /// let mut table = vec![0_u64; 1 << 16];
 /// // The memory is where the queue's items run.
-/// home.bind_slice(&mut table)?;
+/// if let Err(refused) = home.bind_slice(&mut table) {
+///     eprintln!("{refused}");
+/// }
 /// let sum = queue.spawn(move || table.iter().sum::<u64>()).join()?;
 /// assert_eq!(sum, 0);
 /// println!("{}", home.explain());
@@ -110,9 +112,9 @@ impl<P: Platform> Home<P> {
     ///
     /// # Errors
     /// As [`on`](Home::on).
-    pub fn set(&self, node: usize) -> Result<(), Error> {
+    pub fn move_to(&self, node: usize) -> Result<(), Error> {
         let nodes = self.inside.homes.nodes();
-        let index = nodes.index_of(node)?;
+        let index = nodes.index_of(node).map_err(Error::NoHome)?;
         let mut change = self.inside.change.lock();
         change.why = format!("node {node} was requested");
         self.inside.put(&mut change, node as u32);
@@ -175,6 +177,15 @@ impl<P: Platform> Drop for Home<P> {
         self.inside.let_go();
     }
 }
+
+/// By which home it is a handle of.
+impl<P: Platform> core::hash::Hash for Home<P> {
+    fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.inside).hash(state);
+    }
+}
+
+impl<P: Platform> Eq for Home<P> {}
 
 /// Whether they are handles of the same home.
 impl<P: Platform> PartialEq for Home<P> {

@@ -73,7 +73,7 @@ pub mod home {
     pub use crate::homes::{Home, HomeChoice, QueueMemory, Registered};
     pub use crate::user::at_home::AtHome;
     pub use crate::user::node_homes::NodeHomes;
-    pub use nearq_home::{NoHome, Weights, WrongWeight};
+    pub use nearq_home::{NodeError, WeightError, Weights};
     pub use nearq_platform::Residency;
 }
 
@@ -81,7 +81,7 @@ pub mod inspect {
     //! What can be seen of a runtime while it works: queues, pools, workers, what runs and what waits. Reading costs the workers nothing, or
     //! as little as each function says.
 
-    pub use crate::base::ids::{PoolId, QueueId};
+    pub use crate::base::ids::{PoolId, QueueId, QueueKind};
     pub use crate::layout::domain::{Domain, DomainLimit};
     pub use crate::limit::pool_workqueue::{InFlight, PoolStatistics};
     pub use crate::runtime::config::WorkerInfo;

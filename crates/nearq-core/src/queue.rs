@@ -28,12 +28,12 @@ use nearq_platform::{Atomic, Ordering, Platform, PlatformCell};
 use crate::base::arena::Arena;
 use crate::base::error::Error;
 use crate::base::forked;
-use crate::base::ids::{PoolId, QueueId};
+use crate::base::ids::{PoolId, QueueId, QueueKind};
 use crate::base::pad::Padded;
 use crate::base::rundown_ref::RundownRef;
 use crate::item::owned::{ItemRef, Pending};
 use crate::item::{Epoch, Item, Origin};
-use crate::layout::attributes::{Attributes, Kind, Layout, Places};
+use crate::layout::attributes::{Attributes, Layout, Places};
 use crate::layout::domain::DomainLimit;
 use crate::layout::priority::Priority;
 use crate::limit::node_active::{Entry, NodeActive};
@@ -106,7 +106,7 @@ pub(crate) struct Queue<P: Platform> {
     /// Never used for another queue of the runtime.
     pub(crate) id: QueueId,
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: QueueKind,
     pub(crate) flags: QueueFlags,
     runtime: Runtime<P>,
     cpu_map: P::AtomicPtr<CpuMap<P>>,
@@ -141,7 +141,7 @@ impl<P: Platform> Queue<P> {
     pub(crate) fn new(
         runtime: &Runtime<P>,
         name: String,
-        kind: Kind,
+        kind: QueueKind,
         flags: QueueFlags,
         attributes: Attributes,
     ) -> Arc<Self> {
@@ -421,9 +421,9 @@ impl<P: Platform> Queue<P> {
     /// The scope in words; see `QueueView::scope_in_words`.
     pub(crate) fn scope_in_words(&self) -> String {
         match self.kind {
-            Kind::PerCpu => return "per-cpu".into(),
-            Kind::Ordered => return "ordered".into(),
-            Kind::Unbound => {}
+            QueueKind::PerCpu => return "per-cpu".into(),
+            QueueKind::Ordered => return "ordered".into(),
+            QueueKind::Unbound => {}
         }
         let attributes = self.attributes();
         let off = !(attributes.affinity && self.runtime.affinity());

@@ -323,7 +323,7 @@ impl<P: Platform> Shared<P> {
         if self.thread.is_missing() && self.start().is_err() && self.thread.is_refused_anew() {
             P::warn(
                 "no thread can be started to wait for deadlines; a limit on threads or memory may be reached. Delayed work waits until a thread \
-                     can be started: threads that wait for work try again. Raise the limit, or build a queue with rescuer(true), \
+                     can be started: threads that wait for work try again. Raise the limit, or build a queue with rescuer(), \
                      which starts this thread in advance",
             );
         }

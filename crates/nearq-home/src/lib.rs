@@ -32,6 +32,6 @@ mod weights;
 
 pub use keeper::{Action, Keeper, NodeLoad, Seen, milli};
 pub use mover::{Evidence, Mover, Verdict, VerdictReason};
-pub use nodes::{NoHome, Node, Nodes};
+pub use nodes::{Node, NodeError, Nodes};
 pub use pick::{Load, least_loaded, pick};
-pub use weights::{Belongs, Weights, WrongWeight};
+pub use weights::{Belongs, WeightError, Weights};

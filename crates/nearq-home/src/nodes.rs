@@ -183,15 +183,15 @@ impl Nodes {
     ///
     /// # Errors
     /// There is no such place, it has no CPUs, or none that may be used.
-    pub fn index_of(&self, id: usize) -> Result<usize, NoHome> {
+    pub fn index_of(&self, id: usize) -> Result<usize, NodeError> {
         if let Some(index) = self.nodes.iter().position(|node| node.id == id) {
             return Ok(index);
         }
         let usable = self.nodes.iter().map(|node| node.id).collect();
         Err(match self.others.iter().find(|(other, _)| *other == id) {
-            None => NoHome::NoSuchNode { node: id, usable },
-            Some((_, false)) => NoHome::NoCpus { node: id, usable },
-            Some((_, true)) => NoHome::NotAllowed { node: id, usable },
+            None => NodeError::NoSuchNode { node: id, usable },
+            Some((_, false)) => NodeError::NoCpus { node: id, usable },
+            Some((_, true)) => NodeError::NotAllowed { node: id, usable },
         })
     }
 
@@ -228,7 +228,7 @@ fn capacity(topology: &Topology, cpus: &CpuSet) -> u32 {
 
 /// Why something cannot be at home on a node.
 #[derive(Clone, PartialEq, Eq)]
-pub enum NoHome {
+pub enum NodeError {
     /// The machine has no node of that number.
     NoSuchNode {
         /// What was asked for.
@@ -252,12 +252,12 @@ pub enum NoHome {
     },
 }
 
-impl fmt::Display for NoHome {
+impl fmt::Display for NodeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (node, what, usable) = match self {
-            NoHome::NoSuchNode { node, usable } => (node, "there is no such node", usable),
-            NoHome::NoCpus { node, usable } => (node, "it has no online CPUs", usable),
-            NoHome::NotAllowed { node, usable } => {
+            NodeError::NoSuchNode { node, usable } => (node, "there is no such node", usable),
+            NodeError::NoCpus { node, usable } => (node, "it has no online CPUs", usable),
+            NodeError::NotAllowed { node, usable } => {
                 (node, "the affinity mask or the cpuset allows none of its CPUs", usable)
             }
         };
@@ -267,9 +267,9 @@ impl fmt::Display for NoHome {
     }
 }
 
-nearq_topology::debug_as_display!(NoHome);
+nearq_topology::debug_as_display!(NodeError);
 
-impl core::error::Error for NoHome {}
+impl core::error::Error for NodeError {}
 
 #[cfg(test)]
 mod tests {

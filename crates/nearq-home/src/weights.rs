@@ -107,13 +107,13 @@ impl Weights {
     ///
     /// # Errors
     /// There is no number of that name, or it may not have that value.
-    pub fn set(&mut self, name: &str, value: u32) -> Result<(), WrongWeight> {
+    pub fn set(&mut self, name: &str, value: u32) -> Result<(), WeightError> {
         let Some(index) = DESCRIBED.iter().position(|weight| weight.name == name) else {
-            return Err(WrongWeight::Name(name.to_owned()));
+            return Err(WeightError::Name(name.to_owned()));
         };
         let weight = &DESCRIBED[index];
         if !(weight.least..=weight.most).contains(&value) {
-            return Err(WrongWeight::Value {
+            return Err(WeightError::Value {
                 name: weight.name,
                 value,
                 least: weight.least,
@@ -205,7 +205,7 @@ fn grown(least: u32, step: u32, distance: u32) -> u32 {
 
 /// Why a weight cannot be set to that value.
 #[derive(Clone, PartialEq, Eq)]
-pub enum WrongWeight {
+pub enum WeightError {
     /// There is no weight of that name.
     Name(String),
     /// It may not have that value.
@@ -221,23 +221,23 @@ pub enum WrongWeight {
     },
 }
 
-impl fmt::Display for WrongWeight {
+impl fmt::Display for WeightError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WrongWeight::Name(name) => {
+            WeightError::Name(name) => {
                 let names: Vec<&str> = Weights::names().collect();
                 write!(out, "there is no weight {name:?}; there are {}", names.join(", "))
             }
-            WrongWeight::Value { name, value, least, most } => {
+            WeightError::Value { name, value, least, most } => {
                 write!(out, "{name} cannot be {value}; give {least} to {most}")
             }
         }
     }
 }
 
-nearq_topology::debug_as_display!(WrongWeight);
+nearq_topology::debug_as_display!(WeightError);
 
-impl core::error::Error for WrongWeight {}
+impl core::error::Error for WeightError {}
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use nearq::inspect::QueueKind;
 use nearq::{CpuSet, Error, Runtime, Work, Workqueue};
 use nearq_platform::{LockPlatform, PAUSE, ThreadSpec, Threads};
 use nearq_sim::Sim;
@@ -297,14 +298,17 @@ impl Stage {
                 .cpumask(attributes.cpumask.clone())
                 .nice(attributes.nice)
                 .max_active(plan.max_active)
-                .per_cpu(plan.kind == Kind::PerCpu)
-                .ordered(plan.kind == Kind::Ordered)
-                .freezable(plan.freezable)
-                .cpu_intensive(plan.cpu_intensive)
+                .sched_idle(attributes.idle)
                 .slice(attributes.slice)
-                .rescuer(rescuer);
-            let built = if attributes.idle { builder.idle().build() } else { builder.build() };
-            match built {
+                .kind(match plan.kind {
+                    Kind::Unbound => QueueKind::Unbound,
+                    Kind::PerCpu => QueueKind::PerCpu,
+                    Kind::Ordered => QueueKind::Ordered,
+                });
+            let builder = if plan.freezable { builder.freezable() } else { builder };
+            let builder = if plan.cpu_intensive { builder.cpu_intensive() } else { builder };
+            let builder = if rescuer { builder.rescuer() } else { builder };
+            match builder.build() {
                 Ok(queue) => {
                     self.ledger.add_queue(attributes, plan);
                     return queue;

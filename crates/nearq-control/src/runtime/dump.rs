@@ -126,7 +126,7 @@ fn of_queue(queue: &QueueView, topology: &Topology) -> QueueDump {
     QueueDump {
         home: queue.home().map(|home| HomeDump {
             node: home.node().map_or(-1, |node| node as i64),
-            follows: home.follows(),
+            follows: home.is_dynamic(),
             why: home.explain(),
         }),
         memory: queue.memory().name().to_owned(),

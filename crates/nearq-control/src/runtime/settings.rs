@@ -191,13 +191,13 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 pub(crate) fn parse_memory(text: &str) -> Result<QueueMemory, String> {
-    let all = [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
-    values::parse_word(text, &all.map(QueueMemory::name)).map(|place| all[place])
+    let names: Vec<_> = QueueMemory::ALL.iter().map(|memory| memory.name()).collect();
+    values::parse_word(text, &names).map(|place| QueueMemory::ALL[place])
 }
 
 pub(crate) fn parse_choice(text: &str) -> Result<HomeChoice, String> {
-    let all = [HomeChoice::Now, HomeChoice::FirstRun];
-    values::parse_word(text, &all.map(HomeChoice::name)).map(|place| all[place])
+    let names: Vec<_> = HomeChoice::ALL.iter().map(|choice| choice.name()).collect();
+    values::parse_word(text, &names).map(|place| HomeChoice::ALL[place])
 }
 
 fn bad_value(key: &str, value: &str, why: impl ToString) -> Refusal {

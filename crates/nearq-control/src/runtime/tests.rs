@@ -37,8 +37,8 @@ fn held(queue: &Workqueue) -> mpsc::Sender<()> {
 fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
     let (runtime, mut subject) = subject();
     let unbound = runtime.workqueue("unbound").build().unwrap();
-    let _percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
-    let _ordered = runtime.workqueue("ordered").ordered(true).build().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
+    let _ordered = runtime.workqueue("ordered").ordered().build().unwrap();
     let all = subject.settings(None).unwrap();
     let process = all.process.as_ref().unwrap();
     let keys = |settings: &[crate::protocol::Setting]| {
@@ -162,8 +162,8 @@ fn a_queues_home_is_set_and_shown() {
 fn refusals_change_nothing_and_say_what_is_allowed() {
     let (runtime, mut subject) = subject();
     let _queue = runtime.workqueue("q").build().unwrap();
-    let _percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
-    let _ordered = runtime.workqueue("ordered").ordered(true).build().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
+    let _ordered = runtime.workqueue("ordered").ordered().build().unwrap();
     let own = |subject: &RuntimeSubject| {
         let mut settings = subject.settings(None).unwrap();
         let process = settings.process.as_mut().unwrap();
@@ -203,7 +203,7 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
 #[test]
 fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
     let (runtime, mut subject) = subject();
-    let _percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
+    let _percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
     let settings = subject.settings(Some("percpu")).unwrap().queues.remove(0).settings;
     let writable = settings.iter().filter(|setting| setting.writable);
     let keys: Vec<&str> = writable.map(|setting| setting.key.as_str()).collect();
@@ -261,8 +261,8 @@ fn items_are_timed_while_that_is_wanted() {
 #[test]
 fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
     let (runtime, subject) = subject();
-    let queue = runtime.workqueue("q").max_active(1).rescuer(true).build().unwrap();
-    let percpu = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
+    let queue = runtime.workqueue("q").max_active(1).rescuer().build().unwrap();
+    let percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
     let go = held(&queue);
     queue.spawn(|| ());
     let dump = loop {

@@ -3,16 +3,25 @@
 use core::fmt;
 use core::time::Duration;
 
-use nearq_home::{NoHome, WrongWeight};
+use nearq_home::{NodeError, WeightError};
 use nearq_platform::OsError;
 use nearq_topology::CpuSet;
 
+use crate::base::ids::QueueKind;
+
 /// A request that cannot be carried out; nothing was changed.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A scope's name that does not exist.
-    UnknownScope(String),
+    /// A name that does not exist.
+    UnknownName {
+        /// What it should name.
+        of: &'static str,
+        /// The name.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
     /// A CPU that the machine does not have.
     NoSuchCpu {
         /// What was asked for.
@@ -47,10 +56,13 @@ pub enum Error {
         /// The queue's `max_active`.
         max_active: usize,
     },
-    /// Something that a per-CPU queue does not have; the text names it.
-    PerCpu(&'static str),
-    /// A limit for an ordered queue; the text names it.
-    Ordered(&'static str),
+    /// Something that queues of this kind do not have.
+    Unsupported {
+        /// What it is.
+        attribute: &'static str,
+        /// The kind of the queue.
+        kind: QueueKind,
+    },
     /// Waiting would never end; the text says why.
     Deadlock(&'static str),
     /// The workqueue is being drained: only its own running items may queue to it.
@@ -79,20 +91,27 @@ pub enum Error {
     /// The machine could not be described.
     Machine(String),
     /// A node that cannot be a home.
-    NoHome(NoHome),
+    NoHome(NodeError),
     /// A weight of homes that does not exist, or that is not allowed.
-    Weight(WrongWeight),
+    Weight(WeightError),
     /// The operating system refused.
     Refused(OsError),
+}
+
+impl Error {
+    /// For a text that names none of `known`.
+    pub(crate) fn unknown_name<T: fmt::Display>(of: &'static str, name: &str, known: &[T]) -> Self {
+        let known: Vec<String> = known.iter().map(T::to_string).collect();
+        Error::UnknownName { of, name: name.to_owned(), known: known.join(", ") }
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::UnknownScope(name) => write!(
-                f,
-                "there is no scope `{name}`; the scopes are cpu, smt, cache, cache_shard, numa and system"
-            ),
+            Error::UnknownName { of, name, known } => {
+                write!(f, "there is no {of} `{name}`; give one of {known}")
+            }
             Error::NoSuchCpu { cpu, possible } => {
                 write!(f, "there is no CPU {cpu}; this machine has {possible}")
             }
@@ -115,14 +134,14 @@ impl fmt::Display for Error {
                 f,
                 "min_active {asked} is more than this queue's max_active; it may be 0 to {max_active}"
             ),
-            Error::PerCpu(what) => write!(
+            Error::Unsupported { attribute, kind: QueueKind::PerCpu } => write!(
                 f,
-                "{what} cannot be set for a per-CPU queue, whose items run on the CPU that queues them or on the one given to `queue_on`; \
+                "{attribute} cannot be set for a per-CPU queue, whose items run on the CPU that queues them or on the one given to `queue_on`; \
                  nice, idle, slice and max_active can be set, or use a queue that is not per-CPU"
             ),
-            Error::Ordered(what) => write!(
+            Error::Unsupported { attribute, kind: _ } => write!(
                 f,
-                "{what} cannot be set for an ordered queue, which runs one item at a time; its other settings can be set, or use a queue that is not ordered"
+                "{attribute} cannot be set for an ordered queue, which runs one item at a time; its other settings can be set, or use a queue that is not ordered"
             ),
             Error::Deadlock(text) => f.write_str(text),
             Error::Disabled => f.write_str(
@@ -132,7 +151,7 @@ impl fmt::Display for Error {
             Error::NoRescuer { queue, refused } => write!(
                 f,
                 "the workqueue `{queue}` cannot have a rescuer: {refused}. Raise that limit, or end other threads first; \
-                 the queue can also be built without `rescuer(true)`"
+                 the queue can also be built without `rescuer()`"
             ),
             Error::Draining { queue } => write!(
                 f,
@@ -157,21 +176,3 @@ impl fmt::Display for Error {
 nearq_topology::debug_as_display!(Error);
 
 impl std::error::Error for Error {}
-
-impl From<NoHome> for Error {
-    fn from(why: NoHome) -> Self {
-        Error::NoHome(why)
-    }
-}
-
-impl From<WrongWeight> for Error {
-    fn from(wrong: WrongWeight) -> Self {
-        Error::Weight(wrong)
-    }
-}
-
-impl From<OsError> for Error {
-    fn from(refused: OsError) -> Self {
-        Error::Refused(refused)
-    }
-}

@@ -1,4 +1,4 @@
-//! The numbers by which users know queues and pools, as types of their own.
+//! By what users tell queues and pools: their numbers, as types of their own, and the kind of a queue.
 
 use core::fmt;
 
@@ -9,6 +9,19 @@ pub struct QueueId(pub(crate) u64);
 /// The number of a pool, as in its workers' names. Never used for another pool of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub(crate) u32);
+
+/// What kind of queue it is, which never changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueueKind {
+    /// Items go to the pod of the CPU that queues them, and are counted by node.
+    #[default]
+    Unbound,
+    /// Items go to the CPU that queues them, and are counted there: see [`WorkqueueBuilder::per_cpu`](crate::WorkqueueBuilder::per_cpu).
+    PerCpu,
+    /// Items run one at a time, on one pod of all CPUs: see [`WorkqueueBuilder::ordered`](crate::WorkqueueBuilder::ordered).
+    Ordered,
+}
 
 impl From<QueueId> for u64 {
     fn from(id: QueueId) -> Self {

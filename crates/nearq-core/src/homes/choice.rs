@@ -1,7 +1,10 @@
 //! When a home's node is chosen.
 
+use crate::base::error::Error;
+
 /// When the node of a home that may be anywhere is chosen; see [`Home::pick`](crate::home::Home::pick).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HomeChoice {
     /// When the home is made, as a kernel does at `fork`: homes that are made at the same time are spread, and the node is known at once.
     #[default]
@@ -16,16 +19,29 @@ impl HomeChoice {
         if number == HomeChoice::FirstRun as u32 { HomeChoice::FirstRun } else { HomeChoice::Now }
     }
 
-    /// Its name, as used in settings.
+    /// Every choice.
+    pub const ALL: &'static [Self] = &[HomeChoice::Now, HomeChoice::FirstRun];
+
+    /// Its name, as used in settings; the text of `Display`.
     pub fn name(self) -> &'static str {
         match self {
             HomeChoice::Now => "now",
             HomeChoice::FirstRun => "first-run",
         }
     }
+}
 
-    /// The choice of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        [HomeChoice::Now, HomeChoice::FirstRun].into_iter().find(|choice| choice.name() == name)
+impl core::fmt::Display for HomeChoice {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl core::str::FromStr for HomeChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().find(|choice| choice.name() == text).copied();
+        found.ok_or_else(|| Error::unknown_name("choice of homes", text, Self::ALL))
     }
 }

@@ -16,13 +16,13 @@ impl<P: Platform> Home<P> {
     /// items ran. It moves only if another node is better by a margin, twice in a row, and at most once in an interval
     /// ([`home_weights`](crate::Runtime::home_weights): `move_margin`, `move_time`, `move_interval_ms`). It is judged while the runtime has
     /// work. If there is only one node, this does nothing.
-    pub fn follow(&self, follow: bool) {
+    pub fn set_dynamic(&self, dynamic: bool) {
         let nodes = self.inside().homes.nodes();
-        self.inside().set_follows(follow, &nodes, P::now());
+        self.inside().set_follows(dynamic, &nodes, P::now());
     }
 
     /// Whether it is dynamic.
-    pub fn follows(&self) -> bool {
+    pub fn is_dynamic(&self) -> bool {
         self.inside().follows()
     }
 }

@@ -13,6 +13,7 @@ pub(super) const SAMPLES: usize = 256;
 
 /// Where the memory that a queue's items touch first comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum QueueMemory {
     /// For an item with a home: from there, even if it runs elsewhere, while that node has some. For others: from where the program gets
     /// its memory anyway, which is mostly where they run.
@@ -33,7 +34,11 @@ impl QueueMemory {
         }
     }
 
-    /// Its name, as used in settings.
+    /// Every setting.
+    pub const ALL: &'static [Self] =
+        &[QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
+
+    /// Its name, as used in settings; the text of `Display`.
     pub fn name(self) -> &'static str {
         match self {
             QueueMemory::Home => "home",
@@ -41,11 +46,20 @@ impl QueueMemory {
             QueueMemory::Untouched => "untouched",
         }
     }
+}
 
-    /// The setting of that name.
-    pub fn by_name(name: &str) -> Option<Self> {
-        let all = [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
-        all.into_iter().find(|memory| memory.name() == name)
+impl core::fmt::Display for QueueMemory {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl core::str::FromStr for QueueMemory {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().find(|memory| memory.name() == text).copied();
+        found.ok_or_else(|| Error::unknown_name("memory policy", text, Self::ALL))
     }
 }
 
@@ -68,32 +82,27 @@ pub(crate) fn most_of<P: Platform>(
 
 impl<P: Platform> Home<P> {
     /// Makes a range lie at home: pages that are elsewhere are moved, and pages that are touched later come from there while it has memory.
-    /// Pages that are only partly inside are left alone. Returns whether it could be done: a container may forbid it, for which there is
-    /// one warning; then the memory stays where it is. True if there is only one node.
+    /// Pages that are only partly inside are left alone. If there is only one node, this does nothing.
     ///
     /// # Errors
-    /// The home's node cannot be used any more.
-    pub fn bind(&self, range: &mut [u8]) -> Result<bool, Error> {
+    /// The home's node cannot be used any more. Or the system refuses, as many containers do ([`Error::Refused`]): the memory stays where it
+    /// is then, and the program can go on.
+    pub fn bind(&self, range: &mut [u8]) -> Result<(), Error> {
         let homes = &self.inside().homes;
         if !homes.has_several() {
-            return Ok(true);
+            return Ok(());
         }
         let nodes = homes.nodes();
-        let node = nodes.get(nodes.index_of(self.inside().node() as usize)?).memory;
-        match P::bind_memory(range, &MemoryPolicy::Preferred(node), true) {
-            Ok(()) => Ok(true),
-            Err(refused) => {
-                super::registry::warn_of_memory::<P>(&refused);
-                Ok(false)
-            }
-        }
+        let node =
+            nodes.get(nodes.index_of(self.inside().node() as usize).map_err(Error::NoHome)?).memory;
+        P::bind_memory(range, &MemoryPolicy::Preferred(node), true).map_err(Error::Refused)
     }
 
     /// As [`bind`](Self::bind), for a slice of any type.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
-    pub fn bind_slice<T>(&self, slice: &mut [T]) -> Result<bool, Error> {
+    pub fn bind_slice<T>(&self, slice: &mut [T]) -> Result<(), Error> {
         let bytes = core::mem::size_of_val(slice);
         // SAFETY: validity: the slice's own bytes. What is in them that is no value of `u8` (padding) is neither read nor written: the
         // platform uses the address and the length. Aliasing: the caller's exclusive borrow, during the call.
@@ -101,7 +110,7 @@ impl<P: Platform> Home<P> {
         self.bind(range)
     }
 
-    /// The range belongs to the home while the return value lives: a [dynamic](Self::follow) home moves to where most of its memory is. The
+    /// The range belongs to the home while the return value lives: a [dynamic](Self::set_dynamic) home moves to where most of its memory is. The
     /// memory itself is not touched, kept or moved; addresses that are not mapped any more count as nothing.
     ///
     /// ```
@@ -111,7 +120,7 @@ impl<P: Platform> Home<P> {
     /// let table = vec![0_u8; 1 << 20];
     /// let home = Home::near(&table)?;
     /// let _registered = home.register(&table);
-    /// home.follow(true);
+    /// home.set_dynamic(true);
     /// println!("{}", home.explain());
     /// # Ok::<(), nearq::Error>(())
     /// ```

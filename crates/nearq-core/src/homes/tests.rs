@@ -3,6 +3,7 @@ use nearq_platform::Residency;
 use nearq_topology::Topology;
 
 use super::*;
+use crate::base::ids::QueueKind;
 use crate::queue::runtime::Runtime;
 
 fn runtime() -> Runtime<Linux> {
@@ -23,7 +24,7 @@ fn a_home_is_somewhere_and_says_why() {
     let home = Home::pick_in(&runtime);
     let node = home.node().expect("it was chosen");
     assert!(home.explain().contains(&format!("node {node}")), "{}", home.explain());
-    home.set(node).expect("it is there");
+    home.move_to(node).expect("it is there");
     assert!(home.clone() == home && Home::pick_in(&runtime) != home);
     let all = runtime.homes();
     assert!(all.iter().any(|row| row.node == node && !row.cpus.is_empty()));
@@ -79,15 +80,17 @@ fn the_environment_sets_weights_by_name_and_what_is_wrong_is_warned_of() {
 
 #[test]
 fn names_of_choices_and_of_memory_are_read_as_they_are_written() {
-    for choice in [HomeChoice::Now, HomeChoice::FirstRun] {
-        assert_eq!(HomeChoice::by_name(choice.name()), Some(choice));
+    for choice in HomeChoice::ALL.iter().copied() {
+        assert_eq!(choice.to_string().parse(), Ok(choice));
         assert_eq!(HomeChoice::from_number(choice as u32), choice);
     }
-    for memory in [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched] {
-        assert_eq!(QueueMemory::by_name(memory.name()), Some(memory));
+    for memory in QueueMemory::ALL.iter().copied() {
+        assert_eq!(memory.to_string().parse(), Ok(memory));
         assert_eq!(QueueMemory::from_number(memory as u32), memory);
     }
-    assert_eq!((HomeChoice::by_name("later"), QueueMemory::by_name("")), (None, None));
+    let error = "later".parse::<HomeChoice>().unwrap_err().to_string();
+    assert_eq!(error, "there is no choice of homes `later`; give one of now, first-run");
+    assert!("".parse::<QueueMemory>().is_err());
 }
 
 #[test]
@@ -125,9 +128,9 @@ fn home_bytes(block: &[u64]) -> &[u8] {
 fn a_per_cpu_queue_has_no_home() {
     let runtime = runtime();
     let home = Home::pick_in(&runtime);
-    let error = runtime.workqueue("x").per_cpu(true).home(&home).build().expect_err("refused");
-    assert_eq!(error, Error::PerCpu("a home"));
-    let queue = runtime.workqueue("y").per_cpu(true).build().expect("plain");
+    let error = runtime.workqueue("x").per_cpu().home(&home).build().expect_err("refused");
+    assert_eq!(error, Error::Unsupported { attribute: "a home", kind: QueueKind::PerCpu });
+    let queue = runtime.workqueue("y").per_cpu().build().expect("plain");
     assert!(queue.set_home(&home).is_err() && queue.set_memory(QueueMemory::Interleave).is_err());
     queue.set_home(None).expect("it has none anyway");
 }

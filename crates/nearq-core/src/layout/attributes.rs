@@ -5,6 +5,7 @@ use core::time::Duration;
 use nearq_topology::{CpuSet, Limits, Scope, Topology};
 
 use crate::base::error::Error;
+use crate::base::ids::QueueKind;
 use crate::homes::QueueMemory;
 use crate::layout::domain::{
     Bounds, DEFAULT_MAX_ACTIVE, DEFAULT_MIN_ACTIVE, Domain, HIGHEST_MAX_ACTIVE,
@@ -119,7 +120,7 @@ impl Attributes {
     /// With a limit that a queue of that kind can have, if `now` is what it has. `asked` is whether `min_active` was asked for.
     pub(crate) fn with_limit(
         mut self,
-        kind: Kind,
+        kind: QueueKind,
         now: Bounds,
         asked: bool,
     ) -> Result<Self, Error> {
@@ -143,36 +144,32 @@ impl Attributes {
     }
 }
 
-/// What kind of queue it is, which never changes: where its items go and where they are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// To the pod of the CPU that queues, counted by node.
-    #[default]
-    Unbound,
-    /// To the CPU that queues, counted there.
-    PerCpu,
-    /// To one pod of all CPUs, one at a time.
-    Ordered,
-}
-
-impl Kind {
+impl QueueKind {
     /// Whether a queue of this kind has a `max_active` that can be set.
     pub(crate) fn check_max_active(self) -> Result<(), Error> {
-        if self == Kind::Ordered { Err(Error::Ordered("max_active")) } else { Ok(()) }
+        if self == QueueKind::Ordered {
+            Err(Error::Unsupported { attribute: "max_active", kind: QueueKind::Ordered })
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether a queue of this kind has a `min_active`.
     pub(crate) fn check_min_active(self) -> Result<(), Error> {
         match self {
-            Kind::PerCpu => Err(Error::PerCpu("min_active")),
-            Kind::Ordered => Err(Error::Ordered("min_active")),
-            Kind::Unbound => Ok(()),
+            QueueKind::PerCpu => {
+                Err(Error::Unsupported { attribute: "min_active", kind: QueueKind::PerCpu })
+            }
+            QueueKind::Ordered => {
+                Err(Error::Unsupported { attribute: "min_active", kind: QueueKind::Ordered })
+            }
+            QueueKind::Unbound => Ok(()),
         }
     }
 
     /// Whether a queue of this kind can have the attributes.
     pub(crate) fn check(self, attributes: &Attributes) -> Result<(), Error> {
-        if self != Kind::PerCpu {
+        if self != QueueKind::PerCpu {
             return Ok(());
         }
         let Attributes {
@@ -200,7 +197,9 @@ impl Kind {
             (*memory != free.memory, "where memory comes from"),
         ];
         let wrong = set.into_iter().find(|(set, _)| *set);
-        wrong.map_or(Ok(()), |(_, what)| Err(Error::PerCpu(what)))
+        wrong.map_or(Ok(()), |(_, what)| {
+            Err(Error::Unsupported { attribute: what, kind: QueueKind::PerCpu })
+        })
     }
 }
 
@@ -341,15 +340,15 @@ impl MachineConfig {
     ///
     /// The fallbacks are the kernel's: if the queue may use no CPU of a pod, all its CPUs are used, and if the process may use no CPU of a
     /// mask, all that the process may use are used.
-    pub(crate) fn layout(&self, kind: Kind, attributes: &Attributes) -> Layout {
+    pub(crate) fn layout(&self, kind: QueueKind, attributes: &Attributes) -> Layout {
         match kind {
-            Kind::Unbound => self.unbound(attributes, self.affinity && attributes.affinity),
-            Kind::Ordered => {
+            QueueKind::Unbound => self.unbound(attributes, self.affinity && attributes.affinity),
+            QueueKind::Ordered => {
                 // One pool: an item that another pool had taken could be late.
                 let layout = self.unbound(attributes, false);
                 Layout { domains: vec![Domain::Whole; layout.pools.len()], ..layout }
             }
-            Kind::PerCpu => self.per_cpu(attributes),
+            QueueKind::PerCpu => self.per_cpu(attributes),
         }
     }
 
@@ -483,7 +482,7 @@ mod tests {
     #[test]
     fn a_pool_for_each_pod() {
         let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
-        let layout = here.layout(Kind::Unbound, &Attributes::default());
+        let layout = here.layout(QueueKind::Unbound, &Attributes::default());
         assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6-7"]);
         assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
         assert!(layout.pools.iter().all(|pool| pool.allowed.to_list() == "0-7"));
@@ -492,7 +491,7 @@ mod tests {
     #[test]
     fn a_pod_without_allowed_cpus_stands_for_all() {
         let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-4");
-        let layout = here.layout(Kind::Unbound, &Attributes::default());
+        let layout = here.layout(QueueKind::Unbound, &Attributes::default());
         assert_eq!(pods(&layout), ["0-1", "2-3", "4", "0-4"]);
         assert_eq!(layout.by_cpu, [0, 0, 1, 1, 2, 2, 3, 3]);
     }
@@ -501,15 +500,15 @@ mod tests {
     fn a_mask_outside_what_is_allowed_stands_for_all_that_is() {
         let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-3");
         let mask = Attributes { cpumask: Some("6-7".parse().unwrap()), ..Attributes::default() };
-        assert_eq!(here.layout(Kind::Unbound, &mask).effective.to_list(), "0-3");
+        assert_eq!(here.layout(QueueKind::Unbound, &mask).effective.to_list(), "0-3");
         let part = Attributes { cpumask: Some("3-7".parse().unwrap()), ..Attributes::default() };
-        assert_eq!(here.layout(Kind::Unbound, &part).effective.to_list(), "3");
+        assert_eq!(here.layout(QueueKind::Unbound, &part).effective.to_list(), "3");
     }
 
     #[test]
     fn a_node_stands_for_the_callers_cpu_or_its_first() {
         let here = machine_config("pack:2 numa:1 core:2 pu:1", "0-3");
-        let places = here.layout(Kind::Unbound, &Attributes::default()).places;
+        let places = here.layout(QueueKind::Unbound, &Attributes::default()).places;
         assert_eq!(places.cpu_of_node(1, 3), Ok(3));
         assert_eq!(places.cpu_of_node(1, 0), Ok(2));
         assert_eq!(places.cpu_of_node(9, 0), Err(Error::NoSuchNode { node: 9, nodes: vec![0, 1] }));
@@ -521,7 +520,7 @@ mod tests {
     fn strict_pools_forget_the_mask_and_do_not_help() {
         let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
         let strict = Attributes { strict: true, ..Attributes::default() };
-        for pool in here.layout(Kind::Unbound, &strict).pools {
+        for pool in here.layout(QueueKind::Unbound, &strict).pools {
             assert_eq!(pool.allowed, pool.pod);
             assert!(!pool.helping);
         }
@@ -530,7 +529,7 @@ mod tests {
     #[test]
     fn pods_inside_a_node_are_counted_there_and_others_apart() {
         let here = machine_config("numa:2 l3:2 core:2 pu:1", "0-6");
-        let layout = here.layout(Kind::Unbound, &Attributes::default());
+        let layout = here.layout(QueueKind::Unbound, &Attributes::default());
         let node = Domain::Node;
         assert_eq!(pods(&layout), ["0-1", "2-3", "4-5", "6"]);
         assert_eq!(layout.domains, [node(0), node(0), node(1), node(1)]);
@@ -538,18 +537,18 @@ mod tests {
         assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [58, 43]);
         assert_eq!(layout.cpus_of(node(1)).to_list(), "4-6");
         let whole = Attributes { scope: Some(Scope::System), ..Attributes::default() };
-        assert_eq!(here.layout(Kind::Unbound, &whole).domains, [Domain::Across]);
+        assert_eq!(here.layout(QueueKind::Unbound, &whole).domains, [Domain::Across]);
         // If nothing of a pod may be used, it stands for all, on both nodes.
         let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
-        let layout = here.layout(Kind::Unbound, &part);
+        let layout = here.layout(QueueKind::Unbound, &part);
         assert_eq!(pods(&layout), ["1", "2-3", "4-5", "1-5"]);
         assert_eq!(layout.domains, [node(0), node(0), node(1), Domain::Across]);
         let left = Attributes { cpumask: Some("0-3".parse().unwrap()), ..whole };
-        let layout = here.layout(Kind::Unbound, &left);
+        let layout = here.layout(QueueKind::Unbound, &left);
         assert_eq!(layout.domains, [node(0)]);
         assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [100, 8]);
         let one =
-            machine_config("l3:2 core:2", "0-3").layout(Kind::Unbound, &Attributes::default());
+            machine_config("l3:2 core:2", "0-3").layout(QueueKind::Unbound, &Attributes::default());
         assert_eq!(one.domains, [node(0); 2]);
         assert_eq!(one.limit(node(0), bounds), 100);
     }
@@ -558,7 +557,8 @@ mod tests {
     fn a_per_cpu_queue_has_a_pool_for_each_cpu_whatever_may_be_used() {
         let mut here = machine_config("numa:2 core:2 pu:1", "1-2");
         here.affinity = false;
-        let layout = here.layout(Kind::PerCpu, &Attributes { nice: 5, ..Attributes::default() });
+        let layout =
+            here.layout(QueueKind::PerCpu, &Attributes { nice: 5, ..Attributes::default() });
         assert_eq!(pods(&layout), ["0", "1", "2", "3"]);
         assert_eq!(layout.by_cpu, [0, 1, 2, 3]);
         assert_eq!(layout.domains, [0, 1, 2, 3].map(Domain::Cpu));
@@ -575,7 +575,7 @@ mod tests {
         let cpumask = Some("1-2".parse().unwrap());
         let strict =
             Attributes { scope: Some(Scope::Cpu), strict: true, cpumask, ..Attributes::default() };
-        let layout = here.layout(Kind::Ordered, &strict);
+        let layout = here.layout(QueueKind::Ordered, &strict);
         assert_eq!(pods(&layout), ["1-2"]);
         assert_eq!(layout.by_cpu, [0; 4]);
         assert_eq!(layout.domains, [Domain::Whole]);
@@ -597,8 +597,11 @@ mod tests {
         for (change, wrong) in changes {
             let mut attributes = Attributes::default();
             change(&mut attributes);
-            assert_eq!(Kind::PerCpu.check(&attributes).err(), wrong.map(Error::PerCpu));
-            assert_eq!(Kind::Unbound.check(&attributes), Ok(()));
+            assert_eq!(
+                QueueKind::PerCpu.check(&attributes).err(),
+                wrong.map(|attribute| Error::Unsupported { attribute, kind: QueueKind::PerCpu })
+            );
+            assert_eq!(QueueKind::Unbound.check(&attributes), Ok(()));
         }
     }
 
@@ -606,8 +609,8 @@ mod tests {
     fn affinity_off_is_one_pod_whatever_the_scope() {
         let mut here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
         let off = Attributes { affinity: false, strict: true, ..Attributes::default() };
-        assert_eq!(pods(&here.layout(Kind::Unbound, &off)), ["0-7"]);
+        assert_eq!(pods(&here.layout(QueueKind::Unbound, &off)), ["0-7"]);
         here.affinity = false;
-        assert_eq!(pods(&here.layout(Kind::Unbound, &Attributes::default())), ["0-7"]);
+        assert_eq!(pods(&here.layout(QueueKind::Unbound, &Attributes::default())), ["0-7"]);
     }
 }

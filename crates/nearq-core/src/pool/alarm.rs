@@ -98,7 +98,7 @@ impl<P: Platform> Alarm<P> {
             P::warn(
                 "no thread can be started to monitor waiting work; a limit on threads or memory may be reached. Work that finds no worker waits \
              until a thread can be started: each push and each thread that waits for the work tries again. Raise the limit, or build \
-             queues that must make progress with rescuer(true), which reserves a thread",
+             queues that must make progress with rescuer(), which reserves a thread",
             );
         }
         self.thread.wake();

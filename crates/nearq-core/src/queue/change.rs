@@ -22,8 +22,9 @@ use nearq_platform::{Atomic, Ordering, Platform};
 
 use super::{Config, CpuMap, Queue};
 use crate::base::error::Error;
+use crate::base::ids::QueueKind;
 use crate::base::pad::Padded;
-use crate::layout::attributes::{Attributes, Kind, Layout};
+use crate::layout::attributes::{Attributes, Layout};
 use crate::layout::domain::{Domain, HIGHEST_MAX_ACTIVE};
 use crate::layout::priority::Priority;
 use crate::limit::node_active::NodeActive;
@@ -96,10 +97,10 @@ impl<P: Platform> Queue<P> {
         let before = self.attributes();
         let mut wanted = before.clone();
         change(&mut wanted);
-        if wanted.max_active > HIGHEST_MAX_ACTIVE && self.kind != Kind::Ordered {
+        if wanted.max_active > HIGHEST_MAX_ACTIVE && self.kind != QueueKind::Ordered {
             self.inner().warn_max_active(wanted.max_active, HIGHEST_MAX_ACTIVE);
         }
-        if self.kind != Kind::PerCpu {
+        if self.kind != QueueKind::PerCpu {
             self.prepare_memory(wanted.memory);
         }
         let mut config = self.config.lock();
@@ -166,7 +167,7 @@ impl<P: Platform> Queue<P> {
     where
         P: 'a,
     {
-        let intensive = self.flags.cpu_intensive && self.kind == Kind::PerCpu;
+        let intensive = self.flags.cpu_intensive && self.kind == QueueKind::PerCpu;
         let is_observed = in_use.any(|pwq| pwq.flags() & OBSERVED != 0);
         let observed = self.observed.follow(&self.inner().observation, self.id, is_observed);
         (u32::from(config.attributes.localize) * LOCALIZE)

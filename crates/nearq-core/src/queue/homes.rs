@@ -18,9 +18,10 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 
 use super::{CpuMap, Queue};
 use crate::base::error::Error;
+use crate::base::ids::QueueKind;
 use crate::homes::{Home, Inside, QueueMemory};
 use crate::item::{Item, Origin, PROXIED};
-use crate::layout::attributes::Kind;
+
 use crate::limit::pool_workqueue::{HOMED, PoolWorkqueue};
 
 /// How an item comes to be sent.
@@ -88,8 +89,8 @@ impl<P: Platform> Queue<P> {
 
     /// Changes the queue's home; in effect for the next item.
     pub(crate) fn set_home(&self, home: Option<&Home<P>>) -> Result<(), Error> {
-        if home.is_some() && self.kind == Kind::PerCpu {
-            return Err(Error::PerCpu("a home"));
+        if home.is_some() && self.kind == QueueKind::PerCpu {
+            return Err(Error::Unsupported { attribute: "a home", kind: QueueKind::PerCpu });
         }
         let before;
         {
@@ -129,7 +130,7 @@ impl<P: Platform> Queue<P> {
 
     /// Whether its pwqs make items look for a home, and workers for where their memory comes from.
     pub(super) fn heeds_homes(&self) -> bool {
-        self.kind != Kind::PerCpu && self.inner().services.homes.are_used()
+        self.kind != QueueKind::PerCpu && self.inner().services.homes.are_used()
     }
 
     /// The pwq for an item, and what is noted with it.

@@ -1,7 +1,7 @@
 //! A thread that a queue keeps for itself, for when no worker can be started: `nq/R-QUEUE`.
 //!
 //! Workers are started when they are needed. If a limit on threads or on memory forbids that, and all existing workers sleep inside their
-//! items, nothing would ever start; and those very items may be waiting for one that does not start. A queue built with `rescuer(true)` has
+//! items, nothing would ever start; and those very items may be waiting for one that does not start. A queue built with `rescuer()` has
 //! a thread that was started with it, which runs its items then.
 //!
 //! # Which thread calls

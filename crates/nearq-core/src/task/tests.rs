@@ -13,11 +13,12 @@ use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Parker, P
 use nearq_topology::Scope;
 
 use super::new;
+use crate::base::ids::QueueKind;
 use crate::base::outcome::JoinError;
 use crate::base::wait_queue::tests::Count;
 use crate::item::Started;
 use crate::item::owned::Pending;
-use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::attributes::Attributes;
 use crate::layout::domain::Bounds;
 use crate::limit::node_active::Entry;
 use crate::limit::pool_workqueue::PoolWorkqueue;
@@ -69,7 +70,7 @@ impl<P: Platform> Desk<P> {
         let queue = Queue::new(
             &runtime,
             "desk".into(),
-            Kind::Unbound,
+            QueueKind::Unbound,
             crate::queue::QueueFlags::default(),
             attributes.bounded(bounds),
         );

@@ -44,9 +44,9 @@ impl<P: Platform> Home<P> {
             return Ok(before);
         }
         let nodes = homes.nodes();
-        let node = nodes.get(nodes.index_of(self.inside().node() as usize)?);
+        let node = nodes.get(nodes.index_of(self.inside().node() as usize).map_err(Error::NoHome)?);
         let me = P::current_thread();
-        let affinity = P::affinity(me)?;
+        let affinity = P::affinity(me).map_err(Error::Refused)?;
         let cpus = node.cpus.intersection(&affinity);
         if cpus.is_empty() {
             return Err(Error::MaskNotAllowed { mask: node.cpus.clone(), allowed: affinity });
@@ -55,7 +55,7 @@ impl<P: Platform> Home<P> {
         homes.note_entered(&cpus, &affinity);
         if let Err(refused) = P::set_affinity(me, &cpus) {
             homes.forget_entered(&affinity);
-            return Err(refused.into());
+            return Err(Error::Refused(refused));
         }
         // If the thread was already confined to these CPUs, telling the scheduler is up to whatever confined it: that is left as it is.
         before.tells = !affinity.is_subset(&node.cpus);
@@ -99,6 +99,22 @@ impl<P: Platform> AtHome<P> {
     /// The home.
     pub fn home(&self) -> &Home<P> {
         &self.home
+    }
+
+    /// The thread stays at home until it ends, or another guard of it is dropped. The home counts as used for the life of the process.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// let worker = std::thread::spawn(|| {
+    ///     nearq::home::Home::pick()?.enter()?.keep();
+    ///     // Everything that this thread does from here on is at home.
+    ///     Ok::<_, nearq::Error>(())
+    /// });
+    /// worker.join().unwrap()?;
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    pub fn keep(self) {
+        core::mem::forget(self);
     }
 }
 

@@ -113,7 +113,7 @@ impl Default for Runtime<Linux> {
 /// # Panics
 /// If [`Runtime::try_default`] fails.
 pub fn percpu() -> &'static Workqueue {
-    system(&PERCPU, || Workqueue::builder("events").per_cpu(true))
+    system(&PERCPU, || Workqueue::builder("events").per_cpu())
 }
 
 /// The queue for anything that needs none of its own and may run on any CPU nearby; 2048 items active at most.
@@ -136,7 +136,7 @@ pub fn unbound() -> &'static Workqueue {
 /// # Panics
 /// If [`Runtime::try_default`] fails.
 pub fn highpri() -> &'static Workqueue {
-    system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu(true).highpri())
+    system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu().highpri())
 }
 
 /// As [`percpu`], for items that take long, so that a wait for other items does not include them.
@@ -144,7 +144,7 @@ pub fn highpri() -> &'static Workqueue {
 /// # Panics
 /// If [`Runtime::try_default`] fails.
 pub fn long() -> &'static Workqueue {
-    system(&LONG, || Workqueue::builder("events_long").per_cpu(true))
+    system(&LONG, || Workqueue::builder("events_long").per_cpu())
 }
 
 /// As [`unbound`], for items that take long, so that a wait for other items does not include them.
@@ -160,7 +160,7 @@ pub fn unbound_long() -> &'static Workqueue {
 /// # Panics
 /// If [`Runtime::try_default`] fails.
 pub fn freezable() -> &'static Workqueue {
-    system(&FREEZABLE, || Workqueue::builder("events_freezable").per_cpu(true).freezable(true))
+    system(&FREEZABLE, || Workqueue::builder("events_freezable").per_cpu().freezable())
 }
 
 fn system(

@@ -59,7 +59,7 @@ impl<P: Platform> Home<P> {
     /// There is no such node, it has no CPUs, or none that the process may use; the error says which nodes there are.
     pub fn on_in(runtime: &Runtime<P>, node: usize) -> Result<Self, Error> {
         let homes = runtime.homes_of();
-        homes.nodes().index_of(node)?;
+        homes.nodes().index_of(node).map_err(Error::NoHome)?;
         let why = format!("node {node} was requested");
         Ok(Self::make(homes, Some(node as u32), why))
     }

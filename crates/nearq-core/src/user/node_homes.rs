@@ -61,7 +61,7 @@ impl<P: Platform> Runtime<P> {
     /// There is none of that name, or the value is not allowed; the error says what is allowed.
     pub fn set_home_weight(&self, name: &str, value: u32) -> Result<(), Error> {
         let mut weights = self.home_weights();
-        weights.set(name, value)?;
+        weights.set(name, value).map_err(Error::Weight)?;
         self.homes_of().set_weights(weights);
         Ok(())
     }

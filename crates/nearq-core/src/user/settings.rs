@@ -6,8 +6,9 @@ use nearq_platform::{Linux, Platform};
 use nearq_topology::{CpuSet, Scope};
 
 use crate::base::error::Error;
+use crate::base::ids::QueueKind;
 use crate::homes::{Home, QueueMemory};
-use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::attributes::Attributes;
 use crate::layout::domain::{Bounds, DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::layout::priority::{MOST_FAVOURED, Priority};
 use crate::queue::runtime::Runtime;
@@ -22,8 +23,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
     runtime: Option<Runtime<P>>,
     /// Where the runtime comes from if none is named.
     global: fn() -> Result<Runtime<P>, Error>,
-    per_cpu: bool,
-    ordered: bool,
+    kind: QueueKind,
     flags: QueueFlags,
     attributes: Attributes,
     max_active: Option<usize>,
@@ -57,8 +57,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
             name,
             runtime,
             global,
-            per_cpu: false,
-            ordered: false,
+            kind: QueueKind::default(),
             flags: QueueFlags::default(),
             attributes: Attributes::default(),
             max_active: None,
@@ -77,13 +76,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// # use nearq_core as nearq;
     /// use nearq::{Work, Workqueue};
     ///
-    /// let queue = Workqueue::builder("percpu").per_cpu(true).build()?;
+    /// let queue = Workqueue::builder("percpu").per_cpu().build()?;
     /// queue.queue_on(0, &Work::new(|_| println!("on CPU 0")))?;
     /// # Ok::<(), nearq::Error>(())
     /// ```
-    pub fn per_cpu(mut self, per_cpu: bool) -> Self {
-        self.per_cpu = per_cpu;
-        self
+    pub fn per_cpu(self) -> Self {
+        self.kind(QueueKind::PerCpu)
     }
 
     /// An ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs, even while attributes
@@ -98,7 +96,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// use nearq::Workqueue;
     /// use std::sync::mpsc;
     ///
-    /// let queue = Workqueue::builder("log").ordered(true).build()?;
+    /// let queue = Workqueue::builder("log").ordered().build()?;
     /// let (sender, receiver) = mpsc::channel();
     /// for line in 0..100 {
     ///     let sender = sender.clone();
@@ -109,28 +107,31 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// assert!(receiver.iter().eq(0..100));
     /// # Ok::<(), nearq::Error>(())
     /// ```
-    pub fn ordered(mut self, ordered: bool) -> Self {
-        self.ordered = ordered;
-        self
+    pub fn ordered(self) -> Self {
+        self.kind(QueueKind::Ordered)
     }
 
-    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Off if not set. Available for every kind of queue.
-    pub fn freezable(mut self, freezable: bool) -> Self {
-        self.flags.freezable = freezable;
+    /// The kind of the queue; unbound if not set. If it is set more than once, the last one counts.
+    pub fn kind(self, kind: QueueKind) -> Self {
+        WorkqueueBuilder { kind, ..self }
+    }
+
+    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Available for every kind of queue.
+    pub fn freezable(mut self) -> Self {
+        self.flags.freezable = true;
         self
     }
 
     /// For a [per-CPU queue](Self::per_cpu): its items compute for long, so they do not count as running, and others of their CPU start
-    /// beside them. [`max_active`](Self::max_active) limits how many of its own run at once on a CPU. Off if not set; then an item that
+    /// beside them. [`max_active`](Self::max_active) limits how many of its own run at once on a CPU. Without it, an item that
     /// computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is detected. No effect on other queues,
     /// where more than one worker runs anyway.
-    pub fn cpu_intensive(mut self, cpu_intensive: bool) -> Self {
-        self.flags.cpu_intensive = cpu_intensive;
+    pub fn cpu_intensive(mut self) -> Self {
+        self.flags.cpu_intensive = true;
         self
     }
 
-    /// A thread that is reserved for the queue, so that its items run even if no worker can be started. Off if not set. Available for every
-    /// kind of queue.
+    /// A thread that is reserved for the queue, so that its items run even if no worker can be started. Available for every kind of queue.
     ///
     /// Workers are started when work comes. A limit on threads (of the runtime, the user or the control group) or a lack of memory may
     /// forbid that while all existing workers sleep inside their items. On most queues, work then waits until one comes back. If the very
@@ -151,12 +152,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// # use nearq_core as nearq;
     /// use nearq::Workqueue;
     ///
-    /// let queue = Workqueue::builder("writeback").rescuer(true).build()?;
+    /// let queue = Workqueue::builder("writeback").rescuer().build()?;
     /// queue.spawn(|| println!("written")).join().unwrap();
     /// # Ok::<(), nearq::Error>(())
     /// ```
-    pub fn rescuer(mut self, rescuer: bool) -> Self {
-        self.flags.rescuer = rescuer;
+    pub fn rescuer(mut self) -> Self {
+        self.flags.rescuer = true;
         self
     }
 
@@ -235,12 +236,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// # use nearq_core as nearq;
     /// use nearq::Workqueue;
     ///
-    /// let queue = Workqueue::builder("sweep").idle().build()?;
+    /// let queue = Workqueue::builder("sweep").sched_idle(true).build()?;
     /// assert_eq!(queue.spawn(|| 2 + 3).join()?, 5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn idle(mut self) -> Self {
-        self.attributes.idle = true;
+    pub fn sched_idle(mut self, sched_idle: bool) -> Self {
+        self.attributes.idle = sched_idle;
         self
     }
 
@@ -309,23 +310,21 @@ impl<P: Platform> WorkqueueBuilder<P> {
             None => (self.global)()?,
         };
         let inner = runtime.inner();
-        let kind = match (self.per_cpu, self.ordered) {
-            (false, false) => Kind::Unbound,
-            (true, false) => Kind::PerCpu,
-            (false, true) => Kind::Ordered,
-            (true, true) => return Err(Error::PerCpu("ordered")),
-        };
+        let kind = self.kind;
         Priority::check(&self.attributes)?;
         inner.check_mask(self.attributes.cpumask.as_ref())?;
         let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
         let attributes = match kind {
-            Kind::Ordered if max_active > 1 && self.max_active.is_some() => {
-                return Err(Error::Ordered("max_active"));
+            QueueKind::Ordered if max_active > 1 && self.max_active.is_some() => {
+                return Err(Error::Unsupported {
+                    attribute: "max_active",
+                    kind: QueueKind::Ordered,
+                });
             }
-            Kind::Ordered => self.attributes.bounded(Bounds::ONE),
+            QueueKind::Ordered => self.attributes.bounded(Bounds::ONE),
             _ => Attributes { max_active, ..self.attributes },
         };
-        if kind != Kind::Ordered && max_active > HIGHEST_MAX_ACTIVE {
+        if kind != QueueKind::Ordered && max_active > HIGHEST_MAX_ACTIVE {
             inner.warn_max_active(max_active, HIGHEST_MAX_ACTIVE);
         }
         let min_active = self.min_active.unwrap_or(attributes.min_active);
@@ -333,8 +332,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
         let attributes = Attributes { min_active, ..attributes };
         let attributes = attributes.with_limit(kind, now, self.min_active.is_some())?;
         kind.check(&attributes)?;
-        if kind == Kind::PerCpu && self.home.is_some() {
-            return Err(Error::PerCpu("a home"));
+        if kind == QueueKind::PerCpu && self.home.is_some() {
+            return Err(Error::Unsupported { attribute: "a home", kind: QueueKind::PerCpu });
         }
         let queue = Queue::new(&runtime, self.name, kind, self.flags, attributes);
         queue.prepare_memory(queue.memory());

@@ -31,9 +31,7 @@ pub(crate) fn inherits_homes<P: Platform>() -> Option<bool> {
 }
 
 pub(crate) fn home_choice<P: Platform>() -> Option<HomeChoice> {
-    read::<P, _>("NEARQ_HOME_CHOICE", |text| {
-        HomeChoice::by_name(text).ok_or_else(|| "now or first-run".into())
-    })
+    read::<P, _>("NEARQ_HOME_CHOICE", |text| text.parse().map_err(|_| "now or first-run".into()))
 }
 
 /// A time in seconds.

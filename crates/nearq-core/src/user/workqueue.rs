@@ -8,6 +8,7 @@ use std::sync::Arc;
 use nearq_platform::{Linux, Platform};
 
 use crate::base::error::Error;
+use crate::base::ids::QueueKind;
 use crate::item::owned::Pending;
 use crate::queue::flush::{DrainedQueue, FlushedQueue};
 use crate::queue::{Queue, SubmitKind};
@@ -170,7 +171,7 @@ impl<P: Platform> Workqueue<P> {
     /// [`try_queue`](Self::try_queue).
     pub fn queue_on_node(&self, node: usize, work: &Work<P>) -> Result<bool, Error> {
         if self.is_per_cpu() {
-            return Err(Error::PerCpu("a node"));
+            return Err(Error::Unsupported { attribute: "a node", kind: QueueKind::PerCpu });
         }
         self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
     }

@@ -119,7 +119,9 @@ fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
     eventually("the description is gone", || {
         runtime.workers().iter().all(|w| w.description.is_empty())
     });
-    eventually("it sleeps", || runtime.workers().iter().all(|w| w.sleeping && w.function.is_none()));
+    eventually("it sleeps", || {
+        runtime.workers().iter().all(|w| w.sleeping && w.function.is_none())
+    });
     queue.queue(&work);
     hear.recv_timeout(PATIENCE).unwrap();
     assert!(

@@ -121,7 +121,7 @@ const WAYS: [(&str, Way); 13] = [
         assert!(!work.cancel_sync().unwrap());
     }),
     ("freeze", |queue, refuse| {
-        let freezable = queue.runtime().workqueue("frozen").freezable(true).build().unwrap();
+        let freezable = queue.runtime().workqueue("frozen").freezable().build().unwrap();
         refuse();
         drop(freezable.spawn(|| {}));
         queue.runtime().freeze().unwrap();

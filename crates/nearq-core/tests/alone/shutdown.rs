@@ -380,7 +380,7 @@ fn a_frozen_runtime() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("frozen").freezable(true).build().unwrap();
+    let queue = runtime.workqueue("frozen").freezable().build().unwrap();
     runtime.freeze().unwrap();
     let held: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let report = runtime.shutdown(Duration::from_millis(20)).unwrap_err();

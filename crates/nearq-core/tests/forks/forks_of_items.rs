@@ -500,7 +500,7 @@ fn sets() {
 #[test]
 fn a_frozen_runtime_stays_frozen() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("frozen").freezable(true).build().unwrap();
+    let queue = runtime.workqueue("frozen").freezable().build().unwrap();
     queue.spawn(|| ()).join().unwrap();
     runtime.freeze().unwrap();
     let held = queue.spawn(|| 1);

@@ -182,9 +182,9 @@ fn the_default_scope_from_outside() {
 fn every_scope_that_an_error_names_is_accepted() {
     match part().as_deref() {
         None => {
-            let text = Error::UnknownScope("x".into()).to_string();
-            let (_, names) = text.split_once("the scopes are ").unwrap();
-            for name in names.replace(" and ", ", ").split(", ") {
+            let text = "x".parse::<Scope>().unwrap_err().to_string();
+            let (_, names) = text.split_once("give one of ").unwrap();
+            for name in names.split(", ") {
                 let output = command(every_scope_that_an_error_names_is_accepted, "child")
                     .env("NEARQ_DEFAULT_SCOPE", name)
                     .output()

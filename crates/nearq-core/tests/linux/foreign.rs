@@ -438,7 +438,7 @@ fn a_rescuers_hook_may_drop_its_queue() {
         done.lock().unwrap().send(()).unwrap();
     };
     let runtime = Runtime::builder().on_worker_start(hook).build().unwrap();
-    let queue = runtime.workqueue("rescued").rescuer(true).build().unwrap();
+    let queue = runtime.workqueue("rescued").rescuer().build().unwrap();
     *slot.lock().unwrap() = Some(queue);
     over.recv_timeout(Duration::from_mins(1)).expect("the hook comes to its end");
     runtime.shutdown(Duration::from_mins(1)).unwrap();

@@ -202,7 +202,7 @@ fn a_service_holds_its_queue_and_a_set_of_it() {
 #[test]
 fn a_task_goes_to_the_cpu_that_is_named() {
     let runtime = runtime();
-    let queue = runtime.workqueue("named").per_cpu(true).build().expect("can be done");
+    let queue = runtime.workqueue("named").per_cpu().build().expect("can be done");
     let error = queue.task().on_cpu(60_000).unwrap_err();
     assert!(matches!(error, Error::NoSuchCpu { cpu: 60_000, .. }), "{error}");
     for cpu in &runtime.allowed() {

@@ -111,7 +111,7 @@ fn begin_without_files() {
     let most = set_most_files(3);
     let runtime = Runtime::builder().build().expect("its CPUs are known");
     let queue = runtime.workqueue("blind").scope(Scope::System).build().unwrap();
-    let per_cpu = runtime.workqueue("by CPU").per_cpu(true).build().unwrap();
+    let per_cpu = runtime.workqueue("by CPU").per_cpu().build().unwrap();
     let topology = runtime.topology();
     assert!(!topology.is_whole());
     assert_eq!((topology.nodes().len(), topology.llcs().len(), queue.pods().len()), (1, 1, 1));

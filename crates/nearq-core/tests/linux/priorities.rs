@@ -7,6 +7,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use nearq_core::inspect::QueueKind;
 use nearq_core::{Error, Runtime, Work, Workqueue, WorkqueueBuilder, system};
 use nearq_platform::{Linux, SchedPolicy, Scheduling, Threads};
 
@@ -112,7 +113,7 @@ fn workers_have_the_class_nice_value_and_slice_of_their_queue() {
     let long = build(runtime.workqueue("long").slice(slice));
     assert_eq!(worker_of(&long), like_caller(ordinary.nice, Some(slice)));
 
-    let idle = build(runtime.workqueue("idle").nice(3).slice(slice).idle());
+    let idle = build(runtime.workqueue("idle").nice(3).slice(slice).sched_idle(true));
     assert_eq!(idle.effective_nice(), 19);
     let seen = worker_of(&idle);
     assert!(seen.idle && seen.nice == 19, "{seen:?}");
@@ -127,7 +128,8 @@ fn high_priority_is_nice_minus_20() {
     for per_cpu in [false, true] {
         let runtime = runtime();
         let _watchdog = watch(Some(&runtime));
-        let queue = build(runtime.workqueue("urgent").per_cpu(per_cpu).highpri());
+        let kind = if per_cpu { QueueKind::PerCpu } else { QueueKind::Unbound };
+        let queue = build(runtime.workqueue("urgent").kind(kind).highpri());
         assert_eq!((queue.attributes().nice, queue.attributes().slice), (-20, None));
         assert_eq!(queue.effective_nice(), -20, "a try tells");
         assert_eq!(own(), before, "which leaves the caller as it was");
@@ -142,7 +144,8 @@ fn each_of_them_is_changed_live() {
     let _watchdog = watch(Some(&runtime));
     for kind in 0..3 {
         let settings = runtime.workqueue("live");
-        let queue = build(settings.per_cpu(kind == 1).ordered(kind == 2));
+        let queue =
+            build(settings.kind([QueueKind::Unbound, QueueKind::PerCpu, QueueKind::Ordered][kind]));
         let slice = Duration::from_millis(2);
         for _ in 0..3 {
             queue.set_nice(4).unwrap();
@@ -177,8 +180,8 @@ fn equal_priorities_share_pools_and_others_do_not() {
         (of(name("other").slice(2 * slice)), 1),
         (of(name("same").slice(slice)), 0),
         (of(name("less").nice(2).slice(slice)), 1),
-        (of(name("idle").idle()), 1),
-        (of(name("idle with nice").nice(2).slice(slice).idle()), 0),
+        (of(name("idle").sched_idle(true)), 1),
+        (of(name("idle with nice").nice(2).slice(slice).sched_idle(true)), 0),
         (of(name("least").nice(19)), 1),
     ];
     for ((queue, made), pools) in &steps {
@@ -207,7 +210,7 @@ fn workers_have_nothing_of_the_worker_that_starts_them() {
     let ordinary = own();
     let kinds: [fn(WorkqueueBuilder) -> WorkqueueBuilder; 4] = [
         WorkqueueBuilder::highpri,
-        WorkqueueBuilder::idle,
+        |queue| queue.sched_idle(true),
         |queue| queue.nice(19),
         |queue| queue.slice(Duration::from_millis(50)),
     ];
@@ -243,7 +246,7 @@ fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
     let _watchdog = watch(None);
     let runtime = runtime();
     let cpu = runtime.allowed().first().expect("there is one");
-    let plain = build(runtime.workqueue("plain").per_cpu(true));
+    let plain = build(runtime.workqueue("plain").per_cpu());
     // Its worker sleeps in an item while another one waits: the monitor is needed.
     let nap = || Work::new(|_: &Work| std::thread::sleep(Duration::from_millis(50)));
     let naps = [nap(), nap(), nap()];
@@ -271,7 +274,7 @@ fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
 
     // A monitor that is started after the queue was made.
     let runtime = self::runtime();
-    let plain = build(runtime.workqueue("plain").per_cpu(true));
+    let plain = build(runtime.workqueue("plain").per_cpu());
     let urgent = build(runtime.workqueue("urgent").nice(-7));
     for nap in &naps {
         assert!(plain.queue_on(cpu, nap).unwrap());
@@ -296,7 +299,7 @@ fn the_system_queue_has_no_threads_before_it_is_used() {
     assert_eq!((queue.attributes().nice, queue.max_active()), (-20, 1024));
     // What is made, asked and changed starts nobody.
     let _ = queue.effective_nice();
-    let other = Workqueue::builder("other").per_cpu(true).build().unwrap();
+    let other = Workqueue::builder("other").per_cpu().build().unwrap();
     other.spawn(|| ()).join().unwrap();
     assert!(threads().into_values().all(|name| !name.ends_with('H')), "{:?}", threads());
     let cpu = queue.runtime().allowed().first().expect("there is one");
@@ -426,7 +429,7 @@ fn where_a_part_is_allowed_workers_have_that() {
         assert_eq!(worker_of(&allowed), like_caller(-4, None));
         assert_eq!([urgent.effective_nice(), allowed.effective_nice()], [-5, -4]);
         // An ordinary worker is one also if an idle one starts it.
-        let idle = build(runtime.workqueue("idle").idle());
+        let idle = build(runtime.workqueue("idle").sched_idle(true));
         let plain = build(runtime.workqueue("plain"));
         assert_eq!(started_by(&idle, &plain), own());
         return;
@@ -445,7 +448,7 @@ fn nothing_is_said_of_what_is_not_refused() {
         for settings in [
             // Less favoured than this process, or as much where that is as little as there is.
             runtime.workqueue("less").nice(own().nice.max(5)),
-            runtime.workqueue("idle").idle(),
+            runtime.workqueue("idle").sched_idle(true),
             runtime.workqueue("sliced").slice(Duration::from_millis(1)),
         ] {
             let queue = build(settings);

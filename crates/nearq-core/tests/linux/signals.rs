@@ -13,7 +13,7 @@ use crate::common::{self, Barrier};
 #[test]
 fn what_an_item_starts_can_be_ended() {
     let runtime = Runtime::builder().build().unwrap();
-    let rescued = runtime.workqueue("rescued").rescuer(true).build().unwrap();
+    let rescued = runtime.workqueue("rescued").rescuer().build().unwrap();
     let queue = runtime.workqueue("jobs").build().unwrap();
     for queue in [&queue, &rescued] {
         let ended = queue.spawn(ended_by_term);

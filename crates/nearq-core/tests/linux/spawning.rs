@@ -338,7 +338,7 @@ fn what_failed_is_an_error_like_others() {
 fn joining_what_one_keeps_from_starting_is_an_error() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
-    let queue = Arc::new(runtime.workqueue("ordered").ordered(true).build().unwrap());
+    let queue = Arc::new(runtime.workqueue("ordered").ordered().build().unwrap());
     let own = Arc::clone(&queue);
     let (inner, outcome) = queue
         .spawn(move || {

@@ -189,7 +189,7 @@ fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
 fn a_destructor_may_wait_for_a_deadline_where_a_deadline_has_it_run() {
     let runtime = Runtime::builder().build().unwrap();
     let other = Arc::new(runtime.workqueue("other").build().unwrap());
-    let limited = runtime.workqueue("limited").ordered(true).build().unwrap();
+    let limited = runtime.workqueue("limited").ordered().build().unwrap();
     let barrier = Barrier::default();
     let inside = barrier.clone();
     let holder = limited.spawn(move || inside.wait());

@@ -195,7 +195,7 @@ struct OnOneCpu {
 fn a_per_cpu_pool_has_one_worker_that_runs_and_another_while_that_sleeps() {
     let seen = simulate("l3:1 core:4 pu:1", 1, || {
         let runtime = runtime();
-        let queue = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
+        let queue = runtime.workqueue("percpu").per_cpu().build().unwrap();
         let seen = Arc::new(Mutex::<_, Sim>::new_in(OnOneCpu::default()));
         let items: Vec<_> = (0..60)
             .map(|number| {
@@ -247,7 +247,7 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
         let (wait, hogs, counted) = simulate("l3:1 core:2 pu:1", 1, move || {
             let runtime =
                 Runtime::<Sim>::builder_in().cpu_intensive_after(us(limit)).build().unwrap();
-            let queue = runtime.workqueue("percpu").per_cpu(true).build().unwrap();
+            let queue = runtime.workqueue("percpu").per_cpu().build().unwrap();
             let hog = nearq_core::Work::new_in(|_: &nearq_core::Work<Sim>| compute(us(400_000)));
             queue.queue_on(1, &hog).unwrap();
             Sim::sleep(us(500));
@@ -279,9 +279,9 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
 fn items_that_say_they_compute_do_not_hold_up_others_from_the_start() {
     let wait = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
-        let long = runtime.workqueue("long").per_cpu(true).cpu_intensive(true);
+        let long = runtime.workqueue("long").per_cpu().cpu_intensive();
         let long = long.max_active(1).build().unwrap();
-        let short = runtime.workqueue("short").per_cpu(true).build().unwrap();
+        let short = runtime.workqueue("short").per_cpu().build().unwrap();
         let running = Arc::new(AtomicU32::new(0));
         let hogs: Vec<_> = (0..2)
             .map(|_| {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nearq_core::inspect::QueueKind;
 use nearq_core::{Error, JoinError, Runtime, Scope, Work, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
@@ -48,7 +49,7 @@ fn under_changes(seed: u64) {
     let all = machine.possible().clone();
     let outcome = Simulation::new(machine, seed).faults(faults).schedule(schedule).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let builder = runtime.workqueue("ordered").ordered(true).scope(Scope::Cache);
+        let builder = runtime.workqueue("ordered").ordered().scope(Scope::Cache);
         let queue = Arc::new(builder.build().expect("can be done"));
         let started = Started::default();
         let mut issuers = Vec::new();
@@ -99,7 +100,7 @@ fn the_order_is_that_of_the_queueing_across_cpus_and_back_to_earlier_masks() {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue("ordered").ordered(true).build().expect("can be done");
+        let queue = runtime.workqueue("ordered").ordered().build().expect("can be done");
         let started = Started::default();
         for number in 0..200 {
             let cpu = number * 5 % 8;
@@ -121,7 +122,7 @@ fn an_item_that_queues_itself_again_lets_the_others_go_first() {
     let machine = Topology::from_synthetic("core:4").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue("ordered").ordered(true).build().expect("can be done");
+        let queue = runtime.workqueue("ordered").ordered().build().expect("can be done");
         let queue = Arc::new(queue);
         let order: Arc<Mutex<Vec<usize>, Sim>> = Arc::new(Mutex::new_in(Vec::new()));
         let (own, log) = (Arc::downgrade(&queue), Arc::clone(&order));
@@ -149,15 +150,27 @@ fn an_ordered_queue_has_no_limit_to_set() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let ordered = || runtime.workqueue("ordered").ordered(true);
-        assert_eq!(ordered().max_active(2).build().map(drop), Err(Error::Ordered("max_active")));
-        assert_eq!(ordered().min_active(1).build().map(drop), Err(Error::Ordered("min_active")));
-        let both = ordered().per_cpu(true).build().map(drop);
-        assert_eq!(both, Err(Error::PerCpu("ordered")));
+        let ordered = || runtime.workqueue("ordered").ordered();
+        assert_eq!(
+            ordered().max_active(2).build().map(drop),
+            Err(Error::Unsupported { attribute: "max_active", kind: QueueKind::Ordered })
+        );
+        assert_eq!(
+            ordered().min_active(1).build().map(drop),
+            Err(Error::Unsupported { attribute: "min_active", kind: QueueKind::Ordered })
+        );
+        let last = ordered().per_cpu().build().expect("the last kind counts");
+        assert!(last.is_per_cpu() && !last.is_ordered());
         let queue = ordered().max_active(1).build().expect("it is 1");
         assert!(queue.is_ordered() && queue.max_active() == 1);
-        assert_eq!(queue.set_max_active(1), Err(Error::Ordered("max_active")));
-        assert_eq!(queue.set_min_active(0), Err(Error::Ordered("min_active")));
+        assert_eq!(
+            queue.set_max_active(1),
+            Err(Error::Unsupported { attribute: "max_active", kind: QueueKind::Ordered })
+        );
+        assert_eq!(
+            queue.set_min_active(0),
+            Err(Error::Unsupported { attribute: "min_active", kind: QueueKind::Ordered })
+        );
         assert_eq!(queue.scope_in_words(), "ordered");
         let text = queue.set_max_active(5).unwrap_err().to_string();
         assert!(text.contains("one item at a time"), "{text}");
@@ -172,7 +185,7 @@ fn to_be_told_of_all_members_that_they_cannot_be_waited_for_takes_steps_by_their
         let machine = Topology::from_synthetic("core:2").expect("well formed");
         let outcome = Simulation::new(machine, 1).run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let queue = runtime.workqueue("ordered").ordered(true).build().expect("can be done");
+            let queue = runtime.workqueue("ordered").ordered().build().expect("can be done");
             let queue = Arc::new(queue);
             let own = Arc::clone(&queue);
             let joiner = queue.spawn(move || {

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nearq_core::inspect::QueueKind;
 use nearq_core::{Attributes, Error, Runtime, Scope, Work, Workqueue, inspect::Domain};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
@@ -27,7 +28,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("percpu").per_cpu(true).build().expect("can be done")
+    runtime.workqueue("percpu").per_cpu().build().expect("can be done")
 }
 
 fn witness(seen: &Seen, queued: usize) -> Work<Sim> {
@@ -76,7 +77,7 @@ fn items_run_on_the_cpu_that_queued_them_or_that_was_named() {
 fn the_limit_is_for_each_cpu() {
     let outcome = Simulation::new(machine("numa:2 core:2"), 3).run(|| {
         let runtime = runtime();
-        let queue = runtime.workqueue("percpu").per_cpu(true).max_active(2).build().unwrap();
+        let queue = runtime.workqueue("percpu").per_cpu().max_active(2).build().unwrap();
         let works: Vec<_> = (0..12)
             .map(|_| Work::new_in(|_: &Work<Sim>| Sim::sleep(Duration::from_millis(200))))
             .collect();
@@ -147,8 +148,8 @@ fn workers_are_named_after_their_cpu() {
 fn what_cannot_be_set_is_refused_and_says_what_can() {
     let outcome = Simulation::new(machine("numa:2 core:1"), 3).run(|| {
         let runtime = runtime();
-        let percpu = || runtime.workqueue("percpu").per_cpu(true);
-        let refused = |what| Err(Error::PerCpu(what));
+        let percpu = || runtime.workqueue("percpu").per_cpu();
+        let refused = |what| Err(Error::Unsupported { attribute: what, kind: QueueKind::PerCpu });
         assert_eq!(percpu().scope(Scope::Numa).build().map(drop), refused("a scope"));
         assert_eq!(percpu().min_active(1).build().map(drop), refused("min_active"));
         let queue = percpu().nice(3).build().unwrap();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nearq_core::inspect::QueueKind;
 use nearq_core::{
     Runtime, Scope, Work, Workqueue,
     home::{Home, HomeChoice, QueueMemory},
@@ -233,12 +234,12 @@ fn a_change_of_the_home_takes_effect_for_the_next_run() {
         };
         work.set_home(&first);
         run(&|| work.set_home(&second));
-        run(&|| second.set(0).expect("there is one"));
+        run(&|| second.move_to(0).expect("there is one"));
         run(&|| work.set_home(None));
         assert_eq!(*seen.lock(), [0, 1, 0]);
         assert_eq!(work.home(), None);
         queue.set_home(&first).expect("not per-CPU");
-        first.set(1).expect("there is one");
+        first.move_to(1).expect("there is one");
         run(&|| {});
         assert_eq!(seen.lock().last(), Some(&1), "it has its queue's home now");
         assert!(queue.home().as_ref() == Some(&first));
@@ -291,6 +292,7 @@ fn the_memory_of_an_item_that_ran_away_lies_at_home() {
             QueueMemory::Home => lies[0] == 0 && lies[1] >= 8,
             QueueMemory::Interleave => in_turn(&lies),
             QueueMemory::Untouched => lies[0] >= 8 && lies[1] == 0,
+            _ => unreachable!("a policy that this test does not know"),
         };
         assert!(lies_right, "{memory:?}: {lies:?}");
         let right_after =
@@ -358,7 +360,7 @@ fn a_dynamic_home_follows_its_memory_once_in_an_interval() {
         let mut block = pages(64);
         Sim::write(&mut block);
         let _registered = home.register(&block);
-        home.follow(true);
+        home.set_dynamic(true);
         let begin = Sim::now();
         let mut moves = Vec::new();
         let mut node = home.node();
@@ -409,7 +411,7 @@ fn a_thread_that_enters_is_there_and_is_as_before_after() {
         // Memory is brought there.
         let mut block = pages(4);
         Sim::write(&mut block);
-        assert_eq!(home.bind(&mut block), Ok(true));
+        assert_eq!(home.bind(&mut block), Ok(()));
         let lies = resident(&block);
         assert!(lies[0] == 0 && lies[1] >= 4, "{lies:?}");
         assert_eq!(Home::near_in(&runtime, &block).node(), Some(1));
@@ -421,7 +423,8 @@ fn an_ordered_queue_and_the_scope_system_bring_the_worker_there() {
     for ordered in [true, false] {
         let counted = simulate(11, move |runtime| {
             let home = Home::on_in(&runtime, 1).expect("there is one");
-            let builder = runtime.workqueue("one pod").scope(Scope::System).ordered(ordered);
+            let kind = if ordered { QueueKind::Ordered } else { QueueKind::Unbound };
+            let builder = runtime.workqueue("one pod").scope(Scope::System).kind(kind);
             let queue = builder.home(&home).build().expect("can be done");
             for _ in 0..20 {
                 queue.spawn(|| compute(Duration::from_millis(3))).join().expect("no panic");
@@ -441,7 +444,7 @@ fn on_one_node_nothing_is_counted_or_bound() {
         let queue = runtime.workqueue("one").home(&home).build().expect("can be done");
         queue.spawn(|| {}).join().expect("no panic");
         let mut block = pages(2);
-        assert_eq!((home.bind(&mut block), home.node()), (Ok(true), Some(0)));
+        assert_eq!((home.bind(&mut block), home.node()), (Ok(()), Some(0)));
         assert_eq!(runtime.homes()[0].homes, 0);
         drop(home.enter().expect("does nothing"));
         (home.explain(), runs(&queue.statistics()))
@@ -464,7 +467,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
         let queue = runtime.workqueue("disturbed").scope(scope).max_active(seed as usize % 7 * 3);
         let queue = Arc::new(queue.build().expect("can be done"));
         let homes: Arc<[_]> = (0..3).map(|_| Home::pick_in(&runtime)).collect();
-        homes[2].follow(true);
+        homes[2].set_dynamic(true);
         let (ran, wanted) =
             (Arc::new(Mutex::<_, Sim>::new_in(0)), Arc::new(Mutex::<_, Sim>::new_in(0)));
         let threads: Vec<_> = (0..4_usize)
@@ -489,7 +492,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
                             2 => drop(queue.set_home(home)),
                             3 => drop(queue.set_home(None)),
                             // Some nodes may be gone at this moment.
-                            4 => drop(home.set(round % 4)),
+                            4 => drop(home.move_to(round % 4)),
                             5 => drop(queue.set_memory(QueueMemory::Interleave)),
                             6 => drop(queue.set_memory(QueueMemory::Home)),
                             _ => runtime.set_inherits_homes(round.is_multiple_of(2)),

@@ -39,7 +39,7 @@ fn from_queueing_to_start(
             .collect();
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         // The issuer's mask is not the process's.
-        let queue = settings(runtime.workqueue("measured").per_cpu(true));
+        let queue = settings(runtime.workqueue("measured").per_cpu());
         let queue = queue.build().expect("can be done");
         let times = Arc::new(Mutex::<Vec<Duration>, Sim>::new_in(Vec::new()));
         for _ in 0..100 {
@@ -93,7 +93,7 @@ fn an_item_of_the_idle_class_waits_for_all_others() {
     // So much that the worker has to give something for it: one that hardly uses the CPU gets it at the next tick in either class.
     let item = 2 * MILLISECOND;
     for seed in 0..5 {
-        let idle = from_queueing_to_start(seed, 1, item, WorkqueueBuilder::idle).expect();
+        let idle = from_queueing_to_start(seed, 1, item, |queue| queue.sched_idle(true)).expect();
         let usual = from_queueing_to_start(seed, 1, item, |queue| queue.nice(19)).expect();
         println!("idle {idle:?}, nice 19 {usual:?}");
         // Their weights are 3 and 15.

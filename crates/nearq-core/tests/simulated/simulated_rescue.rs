@@ -31,7 +31,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn build(builder: WorkqueueBuilder<Sim>) -> Workqueue<Sim> {
-    builder.rescuer(true).build().expect("threads can be started still")
+    builder.rescuer().build().expect("threads can be started still")
 }
 
 /// Waits until all have ended, without helping.
@@ -187,7 +187,7 @@ fn each_pool_is_come_for_and_its_affinity_taken() {
     for seed in 0..5 {
         let outcome = Simulation::new(machine("l3:2 core:4"), seed).run(move || {
             let runtime = runtime();
-            let queue = build(runtime.workqueue("everywhere").per_cpu(true));
+            let queue = build(runtime.workqueue("everywhere").per_cpu());
             refuse_threads();
             let seen = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
             let works: Vec<_> = (0..8)
@@ -216,7 +216,7 @@ fn each_pool_is_come_for_and_its_affinity_taken() {
 fn one_that_has_much_to_do_leaves_for_another_that_calls() {
     let outcome = Simulation::new(machine("core:2"), 1).run(|| {
         let runtime = runtime();
-        let queue = build(runtime.workqueue("two pools").per_cpu(true));
+        let queue = build(runtime.workqueue("two pools").per_cpu());
         refuse_threads();
         let note = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
         let works: Vec<_> = (0..100)
@@ -249,10 +249,10 @@ fn every_kind_of_queue_and_what_is_held_back_or_delayed() {
     type Build = fn(WorkqueueBuilder<Sim>) -> WorkqueueBuilder<Sim>;
     let kinds: [(&str, Build); 5] = [
         ("limit of one", |builder| builder.max_active(1)),
-        ("ordered", |builder| builder.ordered(true)),
-        ("per CPU", |builder| builder.per_cpu(true).max_active(2)),
+        ("ordered", |builder| builder.ordered()),
+        ("per CPU", |builder| builder.per_cpu().max_active(2)),
         ("strict", |builder| builder.scope(Scope::Cpu).strict(true)),
-        ("freezable", |builder| builder.freezable(true).max_active(3)),
+        ("freezable", |builder| builder.freezable().max_active(3)),
     ];
     for (seed, (name, kind)) in kinds.into_iter().enumerate() {
         let outcome = Simulation::new(machine("l3:2 core:2"), seed as u64).run(move || {
@@ -454,7 +454,7 @@ fn a_rescuer_that_cannot_be_started_is_an_error() {
     let outcome = Simulation::new(machine("core:2"), 1).run(|| {
         let runtime = runtime();
         refuse_threads();
-        let refused = runtime.workqueue("none").rescuer(true).build().expect_err("no thread");
+        let refused = runtime.workqueue("none").rescuer().build().expect_err("no thread");
         Sim::stop_faults();
         let queue = build(runtime.workqueue("some"));
         queue.spawn(|| ()).join().expect("no panic");

@@ -19,7 +19,7 @@ fn reads_as_a_sentence(error: &dyn Error) {
 #[test]
 fn the_debug_form_is_the_sentence() {
     let queue = Workqueue::builder("refuses").build().unwrap();
-    reads_as_a_sentence(&nearq::Error::UnknownScope("llc".into()));
+    reads_as_a_sentence(&"later".parse::<nearq::home::HomeChoice>().unwrap_err());
     reads_as_a_sentence(&queue.set_nice(99).unwrap_err());
     reads_as_a_sentence(&nearq::Error::EmptyMask);
     reads_as_a_sentence(&nearq::home::Home::on(9999).unwrap_err());

@@ -23,7 +23,7 @@ fn a_program_with_a_queue() {
     }
     assert_eq!(nearq::system::unbound().spawn(|| 7).join().unwrap(), 7);
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("own").per_cpu(true).build().unwrap();
+    let queue = runtime.workqueue("own").per_cpu().build().unwrap();
     assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
     runtime.refresh();
     assert_eq!(runtime.allowed().to_list().as_str(), allowed);

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use nearq_platform::{Atomic, Linux, LockPlatform, Ordering};
 use nearq_topology::{Limits, Scope, Topology};
 
+use crate::base::ids::QueueKind;
 use crate::item::tests::step;
 use crate::item::{Item, LOCKED};
-use crate::layout::attributes::{Attributes, Kind, MachineConfig};
+use crate::layout::attributes::{Attributes, MachineConfig};
 use crate::layout::domain::Bounds;
 use crate::pool::worker::Worker;
 use crate::queue::Queue;
@@ -50,7 +51,7 @@ impl Bench {
         let queue = Queue::new(
             &runtime,
             "bench".into(),
-            Kind::Unbound,
+            QueueKind::Unbound,
             crate::queue::QueueFlags { freezable: true, ..Default::default() },
             attributes.bounded(bounds),
         );

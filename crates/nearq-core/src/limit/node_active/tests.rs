@@ -12,8 +12,9 @@ use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
 use nearq_topology::{Limits, Scope, Topology};
 
 use super::{CLOSED, Entry, NodeActive, ceiling};
+use crate::base::ids::QueueKind;
 use crate::item::tests::{execute, model, model_within, spawn, step};
-use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::attributes::Attributes;
 use crate::layout::domain::Bounds;
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
@@ -52,15 +53,15 @@ impl Stub {
     ) -> Arc<Self> {
         let bounds = Bounds::new(max_active, None);
         let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
-        Self::of_kind(Kind::Unbound, machine, attributes, bounds, workers)
+        Self::of_kind(QueueKind::Unbound, machine, attributes, bounds, workers)
     }
 
     fn ordered(workers: usize) -> Arc<Self> {
-        Self::of_kind(Kind::Ordered, None, Attributes::default(), Bounds::ONE, workers)
+        Self::of_kind(QueueKind::Ordered, None, Attributes::default(), Bounds::ONE, workers)
     }
 
     fn of_kind(
-        kind: Kind,
+        kind: QueueKind,
         machine: Option<&str>,
         attributes: Attributes,
         bounds: Bounds,

@@ -7,10 +7,11 @@ use super::*;
 use core::ptr::NonNull;
 use nearq_platform::LockPlatform;
 
+use crate::base::ids::QueueKind;
 use crate::home::Home;
 use crate::item::tests::pending;
 use crate::item::{Executed, ItemVtable, Origin};
-use crate::layout::attributes::{Attributes, Kind, MachineConfig};
+use crate::layout::attributes::{Attributes, MachineConfig};
 use crate::{Runtime, Workqueue};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;
@@ -51,7 +52,7 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
         let machine_config: std::sync::Arc<MachineConfig> =
             std::sync::Arc::clone(&inner.machine_config.lock());
         let attributes = Attributes { scope: Some(crate::Scope::Numa), ..Attributes::default() };
-        let layout = machine_config.layout(Kind::Unbound, &attributes);
+        let layout = machine_config.layout(QueueKind::Unbound, &attributes);
         let [first, second] = [0, 1].map(|index| inner.pool(&layout.pools[index]));
         assert_eq!((first.node, second.node), (Some(0), Some(1)));
         for pool in [&first, &second] {

@@ -39,7 +39,7 @@ fn unbound(runtime: &Runtime<Linux>) -> Workqueue {
 }
 
 fn ordered(runtime: &Runtime<Linux>) -> Workqueue {
-    runtime.workqueue("ordered").ordered(true).build().expect("plain")
+    runtime.workqueue("ordered").ordered().build().expect("plain")
 }
 
 #[test]

@@ -144,7 +144,8 @@ mod modelled {
     use super::super::{Rescuer, live};
     use super::*;
     use crate::item::tests::{model_in_part, spawn};
-    use crate::layout::attributes::Kind;
+
+    use crate::base::ids::QueueKind;
     use crate::layout::domain::Bounds;
     use crate::monitor::rescue::call;
     use crate::queue::{Queue, QueueFlags};
@@ -170,8 +171,13 @@ mod modelled {
             let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
             let bounds = Bounds::new(4, None);
             let flags = QueueFlags { rescuer: true, ..QueueFlags::default() };
-            let inside =
-                Queue::new(&runtime, "m".into(), Kind::Unbound, flags, attributes.bounded(bounds));
+            let inside = Queue::new(
+                &runtime,
+                "m".into(),
+                QueueKind::Unbound,
+                flags,
+                attributes.bounded(bounds),
+            );
             inner.add_queue(&inside);
             let rescuer = Arc::clone(inside.rescuer().expect("it was asked for"));
             let pool = Arc::as_ptr(&inside.pwqs().next().expect("one").pool);

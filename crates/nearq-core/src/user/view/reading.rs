@@ -4,9 +4,9 @@ use nearq_platform::Platform;
 use nearq_topology::CpuSet;
 
 use super::QueueView;
-use crate::base::ids::{PoolId, QueueId};
+use crate::base::ids::{PoolId, QueueId, QueueKind};
 use crate::homes::{Home, QueueMemory};
-use crate::layout::attributes::{Attributes, Kind};
+use crate::layout::attributes::Attributes;
 use crate::layout::domain::DomainLimit;
 use crate::limit::pool_workqueue::{InFlight, PoolStatistics};
 use crate::observe::histogram::QueueTimes;
@@ -30,12 +30,12 @@ impl<P: Platform> QueueView<P> {
 
     /// Whether it is a [per-CPU queue](crate::WorkqueueBuilder::per_cpu).
     pub fn is_per_cpu(&self) -> bool {
-        self.queue.kind == Kind::PerCpu
+        self.queue.kind == QueueKind::PerCpu
     }
 
     /// Whether it is an [ordered queue](crate::WorkqueueBuilder::ordered).
     pub fn is_ordered(&self) -> bool {
-        self.queue.kind == Kind::Ordered
+        self.queue.kind == QueueKind::Ordered
     }
 
     /// Whether [`Runtime::freeze`] holds its items back.

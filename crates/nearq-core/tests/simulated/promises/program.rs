@@ -97,9 +97,10 @@ impl Program {
     pub(crate) fn new() -> Self {
         let runtime = Runtime::<Sim>::builder_in().spin(0).build().expect("the machine is known");
         let build = |name: &str, limit| {
-            runtime.workqueue(name).scope(Scope::System).max_active(limit).freezable(limit == 1)
+            let builder = runtime.workqueue(name).scope(Scope::System).max_active(limit);
+            if limit == 1 { builder.freezable() } else { builder }
         };
-        let ordered = runtime.workqueue("ordered").ordered(true);
+        let ordered = runtime.workqueue("ordered").ordered();
         let queues: Vec<_> = [ordered, build("freezable", 1), build("plain", 2)]
             .into_iter()
             .map(|builder| Arc::new(builder.build().expect("can be done")))
