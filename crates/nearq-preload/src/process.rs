@@ -88,7 +88,7 @@ extern "C" fn decide_deferred() -> bool {
         STATE.compare_exchange(UNKNOWN, decision, Ordering::Release, Ordering::Relaxed).is_ok();
     if first && let Some((name, object)) = others {
         Linux::warn(&format!(
-            "the preload replaces no mutexes in this program: {} comes from {}",
+            "the preload replaces nothing in this program: {} comes from {}",
             name.to_string_lossy(),
             object.to_string_lossy()
         ));

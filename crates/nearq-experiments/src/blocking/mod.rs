@@ -131,7 +131,7 @@ impl Experiment for BlockingOptions {
         means_something("--folder", self.folder.is_some(), reads, "--way disk")?;
         if self.common.duration.is_some() {
             return Err(Error::input(
-                "--duration: a run lasts as long as its items; use --items, --item-us and --sleep-ms instead",
+                "--duration: a run lasts as long as its items; give --items, --item-us and --sleep-ms instead",
             ));
         }
         let quick = usize::from(self.common.quick);

@@ -96,7 +96,7 @@ pub(crate) fn too_small(
         sizes.collect::<Vec<_>>().join(", ")
     };
     (!short.is_empty())
-        .then(|| format!("Too small to judge: {}. Use {} or more.", list(0), list(1)))
+        .then(|| format!("Too small to judge: {}. Give {}, or more.", list(0), list(1)))
 }
 
 /// The number, or why it is refused: it is outside of what is allowed, by the name of its option.

@@ -159,7 +159,7 @@ impl Experiment for HomeOptions {
         }
         if let Some(duration) = self.common.duration {
             return Err(Error::input(format!(
-                "--duration {}: a run lasts as long as its work; use --passes instead",
+                "--duration {}: a run lasts as long as its work; give --passes instead",
                 duration.as_secs_f64()
             )));
         }

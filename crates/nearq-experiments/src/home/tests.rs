@@ -244,8 +244,11 @@ fn what_cannot_be_done_is_refused_with_what_can() {
         refused(&HomeOptions { problem_size: Some(1), ..numa() }).starts_with("--problem-size 1: ")
     );
     let text = refused(&options("pu:513", "overload"));
-    assert!(text.starts_with("this machine has 513 CPUs, and the experiment is for 512"), "{text}");
+    assert!(
+        text.starts_with("this machine has 513 CPUs, but the experiment supports at most 512"),
+        "{text}"
+    );
     let mut timed = numa();
     timed.common.duration = Some(Duration::from_secs(1));
-    assert!(refused(&timed).contains("use --passes"));
+    assert!(refused(&timed).contains("give --passes"));
 }

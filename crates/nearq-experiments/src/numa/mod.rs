@@ -210,7 +210,7 @@ impl Experiment for NumaOptions {
     fn plan(&self, machine: &Machine) -> Result<Plan, Error> {
         if self.common.duration.is_some() {
             return Err(Error::input(
-                "--duration: a run lasts as long as its job; use --files and --jobs instead",
+                "--duration: a run lasts as long as its job; give --files and --jobs instead",
             ));
         }
         let quick = usize::from(self.common.quick);

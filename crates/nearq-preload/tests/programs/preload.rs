@@ -283,7 +283,7 @@ fn nothing_is_replaced_where_a_function_is_the_programs_own() {
     let with = run(&program, &[], true, &[]);
     assert_eq!(with.printed, "count = 80000\ncalls >= count = 1\n");
     assert!(!with.has_report("its_own"), "{}", with.complained);
-    let said = "nearq: the preload replaces nothing in this program: pthread_mutex_lock is that of";
+    let said = "nearq: the preload replaces nothing in this program: pthread_mutex_lock comes from";
     assert_eq!(with.complained.matches(said).count(), 1, "{}", with.complained);
     // A program that only takes the address of a function gets ours.
     let taken = compile("mutexes.c", "taken", &["-no-pie", "-fno-pie", "-rdynamic"]);
@@ -303,7 +303,7 @@ fn nothing_is_replaced_where_a_function_that_is_watched_is_the_programs_own() {
         let arguments = ["-rdynamic", "-fno-builtin", "-ldl", &argument];
         let Some(program) = compile(source, &format!("own-{name}"), &arguments) else { return };
         let with = run(&program, &[], true, &[]);
-        let said = format!("the preload replaces nothing in this program: {name} is that of");
+        let said = format!("the preload replaces nothing in this program: {name} comes from");
         assert_eq!(with.complained.matches(&said).count(), 1, "{name}: {}", with.complained);
     }
     // Or that of a library in front.
@@ -313,7 +313,7 @@ fn nothing_is_replaced_where_a_function_that_is_watched_is_the_programs_own() {
     let both = format!("{}:{}", first.display(), library().display());
     let only_it = [("LD_PRELOAD", &*both), ("NEARQ_PRELOAD_ONLY", "own-nothing")];
     let with = run(&program.expect("there is a compiler"), &[], false, &only_it);
-    let said = format!("pthread_cancel is that of {}\n", first.display());
+    let said = format!("pthread_cancel comes from {}\n", first.display());
     assert_eq!(with.complained.matches(&said).count(), 1, "{}", with.complained);
 }
 

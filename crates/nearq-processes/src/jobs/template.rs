@@ -505,7 +505,7 @@ mod tests {
         let error = Template::new(&["echo", "{3}"], 1, false).unwrap_err();
         assert_eq!(error, BadCommand::NoSuchInput { asked: 3, inputs: 1 });
         assert!(
-            error.to_string().starts_with("{3}: each job has only one input, {1};  "),
+            error.to_string().starts_with("{3}: each job has only one input, {1}; "),
             "{error}"
         );
         assert!(Template::new(&["echo", "{0}"], 1, false).is_ok(), "{{0}} is text");

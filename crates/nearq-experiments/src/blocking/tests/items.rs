@@ -34,5 +34,5 @@ fn an_item_that_cannot_be_blocked_fails_the_run() {
     let items = Items::<Linux>::new(1, 2, 1, Arc::new(Counts(AtomicUsize::new(0), false)));
     items.run(0);
     let error = items.wait().unwrap_err();
-    assert_eq!(error.to_string(), "an item could not be blocked: no descriptors left");
+    assert_eq!(error.to_string(), "an item could not block: no descriptors left");
 }
