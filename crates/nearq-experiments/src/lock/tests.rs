@@ -46,7 +46,11 @@ fn a_lock_that_does_not_exclude_is_found_by_every_load() {
         let error = simulate(&machine, 1, SIMULATED_LIMIT, run).unwrap().result.unwrap_err();
         assert_eq!(error.exit_status(), 1);
         let text = error.to_string();
-        assert!(text.contains("8 writers: the lock did not exclude: "), "{}: {text}", load.name());
+        assert!(
+            text.contains("8 writers: the lock failed to exclude other threads: "),
+            "{}: {text}",
+            load.name()
+        );
     }
 }
 

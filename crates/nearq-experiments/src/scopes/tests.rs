@@ -183,6 +183,6 @@ fn what_a_machine_cannot_do_is_refused() {
     assert!(refused("core:2", file).starts_with("--file scratch: a simulated machine"));
     let work = |percent| ScopesOptions { item_percent: Some(percent), ..ScopesOptions::default() };
     assert!(refused("core:2", work(0)).starts_with("--item-work 0: give a number from 1 to"));
-    assert!(refused("here", work(5)).starts_with("--item-work is for simulated machines"));
+    assert!(refused("here", work(5)).starts_with("--item-work is only for simulated machines"));
     assert!(refused("cray-1", work(5)).starts_with("--on \"cray-1\""));
 }
