@@ -305,8 +305,8 @@ mod tests {
         };
         assert_eq!(
             one.to_string(),
-            "has its home on node 2 now, and its memory comes with it: it was away for 33 % of its time; \
-             node 0 has 3.0 tasks for 2.0 CPUs, node 2 1.0 for 2.0; moving 8 MiB would take 12ms, and staying costs 500ms"
+            "now has its home on node 2, and its memory moves with it: it was away for 33 % of its time; \
+             node 0 has 3.0 tasks for 2.0 CPUs, node 2 1.0 for 2.0; moving 8 MiB would take 12ms, and staying would cost 500ms"
         );
         // A small gain is not worth a move.
         let heavy = Relocation { moving: Duration::from_millis(70), ..one };

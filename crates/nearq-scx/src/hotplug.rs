@@ -150,7 +150,7 @@ mod tests {
             assert_eq!(look(&nq), None);
         }
         let why = look(&nq).unwrap();
-        assert_eq!(why, "CPUs 0-6 are online, and it knows of 0-7");
+        assert_eq!(why, "CPUs 0-6 are online, but it knows 0-7");
         assert_eq!(look(&nq), None);
         set(&mut nq, "0-6");
         assert_eq!(look(&nq), None);

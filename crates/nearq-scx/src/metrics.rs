@@ -18,8 +18,9 @@ use crate::{decisions, status, weights};
 
 const LEGEND: &str = "\
 Counters start when the scheduler is loaded. Nodes have the system's numbers.
-`nearq-scx status --help` describes the counts. For node exporter's folder of text
-files, write to another name, and rename the complete file to one ending in .prom.
+`nearq-scx status --help` describes the counts. For node exporter's folder of
+text files, write to another name, and rename the complete file to one ending in
+.prom.
 
 Examples:
   nearq-scx metrics
@@ -71,9 +72,7 @@ const GAUGES: [Gauge; 8] = [
     ("running", "Tasks that run there", |node| node.running.into()),
     ("guests", "Tasks that run there and are at home elsewhere", |node| node.guests.into()),
     ("waiting", "Tasks that wait there", |node| node.waiting.into()),
-    ("load", "Tasks that run or wait there, per CPU, smoothed", |node| {
-        node.load as f64 / 1000.0
-    }),
+    ("load", "Tasks that run or wait there, per CPU, smoothed", |node| node.load as f64 / 1000.0),
 ];
 
 impl Collector for Counts {

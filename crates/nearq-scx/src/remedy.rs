@@ -217,7 +217,9 @@ mod tests {
     fn who_has_left_a_crowd_does_not_go_back_for_its_memory() {
         let (remedy, why) = chosen(&Situation { left_crowd: true, ..situation() });
         assert_eq!(remedy, Remedy::MovePages);
-        assert!(why.starts_with("it got its home, node 0, as another one was crowded; moving"));
+        assert!(
+            why.starts_with("it got its home, node 0, because another one was crowded; moving")
+        );
     }
 
     #[test]
@@ -227,7 +229,7 @@ mod tests {
         assert_eq!(remedy, Remedy::MovePages);
         assert_eq!(
             why,
-            "node 1 is full (4.0 of 4.0 CPUs are used, 1.0 at home); moving 64 MiB would take 64ms, and staying away costs 5.0s"
+            "node 1 is full (4.0 of 4.0 CPUs are used, 1.0 at home); moving 64 MiB would take 64ms, and staying away would cost 5.0s"
         );
         // Ten times as long, a hundred times the memory.
         let large = Situation { bytes: 6400 << 20, ..crowded };
@@ -243,7 +245,7 @@ mod tests {
         let slow = Duration::from_millis(100);
         let (remedy, why) = chosen(&Situation { for_mebibyte: slow, ..crowded });
         assert_eq!(remedy, Remedy::Leave);
-        assert!(why.ends_with("would take 6.4s, and staying away costs 5.0s only"), "{why}");
+        assert!(why.ends_with("would take 6.4s, but staying away would cost 5.0s only"), "{why}");
     }
 
     #[test]

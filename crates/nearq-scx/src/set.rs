@@ -24,8 +24,8 @@ fn set_legend() -> String {
 Weights, with their defaults:
 {}
 
-`nearq-scx status` shows the present values. A change lasts until the scheduler is
-unloaded.
+`nearq-scx status` shows the present values. A change lasts until the scheduler
+is unloaded.
 
 Examples:
   nearq-scx set stay 50ms
@@ -48,12 +48,12 @@ pub(crate) struct SetOptions {
 }
 
 const TELL_LEGEND: &str = "\
-The number of a process means all its threads, also those that it creates later; the
-number of another thread means only that thread. A home set by `tell` is fixed: it
-does not follow the memory, the process keeps it when it executes another program,
-and processes that it forks from then on start with it. `--forget` undoes this: the
-home may then move again, for a reason; processes that were forked before keep
-theirs.
+The number of a process means all its threads, also those that it creates later;
+the number of another thread means only that thread. A home set by `tell` is
+fixed: it does not follow the memory, the process keeps it when it executes
+another program, and processes that it forks from then on start with it.
+`--forget` undoes this: the home may then move again, for a reason; processes
+that were forked before keep theirs.
 
 Examples:
   nearq-scx tell 4711 1
@@ -129,7 +129,7 @@ fn exists(processes: &Path, pid: u32) -> Result<(), Failure> {
 /// Why what was told cannot be taken back.
 fn not_forgotten(pid: u32, error: &libbpf_rs::Error) -> Failure {
     if error.kind() == libbpf_rs::ErrorKind::NotFound {
-        return Failure::input(format!("{pid}: no home was told for it"));
+        return Failure::input(format!("{pid}: no home was told of it"));
     }
     not_written(error)
 }
@@ -189,12 +189,15 @@ mod tests {
     #[test]
     fn what_cannot_be_set_is_refused_before_the_scheduler_is_asked() {
         let text = refused("stray", "1ms");
-        assert!(text.starts_with("stray: there is no such weight; there are slice, "), "{text}");
+        assert!(
+            text.starts_with("stray: there is no such weight; the weights are slice, "),
+            "{text}"
+        );
         let text = refused("stay", "20");
         assert_eq!(text, "stay=20: must be a time from 0ns to 10s, with its unit: s, ms, us or ns");
         assert_eq!(
             refused("imbalance", "1000001"),
-            "imbalance=1000001: may be thousandths from 1 to 1000000"
+            "imbalance=1000001: must be thousandths from 1 to 1000000"
         );
     }
 
@@ -225,7 +228,7 @@ mod tests {
     fn a_node_without_cpus_is_refused_with_those_that_there_are() {
         let nq = made_up();
         assert_eq!((has_node(&nq, 0), has_node(&nq, 2)), (Ok(()), Ok(())));
-        let refusal = "node 1: there is no such node with CPUs; there are 0, 2";
+        let refusal = "node 1: there is no such node with CPUs; the nodes are 0, 2";
         assert_eq!(has_node(&nq, 1), Err(Failure::input(refusal)));
         assert!(has_node(&nq, u32::MAX).is_err());
     }

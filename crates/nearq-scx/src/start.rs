@@ -38,15 +38,16 @@ Weights, with their defaults:
 {}
 
 Without a command, it runs until SIGINT, SIGTERM or SIGHUP, or until the kernel
-unloads the scheduler. With a command, it ends when the command does; SIGTERM and
-SIGHUP are passed on to the command.
+unloads the scheduler. With a command, it ends when the command does; SIGTERM
+and SIGHUP are passed on to the command.
 
-Homes can be set with `nearq-scx tell`, and by programs that know them. --tellers
-says which users may do that: such a home is only a preference, but it can be set for
-tasks of any user. The default is the group `nearq` if it exists, else root only.
+Homes can be set with `nearq-scx tell`, and by programs that know them.
+--tellers says which users may do that: such a home is only a preference, but it
+can be set for tasks of any user. The default is the group `nearq` if it exists,
+else root only.
 
-Exit status: the command's, or 0 after a signal; 1 if the kernel unloaded
-the scheduler or something went wrong; 2 if this machine does not support it; 127 if
+Exit status: the command's, or 0 after a signal; 1 if the kernel unloaded the
+scheduler or something went wrong; 2 if this machine does not support it; 127 if
 there is no such command.
 
 Examples:
@@ -157,7 +158,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let end = session.load_and_follow(chosen, &tellers);
     match end {
         Ok(End::Asked(name)) => {
-            say(options, format_args!("unloaded ({name}): the kernel uses its own scheduler again"));
+            say(
+                options,
+                format_args!("unloaded ({name}): the kernel uses its own scheduler again"),
+            );
             Ok(ExitCode::SUCCESS)
         }
         Ok(End::Command(status)) => {

@@ -37,9 +37,9 @@ Tasks:
   AT HOME   CPU time on its home node; AWAY: elsewhere; HOME%: the share at home
   CROSSED   how often it moved to another node
 
-Counts start when the scheduler is loaded. They are given for all nodes and for each
-(N0, N1, ...), by the CPU that did it. Memory: the last decisions about processes
-whose memory was not at home.
+Counts start when the scheduler is loaded. They are given for all nodes and for
+each (N0, N1, ...), by the CPU that did it. Memory: the last decisions about
+processes whose memory was not at home.
 
 Exit status: 0; 2 if the scheduler is not loaded.
 

@@ -250,7 +250,7 @@ fn where_it_may_not_go_its_memory_is_brought_and_nothing_is_told() {
         "{said:?}"
     );
     done.send(Moved { order: first, took: Duration::ZERO, stayed: Ok(9) }).unwrap();
-    assert!(memory.moved().unwrap().what.ends_with("but for 9 pages"));
+    assert!(memory.moved().unwrap().what.ends_with("except 9 pages"));
     memory.followed.clear();
     let said = considered(&mut memory, &nq, &mut kernel, 3);
     assert!(said[0].what.starts_with("its memory is being moved to its home, node 0"), "{said:?}");
@@ -315,7 +315,7 @@ fn one_of_a_crowd_gets_another_home_and_its_memory_comes_with_it() {
     let best = wishes.iter().max_by_key(|wish| wish.gain()).unwrap();
     assert_eq!((best.pid, best.away, best.bytes >> 10), (8, 334, 3890));
     let said = memory.relocate(&look(&nq, &kernel, at(LASTS)), best).unwrap();
-    assert!(said.what.starts_with("has its home on node 1 now, and its memory comes with it"));
+    assert!(said.what.starts_with("now has its home on node 1, and its memory moves with it"));
     assert_eq!(*kernel.told.borrow(), [(8, Some(Told { node: 1, why: HomeReason::Room as u32 }))]);
     let order = orders.try_recv().unwrap();
     assert_eq!((order.pid, order.to), (8, 1));
