@@ -64,7 +64,7 @@ pub fn describe(machine: &Topology, online: &CpuSet) -> Result<Box<Nq>, TooLarge
     for place in 0..node_count {
         let first = next;
         for (llc, found) in machine.llcs().iter().enumerate() {
-            if place_of(found.node) == place {
+            if place_of(found.node_index) == place {
                 places[llc] = next;
                 next += 1;
             }
@@ -94,12 +94,12 @@ pub fn describe(machine: &Topology, online: &CpuSet) -> Result<Box<Nq>, TooLarge
     nq.llcs = next as u32;
 
     for cpu in machine.cpus() {
-        let node = place_of(cpu.node);
-        let llc = match machine.llcs().get(cpu.llc) {
-            Some(found) if place_of(found.node) == node => places[cpu.llc],
+        let node = place_of(cpu.node_index);
+        let llc = match machine.llcs().get(cpu.llc_index) {
+            Some(found) if place_of(found.node_index) == node => places[cpu.llc_index],
             _ => nq.node[node].llc as usize,
         };
-        let siblings = machine.cores().get(cpu.core).map(|core| &core.cpus);
+        let siblings = machine.cores().get(cpu.core_index).map(|core| &core.cpus);
         let sibling =
             siblings.and_then(|all| all.iter().find(|other| *other > cpu.id).or(all.first()));
         nq.cpu[cpu.id] = layout::Cpu {
