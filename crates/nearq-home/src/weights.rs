@@ -129,7 +129,7 @@ impl Weights {
     ///
     /// ```
     /// # use nearq_home as nearq;
-    /// let weights = nearq::home::Weights::default();
+    /// let weights = nearq::Weights::default();
     /// assert_eq!(weights.threshold(10), 100);
     /// assert_eq!(weights.threshold(32), 1200);
     /// ```

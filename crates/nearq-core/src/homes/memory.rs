@@ -115,7 +115,7 @@ impl<P: Platform> Home<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::home::HomeNone;
+    /// use nearq::home::Home;
     ///
     /// let table = vec![0_u8; 1 << 20];
     /// let home = Home::near(&table)?;

@@ -20,7 +20,7 @@ impl<P: Platform> Home<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// use nearq::home::HomeNone;
+    /// use nearq::home::Home;
     ///
     /// let home = Home::pick()?;
     /// let table = std::thread::spawn(move || {

@@ -40,7 +40,7 @@ impl<P: Platform> Runtime<P> {
     /// queue.flush()?; // The joiner of a task goes on a moment before it is counted.
     /// let timed = Runtime::default().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
     /// let times = timed.times().unwrap();
-    /// assert_eq!((wait.samples, run.samples), (1, 1));
+    /// assert_eq!((times.wait.samples, times.run.samples), (1, 1));
     /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
