@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn a_visible_line_that_names_an_inner_crate_is_found() {
         let text = "/// Says.\n///\n/// ```\n/// # use nearq_core as nearq;\n/// use nearq::Work;\n\
-                    /// use nearq_core::Scope;\n/// ```\n/// [`nearq_core`] is no example.\nuse nearq_core::Work;\n";
-        assert_eq!(foreign(text, "nearq"), ["use nearq_core::Scope;"]);
+                    /// use nearq_core::AffinityScope;\n/// ```\n/// [`nearq_core`] is no example.\nuse nearq_core::Work;\n";
+        assert_eq!(foreign(text, "nearq"), ["use nearq_core::AffinityScope;"]);
         assert_eq!(foreign(text, "nearq_core"), [""; 0]);
         assert_eq!(foreign("//! ```text\n//! nearq_core\n//! ```\n", "nearq"), [""; 0]);
         assert_eq!(

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nearq::{CpuSet, Runtime, Scope, Work, Workqueue};
+use nearq::{AffinityScope, CpuSet, Runtime, Work, Workqueue};
 use nearq_platform::{Linux, Placement, Threads};
 
 /// The runtime checks once a second; a loaded host that emulates a machine takes longer.
@@ -97,7 +97,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 
 fn main() -> ExitCode {
     let runtime = Runtime::default();
-    let queue = Workqueue::builder("follow").scope(Scope::Cache).build().expect("a queue");
+    let queue = Workqueue::builder("follow").scope(AffinityScope::Cache).build().expect("a queue");
     let queue = Arc::new(queue);
     let all = runtime.allowed();
     println!("CPUs {all}, {} workers, pods {:?}", runtime.parallelism(), queue.pods());

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nearq::{
-    CpuSet, Runtime, Scope, Work, Workqueue,
+    AffinityScope, CpuSet, Runtime, Work, Workqueue,
     home::{Home, Residency},
 };
 use nearq_platform::{Linux, LockPlatform, Placement, Threads};
@@ -95,7 +95,7 @@ fn spread(_: usize, _: usize) -> Checked {
 }
 
 fn at_home(first: usize, last: usize) -> Checked {
-    let queue = Workqueue::builder("at_home").scope(Scope::Cache).build()?;
+    let queue = Workqueue::builder("at_home").scope(AffinityScope::Cache).build()?;
     let home = Home::on(last)?;
     // The issuer is on another node.
     let issuer = Home::on(first)?.enter()?;
@@ -118,7 +118,7 @@ fn at_home(first: usize, last: usize) -> Checked {
 }
 
 fn memory(first: usize, last: usize) -> Checked {
-    let queue = Workqueue::builder("memory").scope(Scope::Cache).strict(true).build()?;
+    let queue = Workqueue::builder("memory").scope(AffinityScope::Cache).strict(true).build()?;
     let home = Home::on(last)?;
     let away = Runtime::default().homes().into_iter().find(|row| row.node == first);
     let cpu = away.and_then(|row| row.cpus.first()).ok_or("no CPU")?;
@@ -150,7 +150,7 @@ fn memory(first: usize, last: usize) -> Checked {
 }
 
 fn overload(_: usize, last: usize) -> Checked {
-    let queue = Workqueue::builder("overload").scope(Scope::Cache).build()?;
+    let queue = Workqueue::builder("overload").scope(AffinityScope::Cache).build()?;
     let home = Home::on(last)?;
     let strays = Arc::new(Mutex::new(Vec::new()));
     let works: Vec<Work> = (0..48)

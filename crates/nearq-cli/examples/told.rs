@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use nearq::{Scope, Workqueue, home::Home};
+use nearq::{AffinityScope, Workqueue, home::Home};
 use nearq_platform::{Linux, Threads as _};
 
 /// The scheduler checks a task now and then when it wakes up: a task whose home has changed must not sleep for long.
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let leave = std::env::args().nth(1).ok_or("give the file at which the thread leaves")?;
     let home = Home::on(1)?;
     let queue = Workqueue::builder("moves").build()?;
-    let queues = [("worker", Scope::Numa), ("anywhere", Scope::System)];
+    let queues = [("worker", AffinityScope::Numa), ("anywhere", AffinityScope::System)];
     let mut kept = Vec::new();
     for (name, scope) in queues {
         let queue = Workqueue::builder(name).scope(scope).home(&home).build()?;

@@ -6,7 +6,7 @@ use crate::output::{self, Failure, failed};
 use clap::Args;
 use nearq_report::drawing::{self, View};
 use nearq_report::{HERE, Machine};
-use nearq_topology::{DEFAULT_SHARD_SIZE, MAX_CPU_COUNT, Scope};
+use nearq_topology::{AffinityScope, DEFAULT_SHARD_SIZE, MAX_CPU_COUNT};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -48,8 +48,8 @@ pub(crate) struct Options {
     svg: Option<PathBuf>,
 
     /// The scope whose pods the picture colours: cpu, smt, cache_shard, cache, numa or system
-    #[arg(long, value_name = "SCOPE", default_value = Scope::CacheShard.name(), value_parser = scope, requires = "svg")]
-    scope: Scope,
+    #[arg(long, value_name = "SCOPE", default_value = AffinityScope::CacheShard.name(), value_parser = scope, requires = "svg")]
+    scope: AffinityScope,
 
     /// How many cores a shard of a last-level cache should have
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SHARD_SIZE, value_parser = shard_size, allow_negative_numbers = true)]
@@ -87,9 +87,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     ))
 }
 
-fn scope(text: &str) -> Result<Scope, String> {
+fn scope(text: &str) -> Result<AffinityScope, String> {
     // The parser's message also names the value, but clap already does that.
-    text.parse().map_err(|_| format!("give one of {}", Scope::names()))
+    text.parse().map_err(|_| format!("give one of {}", AffinityScope::names()))
 }
 
 fn shard_size(text: &str) -> Result<usize, String> {

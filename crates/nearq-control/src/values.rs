@@ -8,7 +8,7 @@
 use std::ops::RangeInclusive;
 
 use nearq_platform::SWITCH;
-use nearq_topology::{CpuSet, ParseError, Scope};
+use nearq_topology::{AffinityScope, CpuSet, ParseError};
 
 /// Hexadecimal digits of a group in a mask.
 const GROUP: usize = 8;
@@ -145,14 +145,14 @@ pub fn parse_nice(text: &str) -> Result<i32, String> {
 ///
 /// # Errors
 /// No scope has that name.
-pub fn parse_scope(text: &str, default_allowed: bool) -> Result<Option<Scope>, String> {
+pub fn parse_scope(text: &str, default_allowed: bool) -> Result<Option<AffinityScope>, String> {
     let text = text.trim();
     if text == "default" && default_allowed {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_: ParseError| {
         let default = if default_allowed { "default, " } else { "" };
-        format!("no such scope; give one of {default}{}", Scope::names())
+        format!("no such scope; give one of {default}{}", AffinityScope::names())
     })
 }
 

@@ -52,7 +52,7 @@ mod user;
 pub use base::error::Error;
 pub use base::outcome::{JoinError, Panic};
 pub use layout::attributes::Attributes;
-pub use nearq_topology::{CpuSet, Scope};
+pub use nearq_topology::{AffinityScope, CpuSet};
 pub use queue::runtime::Runtime;
 pub use task::join::JoinHandle;
 pub use task::work::Work;
@@ -60,7 +60,7 @@ pub use user::builder::RuntimeBuilder;
 #[doc(hidden)]
 pub use user::default::attend_default;
 pub use user::handle::Handle;
-pub use user::scope::Scope as BorrowScope;
+pub use user::scope::Scope;
 pub use user::set::JoinSet;
 pub use user::settings::WorkqueueBuilder;
 pub use user::shutdown::ShutdownError;

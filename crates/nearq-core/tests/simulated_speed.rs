@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, Runtime, Work, Workqueue};
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Parker, ThreadSpec, Threads};
 use nearq_sim::{AtomicU32, AtomicU64, Sim, Simulation, compute};
 use nearq_topology::{CpuSet, Topology};
@@ -22,7 +22,7 @@ const COMPUTED: Duration = Duration::from_micros(2);
 const MOST: Duration = Duration::from_secs(20);
 
 /// One issuer a CPU, each with items of its own, until a million have run.
-fn program(scope: Scope) -> usize {
+fn program(scope: AffinityScope) -> usize {
     let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
     let queue = runtime.workqueue("speed").scope(scope).build().expect("can be done");
     let queue = Arc::new(queue);
@@ -81,7 +81,7 @@ fn a_million_items_on_128_cpus() {
     // CPU time: what others do on the machine must not count.
     let me = Linux::current_thread();
     let before = Linux::cpu_time(me).expect("ours");
-    let outcome = Simulation::new(machine, 1).run(|| program(Scope::CacheShard));
+    let outcome = Simulation::new(machine, 1).run(|| program(AffinityScope::CacheShard));
     let took = Linux::cpu_time(me).expect("ours").saturating_sub(before);
     println!(
         "{took:.2?} for {} ms of virtual time, {} accesses, {} switches",

@@ -4,7 +4,7 @@
 use crate::Error;
 use nearq_platform::{Linux, Placement as _};
 use nearq_sim::{MachineError, Simulation};
-use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Limits, Scope, Topology, TopologyError};
+use nearq_topology::{AffinityScope, CpuSet, DEFAULT_SHARD_SIZE, Limits, Topology, TopologyError};
 use std::io::ErrorKind;
 
 /// The machine that the command runs on.
@@ -202,15 +202,15 @@ or one of these, simulated with the costs of the real machine:
     }
 
     /// The CPUs of each pod of `scope`, as far as they may be used.
-    pub fn pods(&self, scope: Scope) -> Vec<CpuSet> {
+    pub fn pods(&self, scope: AffinityScope) -> Vec<CpuSet> {
         let pods = self.topology.pods_within(scope, DEFAULT_SHARD_SIZE, &self.usable);
         pods.pods.into_iter().map(|pod| pod.cpus).collect()
     }
 
     /// Why the pods of a scope are what they are, in a few words: `one L3`, `no SMT`, ...
-    pub fn count(&self, scope: Scope) -> String {
+    pub fn count(&self, scope: AffinityScope) -> String {
         let (thing, things) = scope.pod_nouns();
-        if scope == Scope::System {
+        if scope == AffinityScope::System {
             return format!("the {thing}");
         }
         let pods = self.pods(scope);
@@ -240,9 +240,9 @@ mod tests {
         let topology = Topology::from_synthetic("l3:2 core:2 pu:2").unwrap();
         let machine = Machine::of(topology, CpuSet::parse_list("0-2").unwrap());
         let lists = |scope| machine.pods(scope).iter().map(CpuSet::to_list).collect::<Vec<_>>();
-        assert_eq!(lists(Scope::Cache), ["0-2"]);
-        assert_eq!(lists(Scope::Smt), ["0-1", "2"]);
-        assert_eq!(machine.count(Scope::Cache), "one last-level cache here");
+        assert_eq!(lists(AffinityScope::Cache), ["0-2"]);
+        assert_eq!(lists(AffinityScope::Smt), ["0-1", "2"]);
+        assert_eq!(machine.count(AffinityScope::Cache), "one last-level cache here");
         assert_eq!(machine.parallelism(), 3);
     }
 
@@ -250,7 +250,7 @@ mod tests {
     fn built_in_and_described_machines_are_simulated() {
         let ryzen = Machine::named("ryzen-3900x").unwrap();
         assert_eq!((ryzen.name(), ryzen.parallelism()), ("ryzen-3900x", 24));
-        assert_eq!(ryzen.pods(Scope::Cache).len(), 4);
+        assert_eq!(ryzen.pods(AffinityScope::Cache).len(), 4);
         assert!(ryzen.limits().is_none() && ryzen.model().is_some());
         let costs = ryzen.costs().unwrap();
         assert!(costs.contains("Ryzen 9 3900X") && costs.contains("context switch"), "{costs}");

@@ -8,12 +8,12 @@
 //!
 //! ```
 //! # mod nearq { pub use nearq_topology as topology; }
-//! use nearq::topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+//! use nearq::topology::{DEFAULT_SHARD_SIZE, AffinityScope, Topology};
 //!
 //! // Two packages, each with two L3 caches, each of them shared by four cores of two CPUs.
 //! let machine = Topology::from_synthetic("pack:2 l3:2 core:4 pu:2")?;
 //! assert_eq!(machine.cpus().len(), 32);
-//! assert_eq!(machine.pods(Scope::Cache, DEFAULT_SHARD_SIZE).pods.len(), 4);
+//! assert_eq!(machine.pods(AffinityScope::Cache, DEFAULT_SHARD_SIZE).pods.len(), 4);
 //! # Ok::<(), nearq::topology::TopologyError>(())
 //! ```
 //!
@@ -63,6 +63,6 @@ pub use error::{CpuIdTooLarge, ParseError, TopologyError};
 pub use limits::{Limits, Quota};
 pub use parts::{Cache, CacheKind, Core, Cpu, Group, Llc, Node};
 pub use pods::{DEFAULT_SHARD_SIZE, Pod, Pods};
-pub use scope::Scope;
+pub use scope::AffinityScope;
 pub use topology::{LOCAL_DISTANCE, MAX_CPU_COUNT, MAX_NODES, REMOTE_DISTANCE, Topology};
 pub use unread::Unread;

@@ -4,7 +4,7 @@
 //! one. So pods are numbered by their first CPU.
 
 use crate::distance::Seat;
-use crate::{CpuSet, Scope, Topology};
+use crate::{AffinityScope, CpuSet, Topology};
 use std::collections::BTreeMap;
 
 /// The default size of a shard of a last-level cache, in cores: the kernel's default.
@@ -15,7 +15,7 @@ pub const DEFAULT_SHARD_SIZE: usize = 8;
 #[non_exhaustive]
 pub struct Pods {
     /// The scope that made them.
-    pub scope: Scope,
+    pub scope: AffinityScope,
     /// The pods, in order of their first CPU. No pod is empty, and no two overlap.
     pub pods: Vec<Pod>,
     /// The index of a CPU's pod, by the CPU's id.
@@ -34,7 +34,7 @@ pub struct Pods {
 pub struct Pod {
     /// Its CPUs, possible ones that may be offline.
     pub cpus: CpuSet,
-    /// Index of its node in [`Topology::nodes`]; `None` if it is not known, or if the scope is [`Scope::System`], whose pod may span
+    /// Index of its node in [`Topology::nodes`]; `None` if it is not known, or if the scope is [`AffinityScope::System`], whose pod may span
     /// several nodes.
     pub node_index: Option<usize>,
 }
@@ -62,9 +62,9 @@ impl Pods {
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
-    /// use nearq::topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+    /// use nearq::topology::{DEFAULT_SHARD_SIZE, AffinityScope, Topology};
     ///
-    /// let pods = Topology::from_synthetic("numa:2 l3:3 core:4")?.pods(Scope::Cache, DEFAULT_SHARD_SIZE);
+    /// let pods = Topology::from_synthetic("numa:2 l3:3 core:4")?.pods(AffinityScope::Cache, DEFAULT_SHARD_SIZE);
     /// assert_eq!(pods.nearest(1), [2, 0, 3, 4, 5]);
     /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
@@ -75,19 +75,19 @@ impl Pods {
 
 impl Topology {
     /// The pods of `scope` over all possible CPUs, those that are offline included. `shard_size` is the intended number of cores in a
-    /// shard: it matters only for [`Scope::CacheShard`], 0 counts as 1, and the kernel's default is [`DEFAULT_SHARD_SIZE`].
+    /// shard: it matters only for [`AffinityScope::CacheShard`], 0 counts as 1, and the kernel's default is [`DEFAULT_SHARD_SIZE`].
     ///
     /// The lists of [`Pods::nearest`] are made here: memory and time grow with the square of the number of pods.
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
-    /// use nearq::topology::{DEFAULT_SHARD_SIZE, Scope, Topology};
+    /// use nearq::topology::{DEFAULT_SHARD_SIZE, AffinityScope, Topology};
     ///
-    /// let pods = Topology::from_synthetic("l3:1 core:12 pu:2")?.pods(Scope::CacheShard, DEFAULT_SHARD_SIZE);
+    /// let pods = Topology::from_synthetic("l3:1 core:12 pu:2")?.pods(AffinityScope::CacheShard, DEFAULT_SHARD_SIZE);
     /// assert_eq!(pods.pods.iter().map(|pod| pod.cpus.to_list()).collect::<Vec<_>>(), ["0-11", "12-23"]);
     /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
-    pub fn pods(&self, scope: Scope, shard_size: usize) -> Pods {
+    pub fn pods(&self, scope: AffinityScope, shard_size: usize) -> Pods {
         self.near(scope, self.groups(scope, shard_size))
     }
 
@@ -96,14 +96,14 @@ impl Topology {
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
-    /// use nearq::topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology};
+    /// use nearq::topology::{CpuSet, DEFAULT_SHARD_SIZE, AffinityScope, Topology};
     ///
     /// let machine = Topology::from_synthetic("l3:2 core:4")?;
-    /// let pods = machine.pods_within(Scope::Cache, DEFAULT_SHARD_SIZE, &CpuSet::from_range(2..6));
+    /// let pods = machine.pods_within(AffinityScope::Cache, DEFAULT_SHARD_SIZE, &CpuSet::from_range(2..6));
     /// assert_eq!(pods.pods.iter().map(|pod| pod.cpus.to_list()).collect::<Vec<_>>(), ["2-3", "4-5"]);
     /// # Ok::<(), nearq::topology::TopologyError>(())
     /// ```
-    pub fn pods_within(&self, scope: Scope, shard_size: usize, within: &CpuSet) -> Pods {
+    pub fn pods_within(&self, scope: AffinityScope, shard_size: usize, within: &CpuSet) -> Pods {
         let mut groups = self.groups(scope, shard_size);
         for pod in &mut groups {
             pod.cpus = &pod.cpus & within;
@@ -114,27 +114,28 @@ impl Topology {
     }
 
     /// As [`pods`](Self::pods), without the distances between pods: it takes no time and no memory for pairs of pods.
-    pub fn groups(&self, scope: Scope, shard_size: usize) -> Vec<Pod> {
+    pub fn groups(&self, scope: AffinityScope, shard_size: usize) -> Vec<Pod> {
         let shard_of =
-            if scope == Scope::CacheShard { self.shards(shard_size) } else { Vec::new() };
+            if scope == AffinityScope::CacheShard { self.shards(shard_size) } else { Vec::new() };
         let mut pods: Vec<Pod> = Vec::new();
         // Which pod a group (CPU, core, LLC, shard of an LLC, node) got, by the group's number.
         let mut pod_of_group: BTreeMap<(Option<usize>, usize), usize> = BTreeMap::new();
         for cpu in &self.cpus {
             let group = match scope {
-                Scope::Cpu => (Some(cpu.id), 0),
-                Scope::Smt => (Some(cpu.core_index), 0),
-                Scope::CacheShard => (Some(cpu.llc_index), shard_of[cpu.core_index]),
-                Scope::Cache => (Some(cpu.llc_index), 0),
-                Scope::Numa => (cpu.node_index, 0),
-                Scope::System => (None, 0),
+                AffinityScope::Cpu => (Some(cpu.id), 0),
+                AffinityScope::Smt => (Some(cpu.core_index), 0),
+                AffinityScope::CacheShard => (Some(cpu.llc_index), shard_of[cpu.core_index]),
+                AffinityScope::Cache => (Some(cpu.llc_index), 0),
+                AffinityScope::Numa => (cpu.node_index, 0),
+                AffinityScope::System => (None, 0),
             };
             let pod = *pod_of_group.entry(group).or_insert_with(|| {
                 pods.push(Pod { cpus: CpuSet::new(), node_index: None });
                 pods.len() - 1
             });
             pods[pod].cpus.insert(cpu.id);
-            pods[pod].node_index = if scope == Scope::System { None } else { cpu.node_index };
+            pods[pod].node_index =
+                if scope == AffinityScope::System { None } else { cpu.node_index };
         }
         pods
     }
@@ -159,7 +160,7 @@ impl Topology {
         shard_of
     }
 
-    fn near(&self, scope: Scope, pods: Vec<Pod>) -> Pods {
+    fn near(&self, scope: AffinityScope, pods: Vec<Pod>) -> Pods {
         let mut pod_of = vec![None; self.places.len()];
         for (index, pod) in pods.iter().enumerate() {
             for cpu in &pod.cpus {
@@ -189,7 +190,7 @@ mod tests {
     fn sizes(cores: usize) -> Vec<usize> {
         let machine = Topology::from_synthetic(&format!("l3:1 core:{cores} pu:1")).unwrap();
         machine
-            .pods(Scope::CacheShard, DEFAULT_SHARD_SIZE)
+            .pods(AffinityScope::CacheShard, DEFAULT_SHARD_SIZE)
             .pods
             .iter()
             .map(|pod| pod.cpus.len())
@@ -212,7 +213,9 @@ mod tests {
 
     #[test]
     fn ties_go_round_the_ring_from_the_pod_itself() {
-        let pods = Topology::from_synthetic("core:5").unwrap().pods(Scope::Cpu, DEFAULT_SHARD_SIZE);
+        let pods = Topology::from_synthetic("core:5")
+            .unwrap()
+            .pods(AffinityScope::Cpu, DEFAULT_SHARD_SIZE);
         assert_eq!(pods.nearest(0), [1, 2, 3, 4]);
         assert_eq!(pods.nearest(3), [4, 0, 1, 2]);
         assert_eq!(pods.distance(3, 3), 0);
@@ -222,7 +225,7 @@ mod tests {
     fn pods_within_keep_their_shards_and_drop_the_empty_ones() {
         let machine = Topology::from_synthetic("l3:2 core:12 pu:2").unwrap();
         let within: CpuSet = "10-13,30".parse().unwrap();
-        let pods = machine.pods_within(Scope::CacheShard, DEFAULT_SHARD_SIZE, &within);
+        let pods = machine.pods_within(AffinityScope::CacheShard, DEFAULT_SHARD_SIZE, &within);
         let lists: Vec<String> = pods.pods.iter().map(|pod| pod.cpus.to_list()).collect();
         assert_eq!(lists, ["10-11", "12-13", "30"]);
         assert_eq!(

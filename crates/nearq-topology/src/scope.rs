@@ -6,19 +6,19 @@ use std::str::FromStr;
 
 /// How CPUs are grouped into pods, finest first.
 ///
-/// Scopes may be added: use [`Scope::ALL`] for all of them. Displays and parses as the kernel's name ([`Scope::name`]).
+/// Scopes may be added: use [`AffinityScope::ALL`] for all of them. Displays and parses as the kernel's name ([`AffinityScope::name`]).
 ///
 /// ```
 /// # mod nearq { pub use nearq_topology as topology; }
-/// use nearq::topology::Scope;
+/// use nearq::topology::AffinityScope;
 ///
-/// assert_eq!("cache_shard".parse::<Scope>()?, Scope::CacheShard);
-/// assert!(Scope::Cpu < Scope::System);
+/// assert_eq!("cache_shard".parse::<AffinityScope>()?, AffinityScope::CacheShard);
+/// assert!(AffinityScope::Cpu < AffinityScope::System);
 /// # Ok::<(), nearq::topology::ParseError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Scope {
+pub enum AffinityScope {
     /// Every CPU is a pod.
     Cpu,
     /// The CPUs of a core.
@@ -33,7 +33,7 @@ pub enum Scope {
     System,
 }
 
-impl Scope {
+impl AffinityScope {
     /// Every scope, finest first.
     pub const ALL: &'static [Self] =
         &[Self::Cpu, Self::Smt, Self::CacheShard, Self::Cache, Self::Numa, Self::System];
@@ -61,9 +61,9 @@ impl Scope {
     ///
     /// ```
     /// # mod nearq { pub use nearq_topology as topology; }
-    /// use nearq::topology::Scope;
+    /// use nearq::topology::AffinityScope;
     ///
-    /// assert_eq!(Scope::Cache.pod_nouns(), ("last-level cache", "last-level caches"));
+    /// assert_eq!(AffinityScope::Cache.pod_nouns(), ("last-level cache", "last-level caches"));
     /// ```
     pub const fn pod_nouns(self) -> (&'static str, &'static str) {
         match self {
@@ -77,13 +77,13 @@ impl Scope {
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for AffinityScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Scope {
+impl FromStr for AffinityScope {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
@@ -99,18 +99,18 @@ mod tests {
 
     #[test]
     fn names_round_trip_finest_to_coarsest() {
-        for pair in Scope::ALL.windows(2) {
+        for pair in AffinityScope::ALL.windows(2) {
             assert!(pair[0] < pair[1]);
         }
-        for &scope in Scope::ALL {
-            assert_eq!(scope.to_string().parse::<Scope>(), Ok(scope));
+        for &scope in AffinityScope::ALL {
+            assert_eq!(scope.to_string().parse::<AffinityScope>(), Ok(scope));
         }
     }
 
     #[test]
     fn an_unknown_scope_is_named_with_the_allowed_ones() {
         assert_eq!(
-            "llc".parse::<Scope>().unwrap_err().to_string(),
+            "llc".parse::<AffinityScope>().unwrap_err().to_string(),
             "\"llc\": no such scope; give one of cpu, smt, cache_shard, cache, numa, system"
         );
     }

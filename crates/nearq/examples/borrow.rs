@@ -3,7 +3,7 @@
 //! `Workqueue::scope` waits for everything that was spawned in it, so closures may use what the caller owns, and may
 //! change parts of it that do not overlap. Here rows of a picture are computed in place.
 
-use nearq::{Scope, Workqueue};
+use nearq::{AffinityScope, Workqueue};
 use std::time::Duration;
 
 const WIDTH: usize = 100;
@@ -23,7 +23,7 @@ fn steps(x: usize, y: usize) -> u8 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let queue = Workqueue::builder("picture").scope(Scope::Cache).build()?;
+    let queue = Workqueue::builder("picture").scope(AffinityScope::Cache).build()?;
     let mut picture = vec![0_u8; WIDTH * HEIGHT];
 
     // Each closure has its own rows; the borrow checker sees that no two share one.

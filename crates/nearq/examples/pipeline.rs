@@ -7,7 +7,7 @@
 
 #![allow(clippy::disallowed_types, reason = "a program that uses nearq may use what it likes")]
 
-use nearq::{Scope, Work, Workqueue};
+use nearq::{AffinityScope, Work, Workqueue};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
@@ -78,7 +78,7 @@ fn slot(number: usize, queue: &Arc<Workqueue>, done: mpsc::Sender<usize>) -> Slo
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let blocks = std::env::args().nth(1).map_or(Ok(BLOCKS), |argument| argument.parse())?;
-    let queue = Arc::new(Workqueue::builder("pipeline").scope(Scope::Cache).build()?);
+    let queue = Arc::new(Workqueue::builder("pipeline").scope(AffinityScope::Cache).build()?);
     let (done, free) = mpsc::channel();
     let slots: Vec<Slot> =
         (0..IN_FLIGHT).map(|number| slot(number, &queue, done.clone())).collect();

@@ -9,7 +9,7 @@
     reason = "a program that uses nearq may use what it likes"
 )]
 
-use nearq::{Error, Scope, Work, Workqueue, inspect::PoolStatistics};
+use nearq::{AffinityScope, Error, Work, Workqueue, inspect::PoolStatistics};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,18 +79,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     type Change = fn(&Workqueue) -> Result<(), Error>;
     let changes: [Change; 4] = [
         |_| Ok(()),
-        |queue| queue.set_scope(Scope::Cpu),
+        |queue| queue.set_scope(AffinityScope::Cpu),
         // Several attributes at once: no item sees one without the other.
         |queue| {
             queue.change(|attributes| {
-                attributes.scope = Some(Scope::Cpu);
+                attributes.scope = Some(AffinityScope::Cpu);
                 attributes.strict = true;
             })
         },
         |queue| {
             queue.set_max_active(1)?;
             queue.change(|attributes| {
-                attributes.scope = Some(Scope::System);
+                attributes.scope = Some(AffinityScope::System);
                 attributes.strict = false;
             })
         },

@@ -1,14 +1,14 @@
 //! Work queues that run work near its data.
 //!
 //! A [`Workqueue`] runs items on worker threads that belong to *pods*: groups of CPUs that share a cache, a node, or
-//! whatever its [`Scope`] says. An item goes to the pod of the CPU that queued it, so it finds its data in the
+//! whatever its [`AffinityScope`] says. An item goes to the pod of the CPU that queued it, so it finds its data in the
 //! cache; workers are brought back to their pod before they start an item, and idle workers of other pods help, so
 //! no CPU idles while work waits. Every attribute can be changed while items are queued and running.
 //!
 //! ```
-//! use nearq::{Scope, Work, Workqueue};
+//! use nearq::{AffinityScope, Work, Workqueue};
 //!
-//! let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
+//! let queue = Workqueue::builder("crypt").scope(AffinityScope::Cache).build()?;
 //!
 //! // A closure that runs once.
 //! let sum = queue.spawn(|| (1..=10).sum::<u32>());
@@ -61,8 +61,8 @@ pub mod metrics {
     };
 }
 pub use nearq_core::{
-    Attributes, BorrowScope, CpuSet, Error, Handle, JoinError, JoinHandle, JoinSet, Panic, Runtime,
-    RuntimeBuilder, Scope, ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue,
+    AffinityScope, Attributes, CpuSet, Error, Handle, JoinError, JoinHandle, JoinSet, Panic,
+    Runtime, RuntimeBuilder, Scope, ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue,
     WorkqueueBuilder, blocking, set_description,
 };
 #[doc(inline)]

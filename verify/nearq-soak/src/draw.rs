@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq::{Attributes, CpuSet, Scope};
+use nearq::{AffinityScope, Attributes, CpuSet};
 use nearq_sim::{Faults, Schedule};
 use nearq_topology::Topology;
 
@@ -193,8 +193,8 @@ impl Drawer {
 
     // ---- queues ------------------------------------------------------------------------------------------
 
-    fn scope(&mut self) -> Scope {
-        *self.dice.pick(Scope::ALL)
+    fn scope(&mut self) -> AffinityScope {
+        *self.dice.pick(AffinityScope::ALL)
     }
 
     fn max_active(&mut self) -> usize {
@@ -239,7 +239,7 @@ impl Drawer {
                 // Refused.
                 Some(Duration::from_micros(99)),
             ])),
-            0 => Change::Scope((!self.dice.one_in(4)).then(|| self.scope())),
+            0 => Change::AffinityScope((!self.dice.one_in(4)).then(|| self.scope())),
             1 => Change::Strict(self.dice.one_in(2)),
             2 => Change::Localize(self.dice.one_in(2)),
             3 => Change::Helping(self.dice.one_in(2)),

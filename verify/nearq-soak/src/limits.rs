@@ -120,7 +120,7 @@ impl Ground {
         let effective = self.effective(attributes);
         let affine = attributes.affinity && defaults.affinity;
         let scope = attributes.scope.unwrap_or(defaults.scope);
-        let scope = if affine { scope } else { nearq::Scope::System };
+        let scope = if affine { scope } else { nearq::AffinityScope::System };
         let pods = self.topology.pods(scope, self.shard_size).pods;
         let inside = pods.iter().map(|pod| pod.cpus.intersection(&effective));
         let inside = inside.map(|pod| if pod.is_empty() { effective.clone() } else { pod });
@@ -134,13 +134,13 @@ impl Ground {
 
 #[cfg(test)]
 mod tests {
-    use nearq::Scope;
+    use nearq::AffinityScope;
     use nearq_topology::Topology;
 
     use super::*;
     use crate::plan::attributes_with;
 
-    const DEFAULTS: Defaults = Defaults { scope: Scope::Cache, affinity: true };
+    const DEFAULTS: Defaults = Defaults { scope: AffinityScope::Cache, affinity: true };
 
     fn ground(machine: &str, allowed: Option<&str>) -> Ground {
         let topology = Topology::from_synthetic(machine).unwrap();
@@ -165,7 +165,7 @@ mod tests {
         let ground = ground("numa:2 l3:2 core:2", Some("0-6"));
         let each = Bounds::new(100).with_min_active(0).unwrap();
         assert_eq!(most(&ground, &[Attributes::default()], &[each]), 58 + 43);
-        let whole = attributes_with(|new| new.scope = Some(Scope::System));
+        let whole = attributes_with(|new| new.scope = Some(AffinityScope::System));
         assert_eq!(most(&ground, std::slice::from_ref(&whole), &[each]), 100);
         assert_eq!(most(&ground, &[Attributes::default(), whole], &[each]), 58 + 43 + 100);
         assert_eq!(most(&ground, &[Attributes::default()], &[Bounds::new(3)]), 6);

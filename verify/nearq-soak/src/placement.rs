@@ -5,7 +5,7 @@
 //! within a second, and the system moves threads whose CPUs are gone to any that exist: nothing is checked for such
 //! programs.
 
-use nearq::{Attributes, CpuSet, Scope};
+use nearq::{AffinityScope, Attributes, CpuSet};
 use nearq_topology::Topology;
 
 use super::plan::Kind;
@@ -13,7 +13,7 @@ use super::plan::Kind;
 /// The runtime's own settings, as far as they decide where items run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Defaults {
-    pub(crate) scope: Scope,
+    pub(crate) scope: AffinityScope,
     pub(crate) affinity: bool,
 }
 
@@ -142,14 +142,14 @@ mod tests {
 
     fn strict() -> Attributes {
         attributes_with(|new| {
-            new.scope = Some(Scope::Cache);
+            new.scope = Some(AffinityScope::Cache);
             new.strict = true;
         })
     }
 
     #[test]
     fn a_strict_item_belongs_into_the_pod_of_its_cpu() {
-        let defaults = [Defaults { scope: Scope::System, affinity: true }];
+        let defaults = [Defaults { scope: AffinityScope::System, affinity: true }];
         let (left, right): (CpuSet, CpuSet) = ("0-1".parse().unwrap(), "2-3".parse().unwrap());
         let there = Runner { name: "w", pod: &right, cpu: 2 };
         {
@@ -168,7 +168,7 @@ mod tests {
                 Ok(()),
                 "either may hold"
             );
-            let off = [Defaults { scope: Scope::System, affinity: false }];
+            let off = [Defaults { scope: AffinityScope::System, affinity: false }];
             assert_eq!(ground.check(&there, Kind::Unbound, &[strict()], &off, Some(0)), Ok(()));
         }
         let unknown = ground(None).check(&there, Kind::Unbound, &[strict()], &defaults, Some(0));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn nobody_runs_outside_the_mask() {
-        let defaults = [Defaults { scope: Scope::System, affinity: true }];
+        let defaults = [Defaults { scope: AffinityScope::System, affinity: true }];
         let masked = attributes_with(|new| new.cpumask = "1".parse().ok());
         let all: CpuSet = "0-3".parse().unwrap();
         let inside = Runner { name: "w", pod: &all, cpu: 1 };
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_per_cpu_item_belongs_to_its_cpu() {
-        let defaults = [Defaults { scope: Scope::System, affinity: true }];
+        let defaults = [Defaults { scope: AffinityScope::System, affinity: true }];
         let (one, two): (CpuSet, CpuSet) = ("1".parse().unwrap(), "0-1".parse().unwrap());
         let check = |pod: &CpuSet, ran: usize, queued: Option<usize>, allowed: &str| {
             let runner = Runner { name: "w", pod, cpu: ran };
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_ordered_item_belongs_into_the_one_pod_of_its_mask() {
-        let defaults = [Defaults { scope: Scope::Cpu, affinity: true }];
+        let defaults = [Defaults { scope: AffinityScope::Cpu, affinity: true }];
         let mut masked = [strict()];
         masked[0].cpumask = "1-2".parse().ok();
         let (pod, part): (CpuSet, CpuSet) = ("1-2".parse().unwrap(), "1".parse().unwrap());

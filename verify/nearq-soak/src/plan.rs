@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq::{Attributes, CpuSet, Scope};
+use nearq::{AffinityScope, Attributes, CpuSet};
 use nearq_sim::{Faults, Schedule};
 use nearq_topology::{Limits, Quota, Topology};
 
@@ -166,7 +166,7 @@ pub(crate) enum Step {
 /// A change of a queue.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    Scope(Option<Scope>),
+    AffinityScope(Option<AffinityScope>),
     Strict(bool),
     Localize(bool),
     Helping(bool),
@@ -196,7 +196,7 @@ pub(crate) enum Op {
         queue: usize,
         times: usize,
     },
-    DefaultScope(Scope),
+    DefaultScope(AffinityScope),
     RuntimeAffinity(bool),
     Spin(u32),
     Refresh,
@@ -278,7 +278,7 @@ pub(crate) struct Hardships {
 /// The runtime's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimePlan {
-    pub(crate) default_scope: Scope,
+    pub(crate) default_scope: AffinityScope,
     pub(crate) affinity: bool,
     pub(crate) shard_size: usize,
     pub(crate) spin: u32,

@@ -412,7 +412,7 @@ impl Stage {
             return self.let_go(number, queue, Actor::default());
         }
         self.ledger.begin_change(number, |attributes| match change {
-            Change::Scope(scope) => attributes.scope = *scope,
+            Change::AffinityScope(scope) => attributes.scope = *scope,
             Change::Strict(on) => attributes.strict = *on,
             Change::Localize(on) => attributes.localize = *on,
             Change::Helping(on) => attributes.helping = *on,
@@ -424,7 +424,7 @@ impl Stage {
             Change::MaxActive(_) | Change::MinActive(_) => {}
         });
         let made = match change {
-            Change::Scope(scope) => queue.set_scope(*scope),
+            Change::AffinityScope(scope) => queue.set_scope(*scope),
             Change::Strict(on) => queue.set_strict(*on),
             Change::Localize(on) => queue.set_localize(*on),
             Change::Helping(on) => queue.set_helping(*on),
@@ -476,7 +476,7 @@ impl Stage {
         if self.plan.queues[number].kind == Kind::PerCpu {
             // What it does not have can only be left as it is.
             let same = match change {
-                Change::Scope(scope) => scope.is_none(),
+                Change::AffinityScope(scope) => scope.is_none(),
                 Change::Strict(on) | Change::Localize(on) => !on,
                 Change::Helping(on) | Change::Affinity(on) => *on,
                 Change::Mask(mask) => mask.is_none(),

@@ -113,8 +113,8 @@ impl fmt::Display for Step {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::Scope(Some(scope)) => write!(f, "scope {scope}"),
-            Change::Scope(None) => f.write_str("scope default"),
+            Change::AffinityScope(Some(scope)) => write!(f, "scope {scope}"),
+            Change::AffinityScope(None) => f.write_str("scope default"),
             Change::Strict(on) => write!(f, "strict {on}"),
             Change::Localize(on) => write!(f, "localize {on}"),
             Change::Helping(on) => write!(f, "helping {on}"),
@@ -180,7 +180,7 @@ impl fmt::Display for Plan {
             let attributes = &queue.attributes;
             write!(f, "queue-{number}:")?;
             for change in [
-                Change::Scope(attributes.scope),
+                Change::AffinityScope(attributes.scope),
                 Change::Strict(attributes.strict),
                 Change::Localize(attributes.localize),
                 Change::Helping(attributes.helping),

@@ -1,7 +1,7 @@
 //! The machine as JSON.
 
 use nearq_report::drawing::View;
-use nearq_topology::{CpuSet, Group, Limits, Scope, Topology};
+use nearq_topology::{AffinityScope, CpuSet, Group, Limits, Topology};
 use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -106,7 +106,7 @@ impl<'a> Document<'a> {
             clusters: groups(machine.clusters()),
             caches: caches.collect(),
             pods: Members(
-                Scope::ALL.iter().map(|&scope| (scope.name(), pods(view, scope))).collect(),
+                AffinityScope::ALL.iter().map(|&scope| (scope.name(), pods(view, scope))).collect(),
             ),
             limits: view.limits.map(limits),
             notes: line(machine.notes()),
@@ -133,7 +133,7 @@ fn groups(groups: &[Group]) -> Vec<Line> {
     groups.iter().map(object).collect()
 }
 
-fn pods(view: &View<'_>, scope: Scope) -> Vec<Line> {
+fn pods(view: &View<'_>, scope: AffinityScope) -> Vec<Line> {
     let pods = view.topology.groups(scope, view.shard_size);
     pods.iter()
         .map(|pod| object([("cpus", set(&pod.cpus)), ("node", line(pod.node_index))]))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use nearq_core::{
-    CpuSet, Runtime, Scope,
+    AffinityScope, CpuSet, Runtime,
     home::Weights,
     inspect::{Domain, QueueView},
 };
@@ -17,8 +17,14 @@ use crate::protocol::{
 };
 
 /// From the smallest pods to the largest.
-const SCOPES: [Scope; 6] =
-    [Scope::Cpu, Scope::Smt, Scope::CacheShard, Scope::Cache, Scope::Numa, Scope::System];
+const SCOPES: [AffinityScope; 6] = [
+    AffinityScope::Cpu,
+    AffinityScope::Smt,
+    AffinityScope::CacheShard,
+    AffinityScope::Cache,
+    AffinityScope::Numa,
+    AffinityScope::System,
+];
 
 pub(super) fn of(runtime: &Runtime, wanted: &GetDump) -> Dump {
     let topology = runtime.topology();
@@ -60,7 +66,7 @@ fn weights(runtime: &Runtime) -> BTreeMap<String, u64> {
     Weights::names().filter_map(|name| Some((name.to_owned(), weights.get(name)?.into()))).collect()
 }
 
-fn of_scope(runtime: &Runtime, topology: &Topology, scope: Scope) -> ScopeDump {
+fn of_scope(runtime: &Runtime, topology: &Topology, scope: AffinityScope) -> ScopeDump {
     let pods = topology.pods(scope, runtime.cache_shard_size());
     let cpus = 0..topology.possible().last().map_or(0, |last| last + 1);
     ScopeDump {

@@ -1,6 +1,6 @@
 //! What is read and shown, and what is refused with which words.
 
-use nearq_topology::{CpuSet, MAX_CPU_COUNT, Scope};
+use nearq_topology::{AffinityScope, CpuSet, MAX_CPU_COUNT};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
@@ -107,7 +107,7 @@ fn numbers_have_bounds() {
 #[test]
 fn scopes_are_named_exactly() {
     assert_eq!(parse_scope("default", true), Ok(None));
-    assert_eq!(parse_scope("cache_shard\n", false), Ok(Some(Scope::CacheShard)));
+    assert_eq!(parse_scope("cache_shard\n", false), Ok(Some(AffinityScope::CacheShard)));
     for (text, allowed) in [("Cache", true), ("cach", true), ("default (cache)", true), ("", true)]
     {
         assert!(
@@ -148,7 +148,7 @@ proptest! {
     fn numbers_and_scopes_parse_back(nice in -20_i32..20, number in 0_u64..5000, scope in 0_usize..6) {
         prop_assert_eq!(parse_nice(&nice.to_string()), Ok(nice));
         prop_assert_eq!(parse_number(&number.to_string(), 16..=2048, "").is_ok(), (16..=2048).contains(&number));
-        let scope = Scope::ALL[scope];
+        let scope = AffinityScope::ALL[scope];
         prop_assert_eq!(parse_scope(scope.name(), false), Ok(Some(scope)));
     }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use nearq_topology::{CpuSet, Limits, Scope, Topology};
+use nearq_topology::{AffinityScope, CpuSet, Limits, Topology};
 
 use crate::base::error::Error;
 use crate::base::ids::QueueKind;
@@ -18,11 +18,11 @@ use crate::layout::priority::{
 ///
 /// ```
 /// # use nearq_core as nearq;
-/// use nearq::{Scope, Workqueue};
+/// use nearq::{AffinityScope, Workqueue};
 ///
 /// let queue = Workqueue::builder("tuned").build()?;
 /// queue.change(|attributes| {
-///     attributes.scope = Some(Scope::Numa);
+///     attributes.scope = Some(AffinityScope::Numa);
 ///     attributes.nice = 5;
 ///     attributes.max_active = 16;
 /// })?;
@@ -33,7 +33,7 @@ use crate::layout::priority::{
 #[non_exhaustive]
 pub struct Attributes {
     /// How CPUs are grouped; `None` follows the runtime's default.
-    pub scope: Option<Scope>,
+    pub scope: Option<AffinityScope>,
     /// Workers never leave their pod.
     pub strict: bool,
     /// An item runs on the CPU that queued it, if a worker can run there.
@@ -277,7 +277,7 @@ impl Places {
 pub(crate) struct MachineConfig {
     pub(crate) topology: Topology,
     pub(crate) limits: Limits,
-    pub(crate) default_scope: Scope,
+    pub(crate) default_scope: AffinityScope,
     pub(crate) shard_size: usize,
     /// Off switches affinity off for every queue.
     pub(crate) affinity: bool,
@@ -300,7 +300,7 @@ impl AsRef<Limits> for MachineConfig {
 /// The pools of a queue, and which CPU's items go to which.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Layout {
-    pub(crate) scope: Scope,
+    pub(crate) scope: AffinityScope,
     pub(crate) pools: Vec<PoolKey>,
     /// Where the items of each of the pools are counted.
     pub(crate) domains: Vec<Domain>,
@@ -371,7 +371,7 @@ impl MachineConfig {
             });
         }
         Layout {
-            scope: Scope::Cpu,
+            scope: AffinityScope::Cpu,
             domains: possible.iter().map(Domain::Cpu).collect(),
             pools,
             by_cpu,
@@ -387,7 +387,8 @@ impl MachineConfig {
         let strict = affine && attributes.strict;
         let helping = attributes.helping && !strict;
         let cpus = self.topology.possible().last().map_or(1, |last| last + 1);
-        let pods = self.topology.pods(if affine { scope } else { Scope::System }, self.shard_size);
+        let pods =
+            self.topology.pods(if affine { scope } else { AffinityScope::System }, self.shard_size);
         let mut pools: Vec<PoolKey> = Vec::new();
         let mut by_cpu = vec![0; cpus];
         for (cpu, index) in by_cpu.iter_mut().enumerate() {
@@ -468,7 +469,7 @@ mod tests {
         MachineConfig {
             topology,
             limits,
-            default_scope: Scope::Cache,
+            default_scope: AffinityScope::Cache,
             shard_size: 8,
             affinity: true,
             mask: None,
@@ -536,7 +537,7 @@ mod tests {
         let bounds = Bounds::new(100, None);
         assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [58, 43]);
         assert_eq!(layout.cpus_of(node(1)).to_list(), "4-6");
-        let whole = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+        let whole = Attributes { scope: Some(AffinityScope::System), ..Attributes::default() };
         assert_eq!(here.layout(QueueKind::Unbound, &whole).domains, [Domain::Across]);
         // If nothing of a pod may be used, it stands for all, on both nodes.
         let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
@@ -573,8 +574,12 @@ mod tests {
     fn an_ordered_queue_has_one_pool_of_all_its_cpus_whatever_the_scope() {
         let here = machine_config("numa:2 core:2 pu:1", "0-3");
         let cpumask = Some("1-2".parse().unwrap());
-        let strict =
-            Attributes { scope: Some(Scope::Cpu), strict: true, cpumask, ..Attributes::default() };
+        let strict = Attributes {
+            scope: Some(AffinityScope::Cpu),
+            strict: true,
+            cpumask,
+            ..Attributes::default()
+        };
         let layout = here.layout(QueueKind::Ordered, &strict);
         assert_eq!(pods(&layout), ["1-2"]);
         assert_eq!(layout.by_cpu, [0; 4]);
@@ -586,7 +591,7 @@ mod tests {
     fn of_a_per_cpu_queue_only_nice_can_be_set() {
         type Change = fn(&mut Attributes);
         let changes: [(Change, Option<&str>); 7] = [
-            (|attributes| attributes.scope = Some(Scope::Cpu), Some("a scope")),
+            (|attributes| attributes.scope = Some(AffinityScope::Cpu), Some("a scope")),
             (|attributes| attributes.strict = true, Some("strict")),
             (|attributes| attributes.localize = true, Some("localize")),
             (|attributes| attributes.helping = false, Some("helping")),

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
-use nearq_topology::{CpuSet, Scope, Topology};
+use nearq_topology::{AffinityScope, CpuSet, Topology};
 
 use super::Queue;
 use crate::base::error::Error;
@@ -139,12 +139,12 @@ impl<P: Platform> Runtime<P> {
     }
 
     /// Changes the scope of every queue that does not name one; in effect for the next item.
-    pub fn set_default_scope(&self, scope: Scope) {
+    pub fn set_default_scope(&self, scope: AffinityScope) {
         self.inner.change_machine_config(|machine_config| machine_config.default_scope = scope);
     }
 
     /// The scope of queues that do not name one.
-    pub fn default_scope(&self) -> Scope {
+    pub fn default_scope(&self) -> AffinityScope {
         self.inner.machine_config().default_scope
     }
 

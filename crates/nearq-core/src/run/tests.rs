@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nearq_model::{Loom, bound};
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 
 use crate::item::tests::{model, model_within, spawn};
 use crate::queue::runtime::Runtime;
@@ -23,7 +23,8 @@ fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
 /// As [`small`], of a builder.
 fn small_of(builder: RuntimeBuilder<Loom>, max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
     let runtime = builder.spin(0).build().expect("the machine is constant");
-    let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
+    let queue =
+        runtime.workqueue("modelled").scope(AffinityScope::System).cpumask(CpuSet::single(0));
     let queue = queue.strict(true).max_active(max_active).build().expect("can be done");
     (runtime, queue)
 }

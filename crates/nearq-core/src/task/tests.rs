@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 
 use nearq_platform::{Atomic, AtomicInt, Linux, LockPlatform, Ordering, Parker, Platform, Threads};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 
 use super::new;
 use crate::base::ids::QueueKind;
@@ -65,7 +65,7 @@ impl<P: Platform> Desk<P> {
         let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
         runtime.inner().services.alarm.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
-        let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+        let attributes = Attributes { scope: Some(AffinityScope::System), ..Attributes::default() };
         let bounds = Bounds::new(8, None);
         let queue = Queue::new(
             &runtime,

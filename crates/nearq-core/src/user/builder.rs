@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_platform::Platform;
-use nearq_topology::{DEFAULT_SHARD_SIZE, Scope};
+use nearq_topology::{AffinityScope, DEFAULT_SHARD_SIZE};
 
 use crate::base::error::Error;
 use crate::homes::HomeChoice;
@@ -31,7 +31,7 @@ const THREAD_LIMIT: u32 = 4096;
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) beginning: Beginning,
     stall_after: Option<Duration>,
-    default_scope: Option<Scope>,
+    default_scope: Option<AffinityScope>,
     shard_size: usize,
     affinity: Option<bool>,
     home_choice: Option<HomeChoice>,
@@ -162,7 +162,7 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// The scope of queues that do not name one: if not set, `NEARQ_DEFAULT_SCOPE`, otherwise `cache_shard`.
     #[must_use]
-    pub fn default_scope(mut self, scope: Scope) -> Self {
+    pub fn default_scope(mut self, scope: AffinityScope) -> Self {
         self.default_scope = Some(scope);
         self
     }
@@ -210,7 +210,7 @@ impl<P: Platform> RuntimeBuilder<P> {
         let machine = P::machine().map_err(Error::Machine)?;
         let default_scope = match self.default_scope {
             Some(scope) => scope,
-            None => variables::default_scope::<P>().unwrap_or(Scope::CacheShard),
+            None => variables::default_scope::<P>().unwrap_or(AffinityScope::CacheShard),
         };
         let affinity = match self.affinity {
             Some(on) => on,

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use nearq_platform::{Linux, Platform};
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 
 use crate::base::error::Error;
 use crate::base::ids::QueueKind;
@@ -162,7 +162,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 
     /// How CPUs are grouped; the runtime's default scope if not set.
-    pub fn scope(mut self, scope: impl Into<Option<Scope>>) -> Self {
+    pub fn scope(mut self, scope: impl Into<Option<AffinityScope>>) -> Self {
         self.attributes.scope = scope.into();
         self
     }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use nearq_home::Weights;
 use nearq_platform::{Platform, SWITCH, parse_switch, read_setting};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 
 use crate::homes::HomeChoice;
 
@@ -17,7 +17,7 @@ fn switch<P: Platform>(name: &str) -> Option<bool> {
     read::<P, _>(name, |text| parse_switch(text).ok_or_else(|| SWITCH.into()))
 }
 
-pub(crate) fn default_scope<P: Platform>() -> Option<Scope> {
+pub(crate) fn default_scope<P: Platform>() -> Option<AffinityScope> {
     let expected = "cpu, smt, cache, cache_shard, numa or system";
     read::<P, _>("NEARQ_DEFAULT_SCOPE", |text| text.parse().map_err(|_| expected.into()))
 }

@@ -28,12 +28,12 @@ use crate::user::view::QueueView;
 ///
 /// ```
 /// # use nearq_core as nearq;
-/// use nearq::{Scope, Workqueue};
+/// use nearq::{AffinityScope, Workqueue};
 ///
-/// let queue = Workqueue::builder("crypt").scope(Scope::Cache).build()?;
+/// let queue = Workqueue::builder("crypt").scope(AffinityScope::Cache).build()?;
 /// let sum = queue.spawn(|| (1..=10).sum::<u32>());
 /// assert_eq!(sum.join().unwrap(), 55);
-/// queue.set_scope(Some(Scope::System))?;
+/// queue.set_scope(Some(AffinityScope::System))?;
 /// # Ok::<(), nearq::Error>(())
 /// ```
 ///

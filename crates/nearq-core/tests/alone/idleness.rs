@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, Runtime, Work, Workqueue};
 
 use crate::common::{self, all_asleep, alone, eventually, switches, threads, watch};
 
 fn busy(runtime: &Runtime) -> Vec<Workqueue> {
-    let queues: Vec<_> = [Scope::Cpu, Scope::Cache, Scope::System]
+    let queues: Vec<_> = [AffinityScope::Cpu, AffinityScope::Cache, AffinityScope::System]
         .map(|scope| runtime.workqueue("busy").scope(scope).build().unwrap())
         .into_iter()
         .collect();
@@ -52,7 +52,7 @@ fn a_runtime_without_work_has_no_threads() {
     let runtime = Runtime::builder().build().unwrap();
     let queue = runtime.workqueue("unused").build().unwrap();
     assert_eq!((runtime.threads(), threads().len()), (0, 0));
-    queue.set_scope(Scope::Cpu).unwrap();
+    queue.set_scope(AffinityScope::Cpu).unwrap();
     runtime.set_affinity(false);
     assert_eq!((runtime.threads(), threads().len()), (0, 0));
 }
@@ -89,7 +89,7 @@ fn items_that_come_while_workers_end() {
     let runtime =
         Runtime::builder().idle_timeout(Duration::from_micros(300)).spin(0).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("edge").scope(Scope::Cpu).build().unwrap();
+    let queue = runtime.workqueue("edge").scope(AffinityScope::Cpu).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let own = Arc::clone(&runs);
     let work = Work::new(move |_: &Work| {
@@ -113,7 +113,7 @@ fn the_last_handle_ends_every_thread() {
         let runtime = Runtime::builder().build().unwrap();
         let queue = runtime
             .workqueue("short")
-            .scope([Scope::Cpu, Scope::System][round % 2])
+            .scope([AffinityScope::Cpu, AffinityScope::System][round % 2])
             .build()
             .unwrap();
         (0..round).for_each(|_| drop(queue.spawn(|| {})));
@@ -156,7 +156,7 @@ fn queues_come_and_go_and_leave_nothing() {
     for round in 0..500 {
         let queue = runtime
             .workqueue("passing")
-            .scope(Scope::ALL[round % Scope::ALL.len()])
+            .scope(AffinityScope::ALL[round % AffinityScope::ALL.len()])
             .build()
             .unwrap();
         let handle = queue.spawn(|| {});

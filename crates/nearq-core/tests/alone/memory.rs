@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope};
+use nearq_core::{AffinityScope, Runtime};
 
 use crate::common::{alone, eventually};
 
@@ -18,7 +18,7 @@ fn a_change_of_attributes_leaves_no_thread_no_stack_and_no_entry() {
     const CHANGES: u64 = 400;
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("changed").scope(Scope::System).build().unwrap();
+    let queue = runtime.workqueue("changed").scope(AffinityScope::System).build().unwrap();
     let change = |number: u64| {
         // Another one each time.
         queue.set_slice(Duration::from_nanos(200_000 + number * 1000)).unwrap();

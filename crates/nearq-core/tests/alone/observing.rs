@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use nearq_core::{
-    Runtime, Scope, Work,
+    AffinityScope, Runtime, Work,
     inspect::{PoolStatistics, WorkerState},
     set_description,
 };
@@ -21,7 +21,7 @@ fn threads_are_named_after_pool_and_number() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    for scope in [Scope::Cpu, Scope::System] {
+    for scope in [AffinityScope::Cpu, AffinityScope::System] {
         let queue = runtime.workqueue("names").scope(scope).helping(false).build().unwrap();
         let name = queue.spawn(comm).join().unwrap();
         let pool =
@@ -58,7 +58,7 @@ fn hooks_are_called_by_each_worker_at_its_begin_and_end() {
         .build()
         .unwrap();
     let allowed = runtime.allowed();
-    let queue = runtime.workqueue("hooked").scope(Scope::System).build().unwrap();
+    let queue = runtime.workqueue("hooked").scope(AffinityScope::System).build().unwrap();
     let name = queue.spawn(comm).join().unwrap();
     assert!(calls.lock().unwrap().contains(&("start", name.clone(), allowed.clone())));
     drop(queue);
@@ -154,7 +154,7 @@ fn statistics_are_plausible() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("counted").scope(Scope::System).build().unwrap();
+    let queue = runtime.workqueue("counted").scope(AffinityScope::System).build().unwrap();
     assert_eq!(sum(&queue.statistics(), |pwq| pwq.started), 0);
     let burn = Duration::from_millis(50);
     queue
@@ -200,7 +200,8 @@ fn pools_are_shared_by_equal_attributes_and_shown() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let make = |nice| runtime.workqueue("shared").scope(Scope::System).nice(nice).build().unwrap();
+    let make =
+        |nice| runtime.workqueue("shared").scope(AffinityScope::System).nice(nice).build().unwrap();
     let queues = [make(0), make(0), make(5)];
     for queue in &queues {
         queue.spawn(|| {}).join().unwrap();

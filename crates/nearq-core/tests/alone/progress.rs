@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, CpuSet, JoinHandle, Runtime, Work, Workqueue};
 use nearq_platform::{Linux, Placement, Threads};
 
 use crate::common::{self, Gate, PATIENCE, alone, watch};
@@ -55,7 +55,7 @@ fn each_of_many_sleepers_starts_in_turn() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    for scope in [Scope::Cpu, Scope::System] {
+    for scope in [AffinityScope::Cpu, AffinityScope::System] {
         let queue = runtime.workqueue("sleepers").scope(scope).build().unwrap();
         let gate = Gate::default();
         let begin = Instant::now();
@@ -117,9 +117,9 @@ fn a_batch_whose_first_item_blocks_does_not_hold_the_others() {
     let cpu = runtime.allowed().first().unwrap();
     let before = Linux::affinity(Linux::current_thread()).unwrap();
     for (what, scope, strict) in [
-        ("one CPU, strict", Scope::Cpu, true),
-        ("one CPU, helped", Scope::Cpu, false),
-        ("all CPUs", Scope::System, false),
+        ("one CPU, strict", AffinityScope::Cpu, true),
+        ("one CPU, helped", AffinityScope::Cpu, false),
+        ("all CPUs", AffinityScope::System, false),
     ] {
         let queue = runtime.workqueue(what).scope(scope).strict(strict).build().unwrap();
         for round in 0..5 {
@@ -159,7 +159,7 @@ fn items_behind_a_blocker_that_follows_short_ones_are_not_held() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    for scope in [Scope::Cpu, Scope::System] {
+    for scope in [AffinityScope::Cpu, AffinityScope::System] {
         let queue = runtime.workqueue("mixed").scope(scope).build().unwrap();
         for round in 0..20 {
             let gate = Gate::default();
@@ -219,7 +219,7 @@ fn no_more_run_at_once_than_there_are_cpus() {
     let runtime = Runtime::builder().build().unwrap();
     let places = runtime.parallelism();
     let _watchdog = watch(Some(&runtime));
-    let queues = [Scope::Cpu, Scope::System, Scope::Cache]
+    let queues = [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache]
         .map(|scope| runtime.workqueue("crowd").scope(scope).build().unwrap());
     // Everybody has a worker, and nobody is stuck for want of one.
     for queue in &queues {
@@ -270,8 +270,8 @@ fn every_queue_gets_its_turn_beside_one_that_never_ends() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let places = runtime.parallelism();
-    let greedy = runtime.workqueue("greedy").scope(Scope::System).build().unwrap();
-    let modest = runtime.workqueue("modest").scope(Scope::Cpu).build().unwrap();
+    let greedy = runtime.workqueue("greedy").scope(AffinityScope::System).build().unwrap();
+    let modest = runtime.workqueue("modest").scope(AffinityScope::Cpu).build().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let crowd = Arc::new(Crowd::default());
     // Items that are always followed by others.

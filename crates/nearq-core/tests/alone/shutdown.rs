@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Error, Runtime, Scope, Work, Workqueue, system};
+use nearq_core::{AffinityScope, Error, Runtime, Work, Workqueue, system};
 
 use crate::common::{self, Barrier, PATIENCE, alone, command, eventually, part, said, watch};
 
@@ -35,7 +35,7 @@ fn a_runtime_that_does_nothing() {
     // Without any thread.
     runtime.shutdown(Duration::ZERO).unwrap();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("idle").scope(Scope::Cpu).build().unwrap();
+    let queue = runtime.workqueue("idle").scope(AffinityScope::Cpu).build().unwrap();
     for cpu in 0..2 {
         let work = Work::new(|_: &Work| {});
         let _ = queue.queue_on(cpu, &work);
@@ -58,7 +58,7 @@ fn what_is_queued_runs_before() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let narrow = runtime.workqueue("narrow").max_active(1).build().unwrap();
-    let wide = runtime.workqueue("wide").scope(Scope::Cpu).build().unwrap();
+    let wide = runtime.workqueue("wide").scope(AffinityScope::Cpu).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let (barrier, held) = hold(&narrow);
     for _ in 0..500 {
@@ -139,7 +139,7 @@ fn nothing_new_is_taken() {
     // Everything else answers as ever.
     queue.flush().unwrap();
     queue.drain().unwrap();
-    queue.set_scope(Scope::Cpu).unwrap();
+    queue.set_scope(AffinityScope::Cpu).unwrap();
     queue.set_max_active(3).unwrap();
     runtime.set_affinity(false);
     runtime.refresh();
@@ -302,7 +302,9 @@ fn beside_issuers() {
                             }
                         };
                         if at.is_multiple_of(32) {
-                            queue.set_scope(Scope::ALL[at / 32 % Scope::ALL.len()]).unwrap();
+                            queue
+                                .set_scope(AffinityScope::ALL[at / 32 % AffinityScope::ALL.len()])
+                                .unwrap();
                         }
                     }
                     for work in &works {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use nearq_core::{Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, Runtime, Work, Workqueue};
 
 use super::eventually;
 
@@ -124,7 +124,7 @@ pub fn uses(queue: &Workqueue) {
         }
     });
     assert_eq!(halves, [1, 1]);
-    for scope in [Scope::Cpu, Scope::System, Scope::Cache] {
+    for scope in [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache] {
         queue.set_scope(scope).unwrap();
         assert_eq!(queue.spawn(move || scope).join().unwrap(), scope);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nearq_core::{Runtime, Scope, Work, system};
+use nearq_core::{AffinityScope, Runtime, Work, system};
 
 use crate::common::child::{
     CHILD_PATIENCE, Child, builds_another, child, drop_in_child, end, fork, uses,
@@ -33,7 +33,7 @@ fn a_child_uses_what_it_inherits_and_the_parent_goes_on() {
         assert!(runtime.threads() > 0);
         builds_another(&runtime);
         // Settings of the runtime reach every queue.
-        runtime.set_default_scope(Scope::Numa);
+        runtime.set_default_scope(AffinityScope::Numa);
         runtime.set_affinity(false);
         runtime.refresh();
         uses(&queue);
@@ -124,7 +124,7 @@ fn items_that_wait_for_each_other_in_the_parent_do_not_in_the_child() {
 fn forks_under_load() {
     const FORKS: usize = 200;
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let wide = runtime.workqueue("wide").scope(Scope::Cpu).build().unwrap();
+    let wide = runtime.workqueue("wide").scope(AffinityScope::Cpu).build().unwrap();
     let narrow = runtime.workqueue("narrow").max_active(2).build().unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     let (queued, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -154,7 +154,8 @@ fn forks_under_load() {
                         let runs = Arc::clone(runs);
                         queued.fetch_add(1, Ordering::Relaxed);
                         drop(short.spawn(move || runs.fetch_add(1, Ordering::Relaxed)));
-                        wide.set_scope(Scope::ALL[at / 1000 % Scope::ALL.len()]).unwrap();
+                        wide.set_scope(AffinityScope::ALL[at / 1000 % AffinityScope::ALL.len()])
+                            .unwrap();
                         narrow.set_max_active(1 + at / 1000 % 4).unwrap();
                     }
                     at += 1;
@@ -449,7 +450,7 @@ fn what_a_fork_costs() {
     let mut queues = Vec::new();
     for count in [1, 10, 100, 1000] {
         while queues.len() < count {
-            let queue = runtime.workqueue("one of many").scope(Scope::Cpu).build().unwrap();
+            let queue = runtime.workqueue("one of many").scope(AffinityScope::Cpu).build().unwrap();
             drop(queue.spawn(|| {}));
             queues.push(queue);
         }

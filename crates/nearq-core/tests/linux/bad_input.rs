@@ -1,6 +1,6 @@
 //! What is wrong is refused, in words that name the value and what is allowed, and nothing is half-changed.
 
-use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue, system};
+use nearq_core::{AffinityScope, CpuSet, Error, Runtime, Work, Workqueue, system};
 
 use crate::common::{command, part, said, skipped};
 
@@ -84,10 +84,10 @@ fn a_nice_value_out_of_range() {
 #[test]
 fn nothing_is_half_changed() {
     let runtime = runtime();
-    let queue = runtime.workqueue("whole").scope(Scope::Cpu).nice(3).build().unwrap();
+    let queue = runtime.workqueue("whole").scope(AffinityScope::Cpu).nice(3).build().unwrap();
     let (attributes, pods) = (queue.attributes(), queue.pods());
     let refused = queue.change(|attributes| {
-        attributes.scope = Some(Scope::System);
+        attributes.scope = Some(AffinityScope::System);
         attributes.strict = true;
         attributes.localize = true;
         attributes.nice = 20;
@@ -159,21 +159,24 @@ fn the_default_scope_from_outside() {
         }
         Some("good") => {
             let runtime = Runtime::try_default().unwrap();
-            assert_eq!(runtime.default_scope(), Scope::Numa);
+            assert_eq!(runtime.default_scope(), AffinityScope::Numa);
             let queue = Workqueue::builder("default").build().unwrap();
             assert_eq!(queue.scope_in_words(), "default (numa)");
         }
         Some(_) => {
             // The variable counts as not set, and that is said once (see above).
             for _ in 0..2 {
-                assert_eq!(Runtime::default().default_scope(), Scope::CacheShard);
+                assert_eq!(Runtime::default().default_scope(), AffinityScope::CacheShard);
             }
             assert_eq!(system::percpu().spawn(|| 7).join().unwrap(), 7);
             let queue = Workqueue::builder("default").build().unwrap();
             assert_eq!(queue.scope_in_words(), "default (cache_shard)");
-            assert_eq!(Runtime::builder().build().unwrap().default_scope(), Scope::CacheShard);
-            let named = Runtime::builder().default_scope(Scope::Cache).build().unwrap();
-            assert_eq!(named.default_scope(), Scope::Cache);
+            assert_eq!(
+                Runtime::builder().build().unwrap().default_scope(),
+                AffinityScope::CacheShard
+            );
+            let named = Runtime::builder().default_scope(AffinityScope::Cache).build().unwrap();
+            assert_eq!(named.default_scope(), AffinityScope::Cache);
         }
     }
 }
@@ -182,7 +185,7 @@ fn the_default_scope_from_outside() {
 fn every_scope_that_an_error_names_is_accepted() {
     match part().as_deref() {
         None => {
-            let text = "x".parse::<Scope>().unwrap_err().to_string();
+            let text = "x".parse::<AffinityScope>().unwrap_err().to_string();
             let (_, names) = text.split_once("give one of ").unwrap();
             for name in names.split(", ") {
                 let output = command(every_scope_that_an_error_names_is_accepted, "child")
@@ -209,7 +212,8 @@ fn affinity_from_outside() {
             }
         }
         Some("off" | "0" | "No" | "FALSE") => {
-            let queue = Workqueue::builder("off").scope(Scope::Cache).strict(true).build().unwrap();
+            let queue =
+                Workqueue::builder("off").scope(AffinityScope::Cache).strict(true).build().unwrap();
             assert!(!queue.runtime().affinity());
             assert_eq!(queue.scope_in_words(), "cache (off)");
             assert_eq!(queue.pods(), [queue.effective_cpumask()], "one pod of all CPUs");

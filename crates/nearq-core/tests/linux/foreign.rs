@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, Runtime, Work, Workqueue};
 
 use crate::common::{self, Barrier};
 
@@ -88,7 +88,7 @@ fn a_cancelled_item_on_a_timer_goes_with_its_last_handle() {
 
 #[test]
 fn a_cancelled_item_on_a_list_goes_with_its_last_handle() {
-    let queue = runtime().workqueue("lists").scope(Scope::System).build().unwrap();
+    let queue = runtime().workqueue("lists").scope(AffinityScope::System).build().unwrap();
     let barrier = busy(&queue);
     for times in 0..3 {
         let (work, dropped) = telling();
@@ -141,7 +141,7 @@ fn what_waits_on_a_timer_goes_with_its_queue() {
 /// The execution is the last that could have used it: the worker drops it, although a cancelled node is left.
 #[test]
 fn an_item_that_lets_go_of_itself_goes_with_its_execution() {
-    let queue = Arc::new(runtime().workqueue("last").scope(Scope::System).build().unwrap());
+    let queue = Arc::new(runtime().workqueue("last").scope(AffinityScope::System).build().unwrap());
     let (told, dropped) = Told::new();
     let own: Arc<Mutex<Option<Work>>> = Arc::default();
     let (inside, weak) = (Arc::clone(&own), Arc::downgrade(&queue));
@@ -225,7 +225,7 @@ fn handles_that_go_at_once_leave_no_value_behind() {
 fn destructors_that_panic_lose_nothing() {
     let runtime = runtime();
     let watchdog = common::watch(Some(&runtime));
-    let queue = runtime.workqueue("bombs").scope(Scope::System).build().unwrap();
+    let queue = runtime.workqueue("bombs").scope(AffinityScope::System).build().unwrap();
     for round in 0..5000_u32 {
         let bomb = Bomb;
         let work = Work::new(move |_: &Work| {

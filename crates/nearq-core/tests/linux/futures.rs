@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Workqueue};
+use nearq_core::{AffinityScope, CpuSet, JoinHandle, Runtime, Workqueue};
 
 use crate::common::{eventually, watch};
 
@@ -21,7 +21,7 @@ fn narrow(runtime: &Runtime) -> Workqueue {
     let first = runtime.allowed().first().unwrap();
     let narrow =
         runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
-    narrow.scope(Scope::System).build().unwrap()
+    narrow.scope(AffinityScope::System).build().unwrap()
 }
 
 /// What somebody waits for.
@@ -150,7 +150,7 @@ impl Future for Alone {
 fn woken_by_many_threads_it_is_polled_by_one_at_a_time_and_no_wake_is_lost() {
     const WAKES: u64 = 20_000;
     let runtime = runtime();
-    let queue = runtime.workqueue("woken").scope(Scope::Cpu).build().unwrap();
+    let queue = runtime.workqueue("woken").scope(AffinityScope::Cpu).build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let (end, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (within, slot) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
 use std::time::Duration;
 
-use nearq_core::{CpuSet, JoinSet, Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, CpuSet, JoinSet, Runtime, Work, Workqueue};
 
 use crate::common::{PATIENCE, eventually, watch};
 
@@ -18,7 +18,7 @@ fn runtime() -> Runtime {
 fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
     let first = runtime.allowed().first().unwrap();
     let narrow = runtime.workqueue("blocked").cpumask(CpuSet::single(first)).strict(true);
-    let queue = narrow.max_active(1).helping(false).scope(Scope::System).build().unwrap();
+    let queue = narrow.max_active(1).helping(false).scope(AffinityScope::System).build().unwrap();
     let (open, gate) = mpsc::channel::<()>();
     let (begun, has_begun) = mpsc::channel();
     drop(queue.spawn(move || {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use nearq_core::{CpuSet, Error, Runtime, Scope, Work, Workqueue, home::Home};
+use nearq_core::{AffinityScope, CpuSet, Error, Runtime, Work, Workqueue, home::Home};
 use nearq_platform::{Linux, LockPlatform, Placement, Threads};
 
 use crate::common::{self, completed, watch};
@@ -85,7 +85,9 @@ const CHANGES: usize = 300;
 #[test]
 fn the_scope() {
     let (_runtime, queue) = queue();
-    under_load(&queue, CHANGES, |number| queue.set_scope(Scope::ALL[number % Scope::ALL.len()]));
+    under_load(&queue, CHANGES, |number| {
+        queue.set_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()])
+    });
     queue.set_scope(None).unwrap();
     assert_eq!(queue.scope_in_words(), "default (cache_shard)");
 }
@@ -93,7 +95,7 @@ fn the_scope() {
 #[test]
 fn strict_localize_and_helping() {
     let (_runtime, queue) = queue();
-    queue.set_scope(Scope::Cpu).unwrap();
+    queue.set_scope(AffinityScope::Cpu).unwrap();
     under_load(&queue, CHANGES, |number| queue.set_strict(number % 2 == 0));
     under_load(&queue, CHANGES / 2, |number| queue.set_localize(number % 2 == 0));
     under_load(&queue, CHANGES, |number| queue.set_helping(number % 2 == 0));
@@ -108,7 +110,7 @@ fn affinity_of_the_queue_and_of_all() {
         Ok(())
     });
     under_load(&queue, CHANGES, |number| {
-        runtime.set_default_scope(Scope::ALL[number % Scope::ALL.len()]);
+        runtime.set_default_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()]);
         Ok(())
     });
 }
@@ -144,12 +146,13 @@ fn all_at_once() {
     under_load(&queue, CHANGES, |number| {
         match number % 5 {
             0 => runtime.set_affinity(number % 2 == 0),
-            1 => runtime.set_default_scope(Scope::ALL[number % Scope::ALL.len()]),
+            1 => runtime.set_default_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()]),
             2 => queue.set_max_active(1 + number % 7).unwrap(),
             3 => runtime.refresh(),
             _ => {
                 return queue.change(|attributes| {
-                    attributes.scope = [None, Some(Scope::Cpu), Some(Scope::System)][number % 3];
+                    attributes.scope =
+                        [None, Some(AffinityScope::Cpu), Some(AffinityScope::System)][number % 3];
                     attributes.strict = number % 2 == 0;
                     attributes.localize = number % 3 == 0;
                     attributes.nice = (number % 3) as i32;
@@ -192,7 +195,7 @@ fn a_limit_that_is_lowered_holds_for_what_comes_after() {
 #[test]
 fn strict_workers_never_leave_their_pod() {
     let (runtime, queue) = queue();
-    queue.set_scope(Scope::Cpu).unwrap();
+    queue.set_scope(AffinityScope::Cpu).unwrap();
     queue.set_strict(true).unwrap();
     let cpus: Vec<_> = runtime.allowed().iter().collect();
     let wrong = Arc::new(AtomicU32::new(0));
@@ -255,7 +258,7 @@ fn a_queue_that_is_made_while_the_defaults_change_follows_them_too() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for round in 0..300 {
-        let scope = [Scope::Cpu, Scope::System][round % 2];
+        let scope = [AffinityScope::Cpu, AffinityScope::System][round % 2];
         let queues: Vec<_> = std::thread::scope(|threads| {
             let maker = threads.spawn(|| {
                 (0..4).map(|_| runtime.workqueue("new").build().unwrap()).collect::<Vec<_>>()

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use nearq_core::{CpuSet, Runtime, Scope, Workqueue};
+use nearq_core::{AffinityScope, CpuSet, Runtime, Workqueue};
 use nearq_platform::{Linux, LockPlatform, Placement};
 
 use crate::common::{self, command, has_cpus, part, said, skipped, within};
@@ -110,7 +110,7 @@ fn begin_without_files() {
     let whole = Runtime::builder().build().unwrap();
     let most = set_most_files(3);
     let runtime = Runtime::builder().build().expect("its CPUs are known");
-    let queue = runtime.workqueue("blind").scope(Scope::System).build().unwrap();
+    let queue = runtime.workqueue("blind").scope(AffinityScope::System).build().unwrap();
     let per_cpu = runtime.workqueue("by CPU").per_cpu().build().unwrap();
     let topology = runtime.topology();
     assert!(!topology.is_whole());
@@ -179,8 +179,8 @@ fn an_affinity_that_shrinks_and_grows_is_followed() {
 fn follow() {
     let runtime = Runtime::builder().build().unwrap();
     let (queue, strict) = (
-        runtime.workqueue("follows").scope(Scope::Cache).build().unwrap(),
-        runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build().unwrap(),
+        runtime.workqueue("follows").scope(AffinityScope::Cache).build().unwrap(),
+        runtime.workqueue("strict").scope(AffinityScope::Cpu).strict(true).build().unwrap(),
     );
     println!("child: {}", queue.effective_cpumask());
     for line in std::io::stdin().lines() {
@@ -213,7 +213,8 @@ fn a_change_while_everybody_is_busy_loses_nothing() {
         return;
     }
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("busy").scope(Scope::Cpu).max_active(100).build().unwrap();
+    let queue =
+        runtime.workqueue("busy").scope(AffinityScope::Cpu).max_active(100).build().unwrap();
     let all = runtime.allowed();
     let _watchdog = common::watch(Some(&runtime));
     let mut handles = Vec::new();
@@ -333,7 +334,7 @@ fn exit_with_items_running_neither_crashes_nor_hangs() {
     if let Some(part) = part() {
         let queue = nearq_core::system::unbound();
         let own = Runtime::builder().build().unwrap();
-        let other = own.workqueue("own").scope(Scope::Cpu).build().unwrap();
+        let other = own.workqueue("own").scope(AffinityScope::Cpu).build().unwrap();
         let (sender, receiver) = mpsc::channel();
         for number in 0..200_u32 {
             let sender = sender.clone();

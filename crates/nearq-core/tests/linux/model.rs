@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use nearq_core::{CpuSet, JoinHandle, Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, CpuSet, JoinHandle, Runtime, Work, Workqueue};
 use proptest::prelude::*;
 
 use crate::common;
@@ -236,7 +236,7 @@ fn check(calls: &[Call]) {
                 }
             }
             Call::SetScope { queue, scope } => {
-                get(queue).set_scope(Scope::ALL.get(scope).copied()).unwrap()
+                get(queue).set_scope(AffinityScope::ALL.get(scope).copied()).unwrap()
             }
             Call::SetFlags { queue, strict, localize, helping, affinity } => {
                 let change = |attributes: &mut nearq_core::Attributes| {
@@ -305,7 +305,7 @@ proptest! {
     fn held_back_items_of_one_pwq_start_in_order(
         bursts in prop::collection::vec((1..20_usize, any::<bool>()), 1..8),
     ) {
-        let queue = runtime().workqueue("ordered").scope(Scope::System).max_active(1).build().unwrap();
+        let queue = runtime().workqueue("ordered").scope(AffinityScope::System).max_active(1).build().unwrap();
         let _watchdog = common::watch(Some(runtime()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut count = 0;

@@ -170,7 +170,7 @@ fn equal_priorities_share_pools_and_others_do_not() {
     let slice = Duration::from_millis(1);
     let of = |settings: WorkqueueBuilder| {
         let before = runtime.pools().len();
-        let queue = build(settings.strict(true).scope(nearq_core::Scope::System));
+        let queue = build(settings.strict(true).scope(nearq_core::AffinityScope::System));
         (queue, runtime.pools().len() - before)
     };
     let name = |name| runtime.workqueue(name);

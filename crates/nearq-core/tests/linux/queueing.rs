@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
-use nearq_core::{Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, Runtime, Work, Workqueue};
 
 use crate::common::{self, PATIENCE};
 
@@ -31,7 +31,7 @@ fn an_item_runs_and_can_be_queued_again() {
 #[test]
 fn an_item_never_runs_twice_at_once_and_no_queueing_is_lost() {
     let runtime = runtime();
-    let queues: Vec<_> = [Scope::Cpu, Scope::System]
+    let queues: Vec<_> = [AffinityScope::Cpu, AffinityScope::System]
         .map(|scope| runtime.workqueue("reentrance").scope(scope).build().unwrap())
         .into_iter()
         .collect();
@@ -225,7 +225,8 @@ fn max_active_bounds_what_runs_at_once() {
 #[test]
 fn held_back_items_start_in_order() {
     let runtime = runtime();
-    let queue = runtime.workqueue("order").scope(Scope::System).max_active(1).build().unwrap();
+    let queue =
+        runtime.workqueue("order").scope(AffinityScope::System).max_active(1).build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let gate = Arc::new(std::sync::Barrier::new(2));
     let opener = Arc::clone(&gate);

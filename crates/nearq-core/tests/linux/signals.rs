@@ -5,7 +5,7 @@ use std::process::{Command, ExitStatus};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope, Work};
+use nearq_core::{AffinityScope, Runtime, Work};
 use nearq_platform::{Linux, SignalMask, Threads};
 
 use crate::common::{self, Barrier};
@@ -86,7 +86,7 @@ fn workers_have_the_mask_of_the_thread_that_built_the_runtime() {
     .join()
     .unwrap();
     let runtime = receiver.recv().unwrap();
-    let queue = runtime.workqueue("masks").scope(Scope::System).build().unwrap();
+    let queue = runtime.workqueue("masks").scope(AffinityScope::System).build().unwrap();
     let barrier = Barrier::default();
     // Each item sleeps, so another worker takes its place. The monitor or another worker starts that one.
     let items = 4 * runtime.parallelism();

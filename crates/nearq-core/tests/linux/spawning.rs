@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use nearq_core::{CpuSet, Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, CpuSet, Runtime, Work, Workqueue};
 
 use crate::common::{self, PATIENCE, block_on, watch};
 
@@ -21,7 +21,7 @@ fn narrow(runtime: &Runtime) -> Workqueue {
     let first = runtime.allowed().first().unwrap();
     let narrow =
         runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
-    narrow.scope(Scope::System).build().unwrap()
+    narrow.scope(AffinityScope::System).build().unwrap()
 }
 
 #[test]
@@ -290,7 +290,8 @@ fn a_thread_of_the_program_may_wait_while_workers_wait_too() {
 fn an_item_runs_where_it_was_queued_for() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build().unwrap();
+    let strict =
+        runtime.workqueue("strict").scope(AffinityScope::Cpu).strict(true).build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |_: &Work| {
         sender
@@ -309,7 +310,8 @@ fn an_item_runs_where_it_was_queued_for() {
         assert!(node.cpus.contains(receiver.recv_timeout(PATIENCE).unwrap()));
     }
     // Localised: where it was queued, although the pod is wider. A worker cannot be kept there, so: nearly always.
-    let local = runtime.workqueue("local").scope(Scope::System).localize(true).build().unwrap();
+    let local =
+        runtime.workqueue("local").scope(AffinityScope::System).localize(true).build().unwrap();
     let rounds = 200;
     let mut there = 0;
     for round in 0..rounds {

@@ -163,7 +163,8 @@ fn what_is_not_taken_in_time_is_counted() {
 #[test]
 fn a_trace_of_every_eighth_item_has_every_eighth() {
     let runtime = runtime();
-    let queue = runtime.workqueue("eighth").scope(nearq_core::Scope::System).build().unwrap();
+    let queue =
+        runtime.workqueue("eighth").scope(nearq_core::AffinityScope::System).build().unwrap();
     let mut tracer = runtime.trace(None, 7);
     assert_eq!(tracer.every(), 8);
     for _ in 0..800 {

@@ -291,7 +291,8 @@ fn a_worker_that_spins_for_long_ends_with_its_runtime() {
 #[test]
 fn the_largest_shards_and_traces_are_as_good_as_others() {
     let runtime = Runtime::builder().cache_shard_size(usize::MAX).build().unwrap();
-    let queue = runtime.workqueue("large").scope(nearq_core::Scope::CacheShard).build().unwrap();
+    let queue =
+        runtime.workqueue("large").scope(nearq_core::AffinityScope::CacheShard).build().unwrap();
     let mut tracer = runtime.trace(None, 1);
     queue.spawn(|| {}).join().unwrap();
     queue.flush().unwrap();

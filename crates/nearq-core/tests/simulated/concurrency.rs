@@ -344,7 +344,8 @@ fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
 fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration {
     simulate("core:2", 1, move || {
         let runtime = runtime();
-        let queue = runtime.workqueue("load").scope(nearq_core::Scope::System).build().unwrap();
+        let queue =
+            runtime.workqueue("load").scope(nearq_core::AffinityScope::System).build().unwrap();
         let (queue, over) = (Arc::new(queue), Arc::new(AtomicU32::new(0)));
         let load: Vec<_> = (0..200)
             .map(|_| {

@@ -250,7 +250,8 @@ fn what_is_let_in_for_an_idle_cpu_does_not_wait_behind_another_cpus_backlog() {
         let outcome = simulation(1).run(move || {
             let runtime = runtime();
             let make = |name: &str| {
-                let queue = runtime.workqueue(name).scope(nearq_core::Scope::Cpu).strict(true);
+                let queue =
+                    runtime.workqueue(name).scope(nearq_core::AffinityScope::Cpu).strict(true);
                 let queue = if name == "held" { queue.freezable() } else { queue };
                 queue.build().unwrap()
             };

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use nearq_core::{
-    Runtime, RuntimeBuilder, Scope, Workqueue,
+    AffinityScope, Runtime, RuntimeBuilder, Workqueue,
     inspect::{Activity, Stall},
 };
 use nearq_lock::Mutex;
@@ -29,7 +29,7 @@ fn builder(hook: impl Fn(u32) + Send + Sync + 'static) -> RuntimeBuilder<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("hooks").scope(Scope::System).build().expect("can be done")
+    runtime.workqueue("hooks").scope(AffinityScope::System).build().expect("can be done")
 }
 
 /// How long an item of the queue takes from being queued to its end.

@@ -11,7 +11,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nearq_core::{Error, JoinError, Runtime, Scope, Workqueue, inspect::Domain};
+use nearq_core::{AffinityScope, Error, JoinError, Runtime, Workqueue, inspect::Domain};
 use nearq_platform::{LockPlatform, Parker};
 use nearq_sim::{Sim, Simulation};
 use nearq_topology::{CpuSet, Topology};
@@ -54,7 +54,7 @@ struct Count {
 
 /// The model: nodes of two CPUs each, and one domain for what is across.
 struct Model {
-    scope: Scope,
+    scope: AffinityScope,
     mask: CpuSet,
     max_active: usize,
     min_active: usize,
@@ -64,7 +64,7 @@ struct Model {
 impl Model {
     fn domain(&self, cpu: usize) -> Domain {
         let pod: CpuSet = match self.scope {
-            Scope::System => self.mask.clone(),
+            AffinityScope::System => self.mask.clone(),
             _ => CpuSet::from_range(cpu / 2 * 2..cpu / 2 * 2 + 2).intersection(&self.mask),
         };
         let pod = if pod.is_empty() { &self.mask } else { &pod };
@@ -144,7 +144,7 @@ fn check(queue: &Workqueue<Sim>, model: &Model, after: &Call) -> Result<(), Stri
 
 fn run(
     runtime: &Runtime<Sim>,
-    scope: Scope,
+    scope: AffinityScope,
     max_active: usize,
     calls: &[Call],
 ) -> Result<(), String> {
@@ -221,7 +221,7 @@ proptest! {
         max_active in 1..12_usize,
         calls in prop::collection::vec(call(), 1..60),
     ) {
-        let scope = if whole { Scope::System } else { Scope::Numa };
+        let scope = if whole { AffinityScope::System } else { AffinityScope::Numa };
         let machine = Topology::from_synthetic(MACHINE).expect("well formed");
         let outcome = Simulation::new(machine, 1).run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
@@ -244,7 +244,7 @@ fn a_min_active_above_the_limit_is_refused_and_says_what_is_possible() {
         let error = refused.expect_err("too much");
         assert_eq!(error, Error::MinActive { asked: 5, max_active: 4 });
         assert!(error.to_string().contains("0 to 4"), "{error}");
-        let queue = runtime.workqueue("q").scope(Scope::Numa).max_active(6).min_active(0);
+        let queue = runtime.workqueue("q").scope(AffinityScope::Numa).max_active(6).min_active(0);
         let queue = queue.build().expect("can be done");
         let limits: Vec<_> =
             queue.limits().into_iter().map(|row| (row.domain, row.limit)).collect();

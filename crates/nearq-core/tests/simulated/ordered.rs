@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_core::inspect::QueueKind;
-use nearq_core::{Error, JoinError, Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, Error, JoinError, Runtime, Work, Workqueue};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, Placement, ThreadSpec, Threads};
 use nearq_sim::{Faults, Schedule, Sim, Simulation, compute};
@@ -49,7 +49,7 @@ fn under_changes(seed: u64) {
     let all = machine.possible().clone();
     let outcome = Simulation::new(machine, seed).faults(faults).schedule(schedule).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let builder = runtime.workqueue("ordered").ordered().scope(Scope::Cache);
+        let builder = runtime.workqueue("ordered").ordered().scope(AffinityScope::Cache);
         let queue = Arc::new(builder.build().expect("can be done"));
         let started = Started::default();
         let mut issuers = Vec::new();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_core::inspect::QueueKind;
-use nearq_core::{Attributes, Error, Runtime, Scope, Work, Workqueue, inspect::Domain};
+use nearq_core::{AffinityScope, Attributes, Error, Runtime, Work, Workqueue, inspect::Domain};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Sim, Simulation, compute};
@@ -102,7 +102,8 @@ fn the_limit_is_for_each_cpu() {
 fn queues_of_one_nice_value_share_the_pools_of_cpus_and_no_others() {
     let outcome = Simulation::new(machine("core:2"), 3).run(|| {
         let runtime = runtime();
-        let strict = runtime.workqueue("strict").scope(Scope::Cpu).strict(true).build().unwrap();
+        let strict =
+            runtime.workqueue("strict").scope(AffinityScope::Cpu).strict(true).build().unwrap();
         let queues = [queue(&runtime), queue(&runtime)];
         for queue in queues.iter().chain([&strict]) {
             for cpu in 0..2 {
@@ -150,12 +151,12 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         let runtime = runtime();
         let percpu = || runtime.workqueue("percpu").per_cpu();
         let refused = |what| Err(Error::Unsupported { attribute: what, kind: QueueKind::PerCpu });
-        assert_eq!(percpu().scope(Scope::Numa).build().map(drop), refused("a scope"));
+        assert_eq!(percpu().scope(AffinityScope::Numa).build().map(drop), refused("a scope"));
         assert_eq!(percpu().min_active(1).build().map(drop), refused("min_active"));
         let queue = percpu().nice(3).build().unwrap();
         assert!(queue.is_per_cpu());
         assert_eq!(queue.scope_in_words(), "per-cpu");
-        assert_eq!(queue.set_scope(Scope::Cpu), refused("a scope"));
+        assert_eq!(queue.set_scope(AffinityScope::Cpu), refused("a scope"));
         assert_eq!(queue.set_strict(true), refused("strict"));
         assert_eq!(queue.set_localize(true), refused("localize"));
         assert_eq!(queue.set_helping(false), refused("helping"));
@@ -172,7 +173,7 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         queue.set_slice(std::time::Duration::from_millis(1)).unwrap();
         queue.set_idle(true).unwrap();
         queue.set_max_active(7).unwrap();
-        let text = queue.set_scope(Scope::Cpu).unwrap_err().to_string();
+        let text = queue.set_scope(AffinityScope::Cpu).unwrap_err().to_string();
         assert!(
             text.contains("a scope") && text.contains("nice, idle, slice and max_active can"),
             "{text}"
@@ -269,7 +270,8 @@ fn pools_for_many_cpus_take_steps_by_their_number() {
     let accesses = |changes: u64| {
         let outcome = Simulation::new(machine("numa:2 core:64"), 1).run(move || {
             let runtime = runtime();
-            let queue = runtime.workqueue("cpus").scope(Scope::Cpu).build().expect("can be done");
+            let queue =
+                runtime.workqueue("cpus").scope(AffinityScope::Cpu).build().expect("can be done");
             for round in 0..changes {
                 queue.set_slice(Duration::from_micros(101 + round)).expect("a slice");
             }

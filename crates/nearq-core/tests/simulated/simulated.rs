@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope, Work};
+use nearq_core::{AffinityScope, Runtime, Work};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, Parker, ThreadSpec, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
@@ -15,7 +15,7 @@ type Seen = Arc<Mutex<Vec<(usize, usize)>, Sim>>;
 const ISSUERS: usize = 8;
 
 /// So many items through a queue of `scope`, from eight issuers; what they saw.
-fn program(scope: Scope, strict: bool, items: usize) -> Vec<(usize, usize)> {
+fn program(scope: AffinityScope, strict: bool, items: usize) -> Vec<(usize, usize)> {
     let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
     let queue =
         runtime.workqueue("simulated").scope(scope).strict(strict).build().expect("can be done");
@@ -50,7 +50,7 @@ fn program(scope: Scope, strict: bool, items: usize) -> Vec<(usize, usize)> {
 fn run(
     seed: u64,
     schedule: Schedule,
-    scope: Scope,
+    scope: AffinityScope,
     strict: bool,
     items: usize,
 ) -> Outcome<Vec<(usize, usize)>> {
@@ -72,7 +72,7 @@ fn check(outcome: &Outcome<Vec<(usize, usize)>>, items: usize) {
 #[test]
 fn thousands_of_items_in_every_scope() {
     let items = nearq_model::bound(3_000, 10_000);
-    for &scope in Scope::ALL {
+    for &scope in AffinityScope::ALL {
         let outcome = run(1, Schedule::Fair, scope, false, items);
         check(&outcome, items);
         println!("{scope}: {} us, {} accesses", outcome.end.as_nanos() / 1000, outcome.accesses);
@@ -83,7 +83,7 @@ fn thousands_of_items_in_every_scope() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    for scope in [Scope::Cache, Scope::System] {
+    for scope in [AffinityScope::Cache, AffinityScope::System] {
         let [first, second, other] =
             [5, 5, 6].map(|seed| run(seed, Schedule::Fair, scope, false, 2_000));
         for outcome in [&first, &second, &other] {
@@ -98,7 +98,7 @@ fn the_same_seed_is_the_same_run() {
 #[test]
 fn disturbed_at_random_nothing_is_lost() {
     for seed in 0..30 {
-        let scope = Scope::ALL[seed as usize % Scope::ALL.len()];
+        let scope = AffinityScope::ALL[seed as usize % AffinityScope::ALL.len()];
         let outcome = run(seed, Schedule::Random, scope, seed % 4 == 0, 300);
         check(&outcome, 300);
     }
@@ -110,7 +110,7 @@ fn strict_items_run_in_the_pod_of_the_cpu_that_queued_them() {
     let pods = machine.clone();
     let outcome = Simulation::new(machine, 3).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let strict = runtime.workqueue("strict").scope(Scope::Cache).strict(true);
+        let strict = runtime.workqueue("strict").scope(AffinityScope::Cache).strict(true);
         let queue = strict.build().expect("can be done");
         let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
         let works: Vec<_> = (0..64)
@@ -143,7 +143,8 @@ fn more_sleepers_than_cpus_and_no_more_runners_than_cpus() {
     let machine = Topology::from_synthetic("l3:2 core:4").expect("well formed");
     let outcome = Simulation::new(machine, 9).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue("sleepers").scope(Scope::Cache).build().expect("can be done");
+        let queue =
+            runtime.workqueue("sleepers").scope(AffinityScope::Cache).build().expect("can be done");
         let begin = Sim::now();
         let sleepers: Vec<_> =
             (0..12).map(|_| queue.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
@@ -168,7 +169,7 @@ fn eight_items(helping: bool) -> Duration {
     let machine = Topology::from_synthetic("l3:2 core:4 pu:2").expect("well formed");
     let outcome = Simulation::new(machine, 2).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let builder = runtime.workqueue("cores").scope(Scope::Cache).helping(helping);
+        let builder = runtime.workqueue("cores").scope(AffinityScope::Cache).helping(helping);
         let queue = builder.build().expect("can be done");
         let spawn = |_| {
             // The worker that was called for the item before has found it by then.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope};
+use nearq_core::{AffinityScope, Runtime};
 use nearq_platform::{Atomic, AtomicInt, Ordering, ThreadSpec, Threads};
 use nearq_sim::{AtomicU32, Sim, Simulation, compute};
 use nearq_topology::Topology;
@@ -28,7 +28,7 @@ fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
             })
             .collect();
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queues = [Scope::Cpu, Scope::System, Scope::Cache]
+        let queues = [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache]
             .map(|scope| runtime.workqueue("crowd").scope(scope).build().expect("can be done"));
         let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let visit = |number: usize| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use nearq_core::{Runtime, Scope};
+use nearq_core::{AffinityScope, Runtime};
 use nearq_lock::Mutex;
 use nearq_platform::{LockPlatform, ThreadSpec, Threads};
 use nearq_sim::{Faults, Outcome, Schedule, Sim, Simulation, compute};
@@ -55,7 +55,7 @@ impl Ring {
 }
 
 /// So many futures that hand a token around, each from a CPU of its own; the sum of what they have seen.
-fn ring(seed: u64, schedule: Schedule, scope: Scope, max_active: usize) -> (usize, u64) {
+fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) -> (usize, u64) {
     const FUTURES: usize = 64;
     const ROUNDS: usize = 4;
     let outcome =
@@ -115,7 +115,7 @@ fn ring(seed: u64, schedule: Schedule, scope: Scope, max_active: usize) -> (usiz
 fn futures_that_wake_each_other_across_64_cpus() {
     for seed in 0..nearq_model::bound(6, 12) {
         let schedule = if seed % 2 == 0 { Schedule::Random } else { Schedule::Fair };
-        let scope = Scope::ALL[seed as usize % Scope::ALL.len()];
+        let scope = AffinityScope::ALL[seed as usize % AffinityScope::ALL.len()];
         let max_active = [1, 2, 16, 1024][seed as usize % 4];
         let (ended, polls) = ring(seed, schedule, scope, max_active);
         assert_eq!(ended, 64, "seed {seed}");
@@ -125,7 +125,7 @@ fn futures_that_wake_each_other_across_64_cpus() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let [first, second] = [7, 7].map(|seed| ring(seed, Schedule::Random, Scope::Cache, 16));
+    let [first, second] = [7, 7].map(|seed| ring(seed, Schedule::Random, AffinityScope::Cache, 16));
     assert_eq!(first, second);
 }
 
@@ -138,7 +138,7 @@ fn dropped(seed: u64) -> (u32, u32) {
         .run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
             let queue = runtime.workqueue("dropped").max_active(1 + seed as usize % 5);
-            let queue = queue.scope(Scope::Cache).build().expect("can be done");
+            let queue = queue.scope(AffinityScope::Cache).build().expect("can be done");
             let wakers = Arc::new(Mutex::<Vec<Waker>, Sim>::new_in(Vec::new()));
             let open = Arc::new(Mutex::<bool, Sim>::new_in(false));
             let handles: Vec<_> = (0..12)

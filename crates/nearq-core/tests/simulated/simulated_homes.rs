@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nearq_core::inspect::QueueKind;
 use nearq_core::{
-    Runtime, Scope, Work, Workqueue,
+    AffinityScope, Runtime, Work, Workqueue,
     home::{Home, HomeChoice, QueueMemory},
     inspect::PoolStatistics,
 };
@@ -35,7 +35,7 @@ fn simulate<R: 'static>(seed: u64, program: impl FnOnce(Runtime<Sim>) -> R + 'st
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("homes").scope(Scope::Cache).build().expect("can be done")
+    runtime.workqueue("homes").scope(AffinityScope::Cache).build().expect("can be done")
 }
 
 /// Runs of items at home, and away.
@@ -264,7 +264,7 @@ fn resident(range: &[u8]) -> Vec<usize> {
 fn the_memory_of_an_item_that_ran_away_lies_at_home() {
     for memory in [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched] {
         let (ran, lies, after) = simulate(6, move |runtime| {
-            let queue = runtime.workqueue("memory").scope(Scope::Cache).memory(memory);
+            let queue = runtime.workqueue("memory").scope(AffinityScope::Cache).memory(memory);
             let queue = queue.build().expect("can be done");
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let work = |home: Option<&Home<Sim>>| {
@@ -424,7 +424,7 @@ fn an_ordered_queue_and_the_scope_system_bring_the_worker_there() {
         let counted = simulate(11, move |runtime| {
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let kind = if ordered { QueueKind::Ordered } else { QueueKind::Unbound };
-            let builder = runtime.workqueue("one pod").scope(Scope::System).kind(kind);
+            let builder = runtime.workqueue("one pod").scope(AffinityScope::System).kind(kind);
             let queue = builder.home(&home).build().expect("can be done");
             for _ in 0..20 {
                 queue.spawn(|| compute(Duration::from_millis(3))).join().expect("no panic");
@@ -463,7 +463,7 @@ fn disturbed(seed: u64) -> (usize, usize) {
     let machine = Topology::from_synthetic("pack:2 numa:2 l3:1 core:2").expect("well formed");
     let outcome = Simulation::new(machine, seed).schedule(schedule).faults(faults).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let scope = Scope::ALL[seed as usize % Scope::ALL.len()];
+        let scope = AffinityScope::ALL[seed as usize % AffinityScope::ALL.len()];
         let queue = runtime.workqueue("disturbed").scope(scope).max_active(seed as usize % 7 * 3);
         let queue = Arc::new(queue.build().expect("can be done"));
         let homes: Arc<[_]> = (0..3).map(|_| Home::pick_in(&runtime)).collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nearq_core::{
-    JoinHandle, Runtime, Scope, Work, Workqueue, WorkqueueBuilder, inspect::PoolStatistics,
+    AffinityScope, JoinHandle, Runtime, Work, Workqueue, WorkqueueBuilder, inspect::PoolStatistics,
 };
 use nearq_lock::Mutex;
 use nearq_platform::{Instant, LockPlatform, Threads};
@@ -132,7 +132,7 @@ fn a_queue_without_one_waits_and_goes_on_when_it_can() {
 
 #[test]
 fn what_workers_have_in_their_batches_is_rescued_too() {
-    for (seed, &scope) in Scope::ALL.iter().enumerate() {
+    for (seed, &scope) in AffinityScope::ALL.iter().enumerate() {
         let outcome = Simulation::new(machine("l3:2 core:2"), seed as u64).run(move || {
             let runtime = runtime();
             let queue = build(runtime.workqueue("batches").scope(scope));
@@ -155,7 +155,7 @@ fn what_workers_have_in_their_batches_is_rescued_too() {
 }
 
 /// All workers of the queue's pods sleep in items of another queue.
-fn workers_asleep(scope: Scope, seed: u64) {
+fn workers_asleep(scope: AffinityScope, seed: u64) {
     let outcome = Simulation::new(machine("l3:2 core:2"), seed).run(move || {
         let runtime = Runtime::<Sim>::builder_in().thread_limit(4).build().expect("is known");
         let queue = build(runtime.workqueue("needed").scope(scope));
@@ -177,7 +177,7 @@ fn workers_asleep(scope: Scope, seed: u64) {
 
 #[test]
 fn the_runtimes_own_limit_counts_as_well() {
-    for (seed, &scope) in Scope::ALL.iter().enumerate() {
+    for (seed, &scope) in AffinityScope::ALL.iter().enumerate() {
         workers_asleep(scope, seed as u64);
     }
 }
@@ -251,7 +251,7 @@ fn every_kind_of_queue_and_what_is_held_back_or_delayed() {
         ("limit of one", |builder| builder.max_active(1)),
         ("ordered", |builder| builder.ordered()),
         ("per CPU", |builder| builder.per_cpu().max_active(2)),
-        ("strict", |builder| builder.scope(Scope::Cpu).strict(true)),
+        ("strict", |builder| builder.scope(AffinityScope::Cpu).strict(true)),
         ("freezable", |builder| builder.freezable().max_active(3)),
     ];
     for (seed, (name, kind)) in kinds.into_iter().enumerate() {
@@ -290,10 +290,12 @@ fn every_kind_of_queue_and_what_is_held_back_or_delayed() {
 fn attributes_change_meanwhile() {
     let outcome = Simulation::new(machine("l3:2 core:2"), 3).run(|| {
         let runtime = runtime();
-        let queue = build(runtime.workqueue("changing").scope(Scope::Cpu));
+        let queue = build(runtime.workqueue("changing").scope(AffinityScope::Cpu));
         refuse_threads();
         let mut handles = Vec::new();
-        for scope in [Scope::Cache, Scope::System, Scope::Numa, Scope::Cpu] {
+        for scope in
+            [AffinityScope::Cache, AffinityScope::System, AffinityScope::Numa, AffinityScope::Cpu]
+        {
             handles.extend((0..10).map(|_| queue.spawn(|| compute(Duration::from_micros(300)))));
             queue.set_scope(scope).expect("can be done");
             queue.set_nice(scope as i32).expect("can be done");
@@ -425,7 +427,7 @@ fn disturbed_at_random_everything_is_rescued() {
         let simulation = Simulation::new(machine("l3:2 core:2"), seed).schedule(schedule);
         let outcome = simulation.run(move || {
             let runtime = runtime();
-            let scope = Scope::ALL[seed as usize % Scope::ALL.len()];
+            let scope = AffinityScope::ALL[seed as usize % AffinityScope::ALL.len()];
             let queues: Vec<_> =
                 (0..3).map(|_| build(runtime.workqueue("disturbed").scope(scope))).collect();
             for round in 0..3 {

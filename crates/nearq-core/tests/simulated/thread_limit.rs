@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nearq_core::{
-    Runtime, RuntimeBuilder, Scope, Workqueue,
+    AffinityScope, Runtime, RuntimeBuilder, Workqueue,
     inspect::{PoolThreads, Stall, WorkerInfo},
 };
 use nearq_lock::Mutex;
@@ -27,7 +27,7 @@ fn limited(threads: u32) -> RuntimeBuilder<Sim> {
 }
 
 fn of_nice(runtime: &Runtime<Sim>, nice: i32) -> Workqueue<Sim> {
-    let queue = runtime.workqueue("nice").scope(Scope::System).nice(nice);
+    let queue = runtime.workqueue("nice").scope(AffinityScope::System).nice(nice);
     queue.build().expect("can be done")
 }
 
@@ -69,7 +69,8 @@ fn workers_that_sleep_give_way_to_those_of_another_pod() {
         let runtime = limited(1).build().expect("is known");
         let queues: Vec<_> = (0..4)
             .map(|cpu| {
-                let queue = runtime.workqueue("pod").scope(Scope::Cpu).strict(true).helping(false);
+                let queue =
+                    runtime.workqueue("pod").scope(AffinityScope::Cpu).strict(true).helping(false);
                 queue.cpumask(CpuSet::single(cpu)).build().expect("can be done")
             })
             .collect();
@@ -188,7 +189,7 @@ fn under_faults(seed: u64) {
         let queues: Vec<_> = (0..3)
             .flat_map(|nice| [(nice, false), (nice, true)])
             .map(|(nice, strict)| {
-                let queue = runtime.workqueue("faults").scope(Scope::Numa).nice(nice);
+                let queue = runtime.workqueue("faults").scope(AffinityScope::Numa).nice(nice);
                 queue.strict(strict).build().expect("can be done")
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use nearq_core::{Runtime, Scope, Workqueue};
+use nearq_core::{AffinityScope, Runtime, Workqueue};
 use nearq_platform::LockPlatform;
 use nearq_sim::Sim;
 
@@ -16,7 +16,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("changing").scope(Scope::Cache).build().expect("can be done")
+    runtime.workqueue("changing").scope(AffinityScope::Cache).build().expect("can be done")
 }
 
 fn slice(number: u64) -> Duration {

@@ -34,7 +34,7 @@ use load::{measure_bare, measure_enough};
 use nearq_platform::Linux;
 use nearq_report::{Collector, Report, metric};
 use nearq_sim::Sim;
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 use pools::ours;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -135,7 +135,7 @@ impl Experiment for BlockingOptions {
             ));
         }
         let quick = usize::from(self.common.quick);
-        let cpus = machine.pods(Scope::System).remove(0);
+        let cpus = machine.pods(AffinityScope::System).remove(0);
         let workers = self.workers.unwrap_or(WORKERS.min(cpus.len()));
         within("--workers", workers, 1, cpus.len())?;
         let items = within("--items", self.items.unwrap_or(ITEMS[quick]), 1, ITEMS[2])?;

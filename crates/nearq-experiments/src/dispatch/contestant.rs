@@ -8,7 +8,7 @@ use crate::peers::{AsyncExecutor, Bounded, Peer, Rayon, ThreadPool, Tokio, Unbou
 use crate::{Error, Machine};
 use nearq::{JoinHandle, Runtime, Work, Workqueue};
 use nearq_platform::{Linux, Parker, Platform};
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P
 }
 
 /// A workqueue with default attributes except its scope, on a runtime of its own.
-fn default_queue<P: Platform>(scope: Option<Scope>) -> Result<Workqueue<P>, Error> {
+fn default_queue<P: Platform>(scope: Option<AffinityScope>) -> Result<Workqueue<P>, Error> {
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     runtime.workqueue("dispatch").scope(scope).build().map_err(failed)
 }
@@ -195,7 +195,7 @@ impl<P: Platform> Peer for Spawn<P> {
 #[derive(Debug)]
 pub(crate) struct Requeue {
     /// A contestant that is measured for its scope, or the default.
-    pub(crate) scope: Option<Scope>,
+    pub(crate) scope: Option<AffinityScope>,
 }
 
 impl<P: Host> Contestant<P> for Requeue {

@@ -29,7 +29,7 @@ use contestant::Requeue;
 use nearq_platform::Linux;
 use nearq_report::{Collector, find, metric};
 use nearq_sim::Sim;
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::rc::Rc;
@@ -89,7 +89,7 @@ impl Experiment for DispatchOptions {
     }
 
     fn plan(&self, machine: &Machine) -> Result<(Plan, usize), Error> {
-        let (quick, cpus) = (self.common.quick, machine.pods(Scope::System).remove(0));
+        let (quick, cpus) = (self.common.quick, machine.pods(AffinityScope::System).remove(0));
         let (rounds, duration, samples, items) = if machine.model().is_some() {
             // What is simulated takes real time by the item: on more CPUs, fewer for each.
             let (rounds, total) = if quick { (2, 15_000) } else { (5, 60_000) };
@@ -232,7 +232,7 @@ fn simulated(
 /// The load `issuers` with one scope on a simulated machine, for code that asks other questions of it.
 pub(crate) fn simulated_issuers(
     machine: &Machine,
-    scope: Scope,
+    scope: AffinityScope,
     items: usize,
     seed: u64,
 ) -> Result<(Sample, u64), Error> {
@@ -273,7 +273,7 @@ impl Checks {
 
     fn run(run: &Run<'_>, plan: &Plan) -> Result<Self, Error> {
         let (machine, rows) = (run.machine, run.figures.rows());
-        let rate = |machine: &Machine, scope: Scope, items: usize| {
+        let rate = |machine: &Machine, scope: AffinityScope, items: usize| {
             run.step(format!("what the rates hang on: {scope}"), || {
                 let (sample, _) = simulated_issuers(machine, scope, items, 0)?;
                 Ok(sample.ns_per_item.map_or(f64::NAN, |ns| 1e9 / ns))
@@ -293,8 +293,8 @@ impl Checks {
                 Some(model.clone().with_costs(model.costs().scaled("same_llc", percent)?))
             });
             if let Some(scaled) = scaled.map(Machine::simulated) {
-                let cache_shard = rate(&scaled, Scope::CacheShard, plan.items)?;
-                let cache = rate(&scaled, Scope::Cache, plan.items)?;
+                let cache_shard = rate(&scaled, AffinityScope::CacheShard, plan.items)?;
+                let cache = rate(&scaled, AffinityScope::Cache, plan.items)?;
                 line_costs.push(LineCost { percent, cache_shard, cache });
             }
         }
@@ -304,7 +304,7 @@ impl Checks {
 
 /// Adds the published figures of that machine.
 fn publish(collector: &mut Collector, machine: &str) {
-    for &scope in Scope::ALL {
+    for &scope in AffinityScope::ALL {
         let Some(figures) = published(machine, scope) else { continue };
         let mut publish = |metric, value| {
             collector.publish(Load::Issuers.name(), scope.name(), metric, value);
@@ -315,9 +315,9 @@ fn publish(collector: &mut Collector, machine: &str) {
 }
 
 /// The scopes to measure on a machine: one of each set of pods, the coarsest that makes it.
-pub(crate) fn distinct_scopes(machine: &Machine) -> Vec<Scope> {
+pub(crate) fn distinct_scopes(machine: &Machine) -> Vec<AffinityScope> {
     let same = coinciding(machine);
-    Scope::ALL
+    AffinityScope::ALL
         .iter()
         .copied()
         .filter(|scope| same.iter().all(|(other, _)| other != scope))
@@ -325,13 +325,13 @@ pub(crate) fn distinct_scopes(machine: &Machine) -> Vec<Scope> {
 }
 
 /// Scopes that have the same pods as a coarser one, with that.
-fn coinciding(machine: &Machine) -> Vec<(Scope, Scope)> {
-    let coarsest_first = || Scope::ALL.iter().copied().rev();
-    let same = |scope: Scope| {
+fn coinciding(machine: &Machine) -> Vec<(AffinityScope, AffinityScope)> {
+    let coarsest_first = || AffinityScope::ALL.iter().copied().rev();
+    let same = |scope: AffinityScope| {
         let pods = machine.pods(scope);
         coarsest_first().find(|&other| machine.pods(other) == pods).filter(|&other| other != scope)
     };
-    Scope::ALL.iter().copied().filter_map(|scope| Some((scope, same(scope)?))).collect()
+    AffinityScope::ALL.iter().copied().filter_map(|scope| Some((scope, same(scope)?))).collect()
 }
 
 fn collect(collector: &mut Collector, load: Load, row: &str, sample: &Sample, cpus: usize) {
@@ -466,8 +466,14 @@ mod tests {
         let machine = Machine::named("numa:2 l3:2 core:4 pu:2").unwrap();
         assert_eq!(
             distinct_scopes(&machine),
-            [Scope::Cpu, Scope::Smt, Scope::Cache, Scope::Numa, Scope::System]
+            [
+                AffinityScope::Cpu,
+                AffinityScope::Smt,
+                AffinityScope::Cache,
+                AffinityScope::Numa,
+                AffinityScope::System
+            ]
         );
-        assert_eq!(coinciding(&machine), [(Scope::CacheShard, Scope::Cache)]);
+        assert_eq!(coinciding(&machine), [(AffinityScope::CacheShard, AffinityScope::Cache)]);
     }
 }

@@ -9,7 +9,7 @@ use crate::harness::table::{self, Column, OTHERS_LEFT_OUT, median, met, or_none}
 use crate::plots::bars::{Bar, Bars, draw};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{HERE, Report, Row, Table, rounded};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 
 /// Added to a load that has no goal, if goals are shown.
 const NO_TARGET: &str = " (no target)";
@@ -19,7 +19,7 @@ fn names(rows: &[Row], load: Load) -> Vec<&str> {
     let mut names = table::names(rows, load.name());
     if load == Load::Issuers {
         // Those that coincide with others would stand behind them.
-        names.sort_by_key(|name| Scope::ALL.iter().position(|scope| scope.name() == *name));
+        names.sort_by_key(|name| AffinityScope::ALL.iter().position(|scope| scope.name() == *name));
     }
     names
 }

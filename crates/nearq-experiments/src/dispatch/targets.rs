@@ -4,7 +4,7 @@ use super::contestant::Load;
 use crate::Machine;
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Row, find};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 use serde::Serialize;
 
 // The goals that nearq sets itself, and whether this run met them.
@@ -91,21 +91,21 @@ pub struct Shards {
 
 /// Whether shards differ from whole caches on a machine: no last-level cache is a single shard.
 pub(crate) fn has_shards(machine: &Machine) -> bool {
-    machine.pods(Scope::CacheShard) != machine.pods(Scope::Cache)
+    machine.pods(AffinityScope::CacheShard) != machine.pods(AffinityScope::Cache)
 }
 
 /// Compares the medians of shards and whole caches; none if they are the same.
 pub fn judge_shards(rows: &[Row], machine: &Machine) -> Option<Shards> {
-    let rate = |scope: Scope| {
+    let rate = |scope: AffinityScope| {
         let row = find(rows, Load::Issuers.name(), scope.name(), metric::ITEMS_PER_SECOND)?;
         Some(row.summary.median)
     };
     if !has_shards(machine) {
         return None;
     }
-    let (cache_shard, cache) = (rate(Scope::CacheShard)?, rate(Scope::Cache)?);
+    let (cache_shard, cache) = (rate(AffinityScope::CacheShard)?, rate(AffinityScope::Cache)?);
     let of_document = |scope| Some(published(machine.name(), scope)?.items_per_second);
-    let published = of_document(Scope::CacheShard).zip(of_document(Scope::Cache));
+    let published = of_document(AffinityScope::CacheShard).zip(of_document(AffinityScope::Cache));
     let factor = cache_shard / cache;
     Some(Shards {
         cache_shard,
@@ -132,17 +132,17 @@ pub struct Published {
 pub(crate) const SOURCE: &str = "the kernel's test_workqueue, 50000 items a thread, posting of 2026-03-12 that proposed cache_shard";
 
 /// Scope, items per second, nanoseconds at p50: one NVIDIA Grace with 72 CPUs under one last-level cache.
-const GRACE: [(Scope, f64, f64); 6] = [
-    (Scope::Cpu, 3.25e6, 10_944.0),
-    (Scope::Smt, 3.36e6, 10_945.0),
-    (Scope::CacheShard, 3.63e6, 6_080.0),
-    (Scope::Cache, 0.71e6, 44_000.0),
-    (Scope::Numa, 0.71e6, 44_096.0),
-    (Scope::System, 0.72e6, 43_104.0),
+const GRACE: [(AffinityScope, f64, f64); 6] = [
+    (AffinityScope::Cpu, 3.25e6, 10_944.0),
+    (AffinityScope::Smt, 3.36e6, 10_945.0),
+    (AffinityScope::CacheShard, 3.63e6, 6_080.0),
+    (AffinityScope::Cache, 0.71e6, 44_000.0),
+    (AffinityScope::Numa, 0.71e6, 44_096.0),
+    (AffinityScope::System, 0.72e6, 43_104.0),
 ];
 
 /// The figures for a scope on a machine of that name, if there are any.
-pub fn published(machine: &str, scope: Scope) -> Option<Published> {
+pub fn published(machine: &str, scope: AffinityScope) -> Option<Published> {
     if machine != "grace-72" {
         return None;
     }

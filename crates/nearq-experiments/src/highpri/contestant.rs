@@ -7,7 +7,7 @@ use crate::harness::{Host, failed};
 use crate::peers::{Peer, Plain, Rayon, Tokio, alone};
 use nearq::{Runtime, Work, Workqueue, WorkqueueBuilder};
 use nearq_platform::{Instant, Linux, LockPlatform as _, ThreadSpec, Threads as _};
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,7 +138,7 @@ fn issue<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     let builder = runtime
         .workqueue("highpri")
-        .scope(Scope::System)
+        .scope(AffinityScope::System)
         .cpumask(CpuSet::single(plan.cpu))
         .helping(false);
     let queue = prioritised(builder, asked).build().map_err(failed)?;

@@ -35,7 +35,7 @@ use issuer::Plan;
 use nearq_platform::Linux;
 use nearq_report::{Collector, Report, metric};
 use nearq_sim::Sim;
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -87,9 +87,9 @@ pub struct Task {
 
 /// The CPU of the crowd and that of the issuer: on another core if there is one.
 fn places(machine: &Machine) -> (usize, usize) {
-    let usable = machine.pods(Scope::System).remove(0);
+    let usable = machine.pods(AffinityScope::System).remove(0);
     let crowd = usable.last().unwrap_or(0);
-    let cores = machine.pods(Scope::Smt);
+    let cores = machine.pods(AffinityScope::Smt);
     let core = cores.iter().find(|core| core.contains(crowd));
     let elsewhere = usable.iter().find(|&cpu| core.is_none_or(|core| !core.contains(cpu)));
     let issuer = elsewhere.or_else(|| usable.iter().find(|&cpu| cpu != crowd));

@@ -136,7 +136,11 @@ impl Place {
     /// The usable CPUs in the order in which writers take them; more writers begin at the front again. SMT siblings come when all
     /// cores have one.
     pub(super) fn order(self, machine: &Machine) -> Vec<usize> {
-        order(machine.topology(), machine.pods(nearq_topology::Scope::System).remove(0), self)
+        order(
+            machine.topology(),
+            machine.pods(nearq_topology::AffinityScope::System).remove(0),
+            self,
+        )
     }
 }
 

@@ -4,7 +4,7 @@
 use super::{HOMES, Plan, SYSTEM};
 use crate::Error;
 use crate::harness::failed;
-use nearq::{Runtime, Scope, home::Home};
+use nearq::{AffinityScope, Runtime, home::Home};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -333,8 +333,8 @@ fn makefile(job: &Job, plan: &Plan) -> String {
 // The job as items of an unbound queue: each starts a process and waits for it.
 
 /// The scope of a row's queue.
-pub(super) fn scope_of(row: &str) -> Scope {
-    if row == SYSTEM { Scope::System } else { Scope::Numa }
+pub(super) fn scope_of(row: &str) -> AffinityScope {
+    if row == SYSTEM { AffinityScope::System } else { AffinityScope::Numa }
 }
 
 /// Does the job on a runtime of its own.

@@ -2,7 +2,7 @@
 
 use crate::Machine;
 use crate::scopes::Placement;
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 
 // The queue configurations that are compared, and which of them are the same thing on a given machine.
 
@@ -44,14 +44,19 @@ pub(super) fn of_document(name: &str) -> &str {
     name.strip_prefix(KERNEL).unwrap_or(name)
 }
 
-const fn kernel(name: &'static str, scope: Scope, strict: bool, localize: bool) -> Configuration {
+const fn kernel(
+    name: &'static str,
+    scope: AffinityScope,
+    strict: bool,
+    localize: bool,
+) -> Configuration {
     let placement = Placement { scope, strict, localize, helping: false };
     Configuration { name, placement, policy: Policy::Kernel }
 }
 
 const fn configuration(
     name: &'static str,
-    scope: Scope,
+    scope: AffinityScope,
     strict: bool,
     localize: bool,
     helping: bool,
@@ -63,34 +68,34 @@ const fn configuration(
 /// What is measured on this machine: the five configurations of the document in its order, and two beyond it, with
 /// idle workers helping other pods, as they do by default.
 pub const CONFIGURATIONS: [Configuration; 7] = [
-    configuration("system", Scope::System, false, false, true),
-    configuration("cache", Scope::Cache, false, false, true),
-    configuration("cache+strict", Scope::Cache, true, false, true),
-    configuration("system+local", Scope::System, false, true, true),
-    configuration("cache+local", Scope::Cache, false, true, true),
-    configuration("cache_shard", Scope::CacheShard, false, false, true),
-    configuration("cpu+strict", Scope::Cpu, true, false, true),
+    configuration("system", AffinityScope::System, false, false, true),
+    configuration("cache", AffinityScope::Cache, false, false, true),
+    configuration("cache+strict", AffinityScope::Cache, true, false, true),
+    configuration("system+local", AffinityScope::System, false, true, true),
+    configuration("cache+local", AffinityScope::Cache, false, true, true),
+    configuration("cache_shard", AffinityScope::CacheShard, false, false, true),
+    configuration("cpu+strict", AffinityScope::Cpu, true, false, true),
 ];
 
 /// What is measured on a simulated machine: the same without helping, as in the kernel, where an idle worker of one
 /// pool never takes the items of another; again with helping if that makes a difference; and the five of the document
 /// on the kernel's own pools.
 pub const SIMULATED: [Configuration; 15] = [
-    configuration("system", Scope::System, false, false, false),
-    configuration("cache", Scope::Cache, false, false, false),
-    configuration("cache+strict", Scope::Cache, true, false, false),
-    configuration("system+local", Scope::System, false, true, false),
-    configuration("cache+local", Scope::Cache, false, true, false),
-    configuration("cache_shard", Scope::CacheShard, false, false, false),
-    configuration("cpu+strict", Scope::Cpu, true, false, false),
-    configuration("cache+helping", Scope::Cache, false, false, true),
-    configuration("cache+local+helping", Scope::Cache, false, true, true),
-    configuration("cache_shard+helping", Scope::CacheShard, false, false, true),
-    kernel("kernel: system", Scope::System, false, false),
-    kernel("kernel: cache", Scope::Cache, false, false),
-    kernel("kernel: cache+strict", Scope::Cache, true, false),
-    kernel("kernel: system+local", Scope::System, false, true),
-    kernel("kernel: cache+local", Scope::Cache, false, true),
+    configuration("system", AffinityScope::System, false, false, false),
+    configuration("cache", AffinityScope::Cache, false, false, false),
+    configuration("cache+strict", AffinityScope::Cache, true, false, false),
+    configuration("system+local", AffinityScope::System, false, true, false),
+    configuration("cache+local", AffinityScope::Cache, false, true, false),
+    configuration("cache_shard", AffinityScope::CacheShard, false, false, false),
+    configuration("cpu+strict", AffinityScope::Cpu, true, false, false),
+    configuration("cache+helping", AffinityScope::Cache, false, false, true),
+    configuration("cache+local+helping", AffinityScope::Cache, false, true, true),
+    configuration("cache_shard+helping", AffinityScope::CacheShard, false, false, true),
+    kernel("kernel: system", AffinityScope::System, false, false),
+    kernel("kernel: cache", AffinityScope::Cache, false, false),
+    kernel("kernel: cache+strict", AffinityScope::Cache, true, false),
+    kernel("kernel: system+local", AffinityScope::System, false, true),
+    kernel("kernel: cache+local", AffinityScope::Cache, false, true),
 ];
 
 /// What is measured on a machine.
@@ -116,7 +121,7 @@ fn key(configuration: Configuration, machine: &Machine) -> Key {
     pods.sort_by_key(CpuSet::first);
     // A worker cannot leave the only pod, and an item cannot run anywhere but on the only CPU.
     let strict = placement.strict && pods.len() > 1;
-    let localize = placement.localize && machine.pods(Scope::Cpu).len() > 1;
+    let localize = placement.localize && machine.pods(AffinityScope::Cpu).len() > 1;
     let helping = placement.helping && !strict && pods.len() > 1;
     (configuration.policy, pods, [strict, localize, helping])
 }
@@ -139,7 +144,7 @@ pub fn plan(machine: &Machine) -> Vec<Planned> {
 /// Why two configurations coincide.
 fn reason(configuration: Configuration, earlier: Configuration, machine: &Machine) -> String {
     let (placement, other) = (configuration.placement, earlier.placement);
-    if machine.pods(Scope::Cpu).len() == 1 {
+    if machine.pods(AffinityScope::Cpu).len() == 1 {
         return "one CPU here".into();
     }
     if placement.scope == other.scope {
@@ -150,8 +155,8 @@ fn reason(configuration: Configuration, earlier: Configuration, machine: &Machin
     }
     let counts = [placement.scope, other.scope].map(|scope| machine.count(scope));
     let [count, other_count] = counts;
-    if placement.scope == Scope::System || other.scope == Scope::System {
-        return if other.scope == Scope::System { count } else { other_count };
+    if placement.scope == AffinityScope::System || other.scope == AffinityScope::System {
+        return if other.scope == AffinityScope::System { count } else { other_count };
     }
     format!("the same pods: {count}, {other_count}")
 }

@@ -4,7 +4,7 @@
 use crate::Error;
 use crate::harness::{Census, Host, Role, failed};
 use nearq::{Runtime, Work, Workqueue, inspect::PoolStatistics};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 use std::sync::Arc;
 
 /// Items that a queue may have on its pools at once: the most that can be set. Further items wait; the order in which they
@@ -15,7 +15,7 @@ pub const MOST_ACTIVE: usize = 2048;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// How CPUs are grouped into pods.
-    pub scope: Scope,
+    pub scope: AffinityScope,
     /// Whether workers may never leave their pod.
     pub strict: bool,
     /// Whether an item runs on the CPU that queued it when a worker can.

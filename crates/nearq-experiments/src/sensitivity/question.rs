@@ -3,7 +3,7 @@
 use crate::dispatch::{Sample, simulated_issuers, targets};
 use crate::scopes::{ALLOWED_LOSS, Judgement, PARAMETERS, conclusions};
 use crate::{Error, Machine};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 use std::time::Duration;
 
 // What an experiment provides so that its conclusions can be examined.
@@ -157,9 +157,9 @@ fn of_dispatch(setting: &Setting<'_>) -> Result<Answer, Error> {
             machine.name()
         )));
     }
-    let cache = run(Scope::Cache)?;
+    let cache = run(AffinityScope::Cache)?;
     if shards {
-        let shard = run(Scope::CacheShard)?;
+        let shard = run(AffinityScope::CacheShard)?;
         let name = "cache_shard does at least 1.5 times as many items as cache";
         conclusions.push(conclude(name, faster(&shard, &cache), Bound::AtLeast(targets::SHARDS))?);
         let longer = |one: &Sample, other: &Sample| Some(one.queue?.p50 / other.queue?.p50);
@@ -167,7 +167,7 @@ fn of_dispatch(setting: &Setting<'_>) -> Result<Answer, Error> {
         conclusions.push(conclude(name, longer(&cache, &shard), Bound::AtMost(2.0))?);
     }
     if caches {
-        let system = run(Scope::System)?;
+        let system = run(AffinityScope::System)?;
         let name = "cache does at least as many items as system";
         conclusions.push(conclude(name, faster(&cache, &system), Bound::AtLeast(1.0))?);
     }
@@ -176,7 +176,7 @@ fn of_dispatch(setting: &Setting<'_>) -> Result<Answer, Error> {
 
 /// Whether the machine has more than one last-level cache.
 fn has_caches(machine: &Machine) -> bool {
-    machine.pods(Scope::Cache).len() > 1
+    machine.pods(AffinityScope::Cache).len() > 1
 }
 
 #[cfg(test)]

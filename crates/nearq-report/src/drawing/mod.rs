@@ -18,7 +18,7 @@ mod tree;
 pub use svg::svg;
 pub use text::text;
 
-use nearq_topology::{DEFAULT_SHARD_SIZE, Limits, Scope, Topology};
+use nearq_topology::{AffinityScope, DEFAULT_SHARD_SIZE, Limits, Topology};
 
 /// What to show.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub struct View<'a> {
     /// What the process may use of it; `None` for a machine that is not this one.
     pub limits: Option<&'a Limits>,
     /// The scope whose pods the picture colours. Text shows those of every scope.
-    pub scope: Scope,
+    pub scope: AffinityScope,
     /// The size of a shard of a last-level cache, in cores.
     pub shard_size: usize,
 }
@@ -36,7 +36,12 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// A machine without limits, with the default scope and shard size.
     pub fn new(topology: &'a Topology) -> Self {
-        Self { topology, limits: None, scope: Scope::CacheShard, shard_size: DEFAULT_SHARD_SIZE }
+        Self {
+            topology,
+            limits: None,
+            scope: AffinityScope::CacheShard,
+            shard_size: DEFAULT_SHARD_SIZE,
+        }
     }
 
     /// The same with the limits of a process.

@@ -237,7 +237,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearq_topology::Scope;
+    use nearq_topology::AffinityScope;
 
     fn is_xml(text: &str) {
         roxmltree::Document::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -247,7 +247,8 @@ mod tests {
     fn pods_are_coloured_and_what_is_not_allowed_is_pale() {
         let machine = Topology::from_synthetic("l3:2 core:2").unwrap().with_model_name("A & <B>");
         let limits = Limits::unlimited(CpuSet::all(3));
-        let text = svg(&View { scope: Scope::Cache, ..View::new(&machine).with_limits(&limits) });
+        let text =
+            svg(&View { scope: AffinityScope::Cache, ..View::new(&machine).with_limits(&limits) });
         is_xml(&text);
         // Two CPUs of the first pod and its legend; one of the second, its legend; one pale.
         assert_eq!(text.matches("fill=\"#8ec5f0\" stroke=\"#444\"").count(), 3);

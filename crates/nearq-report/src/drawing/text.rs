@@ -3,7 +3,7 @@
 use super::tree::{Block, blocks, cache_label};
 use super::{View, count, summary};
 use nearq_topology::safe_text::plain;
-use nearq_topology::{LOCAL_DISTANCE, Scope, Topology};
+use nearq_topology::{AffinityScope, LOCAL_DISTANCE, Topology};
 use std::fmt::Write as _;
 
 /// More pods than this are not all listed.
@@ -119,7 +119,7 @@ fn pods(out: &mut String, view: &View<'_>) {
         "\nPods of every scope (shards of about {})",
         count(view.shard_size.max(1), "core")
     );
-    for &scope in Scope::ALL {
+    for &scope in AffinityScope::ALL {
         let pods = view.topology.groups(scope, view.shard_size);
         let lists: Vec<String> =
             pods.iter().take(PODS_SHOWN).map(|pod| pod.cpus.to_list()).collect();

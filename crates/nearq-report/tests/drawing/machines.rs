@@ -2,7 +2,7 @@
 
 use crate::skipped::skipped;
 use nearq_report::drawing;
-use nearq_topology::{CpuSet, Limits, Quota, Scope, Topology};
+use nearq_topology::{AffinityScope, CpuSet, Limits, Quota, Topology};
 use std::path::{Path, PathBuf};
 
 fn check(name: &str, view: &drawing::View<'_>) {
@@ -18,7 +18,7 @@ fn check(name: &str, view: &drawing::View<'_>) {
         );
     }
     let text = drawing::text(view);
-    for &scope in Scope::ALL {
+    for &scope in AffinityScope::ALL {
         assert!(text.contains(&format!("\n  {scope:<12} ")), "{name}: {scope}");
     }
     for note in view.topology.notes() {

@@ -3,8 +3,8 @@
 use core::panic::{RefUnwindSafe, UnwindSafe};
 
 use nearq_topology::{
-    Cache, CacheKind, Core, Cpu, CpuIdTooLarge, CpuSet, Distance, Group, Iter, Limits, Llc, Node,
-    ParseError, Pod, Pods, Quota, Scope, Topology, TopologyError, Unread,
+    AffinityScope, Cache, CacheKind, Core, Cpu, CpuIdTooLarge, CpuSet, Distance, Group, Iter,
+    Limits, Llc, Node, ParseError, Pod, Pods, Quota, Topology, TopologyError, Unread,
 };
 
 /// Each type has all of the marks.
@@ -22,7 +22,7 @@ macro_rules! is {
 
 is!(
     Cache, CacheKind, Core, Cpu, CpuIdTooLarge, CpuSet, Distance, Group, Iter<'static>, Limits, Llc,
-    Node, ParseError, Pod, Pods, Quota, Scope, Topology, Unread:
+    Node, ParseError, Pod, Pods, Quota, AffinityScope, Topology, Unread:
     [Send, Sync, UnwindSafe, RefUnwindSafe, Unpin]
 );
 // Not `UnwindSafe`, because `std::io::Error` is not.

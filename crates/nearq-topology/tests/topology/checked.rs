@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Component, Path};
 
-use nearq_topology::{CpuSet, Scope, Topology, TopologyError};
+use nearq_topology::{AffinityScope, CpuSet, Topology, TopologyError};
 
 /// More CPUs take seconds to check pair by pair.
 const FEW: usize = 300;
@@ -64,7 +64,7 @@ fn check(machine: Result<Topology, TopologyError>) -> Option<Topology> {
 /// The pods of a scope have each CPU once, are numbered as the CPUs are scanned, and know which others are near; the pods of a finer scope
 /// are parts of them.
 pub(crate) fn scopes(machine: &Topology, size: usize) {
-    let all: Vec<_> = Scope::ALL.iter().map(|&scope| machine.pods(scope, size)).collect();
+    let all: Vec<_> = AffinityScope::ALL.iter().map(|&scope| machine.pods(scope, size)).collect();
     for pods in &all {
         let mut seen = CpuSet::new();
         for (index, pod) in pods.pods.iter().enumerate() {

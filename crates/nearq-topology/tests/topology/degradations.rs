@@ -1,7 +1,7 @@
 //! Reading a `/sys` in which something is missing, broken or contradictory.
 
 use crate::common::{Folder, cases};
-use nearq_topology::{CpuSet, DEFAULT_SHARD_SIZE, Scope, Topology};
+use nearq_topology::{AffinityScope, CpuSet, DEFAULT_SHARD_SIZE, Topology};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 
@@ -140,7 +140,7 @@ fn slots_for_cpus_that_are_not_plugged_in_count_nowhere() {
         ("0-7".into(), "8-127".into())
     );
     assert!(machine.cpu(8).is_none());
-    for &scope in Scope::ALL {
+    for &scope in AffinityScope::ALL {
         let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
         assert!(pods.pods.iter().all(|pod| pod.cpus.is_subset(machine.possible())), "{scope}");
     }
@@ -486,7 +486,7 @@ proptest! {
         for llc in machine.llcs() {
             prop_assert!(llc.node_index.is_none_or(|node| within(&llc.cpus, &machine.nodes()[node].cpus)));
         }
-        for &scope in Scope::ALL {
+        for &scope in AffinityScope::ALL {
             let pods = machine.pods(scope, DEFAULT_SHARD_SIZE);
             prop_assert_eq!(pods.pods.iter().map(|pod| pod.cpus.len()).sum::<usize>(), machine.possible().len());
             prop_assert!(machine.possible().iter().all(|cpu| pods.pod_index(cpu).is_some()));

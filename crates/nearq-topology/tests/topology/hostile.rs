@@ -1,7 +1,7 @@
 //! Files made to keep a reader waiting, to fill its memory, or to make it work for minutes: each is refused at once.
 
 use crate::common::Folder;
-use nearq_topology::{Scope, Topology};
+use nearq_topology::{AffinityScope, Topology};
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -152,7 +152,7 @@ fn a_tree_of_too_many_entries_numbers_or_caches_is_read_in_part_or_refused() {
             machine.notes()
         );
     }
-    for &scope in Scope::ALL {
+    for &scope in AffinityScope::ALL {
         assert!(machine.pods(scope, 8).pods.iter().all(|pod| !pod.cpus.is_empty()));
     }
     // As much as may be read for one machine, and a little more.

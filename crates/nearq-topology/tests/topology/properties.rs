@@ -1,6 +1,6 @@
 //! What holds for every machine and every set of CPUs.
 
-use nearq_topology::{CpuSet, Scope, Topology};
+use nearq_topology::{AffinityScope, CpuSet, Topology};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -72,7 +72,7 @@ proptest! {
         let damaged = format!("{}{text}{}", &whole[..at], &whole[whole.len().min(at + length)..]);
         if let Ok(machine) = Topology::from_hwloc_xml(&damaged) {
             prop_assert!(!machine.cpus().is_empty());
-            for &scope in Scope::ALL {
+            for &scope in AffinityScope::ALL {
                 prop_assert!(machine.possible().iter().all(|cpu| machine.pods(scope, 8).pod_index(cpu).is_some()));
             }
         }
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn shards_hold_whole_cores_and_are_even(text in description(), size in 1_usize..12) {
         let machine = Topology::from_synthetic(&text).unwrap();
-        let pods = machine.pods(Scope::CacheShard, size);
+        let pods = machine.pods(AffinityScope::CacheShard, size);
         for core in machine.cores() {
             prop_assert!(pods.pods.iter().any(|pod| core.cpus.is_subset(&pod.cpus)));
         }

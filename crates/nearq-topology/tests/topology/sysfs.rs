@@ -1,7 +1,7 @@
 //! Reading `/sys`: machines as they should be, old and new, and folders that are no machine at all.
 
 use crate::common::Folder;
-use nearq_topology::{CacheKind, CpuSet, DEFAULT_SHARD_SIZE, Distance, Scope, Topology};
+use nearq_topology::{AffinityScope, CacheKind, CpuSet, DEFAULT_SHARD_SIZE, Distance, Topology};
 use std::path::Path;
 
 const CPUS: &str = "sys/devices/system/cpu";
@@ -76,7 +76,7 @@ fn nodes_may_have_memory_alone_or_nothing() {
         (machine.node_index_by_id(4), machine.node_index_by_id(2), machine.distance(2, 1)),
         (Some(2), None, 28)
     );
-    assert_eq!(machine.pods(Scope::Numa, DEFAULT_SHARD_SIZE).pods.len(), 2);
+    assert_eq!(machine.pods(AffinityScope::Numa, DEFAULT_SHARD_SIZE).pods.len(), 2);
 }
 
 #[test]

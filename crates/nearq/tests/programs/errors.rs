@@ -23,7 +23,7 @@ fn the_debug_form_is_the_sentence() {
     reads_as_a_sentence(&queue.set_nice(99).unwrap_err());
     reads_as_a_sentence(&nearq::Error::EmptyMask);
     reads_as_a_sentence(&nearq::home::Home::on(9999).unwrap_err());
-    reads_as_a_sentence(&"llc".parse::<nearq::Scope>().unwrap_err());
+    reads_as_a_sentence(&"llc".parse::<nearq::AffinityScope>().unwrap_err());
     reads_as_a_sentence(&nearq::Topology::from_synthetic("core:none").unwrap_err());
     reads_as_a_sentence(&nearq::home::Weights::default().set("colour", 1).unwrap_err());
     reads_as_a_sentence(&Client::connect(u32::MAX).unwrap_err());

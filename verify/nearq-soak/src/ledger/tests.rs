@@ -1,6 +1,6 @@
 //! Each promise, broken by hand: the ledger names it. What is allowed causes no complaint.
 
-use nearq::Scope;
+use nearq::AffinityScope;
 use nearq_topology::Topology;
 
 use super::*;
@@ -19,7 +19,7 @@ fn of_kind(max_active: usize, kind: Kind, pod: &str) -> Ledger {
     let topology = Topology::from_synthetic("core:2").unwrap();
     let allowed = topology.possible().clone();
     let ground = Ground { topology, shard_size: 8, allowed: Some(allowed) };
-    let ledger = Ledger::new(ground, Defaults { scope: Scope::System, affinity: true });
+    let ledger = Ledger::new(ground, Defaults { scope: AffinityScope::System, affinity: true });
     ledger.add_unit("item 0".into());
     let attributes = Attributes::default();
     let plan = QueuePlan {

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, Linux, LockPlatform, Ordering};
-use nearq_topology::{Limits, Scope, Topology};
+use nearq_topology::{AffinityScope, Limits, Topology};
 
 use crate::base::ids::QueueKind;
 use crate::item::tests::step;
@@ -34,7 +34,7 @@ impl Bench {
         let machine_config = MachineConfig {
             limits: Limits::unlimited(topology.possible().clone()),
             topology,
-            default_scope: Scope::Cpu,
+            default_scope: AffinityScope::Cpu,
             shard_size: 8,
             affinity: true,
             mask: None,

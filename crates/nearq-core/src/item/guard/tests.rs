@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 
 use crate::item::tests::{Tail, model, model_in_part, model_within, spawn};
 use crate::limit::node_active::tests::{Stub, idle};
@@ -258,7 +258,7 @@ fn what_stands_in_is_cancelled_while_it_is_let_in() {
 #[test]
 fn what_stands_in_arrives_while_the_item_runs() {
     model_within(1, 2, || {
-        let stub = Stub::with_scope(Scope::Cpu, 8, 2);
+        let stub = Stub::with_scope(AffinityScope::Cpu, 8, 2);
         let known = Known::new();
         let work = known.item();
         stub.issue_on(0, &work);
@@ -282,7 +282,7 @@ fn what_stands_in_arrives_while_the_item_runs() {
 #[test]
 fn cancelled_and_queued_elsewhere_while_the_execution_ends() {
     model(2, || {
-        let stub = Stub::with_scope(Scope::Cpu, 8, 2);
+        let stub = Stub::with_scope(AffinityScope::Cpu, 8, 2);
         let known = Known::new();
         let queue = Arc::downgrade(&stub.queue);
         let work = known.item_that(move |work, run| {

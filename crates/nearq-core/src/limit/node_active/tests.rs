@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nearq_model::Loom;
 use nearq_platform::{Atomic, AtomicInt, LockPlatform, Ordering, Threads};
-use nearq_topology::{Limits, Scope, Topology};
+use nearq_topology::{AffinityScope, Limits, Topology};
 
 use super::{CLOSED, Entry, NodeActive, ceiling};
 use crate::base::ids::QueueKind;
@@ -37,17 +37,17 @@ const TWO_NODES: &str = "numa:2 core:1";
 
 impl Stub {
     pub(crate) fn new(max_active: usize, workers: usize) -> Arc<Self> {
-        Self::with_scope(Scope::System, max_active, workers)
+        Self::with_scope(AffinityScope::System, max_active, workers)
     }
 
-    pub(crate) fn with_scope(scope: Scope, max_active: usize, workers: usize) -> Arc<Self> {
+    pub(crate) fn with_scope(scope: AffinityScope, max_active: usize, workers: usize) -> Arc<Self> {
         Self::on(None, scope, max_active, workers)
     }
 
     /// On a machine other than the model's own, if one is named.
     pub(crate) fn on(
         machine: Option<&str>,
-        scope: Scope,
+        scope: AffinityScope,
         max_active: usize,
         workers: usize,
     ) -> Arc<Self> {
@@ -460,7 +460,7 @@ fn two_issuers_use_one_pwqs_credits() {
 fn what_one_pwq_has_in_advance_another_can_use() {
     model(1, || {
         let limit = 16;
-        let stub = Stub::with_scope(Scope::Cpu, limit, 2);
+        let stub = Stub::with_scope(AffinityScope::Cpu, limit, 2);
         let pwqs: Vec<_> = stub.queue.pwqs().collect();
         assert!(pwqs.len() > 1);
 

@@ -341,7 +341,7 @@ fn a_drain_lets_the_queues_own_items_queue_others() {
 #[test]
 fn a_drain_is_not_deceived_by_a_chain_that_goes_from_one_pwq_to_another() {
     model(2, || {
-        let stub = Stub::on(Some("numa:2 core:1"), nearq_topology::Scope::Numa, 16, 2);
+        let stub = Stub::on(Some("numa:2 core:1"), nearq_topology::AffinityScope::Numa, 16, 2);
         let (runs, last) = counting();
         let queue = Arc::downgrade(&stub.queue);
         let next = last.clone();

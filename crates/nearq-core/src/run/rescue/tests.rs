@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use nearq_platform::{Atomic, Linux, Ordering, Threads};
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 
 use crate::item::Item;
 use crate::item::list::List;
@@ -168,7 +168,8 @@ mod modelled {
             let inner = runtime.inner();
             inner.threads.store(1, Ordering::Relaxed);
             inner.services.alarm.stop();
-            let attributes = Attributes { scope: Some(Scope::System), ..Attributes::default() };
+            let attributes =
+                Attributes { scope: Some(AffinityScope::System), ..Attributes::default() };
             let bounds = Bounds::new(4, None);
             let flags = QueueFlags { rescuer: true, ..QueueFlags::default() };
             let inside = Queue::new(

@@ -4,7 +4,7 @@
 #![cfg(not(miri))]
 
 use nearq_model::Loom;
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 
 use crate::item::tests::model_in_part;
 use crate::queue::runtime::Runtime;
@@ -16,7 +16,8 @@ fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
     let runtime = runtime.build().expect("the machine is constant");
     runtime.inner().services.alarm.stop();
     let queues = [0, 5].map(|nice| {
-        let queue = runtime.workqueue("modelled").scope(Scope::System).cpumask(CpuSet::single(0));
+        let queue =
+            runtime.workqueue("modelled").scope(AffinityScope::System).cpumask(CpuSet::single(0));
         queue.strict(true).nice(nice).build().expect("can be done")
     });
     (runtime, queues)

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use nearq_platform::Platform;
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 
 use super::QueueView;
 use crate::base::error::Error;
@@ -25,7 +25,7 @@ impl<P: Platform> QueueView<P> {
     ///
     /// # Errors
     /// The queue is a per-CPU one.
-    pub fn set_scope(&self, scope: impl Into<Option<Scope>>) -> Result<(), Error> {
+    pub fn set_scope(&self, scope: impl Into<Option<AffinityScope>>) -> Result<(), Error> {
         let scope = scope.into();
         self.change(|attributes| attributes.scope = scope)
     }

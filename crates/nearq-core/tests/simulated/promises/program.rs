@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU32 as Plain;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use nearq_core::{JoinHandle, Runtime, Scope, Work, Workqueue};
+use nearq_core::{AffinityScope, JoinHandle, Runtime, Work, Workqueue};
 use nearq_platform::{Atomic, Instant, LockPlatform, Ordering, ThreadSpec, Threads};
 use nearq_sim::Sim;
 
@@ -97,7 +97,7 @@ impl Program {
     pub(crate) fn new() -> Self {
         let runtime = Runtime::<Sim>::builder_in().spin(0).build().expect("the machine is known");
         let build = |name: &str, limit| {
-            let builder = runtime.workqueue(name).scope(Scope::System).max_active(limit);
+            let builder = runtime.workqueue(name).scope(AffinityScope::System).max_active(limit);
             if limit == 1 { builder.freezable() } else { builder }
         };
         let ordered = runtime.workqueue("ordered").ordered();

@@ -18,7 +18,7 @@ use crate::harness::{self, Common, Experiment, Host as _, Run};
 use crate::{Error, Machine};
 use nearq_platform::Linux;
 use nearq_report::{Collector, metric};
-use nearq_topology::{CpuSet, Scope};
+use nearq_topology::{AffinityScope, CpuSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::thread;
@@ -126,7 +126,7 @@ impl Experiment for Detection<'_> {
     }
 
     fn measure(&self, run: &mut Run<'_>, plan: &mut Plan) -> Result<CpuSet, Error> {
-        let cpus = run.machine.pods(Scope::System).remove(0);
+        let cpus = run.machine.pods(AffinityScope::System).remove(0);
         run.begin(plan.rounds * CASES.len());
         for round in 0..plan.rounds {
             for case in &CASES {

@@ -4,10 +4,10 @@ use super::*;
 
 #[test]
 fn figures_are_found_by_machine_and_scope() {
-    let shard = published("grace-72", Scope::CacheShard).unwrap();
-    let cache = published("grace-72", Scope::Cache).unwrap();
+    let shard = published("grace-72", AffinityScope::CacheShard).unwrap();
+    let cache = published("grace-72", AffinityScope::Cache).unwrap();
     assert_eq!((shard.call_us_p50, cache.call_us_p50), (6.08, 44.0));
     assert!((shard.items_per_second / cache.items_per_second - 5.11).abs() < 0.01);
-    assert_eq!(published("here", Scope::Cache), None);
-    assert_eq!(published("ryzen-3900x", Scope::Cache), None);
+    assert_eq!(published("here", AffinityScope::Cache), None);
+    assert_eq!(published("ryzen-3900x", AffinityScope::Cache), None);
 }

@@ -7,12 +7,12 @@ use nearq_sim::switched;
 use crate::Machine;
 use nearq_platform::AtomicInt as _;
 use nearq_sim::{Ending, Schedule, compute};
-use nearq_topology::Scope;
+use nearq_topology::AffinityScope;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(10);
 
-fn placement(scope: Scope, strict: bool, localize: bool) -> Placement {
+fn placement(scope: AffinityScope, strict: bool, localize: bool) -> Placement {
     Placement { scope, strict, localize, helping: false }
 }
 
@@ -77,10 +77,10 @@ fn places(
 
 #[test]
 fn as_many_workers_run_as_there_are_items_and_one_is_idle() {
-    for scope in [Scope::System, Scope::Cache] {
+    for scope in [AffinityScope::System, AffinityScope::Cache] {
         for rounds in 1..=2 {
             let (_, most, workers, _) = places(placement(scope, false, false), "0", 16, rounds);
-            let pools = if scope == Scope::System { 1 } else { 2 };
+            let pools = if scope == AffinityScope::System { 1 } else { 2 };
             // In the second round they wake one another, each when it gets a CPU, and the first items end meanwhile.
             let least = if rounds == 1 { 16 } else { 7 };
             assert!(most >= least, "{scope:?}, round {rounds}: {most} at once, on 6 CPUs");
@@ -93,9 +93,9 @@ fn as_many_workers_run_as_there_are_items_and_one_is_idle() {
 #[test]
 fn strict_workers_stay_in_their_pod_and_others_do_not() {
     for (cpu, pod) in [("0", 0..3), ("4", 3..6)] {
-        let (strict, ..) = places(placement(Scope::Cache, true, false), cpu, 12, 2);
+        let (strict, ..) = places(placement(AffinityScope::Cache, true, false), cpu, 12, 2);
         assert!(strict.iter().all(|cpu| pod.contains(cpu)), "{pod:?}: {strict:?}");
-        let (free, .., back) = places(placement(Scope::Cache, false, false), cpu, 12, 2);
+        let (free, .., back) = places(placement(AffinityScope::Cache, false, false), cpu, 12, 2);
         assert!(free.iter().any(|cpu| !pod.contains(cpu)), "the scheduler moves them");
         assert!(back > 0, "those that were moved are brought back in the second round");
     }
@@ -103,12 +103,12 @@ fn strict_workers_stay_in_their_pod_and_others_do_not() {
 
 #[test]
 fn a_single_item_starts_in_its_pod_and_a_localised_one_near_its_issuer() {
-    for scope in [Scope::System, Scope::Cache] {
+    for scope in [AffinityScope::System, AffinityScope::Cache] {
         let first =
             |strict, localize, cpu| places(placement(scope, strict, localize), cpu, 1, 2).0[20];
         assert!((3..6).contains(&first(false, true, "5")), "{scope:?}, localised");
         assert!((0..3).contains(&first(false, true, "1")), "{scope:?}, localised");
-        if scope == Scope::Cache {
+        if scope == AffinityScope::Cache {
             assert!((3..6).contains(&first(false, false, "5")));
         }
     }
@@ -169,7 +169,7 @@ fn every_item_gets_its_worker_however_threads_interleave() {
         let simulation = Machine::named("l3:2 core:2").unwrap().simulation(seed).unwrap();
         let entered = switched::enter();
         let outcome = simulation.schedule(Schedule::Random).time_limit(LIMIT).run(|| {
-            let queue = queue(placement(Scope::Cache, true, false), MOST_ACTIVE);
+            let queue = queue(placement(AffinityScope::Cache, true, false), MOST_ACTIVE);
             // Running now, and the most so far.
             let seen = Arc::new(Mutex::new((0_usize, 0_usize)));
             let issuers: Vec<_> = (0..2)
@@ -215,10 +215,10 @@ fn nothing_is_lost_or_runs_twice_however_threads_interleave() {
     let mut refused = false;
     for seed in 0..20 {
         for (scope, strict, localize) in [
-            (Scope::System, false, false),
-            (Scope::Cache, false, false),
-            (Scope::Cache, true, false),
-            (Scope::Cache, false, true),
+            (AffinityScope::System, false, false),
+            (AffinityScope::Cache, false, false),
+            (AffinityScope::Cache, true, false),
+            (AffinityScope::Cache, false, true),
         ] {
             let (queued, ran, _) = storm(placement(scope, strict, localize), seed);
             assert_eq!(queued, ran, "seed {seed}, {scope:?} strict {strict} local {localize}");
@@ -231,7 +231,7 @@ fn nothing_is_lost_or_runs_twice_however_threads_interleave() {
 
 #[test]
 fn a_run_is_a_function_of_the_seed() {
-    let cache = placement(Scope::Cache, false, true);
+    let cache = placement(AffinityScope::Cache, false, true);
     assert_eq!(storm(cache, 3), storm(cache, 3));
     assert_ne!(storm(cache, 3).2, storm(cache, 4).2);
 }

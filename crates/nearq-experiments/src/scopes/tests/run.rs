@@ -12,7 +12,7 @@ fn short(store: impl Store<Linux> + 'static, duration: Duration) -> Result<Measu
     let scenario = Scenario { name: "test".into(), meaning: "", issuers: 2, in_flight: 5 };
     let warm_up = duration / 6;
     let plan = Plan { scenario, warm_up, duration, cpus: 2, seed: 1 };
-    let scope = nearq_topology::Scope::System;
+    let scope = nearq_topology::AffinityScope::System;
     let placement = Placement { scope, strict: false, localize: false, helping: true };
     let census = Census::default();
     let executor = nearq::<Linux>(placement, &census)?.into();

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn each_domain_has_its_own_limit() {
     model(1, || {
-        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 2, 1);
+        let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 2, 1);
         let works = [(); 6].map(|()| idle());
         for (number, work) in works.iter().enumerate() {
             stub.issue_on(number % 2, work);
@@ -27,7 +27,7 @@ fn each_domain_has_its_own_limit() {
 #[test]
 fn an_item_is_held_back_on_one_node_while_those_of_both_end() {
     model(2, || {
-        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 1, 2);
+        let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 1, 2);
         let works = [(); 3].map(|()| idle());
         stub.issue_on(0, &works[0]);
         stub.issue_on(1, &works[1]);
@@ -45,7 +45,7 @@ fn an_item_is_held_back_on_one_node_while_those_of_both_end() {
 #[test]
 fn the_limit_is_changed_while_an_item_is_held_back_on_one_of_two_nodes() {
     model(2, || {
-        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 1, 2);
+        let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 1, 2);
         let works = [(); 3].map(|()| idle());
         stub.issue_on(0, &works[0]);
         stub.issue_on(1, &works[1]);
@@ -66,7 +66,7 @@ fn the_limit_is_changed_while_an_item_is_held_back_on_one_of_two_nodes() {
 #[test]
 fn a_queue_is_not_empty_while_an_item_goes_from_one_node_to_the_other() {
     model(3, || {
-        let stub = Stub::on(Some(TWO_NODES), Scope::Numa, 4, 2);
+        let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 4, 2);
         let runs = Arc::new(AtomicU32::new(0));
         let (queue, count) = (Arc::downgrade(&stub.queue), Arc::clone(&runs));
         let own = Work::<Loom>::new_in(move |work: &Work<Loom>| {
