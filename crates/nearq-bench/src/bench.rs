@@ -41,7 +41,7 @@ Examples:
 
 const BLOCKING_EXAMPLES: &str = "\
 40,000 items compute 50 us each; one in 32 blocks for 20 ms half-way: in a sleep, a futex, a pipe, or a read from disk. The table shows how
-long it takes until all items are done, on two CPUs, for nearq with and without nearq::blocking, rayon, tokio with and without its calls for
+long it takes until all items are done, on two CPUs, for nearq with and without nearq::block_in_place, rayon, tokio with and without its calls for
 blocking code, async-executor and threadpool, in the same run, in alternating order. Every time is also given as a ratio to the time that it
 would take if no item ever blocked.
 

@@ -60,7 +60,7 @@ fn load(queue: &Arc<Workqueue>) -> Load {
 }
 
 struct Trial {
-    runtime: Runtime,
+    runtime: &'static Runtime,
     queue: Arc<Workqueue>,
     failed: bool,
 }
@@ -96,10 +96,11 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    let runtime = Runtime::default();
-    let queue = Workqueue::builder("follow").scope(AffinityScope::Cache).build().expect("a queue");
+    let runtime = Runtime::global();
+    let queue =
+        Workqueue::builder("follow").affinity_scope(AffinityScope::Cache).build().expect("a queue");
     let queue = Arc::new(queue);
-    let all = runtime.allowed();
+    let all = runtime.allowed_cpus();
     println!("CPUs {all}, {} workers, pods {:?}", runtime.parallelism(), queue.pods());
     let load = load(&queue);
     let mut trial = Trial { runtime, queue: Arc::clone(&queue), failed: false };

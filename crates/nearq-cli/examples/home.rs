@@ -27,8 +27,8 @@ type Checked = Result<(), Box<dyn Error>>;
 type Check = fn(usize, usize) -> Checked;
 
 fn main() -> ExitCode {
-    let runtime = Runtime::default();
-    let nodes: Vec<usize> = runtime.homes().iter().map(|row| row.node).collect();
+    let runtime = Runtime::global();
+    let nodes: Vec<usize> = runtime.home_nodes().iter().map(|row| row.node).collect();
     let (Some(first), Some(last)) = (nodes.first(), nodes.last()) else {
         return ExitCode::FAILURE;
     };
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 }
 
 fn node() -> Option<usize> {
-    let topology = Runtime::default().topology();
+    let topology = Runtime::global().topology();
     topology.node_index(Linux::current_cpu()).map(|index| topology.nodes()[index].id)
 }
 
@@ -86,16 +86,16 @@ fn share_on(residency: &Residency, node: usize) -> f64 {
 }
 
 fn spread(_: usize, _: usize) -> Checked {
-    let rows = Runtime::default().homes();
+    let rows = Runtime::global().home_nodes();
     let _homes = (0..2 * rows.len()).map(|_| Home::pick()).collect::<Result<Vec<_>, _>>()?;
-    let given: Vec<u32> = Runtime::default().homes().iter().map(|row| row.homes).collect();
+    let given: Vec<u32> = Runtime::global().home_nodes().iter().map(|row| row.homes).collect();
     ensure(given.iter().all(|count| *count == 2), || {
         format!("two for each node, and they are {given:?}")
     })
 }
 
 fn at_home(first: usize, last: usize) -> Checked {
-    let queue = Workqueue::builder("at_home").scope(AffinityScope::Cache).build()?;
+    let queue = Workqueue::builder("at_home").affinity_scope(AffinityScope::Cache).build()?;
     let home = Home::on(last)?;
     // The issuer is on another node.
     let issuer = Home::on(first)?.enter()?;
@@ -118,9 +118,12 @@ fn at_home(first: usize, last: usize) -> Checked {
 }
 
 fn memory(first: usize, last: usize) -> Checked {
-    let queue = Workqueue::builder("memory").scope(AffinityScope::Cache).strict(true).build()?;
+    let queue = Workqueue::builder("memory")
+        .affinity_scope(AffinityScope::Cache)
+        .affinity_strict(true)
+        .build()?;
     let home = Home::on(last)?;
-    let away = Runtime::default().homes().into_iter().find(|row| row.node == first);
+    let away = Runtime::global().home_nodes().into_iter().find(|row| row.node == first);
     let cpu = away.and_then(|row| row.cpus.first()).ok_or("no CPU")?;
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = Arc::clone(&seen);
@@ -150,7 +153,7 @@ fn memory(first: usize, last: usize) -> Checked {
 }
 
 fn overload(_: usize, last: usize) -> Checked {
-    let queue = Workqueue::builder("overload").scope(AffinityScope::Cache).build()?;
+    let queue = Workqueue::builder("overload").affinity_scope(AffinityScope::Cache).build()?;
     let home = Home::on(last)?;
     let strays = Arc::new(Mutex::new(Vec::new()));
     let works: Vec<Work> = (0..48)

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let queues = [("worker", AffinityScope::Numa), ("anywhere", AffinityScope::System)];
     let mut kept = Vec::new();
     for (name, scope) in queues {
-        let queue = Workqueue::builder(name).scope(scope).home(&home).build()?;
+        let queue = Workqueue::builder(name).affinity_scope(scope).home(&home).build()?;
         let item = queue.spawn(move || stay(name, || false));
         // A queue that is dropped waits for its items.
         kept.push((queue, item));

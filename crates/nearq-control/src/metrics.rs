@@ -89,7 +89,7 @@ impl Source for RuntimeSource {
 
 #[cfg(feature = "runtime")]
 impl Metrics<RuntimeSource> {
-    /// A collector of a runtime's counts: `Runtime::default()` for the process-wide one.
+    /// A collector of a runtime's counts: `Runtime::global()` for the process-wide one.
     ///
     /// ```
     /// # mod nearq { pub use {nearq_control::metrics, nearq_core::Runtime}; }
@@ -97,7 +97,7 @@ impl Metrics<RuntimeSource> {
     /// use nearq::metrics::{Metrics, prometheus_client::registry::Registry};
     ///
     /// let mut registry = Registry::default();
-    /// registry.register_collector(Box::new(Metrics::of_runtime(Runtime::default())));
+    /// registry.register_collector(Box::new(Metrics::of_runtime(Runtime::global())));
     /// ```
     pub fn of_runtime(runtime: Runtime) -> Self {
         Metrics::new(RuntimeSource(RuntimeSubject::new(runtime)))

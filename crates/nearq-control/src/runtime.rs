@@ -41,7 +41,7 @@ fn kind(queue: &QueueView) -> &'static str {
         "percpu"
     } else if queue.is_ordered() {
         "ordered"
-    } else if queue.attributes().strict {
+    } else if queue.attributes().affinity_strict {
         "unbound,S"
     } else {
         "unbound"
@@ -106,7 +106,7 @@ impl RuntimeSubject {
             id: queue.id().into(),
             name: queue.name().to_owned(),
             kind: kind(queue).to_owned(),
-            scope: queue.scope_in_words(),
+            scope: queue.affinity_scope_in_words(),
             started: sum(|row| row.started),
             completed: sum(|row| row.completed),
             panicked: sum(|row| row.panicked),
@@ -135,7 +135,7 @@ impl Subject for RuntimeSubject {
         Process {
             runtime: true,
             queues: self.runtime.queues().len() as u64,
-            workers: self.runtime.threads() as u64,
+            workers: self.runtime.thread_count() as u64,
             ..this_process(Linux::now() - self.since)
         }
     }
@@ -175,7 +175,7 @@ impl Subject for RuntimeSubject {
             cpu_ns: cpu_time(),
             // The server knows its own thread's.
             control_cpu_ns: 0,
-            workers: self.runtime.threads() as u64,
+            workers: self.runtime.thread_count() as u64,
             idle,
             parallelism: self.runtime.parallelism() as u64,
             timing: self.timing.is_some(),

@@ -52,7 +52,7 @@ fn main() {
 /// Items of which one blocks the only worker, and the others wait behind it: on its pool, or held back if `max_active` is 1.
 fn cancelled(max_active: usize, count: u64) -> Duration {
     let runtime = Runtime::builder().thread_limit(1).build().expect("this machine");
-    let queue = runtime.workqueue("cost").max_active(max_active).build().expect("plain");
+    let queue = runtime.workqueue_builder("cost").max_active(max_active).build().expect("plain");
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let (entered, inside) = std::sync::mpsc::channel();
     let blocker = queue.spawn(move || {

@@ -136,11 +136,11 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
 ///
 /// ```
 /// # use nearq_core as nearq;
-/// use nearq::{blocking, Workqueue};
+/// use nearq::{block_in_place, Workqueue};
 /// use std::{thread::sleep, time::Duration};
 ///
 /// let queue = Workqueue::builder("files").build()?;
-/// let read = queue.spawn(|| blocking(|| sleep(Duration::from_millis(20))));
+/// let read = queue.spawn(|| block_in_place(|| sleep(Duration::from_millis(20))));
 /// let computed = queue.spawn(|| 6 * 7);
 /// assert_eq!(computed.join()?, 42);
 /// read.join()?;
@@ -149,6 +149,6 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
 ///
 /// # Panics
 /// If `f` does.
-pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
+pub fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
     pool::context::blocking::<nearq_platform::Linux, R>(f)
 }

@@ -418,18 +418,18 @@ impl<P: Platform> Queue<P> {
         cpu_map.by_cpu.iter().map(|pwq| unsafe { &**pwq }.pool.id).collect()
     }
 
-    /// The scope in words; see `QueueView::scope_in_words`.
-    pub(crate) fn scope_in_words(&self) -> String {
+    /// The scope in words; see `QueueView::affinity_scope_in_words`.
+    pub(crate) fn affinity_scope_in_words(&self) -> String {
         match self.kind {
             QueueKind::PerCpu => return "per-cpu".into(),
             QueueKind::Ordered => return "ordered".into(),
             QueueKind::Unbound => {}
         }
         let attributes = self.attributes();
-        let off = !(attributes.affinity && self.runtime.affinity());
-        let scope = match attributes.scope {
+        let off = !(attributes.affinity_enabled && self.runtime.is_affinity_enabled());
+        let scope = match attributes.affinity_scope {
             Some(scope) => scope.to_string(),
-            None => format!("default ({})", self.runtime.default_scope()),
+            None => format!("default ({})", self.runtime.default_affinity_scope()),
         };
         if off { format!("{scope} (off)") } else { scope }
     }

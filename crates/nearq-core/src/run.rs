@@ -493,7 +493,7 @@ impl<'a, P: Platform> Runner<'a, P> {
     fn rest(&mut self) -> Option<Ran> {
         let now = self.let_go();
         self.inner.reap_orphans();
-        self.worker.set_idle();
+        self.worker.set_sched_idle();
         self.pool.idle().settle(self.worker);
         let had_place = self.context.set_place(false);
         if had_place {

@@ -52,7 +52,7 @@ fn a_million_queued_items_cost_at_most_64_bytes_each() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("million").max_active(2048).build().unwrap();
+    let queue = runtime.workqueue_builder("million").max_active(2048).build().unwrap();
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let mut works: Vec<Work> = Vec::with_capacity(COUNT);
     let (bytes, pages) = (BYTES.load(Ordering::Relaxed), resident());
@@ -86,7 +86,7 @@ fn queueing_allocates_nothing() {
     const COUNT: usize = 100_000;
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("still").max_active(64).build().unwrap();
+    let queue = runtime.workqueue_builder("still").max_active(64).build().unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     let works: Vec<_> = (0..256)
         .map(|_| {
@@ -127,7 +127,7 @@ fn a_spawn_allocates_once() {
     const COUNT: usize = 10_000;
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("spawns").build().unwrap();
+    let queue = runtime.workqueue_builder("spawns").build().unwrap();
     for _ in 0..COUNT {
         queue.spawn(|| {}).join().unwrap();
     }
@@ -146,7 +146,7 @@ fn a_future_allocates_once_and_its_wakes_never() {
     const WAKES: usize = 20;
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("futures").build().unwrap();
+    let queue = runtime.workqueue_builder("futures").build().unwrap();
     // Wakes itself so often, by a waker of its own each time.
     let round = |wakes: usize| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ fn a_member_of_a_set_allocates_once() {
     const COUNT: usize = 4_000;
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("sets").build().unwrap();
+    let queue = runtime.workqueue_builder("sets").build().unwrap();
     let mut set = queue.join_set();
     let mut round = |count: usize| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -24,7 +24,8 @@ const MOST: Duration = Duration::from_secs(20);
 /// One issuer a CPU, each with items of its own, until a million have run.
 fn program(scope: AffinityScope) -> usize {
     let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-    let queue = runtime.workqueue("speed").scope(scope).build().expect("can be done");
+    let queue =
+        runtime.workqueue_builder("speed").affinity_scope(scope).build().expect("can be done");
     let queue = Arc::new(queue);
     let ran = Arc::new(AtomicU64::new(0));
     let issuers: Vec<_> = (0..CPUS)

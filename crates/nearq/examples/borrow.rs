@@ -23,7 +23,7 @@ fn steps(x: usize, y: usize) -> u8 {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let queue = Workqueue::builder("picture").scope(AffinityScope::Cache).build()?;
+    let queue = Workqueue::builder("picture").affinity_scope(AffinityScope::Cache).build()?;
     let mut picture = vec![0_u8; WIDTH * HEIGHT];
 
     // Each closure has its own rows; the borrow checker sees that no two share one.

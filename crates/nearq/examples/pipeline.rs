@@ -78,7 +78,8 @@ fn slot(number: usize, queue: &Arc<Workqueue>, done: mpsc::Sender<usize>) -> Slo
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let blocks = std::env::args().nth(1).map_or(Ok(BLOCKS), |argument| argument.parse())?;
-    let queue = Arc::new(Workqueue::builder("pipeline").scope(AffinityScope::Cache).build()?);
+    let queue =
+        Arc::new(Workqueue::builder("pipeline").affinity_scope(AffinityScope::Cache).build()?);
     let (done, free) = mpsc::channel();
     let slots: Vec<Slot> =
         (0..IN_FLIGHT).map(|number| slot(number, &queue, done.clone())).collect();

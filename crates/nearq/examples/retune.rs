@@ -30,8 +30,8 @@ fn work_a_little() {
 fn report(queue: &Workqueue, before: &[PoolStatistics]) {
     println!(
         "\n{}{}, at most {} items active",
-        queue.scope_in_words(),
-        if queue.attributes().strict { ", strict" } else { "" },
+        queue.affinity_scope_in_words(),
+        if queue.attributes().affinity_strict { ", strict" } else { "" },
         queue.max_active()
     );
     println!(
@@ -79,19 +79,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     type Change = fn(&Workqueue) -> Result<(), Error>;
     let changes: [Change; 4] = [
         |_| Ok(()),
-        |queue| queue.set_scope(AffinityScope::Cpu),
+        |queue| queue.set_affinity_scope(AffinityScope::Cpu),
         // Several attributes at once: no item sees one without the other.
         |queue| {
             queue.change(|attributes| {
-                attributes.scope = Some(AffinityScope::Cpu);
-                attributes.strict = true;
+                attributes.affinity_scope = Some(AffinityScope::Cpu);
+                attributes.affinity_strict = true;
             })
         },
         |queue| {
             queue.set_max_active(1)?;
             queue.change(|attributes| {
-                attributes.scope = Some(AffinityScope::System);
-                attributes.strict = false;
+                attributes.affinity_scope = Some(AffinityScope::System);
+                attributes.affinity_strict = false;
             })
         },
     ];

@@ -8,7 +8,7 @@
 //! ```
 //! use nearq::{AffinityScope, Work, Workqueue};
 //!
-//! let queue = Workqueue::builder("crypt").scope(AffinityScope::Cache).build()?;
+//! let queue = Workqueue::builder("crypt").affinity_scope(AffinityScope::Cache).build()?;
 //!
 //! // A closure that runs once.
 //! let sum = queue.spawn(|| (1..=10).sum::<u32>());
@@ -20,7 +20,7 @@
 //! queue.queue(&work);
 //!
 //! // While it runs: workers may never leave their pod now.
-//! queue.set_strict(true)?;
+//! queue.set_affinity_strict(true)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -63,7 +63,7 @@ pub mod metrics {
 pub use nearq_core::{
     AffinityScope, Attributes, CpuSet, Error, Handle, JoinError, JoinHandle, JoinSet, Panic,
     Runtime, RuntimeBuilder, Scope, ShutdownError, TaskBuilder, TrySpawnError, Work, Workqueue,
-    WorkqueueBuilder, blocking, set_description,
+    WorkqueueBuilder, block_in_place, set_description,
 };
 #[doc(inline)]
 pub use nearq_core::{future, home, inspect, system, trace};

@@ -49,7 +49,7 @@ pub(crate) fn draw(seed: u64) -> Plan {
     let faults = drawer.faults();
     let schedule = drawer.schedule();
     let runtime = RuntimePlan {
-        default_scope: drawer.scope(),
+        default_affinity_scope: drawer.scope(),
         affinity: !drawer.dice.one_in(16),
         shard_size: drawer.dice.within(1..=8),
         spin: *drawer.dice.pick(&[0, 64, 512]),
@@ -212,13 +212,13 @@ impl Drawer {
         let idle = self.dice.one_in(8);
         let slice = self.dice.one_in(8).then_some(Duration::from_micros(100));
         let mut attributes = Attributes::new();
-        (attributes.nice, attributes.idle, attributes.slice) = (nice, idle, slice);
+        (attributes.nice, attributes.sched_idle, attributes.time_slice) = (nice, idle, slice);
         if kind != Kind::PerCpu {
-            attributes.scope = (!self.dice.one_in(4)).then(|| self.scope());
-            attributes.strict = self.dice.one_in(3);
+            attributes.affinity_scope = (!self.dice.one_in(4)).then(|| self.scope());
+            attributes.affinity_strict = self.dice.one_in(3);
             attributes.localize = self.dice.one_in(4);
             attributes.helping = !self.dice.one_in(4);
-            attributes.affinity = !self.dice.one_in(8);
+            attributes.affinity_enabled = !self.dice.one_in(8);
             attributes.cpumask = mask;
         }
         let dropped_early = number != 0 && self.dice.one_in(3);

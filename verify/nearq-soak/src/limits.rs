@@ -118,8 +118,8 @@ impl Ground {
     /// The domains in which the items of the queue are counted.
     fn used(&self, attributes: &Attributes, defaults: Defaults) -> BTreeSet<Domain> {
         let effective = self.effective(attributes);
-        let affine = attributes.affinity && defaults.affinity;
-        let scope = attributes.scope.unwrap_or(defaults.scope);
+        let affine = attributes.affinity_enabled && defaults.affinity;
+        let scope = attributes.affinity_scope.unwrap_or(defaults.scope);
         let scope = if affine { scope } else { nearq::AffinityScope::System };
         let pods = self.topology.pods(scope, self.shard_size).pods;
         let inside = pods.iter().map(|pod| pod.cpus.intersection(&effective));
@@ -165,7 +165,7 @@ mod tests {
         let ground = ground("numa:2 l3:2 core:2", Some("0-6"));
         let each = Bounds::new(100).with_min_active(0).unwrap();
         assert_eq!(most(&ground, &[Attributes::default()], &[each]), 58 + 43);
-        let whole = attributes_with(|new| new.scope = Some(AffinityScope::System));
+        let whole = attributes_with(|new| new.affinity_scope = Some(AffinityScope::System));
         assert_eq!(most(&ground, std::slice::from_ref(&whole), &[each]), 100);
         assert_eq!(most(&ground, &[Attributes::default(), whole], &[each]), 58 + 43 + 100);
         assert_eq!(most(&ground, &[Attributes::default()], &[Bounds::new(3)]), 6);

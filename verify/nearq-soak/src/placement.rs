@@ -95,9 +95,13 @@ impl Ground {
             Kind::Ordered if *runner.pod == effective => return Ok(()),
             Kind::Ordered => return Err(format!("an ordered queue has one pod, {effective}")),
         }
-        let affine = attributes.affinity && defaults.affinity;
-        let (true, true, Some(cpu)) = (affine, attributes.strict, cpu) else { return Ok(()) };
-        let pods = self.topology.pods(attributes.scope.unwrap_or(defaults.scope), self.shard_size);
+        let affine = attributes.affinity_enabled && defaults.affinity;
+        let (true, true, Some(cpu)) = (affine, attributes.affinity_strict, cpu) else {
+            return Ok(());
+        };
+        let pods = self
+            .topology
+            .pods(attributes.affinity_scope.unwrap_or(defaults.scope), self.shard_size);
         let Some(pod) = pods.pod_index(cpu) else { return Ok(()) };
         let whole = &pods.pods[pod].cpus;
         let inside = whole.intersection(&effective);
@@ -142,8 +146,8 @@ mod tests {
 
     fn strict() -> Attributes {
         attributes_with(|new| {
-            new.scope = Some(AffinityScope::Cache);
-            new.strict = true;
+            new.affinity_scope = Some(AffinityScope::Cache);
+            new.affinity_strict = true;
         })
     }
 

@@ -278,7 +278,7 @@ pub(crate) struct Hardships {
 /// The runtime's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct RuntimePlan {
-    pub(crate) default_scope: AffinityScope,
+    pub(crate) default_affinity_scope: AffinityScope,
     pub(crate) affinity: bool,
     pub(crate) shard_size: usize,
     pub(crate) spin: u32,

@@ -236,8 +236,8 @@ impl Stage {
             }
         };
         let mut runtime = Runtime::<Sim>::builder_in()
-            .default_scope(settings.default_scope)
-            .affinity(settings.affinity)
+            .default_affinity_scope(settings.default_affinity_scope)
+            .affinity_enabled(settings.affinity)
             .cache_shard_size(settings.shard_size)
             .spin(settings.spin)
             .idle_timeout(settings.idle_timeout)
@@ -289,17 +289,17 @@ impl Stage {
         let mut rescuer = plan.rescuer;
         loop {
             let builder = runtime
-                .workqueue(queue_name(number))
-                .scope(attributes.scope)
-                .strict(attributes.strict)
+                .workqueue_builder(queue_name(number))
+                .affinity_scope(attributes.affinity_scope)
+                .affinity_strict(attributes.affinity_strict)
                 .localize(attributes.localize)
                 .helping(attributes.helping)
-                .affinity(attributes.affinity)
+                .affinity_enabled(attributes.affinity_enabled)
                 .cpumask(attributes.cpumask.clone())
                 .nice(attributes.nice)
                 .max_active(plan.max_active)
-                .sched_idle(attributes.idle)
-                .slice(attributes.slice)
+                .sched_idle(attributes.sched_idle)
+                .time_slice(attributes.time_slice)
                 .kind(match plan.kind {
                     Kind::Unbound => QueueKind::Unbound,
                     Kind::PerCpu => QueueKind::PerCpu,
@@ -365,7 +365,7 @@ impl Stage {
     /// Whether what is left may wait until a thread asks for it: threads were refused, and the runtime has none that would try again.
     pub(super) fn must_ask(&self) -> bool {
         let runtime = self.runtime.lock().expect("not held by a panic").clone();
-        self.plan.hardships.refused.is_some() && runtime.is_some_and(|of| of.threads() == 0)
+        self.plan.hardships.refused.is_some() && runtime.is_some_and(|of| of.thread_count() == 0)
     }
 
     /// Asks for every item, as a program that waits for it does.
@@ -400,10 +400,10 @@ impl Stage {
                 "threads ran {woken} times in {SILENCE:?} although there was no work: an idle runtime must not wake up"
             ));
         }
-        if self.plan.runtime.idle_timeout < SETTLING / 10 && runtime.threads() != 0 {
+        if self.plan.runtime.idle_timeout < SETTLING / 10 && runtime.thread_count() != 0 {
             ledger.violation(format!(
                 "{} workers are there after {SETTLING:?} without work; they were to end after {:?}",
-                runtime.threads(),
+                runtime.thread_count(),
                 self.plan.runtime.idle_timeout
             ));
         }

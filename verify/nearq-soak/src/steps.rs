@@ -49,7 +49,7 @@ impl Stage {
             Step::Block(time) => {
                 let runtime = self.runtime.lock().expect("not held by a panic").clone();
                 let sleep = || Sim::sleep(*time);
-                runtime.map_or_else(sleep, |runtime| runtime.blocking(sleep));
+                runtime.map_or_else(sleep, |runtime| runtime.block_in_place(sleep));
             }
             Step::Yield => Sim::yield_now(),
             Step::Queue { item, queue, to } => self.queue_item(*item, *queue, *to, actor),
@@ -412,27 +412,27 @@ impl Stage {
             return self.let_go(number, queue, Actor::default());
         }
         self.ledger.begin_change(number, |attributes| match change {
-            Change::AffinityScope(scope) => attributes.scope = *scope,
-            Change::Strict(on) => attributes.strict = *on,
+            Change::AffinityScope(scope) => attributes.affinity_scope = *scope,
+            Change::Strict(on) => attributes.affinity_strict = *on,
             Change::Localize(on) => attributes.localize = *on,
             Change::Helping(on) => attributes.helping = *on,
-            Change::Affinity(on) => attributes.affinity = *on,
+            Change::Affinity(on) => attributes.affinity_enabled = *on,
             Change::Mask(mask) => attributes.cpumask.clone_from(mask),
             Change::Nice(nice) => attributes.nice = *nice,
-            Change::Idle(on) => attributes.idle = *on,
-            Change::Slice(slice) => attributes.slice = *slice,
+            Change::Idle(on) => attributes.sched_idle = *on,
+            Change::Slice(slice) => attributes.time_slice = *slice,
             Change::MaxActive(_) | Change::MinActive(_) => {}
         });
         let made = match change {
-            Change::AffinityScope(scope) => queue.set_scope(*scope),
-            Change::Strict(on) => queue.set_strict(*on),
+            Change::AffinityScope(scope) => queue.set_affinity_scope(*scope),
+            Change::Strict(on) => queue.set_affinity_strict(*on),
             Change::Localize(on) => queue.set_localize(*on),
             Change::Helping(on) => queue.set_helping(*on),
-            Change::Affinity(on) => queue.set_affinity(*on),
+            Change::Affinity(on) => queue.set_affinity_enabled(*on),
             Change::Mask(mask) => queue.set_cpumask(mask.clone()),
             Change::Nice(nice) => queue.set_nice(*nice),
-            Change::Idle(on) => queue.set_idle(*on),
-            Change::Slice(slice) => queue.set_slice(*slice),
+            Change::Idle(on) => queue.set_sched_idle(*on),
+            Change::Slice(slice) => queue.set_time_slice(*slice),
             Change::MaxActive(_) | Change::MinActive(_) => Ok(()),
         };
         self.ledger.end_change(number, made.is_ok());
@@ -503,12 +503,12 @@ impl Stage {
         match op {
             Op::DefaultScope(scope) => {
                 self.ledger.begin_defaults(|defaults| defaults.scope = *scope);
-                runtime.set_default_scope(*scope);
+                runtime.set_default_affinity_scope(*scope);
                 self.ledger.end_defaults();
             }
             Op::RuntimeAffinity(on) => {
                 self.ledger.begin_defaults(|defaults| defaults.affinity = *on);
-                runtime.set_affinity(*on);
+                runtime.set_affinity_enabled(*on);
                 self.ledger.end_defaults();
             }
             Op::Spin(looks) => runtime.set_spin(*looks),

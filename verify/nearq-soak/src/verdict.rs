@@ -88,7 +88,8 @@ pub(crate) fn run_plan(plan: Plan, options: &SeedOptions) -> Verdict {
         shard_size: plan.runtime.shard_size,
         allowed: plan.limits_are_fixed().then(|| limits.effective()),
     };
-    let defaults = Defaults { scope: plan.runtime.default_scope, affinity: plan.runtime.affinity };
+    let defaults =
+        Defaults { scope: plan.runtime.default_affinity_scope, affinity: plan.runtime.affinity };
     let ledger = Arc::new(Ledger::new(ground, defaults));
     let mut simulation = Simulation::new(topology, plan.seed)
         .limits(limits)

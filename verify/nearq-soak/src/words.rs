@@ -170,25 +170,26 @@ impl fmt::Display for Plan {
         writeln!(f, "schedule: {:?}", self.schedule)?;
         writeln!(f, "faults: {}", faults_in_words(&self.faults))?;
         writeln!(f, "hardships: {}", self.hardships)?;
-        let RuntimePlan { default_scope, affinity, shard_size, spin, idle_timeout } = &self.runtime;
+        let RuntimePlan { default_affinity_scope, affinity, shard_size, spin, idle_timeout } =
+            &self.runtime;
         writeln!(
             f,
-            "runtime: default scope {default_scope}, affinity {affinity}, {shard_size} cores a shard, {spin} looks, \
+            "runtime: default scope {default_affinity_scope}, affinity {affinity}, {shard_size} cores a shard, {spin} looks, \
              workers end after {idle_timeout:?}"
         )?;
         for (number, queue) in self.queues.iter().enumerate() {
             let attributes = &queue.attributes;
             write!(f, "queue-{number}:")?;
             for change in [
-                Change::AffinityScope(attributes.scope),
-                Change::Strict(attributes.strict),
+                Change::AffinityScope(attributes.affinity_scope),
+                Change::Strict(attributes.affinity_strict),
                 Change::Localize(attributes.localize),
                 Change::Helping(attributes.helping),
-                Change::Affinity(attributes.affinity),
+                Change::Affinity(attributes.affinity_enabled),
                 Change::Mask(attributes.cpumask.clone()),
                 Change::Nice(attributes.nice),
-                Change::Idle(attributes.idle),
-                Change::Slice(attributes.slice),
+                Change::Idle(attributes.sched_idle),
+                Change::Slice(attributes.time_slice),
                 Change::MaxActive(queue.max_active),
             ] {
                 write!(f, " {change},")?;

@@ -180,12 +180,12 @@ fn each_attribute_of_a_queue_is_changed_under_load_and_nothing_is_lost() {
 
     program.set("crypt", "nice", "7", "7");
     program.meets("crypt", "nice", |met, pool| pool.nice == 7 && met["nice"] == 7);
-    program.set("crypt", "slice_us", "3000", "3000");
+    program.set("crypt", "time_slice_us", "3000", "3000");
     program.meets("crypt", "a slice", |_, pool| pool.slice_ns == 3_000_000);
     // SCHED_IDLE is policy 5.
-    program.set("crypt", "idle", "1", "1");
+    program.set("crypt", "sched_idle", "1", "1");
     program.meets("crypt", "idle", |met, pool| pool.idle_class && met["policy"] == 5);
-    program.set("crypt", "idle", "0", "0");
+    program.set("crypt", "sched_idle", "0", "0");
     program.meets("crypt", "not idle", |met, pool| !pool.idle_class && met["policy"] == 0);
 
     program.set("crypt", "min_active", "1", "1");

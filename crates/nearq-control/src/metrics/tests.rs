@@ -259,7 +259,7 @@ fn nothing_is_exported_where_there_is_nothing() {
 #[test]
 fn a_runtime_is_exported_with_its_times_if_they_were_asked_for() {
     let runtime = Runtime::builder_in().build().unwrap();
-    let queue = runtime.workqueue("exported").build().unwrap();
+    let queue = runtime.workqueue_builder("exported").build().unwrap();
     let exported = |metrics: Metrics<RuntimeSource>| {
         queue.spawn(|| ()).join().unwrap();
         queue.flush().unwrap();

@@ -33,7 +33,7 @@ pub(super) fn of(runtime: &Runtime, wanted: &GetDump) -> Dump {
     let (waiting, more_waiting) = if wanted.items { waiting(runtime) } else { (Vec::new(), false) };
     Dump {
         at_ns: Linux::now().as_nanos(),
-        allowed: runtime.allowed().to_list(),
+        allowed: runtime.allowed_cpus().to_list(),
         online: topology.online().to_list(),
         possible: topology.possible().to_list(),
         scopes: SCOPES.map(|scope| of_scope(runtime, &topology, scope)).into(),
@@ -50,7 +50,7 @@ pub(super) fn of(runtime: &Runtime, wanted: &GetDump) -> Dump {
 }
 
 fn homes(runtime: &Runtime) -> Vec<NodeHomes> {
-    let homes = runtime.homes().into_iter();
+    let homes = runtime.home_nodes().into_iter();
     homes
         .map(|row| NodeHomes {
             node: row.node as u64,
@@ -71,7 +71,7 @@ fn of_scope(runtime: &Runtime, topology: &Topology, scope: AffinityScope) -> Sco
     let cpus = 0..topology.possible().last().map_or(0, |last| last + 1);
     ScopeDump {
         name: scope.to_string(),
-        default: scope == runtime.default_scope(),
+        default: scope == runtime.default_affinity_scope(),
         cpu_pod: cpus.map(|cpu| pods.pod_index(cpu).map_or(-1, |pod| pod as i64)).collect(),
         pods: pods
             .pods

@@ -53,7 +53,7 @@ impl Kinds {
     fn unfit(self, queue: &QueueView) -> Option<&'static str> {
         match self {
             Kinds::NotPerCpu | Kinds::Unbound if queue.is_per_cpu() => Some(
-                "this is a per-CPU queue, for which only nice, idle, slice_us and max_active can be set",
+                "this is a per-CPU queue, for which only nice, sched_idle, time_slice_us and max_active can be set",
             ),
             Kinds::NotOrdered | Kinds::Unbound if queue.is_ordered() => Some(
                 "this is an ordered queue, which runs one item at a time; its other settings can be set",
@@ -77,12 +77,12 @@ pub(crate) struct Seen<'a> {
 
 impl Seen<'_> {
     pub(crate) fn scope(&self) -> Value {
-        let set = self.set.scope.map_or("default".to_owned(), |scope| scope.to_string());
-        (set, self.handle.scope_in_words())
+        let set = self.set.affinity_scope.map_or("default".to_owned(), |scope| scope.to_string());
+        (set, self.handle.affinity_scope_in_words())
     }
 
     pub(crate) fn helping(&self) -> Value {
-        let effective = self.affine && self.set.helping && !self.set.strict;
+        let effective = self.affine && self.set.helping && !self.set.affinity_strict;
         (digit(self.set.helping), digit(effective))
     }
 
@@ -114,7 +114,7 @@ pub(crate) fn weight(runtime: &Runtime, name: &str) -> Value {
 pub(super) fn of_queue(runtime: &Runtime, queue: &QueueView) -> QueueSettings {
     let set = queue.attributes();
     let pods = !queue.is_per_cpu() && !queue.is_ordered();
-    let affine = pods && set.affinity && runtime.affinity();
+    let affine = pods && set.affinity_enabled && runtime.is_affinity_enabled();
     let seen = Seen { handle: queue, set, affine };
     let setting = |(knob, way): &(Knob, QueueWay)| {
         knob.setting((way.show)(&seen), knob.writable && way.kinds.unfit(queue).is_none())
@@ -155,7 +155,7 @@ pub(crate) fn parse_home(runtime: &Runtime, value: &str) -> Result<Option<Home>,
         text => {
             let node = text.parse().map_err(|_| {
                 let nodes: Vec<_> =
-                    runtime.homes().iter().map(|row| row.node.to_string()).collect();
+                    runtime.home_nodes().iter().map(|row| row.node.to_string()).collect();
                 format!("not a home; give a node ({}), auto or none", nodes.join(", "))
             })?;
             Home::on_in(runtime, node).map(Some).map_err(|error| error.to_string())
@@ -209,7 +209,7 @@ fn key_of(error: &Error) -> &'static str {
     match error {
         Error::EmptyMask | Error::NoSuchCpu { .. } | Error::MaskNotAllowed { .. } => "cpumask",
         Error::NiceOutOfRange(_) => "nice",
-        Error::SliceOutOfRange(_) => "slice_us",
+        Error::TimeSliceOutOfRange(_) => "time_slice_us",
         Error::MinActive { .. } => "min_active",
         _ => "",
     }
@@ -301,7 +301,7 @@ impl ProcessChanges {
         let scope = values::parse_scope(text, false);
         self.put(scope, |runtime, scope| {
             if let Some(scope) = scope {
-                runtime.set_default_scope(scope);
+                runtime.set_default_affinity_scope(scope);
             }
         })
     }

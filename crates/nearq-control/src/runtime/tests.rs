@@ -36,9 +36,9 @@ fn held(queue: &Workqueue) -> mpsc::Sender<()> {
 #[test]
 fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
     let (runtime, mut subject) = subject();
-    let unbound = runtime.workqueue("unbound").build().unwrap();
-    let _percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
-    let _ordered = runtime.workqueue("ordered").ordered().build().unwrap();
+    let unbound = runtime.workqueue_builder("unbound").build().unwrap();
+    let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
+    let _ordered = runtime.workqueue_builder("ordered").ordered().build().unwrap();
     let all = subject.settings(None).unwrap();
     let process = all.process.as_ref().unwrap();
     let keys = |settings: &[crate::protocol::Setting]| {
@@ -66,8 +66,8 @@ fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
 #[test]
 fn each_attribute_is_set_and_shown() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("q").build().unwrap();
-    let cpu = runtime.allowed().first().unwrap();
+    let queue = runtime.workqueue_builder("q").build().unwrap();
+    let cpu = runtime.allowed_cpus().first().unwrap();
     let cases = [
         ("affinity", "0", "0"),
         ("affinity", "1", "1"),
@@ -77,9 +77,9 @@ fn each_attribute_is_set_and_shown() {
         ("localize", "yes", "1"),
         ("helping", "0", "0"),
         ("nice", "7", "7"),
-        ("idle", "1", "1"),
-        ("idle", "0", "0"),
-        ("slice_us", "500", "500"),
+        ("sched_idle", "1", "1"),
+        ("sched_idle", "0", "0"),
+        ("time_slice_us", "500", "500"),
         ("max_active", "3", "3"),
         ("min_active", "2", "2"),
     ];
@@ -102,7 +102,7 @@ fn each_attribute_is_set_and_shown() {
 #[test]
 fn the_process_is_set_and_shown() {
     let (runtime, mut subject) = subject();
-    let cpu = runtime.allowed().first().unwrap().to_string();
+    let cpu = runtime.allowed_cpus().first().unwrap().to_string();
     let cases = [
         ("default_affinity_scope", "numa", "numa"),
         ("affinity", "0", "0"),
@@ -122,21 +122,21 @@ fn the_process_is_set_and_shown() {
         let now = subject.set(None, &changes(&[(key, value)])).unwrap();
         assert_eq!(setting(&now, key).1, effective, "{key}={value}");
     }
-    let queue = runtime.workqueue("follows").build().unwrap();
-    assert_eq!(queue.scope_in_words(), "default (numa)");
+    let queue = runtime.workqueue_builder("follows").build().unwrap();
+    assert_eq!(queue.affinity_scope_in_words(), "default (numa)");
     let now = subject.set(None, &changes(&[("cpumask", &cpu)])).unwrap();
     assert_eq!(setting(&now, "cpumask").0, cpu);
     assert_eq!(queue.effective_cpumask().to_list(), cpu);
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
     subject.set(None, &changes(&[("cpumask", "")])).unwrap();
-    assert_eq!(queue.effective_cpumask(), runtime.allowed());
+    assert_eq!(queue.effective_cpumask(), runtime.allowed_cpus());
 }
 
 #[test]
 fn a_queues_home_is_set_and_shown() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("homely").build().unwrap();
-    let node = runtime.homes()[0].node.to_string();
+    let queue = runtime.workqueue_builder("homely").build().unwrap();
+    let node = runtime.home_nodes()[0].node.to_string();
     let mut set = |key: &str, value: &str| {
         let now = subject.set(Some("homely"), &changes(&[(key, value)])).unwrap();
         setting(&now, key)
@@ -151,7 +151,7 @@ fn a_queues_home_is_set_and_shown() {
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
     set("home", &node);
     let dump = subject.dump(&GetDump::default()).unwrap();
-    assert_eq!(dump.homes.len(), runtime.homes().len());
+    assert_eq!(dump.homes.len(), runtime.home_nodes().len());
     assert_eq!(dump.home_weights.len(), nearq_core::home::Weights::names().len());
     let told = &dump.queues[0];
     assert_eq!(told.home.as_ref().map(|home| home.node.to_string()), Some(node));
@@ -161,9 +161,9 @@ fn a_queues_home_is_set_and_shown() {
 #[test]
 fn refusals_change_nothing_and_say_what_is_allowed() {
     let (runtime, mut subject) = subject();
-    let _queue = runtime.workqueue("q").build().unwrap();
-    let _percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
-    let _ordered = runtime.workqueue("ordered").ordered().build().unwrap();
+    let _queue = runtime.workqueue_builder("q").build().unwrap();
+    let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
+    let _ordered = runtime.workqueue_builder("ordered").ordered().build().unwrap();
     let own = |subject: &RuntimeSubject| {
         let mut settings = subject.settings(None).unwrap();
         let process = settings.process.as_mut().unwrap();
@@ -184,10 +184,10 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
         (Some("q"), &[("nice", "3"), ("affinity_scope", "l3")], "cache_shard"),
         (Some("q"), &[("affinity_strict", "1"), ("nice", "20")], "19"),
         (Some("q"), &[("affinity_strict", "1"), ("cpumask", "9999")], "this machine has"),
-        (Some("q"), &[("slice_us", "5")], "100 µs"),
+        (Some("q"), &[("time_slice_us", "5")], "100 µs"),
         (Some("q"), &[("max_active", "4"), ("min_active", "5")], "0 to 4"),
         (Some("q"), &[("per_cpu", "1")], "when the queue is created"),
-        (Some("percpu"), &[("localize", "1")], "nice, idle, slice_us and max_active"),
+        (Some("percpu"), &[("localize", "1")], "nice, sched_idle, time_slice_us and max_active"),
         (Some("ordered"), &[("max_active", "2")], "one item at a time"),
         (None, &[("lock_quiet", "3"), ("watchdog_thresh", "-1")], "0 for never"),
         (None, &[("watchdog_thresh", "99999999999")], "at most 18446744073"),
@@ -203,7 +203,7 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
 #[test]
 fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
     let (runtime, mut subject) = subject();
-    let _percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
+    let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
     let settings = subject.settings(Some("percpu")).unwrap().queues.remove(0).settings;
     let writable = settings.iter().filter(|setting| setting.writable);
     let keys: Vec<&str> = writable.map(|setting| setting.key.as_str()).collect();
@@ -216,7 +216,7 @@ fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
 #[test]
 fn two_queues_with_one_name_have_numbers() {
     let (runtime, mut subject) = subject();
-    let _twins = [0, 1].map(|_| runtime.workqueue("twin").build().unwrap());
+    let _twins = [0, 1].map(|_| runtime.workqueue_builder("twin").build().unwrap());
     let refusal = subject.set(Some("twin"), &changes(&[("nice", "1")])).unwrap_err();
     assert_eq!(
         refusal.to_string(),
@@ -228,7 +228,7 @@ fn two_queues_with_one_name_have_numbers() {
 #[test]
 fn counts_never_go_back_when_links_are_replaced() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("q").build().unwrap();
+    let queue = runtime.workqueue_builder("q").build().unwrap();
     let mut last = 0;
     for scope in ["cpu", "system", "numa", "cpu", "default"] {
         subject.set(Some("q"), &changes(&[("affinity_scope", scope)])).unwrap();
@@ -245,7 +245,7 @@ fn counts_never_go_back_when_links_are_replaced() {
 #[test]
 fn items_are_timed_while_that_is_wanted() {
     let (runtime, mut subject) = subject();
-    let queue = runtime.workqueue("q").build().unwrap();
+    let queue = runtime.workqueue_builder("q").build().unwrap();
     assert!(subject.statistics().unwrap().queues[0].wait.is_none());
     subject.time_items(true).unwrap();
     queue.spawn(|| ()).join().unwrap();
@@ -261,8 +261,8 @@ fn items_are_timed_while_that_is_wanted() {
 #[test]
 fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
     let (runtime, subject) = subject();
-    let queue = runtime.workqueue("q").max_active(1).rescuer().build().unwrap();
-    let percpu = runtime.workqueue("percpu").per_cpu().build().unwrap();
+    let queue = runtime.workqueue_builder("q").max_active(1).rescuer().build().unwrap();
+    let percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
     let go = held(&queue);
     queue.spawn(|| ());
     let dump = loop {
@@ -284,7 +284,7 @@ fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
     assert_eq!((shown.kind.as_str(), shown_percpu.kind.as_str()), ("unbound", "percpu"));
     assert_eq!(shown.cpu_pool.len(), cpus);
     let pool = |id: i64| dump.pools.iter().find(|pool| pool.id as i64 == id).unwrap();
-    let here = runtime.allowed().first().unwrap();
+    let here = runtime.allowed_cpus().first().unwrap();
     assert!(pool(shown_percpu.cpu_pool[here]).per_cpu);
     let pod: nearq_core::CpuSet = pool(shown.cpu_pool[here]).pod_cpus.parse().unwrap();
     assert!(pod.contains(here));
@@ -302,7 +302,7 @@ fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
 #[test]
 fn a_trace_names_each_queue_once() {
     let (runtime, mut subject) = subject();
-    let queues = ["a", "b"].map(|name| runtime.workqueue(name).build().unwrap());
+    let queues = ["a", "b"].map(|name| runtime.workqueue_builder(name).build().unwrap());
     let mut trace = subject.trace(&Trace { queue: None, every: None }).unwrap();
     let mut named = Vec::new();
     for round in 0..2 {

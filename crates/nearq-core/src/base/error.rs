@@ -48,7 +48,7 @@ pub enum Error {
     /// A nice value outside -20 to 19.
     NiceOutOfRange(i32),
     /// A slice outside 0.1 to 100 ms.
-    SliceOutOfRange(Duration),
+    TimeSliceOutOfRange(Duration),
     /// A `min_active` above `max_active`.
     MinActive {
         /// What was asked for.
@@ -88,6 +88,8 @@ pub enum Error {
     },
     /// The runtime was shut down, or is being shut down: it accepts only what its own running items queue.
     ShutDown,
+    /// The process-wide runtime exists already, so its settings cannot be chosen any more.
+    GlobalExists,
     /// The machine could not be described.
     Machine(String),
     /// A node that cannot be a home.
@@ -126,9 +128,9 @@ impl fmt::Display for Error {
             Error::NiceOutOfRange(nice) => {
                 write!(f, "nice {nice} is not between -20 (most favoured) and 19")
             }
-            Error::SliceOutOfRange(slice) => write!(
+            Error::TimeSliceOutOfRange(slice) => write!(
                 f,
-                "a slice is 100 µs to 100 ms, not {slice:?}; without one, or with 0, the system's default is used"
+                "a time slice is 100 µs to 100 ms, not {slice:?}; without one, or with 0, the system's default is used"
             ),
             Error::MinActive { asked, max_active } => write!(
                 f,
@@ -137,7 +139,7 @@ impl fmt::Display for Error {
             Error::Unsupported { attribute, kind: QueueKind::PerCpu } => write!(
                 f,
                 "{attribute} cannot be set for a per-CPU queue, whose items run on the CPU that queues them or on the one given to `queue_on`; \
-                 nice, idle, slice and max_active can be set, or use a queue that is not per-CPU"
+                 nice, sched_idle, time_slice and max_active can be set, or use a queue that is not per-CPU"
             ),
             Error::Unsupported { attribute, kind: _ } => write!(
                 f,
@@ -164,6 +166,9 @@ impl fmt::Display for Error {
             ),
             Error::ShutDown => f.write_str(
                 "the runtime was shut down and accepts nothing new; queue before `Runtime::shutdown`, or build another runtime",
+            ),
+            Error::GlobalExists => f.write_str(
+                "the process-wide runtime exists already; call `build_global` before anything uses it, at the beginning of `main`",
             ),
             Error::Machine(text) => write!(f, "{text}"),
             Error::NoHome(why) => write!(f, "{why}"),

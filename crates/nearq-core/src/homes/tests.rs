@@ -26,7 +26,7 @@ fn a_home_is_somewhere_and_says_why() {
     assert!(home.explain().contains(&format!("node {node}")), "{}", home.explain());
     home.move_to(node).expect("it is there");
     assert!(home.clone() == home && Home::pick_in(&runtime) != home);
-    let all = runtime.homes();
+    let all = runtime.home_nodes();
     assert!(all.iter().any(|row| row.node == node && !row.cpus.is_empty()));
 }
 
@@ -128,9 +128,9 @@ fn home_bytes(block: &[u64]) -> &[u8] {
 fn a_per_cpu_queue_has_no_home() {
     let runtime = runtime();
     let home = Home::pick_in(&runtime);
-    let error = runtime.workqueue("x").per_cpu().home(&home).build().expect_err("refused");
+    let error = runtime.workqueue_builder("x").per_cpu().home(&home).build().expect_err("refused");
     assert_eq!(error, Error::Unsupported { attribute: "a home", kind: QueueKind::PerCpu });
-    let queue = runtime.workqueue("y").per_cpu().build().expect("plain");
+    let queue = runtime.workqueue_builder("y").per_cpu().build().expect("plain");
     assert!(queue.set_home(&home).is_err() && queue.set_memory(QueueMemory::Interleave).is_err());
     queue.set_home(None).expect("it has none anyway");
 }

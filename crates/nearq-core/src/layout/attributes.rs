@@ -22,7 +22,7 @@ use crate::layout::priority::{
 ///
 /// let queue = Workqueue::builder("tuned").build()?;
 /// queue.change(|attributes| {
-///     attributes.scope = Some(AffinityScope::Numa);
+///     attributes.affinity_scope = Some(AffinityScope::Numa);
 ///     attributes.nice = 5;
 ///     attributes.max_active = 16;
 /// })?;
@@ -33,25 +33,25 @@ use crate::layout::priority::{
 #[non_exhaustive]
 pub struct Attributes {
     /// How CPUs are grouped; `None` follows the runtime's default.
-    pub scope: Option<AffinityScope>,
+    pub affinity_scope: Option<AffinityScope>,
     /// Workers never leave their pod.
-    pub strict: bool,
+    pub affinity_strict: bool,
     /// An item runs on the CPU that queued it, if a worker can run there.
     pub localize: bool,
-    /// Idle workers of other pods take items of this queue. Has no effect if `strict` is set.
+    /// Idle workers of other pods take items of this queue. Has no effect if `affinity_strict` is set.
     pub helping: bool,
     /// Off: one pod of all CPUs of the queue, whatever the scope says.
-    pub affinity: bool,
+    pub affinity_enabled: bool,
     /// The CPUs that the queue's items may run on; `None` is all that the process may use.
     pub cpumask: Option<CpuSet>,
     /// The nice value of the workers, -20 (most favoured) to 19; 0 is the value of the thread that made the runtime. No effect with `idle`.
     pub nice: i32,
     /// The workers are of the class `SCHED_IDLE`: they run when nothing else wants the CPU. The nice value and the slice have no
     /// effect meanwhile, and are in effect again when this is switched off.
-    pub idle: bool,
+    pub sched_idle: bool,
     /// How long a worker runs in one go while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. With a shorter slice
     /// it runs sooner after a sleep, and is interrupted more often. Linux supports slices from 6.12 on; elsewhere no effect.
-    pub slice: Option<Duration>,
+    pub time_slice: Option<Duration>,
     /// The most items that may be on pools or running at once, 1 to 2048. Setting 0 sets 1024, more than 2048 is 2048 with one warning. A
     /// lower limit lowers `min_active` as well, unless that is changed too; a higher one does not restore it. Always 1 for an ordered
     /// queue. See [`WorkqueueBuilder::max_active`](crate::WorkqueueBuilder::max_active).
@@ -68,15 +68,15 @@ impl Default for Attributes {
     /// most and 8 on each node at least, memory from the homes.
     fn default() -> Self {
         Attributes {
-            scope: None,
-            strict: false,
+            affinity_scope: None,
+            affinity_strict: false,
             localize: false,
             helping: true,
-            affinity: true,
+            affinity_enabled: true,
             cpumask: None,
             nice: 0,
-            idle: false,
-            slice: None,
+            sched_idle: false,
+            time_slice: None,
             max_active: DEFAULT_MAX_ACTIVE,
             min_active: DEFAULT_MIN_ACTIVE,
             memory: QueueMemory::default(),
@@ -98,7 +98,7 @@ impl Attributes {
                 }
             };
         }
-        pick!(scope strict localize helping affinity cpumask nice idle slice max_active min_active memory)
+        pick!(affinity_scope affinity_strict localize helping affinity_enabled cpumask nice sched_idle time_slice max_active min_active memory)
     }
 
     /// The default attributes.
@@ -173,26 +173,26 @@ impl QueueKind {
             return Ok(());
         }
         let Attributes {
-            scope,
-            strict,
+            affinity_scope,
+            affinity_strict,
             localize,
             helping,
-            affinity,
+            affinity_enabled,
             cpumask,
             nice: _,
-            idle: _,
-            slice: _,
+            sched_idle: _,
+            time_slice: _,
             max_active: _,
             min_active: _,
             memory,
         } = attributes;
         let free = Attributes::default();
         let set = [
-            (*scope != free.scope, "a scope"),
-            (*strict != free.strict, "strict"),
+            (*affinity_scope != free.affinity_scope, "an affinity scope"),
+            (*affinity_strict != free.affinity_strict, "affinity_strict"),
             (*localize != free.localize, "localize"),
             (*helping != free.helping, "helping"),
-            (*affinity != free.affinity, "affinity"),
+            (*affinity_enabled != free.affinity_enabled, "affinity_enabled"),
             (*cpumask != free.cpumask, "a CPU mask"),
             (*memory != free.memory, "where memory comes from"),
         ];
@@ -277,7 +277,7 @@ impl Places {
 pub(crate) struct MachineConfig {
     pub(crate) topology: Topology,
     pub(crate) limits: Limits,
-    pub(crate) default_scope: AffinityScope,
+    pub(crate) default_affinity_scope: AffinityScope,
     pub(crate) shard_size: usize,
     /// Off switches affinity off for every queue.
     pub(crate) affinity: bool,
@@ -342,7 +342,9 @@ impl MachineConfig {
     /// mask, all that the process may use are used.
     pub(crate) fn layout(&self, kind: QueueKind, attributes: &Attributes) -> Layout {
         match kind {
-            QueueKind::Unbound => self.unbound(attributes, self.affinity && attributes.affinity),
+            QueueKind::Unbound => {
+                self.unbound(attributes, self.affinity && attributes.affinity_enabled)
+            }
             QueueKind::Ordered => {
                 // One pool: an item that another pool had taken could be late.
                 let layout = self.unbound(attributes, false);
@@ -382,9 +384,9 @@ impl MachineConfig {
 
     /// A pool for each pod; one for all CPUs if it is not `affine`.
     fn unbound(&self, attributes: &Attributes, affine: bool) -> Layout {
-        let scope = attributes.scope.unwrap_or(self.default_scope);
+        let scope = attributes.affinity_scope.unwrap_or(self.default_affinity_scope);
         let effective = self.effective(attributes);
-        let strict = affine && attributes.strict;
+        let strict = affine && attributes.affinity_strict;
         let helping = attributes.helping && !strict;
         let cpus = self.topology.possible().last().map_or(1, |last| last + 1);
         let pods =
@@ -435,7 +437,7 @@ impl Layout {
 impl Priority {
     /// The priority of these attributes. Those of the idle class have neither nice value nor slice, so that all of them share pools.
     pub(crate) fn of(attributes: &Attributes) -> Self {
-        let Attributes { nice, idle, slice, .. } = *attributes;
+        let Attributes { nice, sched_idle: idle, time_slice: slice, .. } = *attributes;
         if idle {
             Priority { nice: LEAST_FAVOURED, idle, slice: None }
         } else {
@@ -448,9 +450,9 @@ impl Priority {
         if !(MOST_FAVOURED..=LEAST_FAVOURED).contains(&attributes.nice) {
             return Err(Error::NiceOutOfRange(attributes.nice));
         }
-        match attributes.slice {
+        match attributes.time_slice {
             Some(slice) if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&slice) => {
-                Err(Error::SliceOutOfRange(slice))
+                Err(Error::TimeSliceOutOfRange(slice))
             }
             _ => Ok(()),
         }
@@ -469,7 +471,7 @@ mod tests {
         MachineConfig {
             topology,
             limits,
-            default_scope: AffinityScope::Cache,
+            default_affinity_scope: AffinityScope::Cache,
             shard_size: 8,
             affinity: true,
             mask: None,
@@ -520,7 +522,7 @@ mod tests {
     #[test]
     fn strict_pools_forget_the_mask_and_do_not_help() {
         let here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
-        let strict = Attributes { strict: true, ..Attributes::default() };
+        let strict = Attributes { affinity_strict: true, ..Attributes::default() };
         for pool in here.layout(QueueKind::Unbound, &strict).pools {
             assert_eq!(pool.allowed, pool.pod);
             assert!(!pool.helping);
@@ -537,7 +539,8 @@ mod tests {
         let bounds = Bounds::new(100, None);
         assert_eq!([0, 1].map(|number| layout.limit(node(number), bounds)), [58, 43]);
         assert_eq!(layout.cpus_of(node(1)).to_list(), "4-6");
-        let whole = Attributes { scope: Some(AffinityScope::System), ..Attributes::default() };
+        let whole =
+            Attributes { affinity_scope: Some(AffinityScope::System), ..Attributes::default() };
         assert_eq!(here.layout(QueueKind::Unbound, &whole).domains, [Domain::Across]);
         // If nothing of a pod may be used, it stands for all, on both nodes.
         let part = Attributes { cpumask: Some("1-5".parse().unwrap()), ..Attributes::default() };
@@ -575,8 +578,8 @@ mod tests {
         let here = machine_config("numa:2 core:2 pu:1", "0-3");
         let cpumask = Some("1-2".parse().unwrap());
         let strict = Attributes {
-            scope: Some(AffinityScope::Cpu),
-            strict: true,
+            affinity_scope: Some(AffinityScope::Cpu),
+            affinity_strict: true,
             cpumask,
             ..Attributes::default()
         };
@@ -591,11 +594,14 @@ mod tests {
     fn of_a_per_cpu_queue_only_nice_can_be_set() {
         type Change = fn(&mut Attributes);
         let changes: [(Change, Option<&str>); 7] = [
-            (|attributes| attributes.scope = Some(AffinityScope::Cpu), Some("a scope")),
-            (|attributes| attributes.strict = true, Some("strict")),
+            (
+                |attributes| attributes.affinity_scope = Some(AffinityScope::Cpu),
+                Some("an affinity scope"),
+            ),
+            (|attributes| attributes.affinity_strict = true, Some("affinity_strict")),
             (|attributes| attributes.localize = true, Some("localize")),
             (|attributes| attributes.helping = false, Some("helping")),
-            (|attributes| attributes.affinity = false, Some("affinity")),
+            (|attributes| attributes.affinity_enabled = false, Some("affinity_enabled")),
             (|attributes| attributes.cpumask = Some(CpuSet::single(0)), Some("a CPU mask")),
             (|attributes| attributes.nice = 3, None),
         ];
@@ -613,7 +619,8 @@ mod tests {
     #[test]
     fn affinity_off_is_one_pod_whatever_the_scope() {
         let mut here = machine_config("pack:2 l3:2 core:2 pu:1", "0-7");
-        let off = Attributes { affinity: false, strict: true, ..Attributes::default() };
+        let off =
+            Attributes { affinity_enabled: false, affinity_strict: true, ..Attributes::default() };
         assert_eq!(pods(&here.layout(QueueKind::Unbound, &off)), ["0-7"]);
         here.affinity = false;
         assert_eq!(pods(&here.layout(QueueKind::Unbound, &Attributes::default())), ["0-7"]);

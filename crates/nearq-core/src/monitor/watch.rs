@@ -263,7 +263,7 @@ impl<P: Platform> Watcher<P> {
             Err(refused) => {
                 let line = format!(
                     "{refused}; workers that sleep inside their items are then noticed only after 10 ms: \
-                     call nearq::blocking around code of items that may sleep"
+                     call nearq::block_in_place around code of items that may sleep"
                 );
                 P::warn_once(&format!("states: {}", refused.cause()), &line);
                 Doing::Untold

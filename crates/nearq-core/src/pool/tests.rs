@@ -16,7 +16,7 @@ fn one_asleep(pool: &Pool<Loom>) -> &Worker<Loom> {
     pool.clear_queued_for_place();
     let asleep = pool.entry_for_test();
     pool.idle().begin_search();
-    asleep.set_idle();
+    asleep.set_sched_idle();
     pool.idle().settle(asleep);
     asleep
 }

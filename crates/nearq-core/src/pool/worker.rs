@@ -198,7 +198,7 @@ impl<P: Platform> Worker<P> {
     }
 
     /// The worker is about to settle, or a rescuer to sleep.
-    pub(crate) fn set_idle(&self) {
+    pub(crate) fn set_sched_idle(&self) {
         self.status.store(IDLE, Ordering::Release);
     }
 

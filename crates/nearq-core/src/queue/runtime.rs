@@ -25,7 +25,7 @@ pub(crate) type Inner<P> = Core<P, Queue<P>>;
 
 /// A runtime. Handles are cheap to clone and name the same runtime.
 ///
-/// `Runtime::default()` is the process-wide one; most programs never build another.
+/// `Runtime::global()` is the process-wide one; most programs never build another.
 ///
 /// In the child of a fork every handle works: its runtime has no threads and nothing queued, and starts afresh with the first use.
 ///
@@ -107,8 +107,8 @@ impl<P: Platform> Runtime<P> {
         &self.inner
     }
 
-    /// As the function [`blocking`](crate::blocking), on the platform of this runtime.
-    pub fn blocking<R>(&self, f: impl FnOnce() -> R) -> R {
+    /// As the function [`block_in_place`](crate::block_in_place), on the platform of this runtime.
+    pub fn block_in_place<R>(&self, f: impl FnOnce() -> R) -> R {
         crate::pool::context::blocking::<P, R>(f)
     }
 
@@ -119,7 +119,7 @@ impl<P: Platform> Runtime<P> {
 
     /// The CPUs that the runtime's queues may use: those that the process may use, as last read, within the
     /// [mask](Self::set_cpumask).
-    pub fn allowed(&self) -> CpuSet {
+    pub fn allowed_cpus(&self) -> CpuSet {
         self.inner.machine_config().allowed()
     }
 
@@ -129,23 +129,24 @@ impl<P: Platform> Runtime<P> {
     }
 
     /// Switches all scopes off, or on again, for every queue; in effect for the next item.
-    pub fn set_affinity(&self, on: bool) {
+    pub fn set_affinity_enabled(&self, on: bool) {
         self.inner.change_machine_config(|machine_config| machine_config.affinity = on);
     }
 
     /// Whether scopes are in use.
-    pub fn affinity(&self) -> bool {
+    pub fn is_affinity_enabled(&self) -> bool {
         self.inner.machine_config().affinity
     }
 
     /// Changes the scope of every queue that does not name one; in effect for the next item.
-    pub fn set_default_scope(&self, scope: AffinityScope) {
-        self.inner.change_machine_config(|machine_config| machine_config.default_scope = scope);
+    pub fn set_default_affinity_scope(&self, scope: AffinityScope) {
+        self.inner
+            .change_machine_config(|machine_config| machine_config.default_affinity_scope = scope);
     }
 
     /// The scope of queues that do not name one.
-    pub fn default_scope(&self) -> AffinityScope {
-        self.inner.machine_config().default_scope
+    pub fn default_affinity_scope(&self) -> AffinityScope {
+        self.inner.machine_config().default_affinity_scope
     }
 
     /// The average number of cores in a shard of the scope `cache_shard`.
@@ -166,7 +167,7 @@ impl<P: Platform> Runtime<P> {
     }
 
     /// Worker threads that are alive.
-    pub fn threads(&self) -> usize {
+    pub fn thread_count(&self) -> usize {
         self.inner.threads.load(Ordering::Acquire) as usize
     }
 

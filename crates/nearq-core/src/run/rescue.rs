@@ -186,7 +186,7 @@ fn live<P: Platform>(
     queue: &Weak<Queue<P>>,
     worker: &Worker<P>,
 ) -> Ran {
-    worker.set_idle();
+    worker.set_sched_idle();
     while !rescuer.is_stopped() && !inner.is_stopping() {
         // TAKE.
         let Some(pool) = rescuer.take_call() else {
@@ -200,7 +200,7 @@ fn live<P: Platform>(
         if ran == Ran::Forked {
             return ran;
         }
-        worker.set_idle();
+        worker.set_sched_idle();
     }
     Ran::Here
 }

@@ -23,9 +23,11 @@ fn small(max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
 /// As [`small`], of a builder.
 fn small_of(builder: RuntimeBuilder<Loom>, max_active: usize) -> (Runtime<Loom>, Workqueue<Loom>) {
     let runtime = builder.spin(0).build().expect("the machine is constant");
-    let queue =
-        runtime.workqueue("modelled").scope(AffinityScope::System).cpumask(CpuSet::single(0));
-    let queue = queue.strict(true).max_active(max_active).build().expect("can be done");
+    let queue = runtime
+        .workqueue_builder("modelled")
+        .affinity_scope(AffinityScope::System)
+        .cpumask(CpuSet::single(0));
+    let queue = queue.affinity_strict(true).max_active(max_active).build().expect("can be done");
     (runtime, queue)
 }
 

@@ -75,7 +75,7 @@ pub struct BusyWorker {
     /// The description that the item has set; see [`set_description`](crate::set_description).
     pub description: String,
     /// The least time for which it has run: since it was first seen in one of the checks of the workers that are made every few
-    /// milliseconds while work waits. Not known for a worker that has [declared that it blocks](crate::blocking).
+    /// milliseconds while work waits. Not known for a worker that has [declared that it blocks](crate::block_in_place).
     pub runs: Option<Duration>,
     /// What its thread does.
     pub activity: Activity,

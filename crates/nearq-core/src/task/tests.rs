@@ -65,7 +65,8 @@ impl<P: Platform> Desk<P> {
         let runtime = Runtime::<P>::builder_in().spin(0).build().expect("the machine is known");
         runtime.inner().services.alarm.stop();
         runtime.inner().stopping.store(1, Ordering::SeqCst);
-        let attributes = Attributes { scope: Some(AffinityScope::System), ..Attributes::default() };
+        let attributes =
+            Attributes { affinity_scope: Some(AffinityScope::System), ..Attributes::default() };
         let bounds = Bounds::new(8, None);
         let queue = Queue::new(
             &runtime,

@@ -31,7 +31,7 @@ const THREAD_LIMIT: u32 = 4096;
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) beginning: Beginning,
     stall_after: Option<Duration>,
-    default_scope: Option<AffinityScope>,
+    default_affinity_scope: Option<AffinityScope>,
     shard_size: usize,
     affinity: Option<bool>,
     home_choice: Option<HomeChoice>,
@@ -57,7 +57,7 @@ impl<P: Platform> RuntimeBuilder<P> {
                 ..Beginning::default()
             },
             stall_after: None,
-            default_scope: None,
+            default_affinity_scope: None,
             shard_size: DEFAULT_SHARD_SIZE,
             affinity: None,
             home_choice: None,
@@ -162,8 +162,8 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// The scope of queues that do not name one: if not set, `NEARQ_DEFAULT_SCOPE`, otherwise `cache_shard`.
     #[must_use]
-    pub fn default_scope(mut self, scope: AffinityScope) -> Self {
-        self.default_scope = Some(scope);
+    pub fn default_affinity_scope(mut self, scope: AffinityScope) -> Self {
+        self.default_affinity_scope = Some(scope);
         self
     }
 
@@ -176,7 +176,7 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// Off: no queue uses its scope. If not set, `NEARQ_AFFINITY` decides (`off` or `on`); otherwise it is on.
     #[must_use]
-    pub fn affinity(mut self, on: bool) -> Self {
+    pub fn affinity_enabled(mut self, on: bool) -> Self {
         self.affinity = Some(on);
         self
     }
@@ -208,9 +208,9 @@ impl<P: Platform> RuntimeBuilder<P> {
         }
         self.beginning.config.signals = P::signal_mask();
         let machine = P::machine().map_err(Error::Machine)?;
-        let default_scope = match self.default_scope {
+        let default_affinity_scope = match self.default_affinity_scope {
             Some(scope) => scope,
-            None => variables::default_scope::<P>().unwrap_or(AffinityScope::CacheShard),
+            None => variables::default_affinity_scope::<P>().unwrap_or(AffinityScope::CacheShard),
         };
         let affinity = match self.affinity {
             Some(on) => on,
@@ -223,7 +223,7 @@ impl<P: Platform> RuntimeBuilder<P> {
         let machine_config = MachineConfig {
             topology: machine.topology,
             limits: machine.limits,
-            default_scope,
+            default_affinity_scope,
             shard_size: self.shard_size,
             affinity,
             mask: None,

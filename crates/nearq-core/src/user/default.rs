@@ -34,7 +34,15 @@ impl<T: Send + Sync> Once<T> {
         if let Some(known) = self.get() {
             return Ok(known);
         }
-        let made = Box::into_raw(Box::new(make()?));
+        Ok(match self.offer(make()?) {
+            Ok(ours) => ours,
+            Err(first) => first,
+        })
+    }
+
+    /// Makes that the value, unless there is one, which is the error then.
+    fn offer(&'static self, value: T) -> Result<&'static T, &'static T> {
+        let made = Box::into_raw(Box::new(value));
         match self.0.compare_exchange(
             core::ptr::null_mut(),
             made,
@@ -47,7 +55,7 @@ impl<T: Send + Sync> Once<T> {
                 // SAFETY: ours; another thread was faster, and none has seen it. Its drop ends no thread: it has none.
                 drop(unsafe { Box::from_raw(made) });
                 // SAFETY: not null, and never freed.
-                Ok(unsafe { &*first })
+                Err(unsafe { &*first })
             }
         }
     }
@@ -71,19 +79,55 @@ impl Runtime<Linux> {
         Self::builder_in()
     }
 
-    /// The process-wide runtime, made on first use. If an environment variable has an unknown value, there is one warning, and it counts as
-    /// not set.
+    /// The process-wide runtime, made on first use with the default settings, or those of
+    /// [`build_global`](RuntimeBuilder::build_global). It is never dropped: a process may exit while its items run.
+    ///
+    /// # Panics
+    /// If [`try_global`](Self::try_global) fails.
+    pub fn global() -> &'static Self {
+        match Self::try_global() {
+            Ok(runtime) => runtime,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// As [`global`](Self::global). If an environment variable has an unknown value, there is one warning, and it counts as not set.
     ///
     /// # Errors
     /// The machine cannot be described.
-    pub fn try_default() -> Result<Self, Error> {
-        let make = || {
-            let mut builder = Self::builder();
-            builder.beginning.config.attendant = ATTENDANT.get().copied();
-            builder.build()
-        };
-        RUNTIME.get_or_make(make).cloned()
+    pub fn try_global() -> Result<&'static Self, Error> {
+        RUNTIME.get_or_make(|| build_global(Self::builder()))
     }
+}
+
+impl RuntimeBuilder<Linux> {
+    /// Makes the process-wide runtime with these settings. Call it before anything else uses that runtime: at the beginning of `main`.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Runtime, Workqueue};
+    ///
+    /// Runtime::builder().thread_limit(64).build_global()?;
+    /// let queue = Workqueue::builder("of that runtime").build()?;
+    /// assert!(Runtime::builder().build_global().is_err(), "it exists");
+    /// # drop(queue);
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// It exists already ([`Error::GlobalExists`]), or as [`build`](Self::build).
+    pub fn build_global(self) -> Result<&'static Runtime, Error> {
+        if RUNTIME.get().is_some() {
+            return Err(Error::GlobalExists);
+        }
+        // Another thread may be making it now.
+        RUNTIME.offer(build_global(self)?).map_err(|_| Error::GlobalExists)
+    }
+}
+
+fn build_global(mut builder: RuntimeBuilder) -> Result<Runtime, Error> {
+    builder.beginning.config.attendant = ATTENDANT.get().copied();
+    builder.build()
 }
 
 /// Makes each worker of the process-wide runtime call `attendant` before it does anything else: for a crate that must be active in every
@@ -93,25 +137,12 @@ pub fn attend_default(attendant: fn()) {
     let _ = ATTENDANT.get_or_make(|| Ok(attendant));
 }
 
-impl Default for Runtime<Linux> {
-    /// The process-wide runtime, made on first use.
-    ///
-    /// # Panics
-    /// If [`try_default`](Self::try_default) fails.
-    fn default() -> Self {
-        match Self::try_default() {
-            Ok(runtime) => runtime,
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
 /// The per-CPU queue for short items that need none of their own; 1024 items active at most on each CPU.
 ///
 /// An item should not take long, nor wait for another item of this queue: those of the same CPU wait behind it.
 ///
 /// # Panics
-/// If [`Runtime::try_default`] fails.
+/// If [`Runtime::try_global`] fails.
 pub fn percpu() -> &'static Workqueue {
     system(&PERCPU, || Workqueue::builder("events").per_cpu())
 }
@@ -119,7 +150,7 @@ pub fn percpu() -> &'static Workqueue {
 /// The queue for anything that needs none of its own and may run on any CPU nearby; 2048 items active at most.
 ///
 /// # Panics
-/// If [`Runtime::try_default`] fails.
+/// If [`Runtime::try_global`] fails.
 pub fn unbound() -> &'static Workqueue {
     system(&UNBOUND, || Workqueue::builder("events_unbound").max_active(UNBOUND_MAX_ACTIVE))
 }
@@ -134,7 +165,7 @@ pub fn unbound() -> &'static Workqueue {
 /// ```
 ///
 /// # Panics
-/// If [`Runtime::try_default`] fails.
+/// If [`Runtime::try_global`] fails.
 pub fn highpri() -> &'static Workqueue {
     system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu().highpri())
 }
@@ -142,7 +173,7 @@ pub fn highpri() -> &'static Workqueue {
 /// As [`percpu`], for items that take long, so that a wait for other items does not include them.
 ///
 /// # Panics
-/// If [`Runtime::try_default`] fails.
+/// If [`Runtime::try_global`] fails.
 pub fn long() -> &'static Workqueue {
     system(&LONG, || Workqueue::builder("events_long").per_cpu())
 }
@@ -150,7 +181,7 @@ pub fn long() -> &'static Workqueue {
 /// As [`unbound`], for items that take long, so that a wait for other items does not include them.
 ///
 /// # Panics
-/// If [`Runtime::try_default`] fails.
+/// If [`Runtime::try_global`] fails.
 pub fn unbound_long() -> &'static Workqueue {
     system(&UNBOUND_LONG, || Workqueue::builder("events_dfl_long").max_active(UNBOUND_MAX_ACTIVE))
 }
@@ -158,7 +189,7 @@ pub fn unbound_long() -> &'static Workqueue {
 /// As [`percpu`], for items that [`Runtime::freeze`] holds back.
 ///
 /// # Panics
-/// If [`Runtime::try_default`] fails.
+/// If [`Runtime::try_global`] fails.
 pub fn freezable() -> &'static Workqueue {
     system(&FREEZABLE, || Workqueue::builder("events_freezable").per_cpu().freezable())
 }

@@ -32,7 +32,7 @@ impl<P: Platform> Runtime<P> {
     /// use nearq::{Runtime, Workqueue};
     ///
     /// let runtime = Runtime::builder().build()?;
-    /// let queue = runtime.workqueue("disk").freezable().build()?;
+    /// let queue = runtime.workqueue_builder("disk").freezable().build()?;
     /// runtime.freeze()?;
     /// let later = queue.spawn(|| 5);
     /// assert!(!later.is_finished());

@@ -13,7 +13,7 @@ impl Home<Linux> {
     /// # Errors
     /// The process-wide runtime cannot be made.
     pub fn pick() -> Result<Self, Error> {
-        Ok(Self::pick_in(&Runtime::try_default()?))
+        Ok(Self::pick_in(Runtime::try_global()?))
     }
 
     /// A home on the node of that number.
@@ -22,7 +22,7 @@ impl Home<Linux> {
     /// There is no such node, it has no CPUs, or none that the process may use; the error says which nodes there are. Or the
     /// process-wide runtime cannot be made.
     pub fn on(node: usize) -> Result<Self, Error> {
-        Self::on_in(&Runtime::try_default()?, node)
+        Self::on_in(Runtime::try_global()?, node)
     }
 
     /// A home on the node that has most of a range's pages, judged by 256 of them at most; as [`pick`](Self::pick) if none exists yet or
@@ -31,7 +31,7 @@ impl Home<Linux> {
     /// # Errors
     /// The process-wide runtime cannot be made.
     pub fn near(memory: &[u8]) -> Result<Self, Error> {
-        Ok(Self::near_in(&Runtime::try_default()?, memory))
+        Ok(Self::near_in(Runtime::try_global()?, memory))
     }
 }
 

@@ -33,11 +33,11 @@ impl<P: Platform> Runtime<P> {
     ///
     /// ```
     /// # use nearq_core as nearq;
-    /// for node in nearq::Runtime::default().homes() {
+    /// for node in nearq::Runtime::global().home_nodes() {
     ///     println!("node {}, CPUs {}: {} homes", node.node, node.cpus, node.homes);
     /// }
     /// ```
-    pub fn homes(&self) -> Vec<NodeHomes> {
+    pub fn home_nodes(&self) -> Vec<NodeHomes> {
         let homes = self.homes_of();
         let (nodes, several) = (homes.nodes(), homes.has_several());
         let rows = nodes.iter().zip(homes.loads(&nodes));

@@ -35,10 +35,10 @@ impl<P: Platform> Runtime<P> {
     /// use nearq::{Runtime, Workqueue};
     ///
     /// let queue = Workqueue::builder("timed").build()?;
-    /// let timing = Runtime::default().time_items();
+    /// let timing = Runtime::global().time_items();
     /// queue.spawn(|| ());
     /// queue.flush()?; // The joiner of a task goes on a moment before it is counted.
-    /// let timed = Runtime::default().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
+    /// let timed = Runtime::global().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
     /// let times = timed.times().unwrap();
     /// assert_eq!((times.wait.samples, times.run.samples), (1, 1));
     /// # Ok::<(), nearq::Error>(())
@@ -87,11 +87,11 @@ impl<P: Platform> Runtime<P> {
 ///
 /// ```compile_fail,E0599
 /// # use nearq_core as nearq;
-/// let timing = nearq::Runtime::default().time_items();
+/// let timing = nearq::Runtime::global().time_items();
 /// ```
 /// ```compile_fail,E0599
 /// # use nearq_core as nearq;
-/// let tracer = nearq::Runtime::default().trace(None, 1);
+/// let tracer = nearq::Runtime::global().trace(None, 1);
 /// ```
 #[cfg(all(doctest, not(feature = "observe")))]
 pub struct NotRecorded;
@@ -137,7 +137,7 @@ impl<P: Platform> Tracer<P> {
     /// use nearq::{Runtime, Workqueue, trace::TraceKind};
     ///
     /// let queue = Workqueue::builder("traced").build()?;
-    /// let mut tracer = Runtime::default().trace(None, 1);
+    /// let mut tracer = Runtime::global().trace(None, 1);
     /// queue.spawn(|| ()).join().unwrap();
     /// drop(queue);
     /// let kinds: Vec<TraceKind> = tracer.take(1000).iter().map(|event| event.kind).collect();

@@ -33,7 +33,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
 
 impl<P: Platform> Runtime<P> {
     /// Settings of a new queue on this runtime.
-    pub fn workqueue(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
+    pub fn workqueue_builder(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
         let unused = || unreachable!("the runtime is named");
         WorkqueueBuilder::new(name.into(), Some(self.clone()), unused)
     }
@@ -43,7 +43,7 @@ impl<P: Platform> Runtime<P> {
 impl Workqueue<Linux> {
     /// Settings of a new queue on the process-wide runtime, which is made when the first queue is.
     pub fn builder(name: impl Into<String>) -> WorkqueueBuilder {
-        WorkqueueBuilder::new(name.into(), None, Runtime::try_default)
+        WorkqueueBuilder::new(name.into(), None, || Runtime::try_global().cloned())
     }
 }
 
@@ -144,7 +144,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///   other such work, give each step a queue with a rescuer.
     /// * It is named `nq/R-` and the queue's name, is favoured as much as the process may (nice -20 with the privilege), and runs the hooks
     ///   of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: neither under the limit
-    ///   of threads, nor in [`Runtime::threads`].
+    ///   of threads, nor in [`Runtime::thread_count`].
     /// * Its work is counted ([`rescued`](crate::inspect::PoolStatistics::rescued)).
     /// * In the child of a fork it is started again with the first worker.
     ///
@@ -162,14 +162,14 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 
     /// How CPUs are grouped; the runtime's default scope if not set.
-    pub fn scope(mut self, scope: impl Into<Option<AffinityScope>>) -> Self {
-        self.attributes.scope = scope.into();
+    pub fn affinity_scope(mut self, scope: impl Into<Option<AffinityScope>>) -> Self {
+        self.attributes.affinity_scope = scope.into();
         self
     }
 
     /// Workers never leave their pod. Off if not set: they start an item there and may be moved when that keeps CPUs busy.
-    pub fn strict(mut self, strict: bool) -> Self {
-        self.attributes.strict = strict;
+    pub fn affinity_strict(mut self, strict: bool) -> Self {
+        self.attributes.affinity_strict = strict;
         self
     }
 
@@ -186,8 +186,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 
     /// Off: one pod of all CPUs, whatever the scope. On if not set.
-    pub fn affinity(mut self, affinity: bool) -> Self {
-        self.attributes.affinity = affinity;
+    pub fn affinity_enabled(mut self, on: bool) -> Self {
+        self.attributes.affinity_enabled = on;
         self
     }
 
@@ -241,7 +241,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn sched_idle(mut self, sched_idle: bool) -> Self {
-        self.attributes.idle = sched_idle;
+        self.attributes.sched_idle = sched_idle;
         self
     }
 
@@ -253,8 +253,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// 0.03 and 5.7 ms, p99 0.07 and 12 ms; beside 3000 threads that sleep 1 ms each time median 15 and 13 ms, p99 66 and 100 ms. At nice
     /// -20 there is nothing to gain, and something to lose: beside those 3000 threads p99 0.9 ms with 0.1 ms, 1.8 with 1 ms, 0.4 without. A
     /// worker's slice is also what it may use before threads come first that have used less than their share.
-    pub fn slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
-        self.attributes.slice = slice.into();
+    pub fn time_slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
+        self.attributes.time_slice = slice.into();
         self
     }
 

@@ -66,11 +66,11 @@ impl<P: Platform> Runtime<P> {
     /// use std::time::Duration;
     ///
     /// let runtime = Runtime::builder().build()?;
-    /// let queue = runtime.workqueue("last words").build()?;
+    /// let queue = runtime.workqueue_builder("last words").build()?;
     /// let handle = queue.spawn(|| 42);
     /// runtime.shutdown(Duration::from_secs(10))?;
     /// assert_eq!(handle.join().unwrap(), 42);
-    /// assert_eq!(runtime.threads(), 0);
+    /// assert_eq!(runtime.thread_count(), 0);
     /// assert!(queue.try_spawn(|| 43).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

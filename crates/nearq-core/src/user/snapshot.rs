@@ -154,7 +154,7 @@ impl<P: Platform> Runtime<P> {
     ///     sleep(Duration::from_millis(50));
     /// });
     /// has_begun.recv().unwrap();
-    /// for item in Runtime::default().running() {
+    /// for item in Runtime::global().running() {
     ///     println!("{} runs in {} for {:?} at most", item.function, item.thread, item.at_most);
     /// }
     /// item.join().unwrap();

@@ -17,7 +17,7 @@ fn switch<P: Platform>(name: &str) -> Option<bool> {
     read::<P, _>(name, |text| parse_switch(text).ok_or_else(|| SWITCH.into()))
 }
 
-pub(crate) fn default_scope<P: Platform>() -> Option<AffinityScope> {
+pub(crate) fn default_affinity_scope<P: Platform>() -> Option<AffinityScope> {
     let expected = "cpu, smt, cache, cache_shard, numa or system";
     read::<P, _>("NEARQ_DEFAULT_SCOPE", |text| text.parse().map_err(|_| expected.into()))
 }

@@ -28,7 +28,7 @@ impl<P: Platform> Runtime<P> {
     /// use nearq::{Runtime, Workqueue};
     ///
     /// let queue = Workqueue::builder("visible").build()?;
-    /// assert!(Runtime::default().queues().iter().any(|queue| queue.name() == "visible"));
+    /// assert!(Runtime::global().queues().iter().any(|queue| queue.name() == "visible"));
     /// # Ok::<(), nearq::Error>(())
     /// ```
     pub fn queues(&self) -> Vec<QueueView<P>> {

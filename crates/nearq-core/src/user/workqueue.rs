@@ -30,10 +30,10 @@ use crate::user::view::QueueView;
 /// # use nearq_core as nearq;
 /// use nearq::{AffinityScope, Workqueue};
 ///
-/// let queue = Workqueue::builder("crypt").scope(AffinityScope::Cache).build()?;
+/// let queue = Workqueue::builder("crypt").affinity_scope(AffinityScope::Cache).build()?;
 /// let sum = queue.spawn(|| (1..=10).sum::<u32>());
 /// assert_eq!(sum.join().unwrap(), 55);
-/// queue.set_scope(Some(AffinityScope::System))?;
+/// queue.set_affinity_scope(Some(AffinityScope::System))?;
 /// # Ok::<(), nearq::Error>(())
 /// ```
 ///
@@ -69,7 +69,7 @@ use crate::user::view::QueueView;
 /// use std::{sync::mpsc, time::Duration};
 ///
 /// let runtime = Runtime::builder().build()?;
-/// let queue = runtime.workqueue("stuck").build()?;
+/// let queue = runtime.workqueue_builder("stuck").build()?;
 /// let (sender, receiver) = mpsc::channel::<()>();
 /// queue.spawn(move || receiver.recv());
 /// let error = runtime.shutdown(Duration::from_millis(10)).unwrap_err();
@@ -515,7 +515,7 @@ impl<P: Platform> core::fmt::Debug for Workqueue<P> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Workqueue")
             .field("name", &self.name())
-            .field("scope", &self.scope_in_words())
+            .field("scope", &self.affinity_scope_in_words())
             .field("max_active", &self.max_active())
             .finish()
     }

@@ -10,7 +10,7 @@ use crate::common::{self, all_asleep, alone, eventually, switches, threads, watc
 
 fn busy(runtime: &Runtime) -> Vec<Workqueue> {
     let queues: Vec<_> = [AffinityScope::Cpu, AffinityScope::Cache, AffinityScope::System]
-        .map(|scope| runtime.workqueue("busy").scope(scope).build().unwrap())
+        .map(|scope| runtime.workqueue_builder("busy").affinity_scope(scope).build().unwrap())
         .into_iter()
         .collect();
     for queue in &queues {
@@ -50,11 +50,11 @@ fn a_runtime_without_work_has_no_threads() {
     // A runtime that an item of its own has dropped ends by itself, also after the test in which that was.
     eventually("the threads of other tests have ended", || threads().is_empty());
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("unused").build().unwrap();
-    assert_eq!((runtime.threads(), threads().len()), (0, 0));
-    queue.set_scope(AffinityScope::Cpu).unwrap();
-    runtime.set_affinity(false);
-    assert_eq!((runtime.threads(), threads().len()), (0, 0));
+    let queue = runtime.workqueue_builder("unused").build().unwrap();
+    assert_eq!((runtime.thread_count(), threads().len()), (0, 0));
+    queue.set_affinity_scope(AffinityScope::Cpu).unwrap();
+    runtime.set_affinity_enabled(false);
+    assert_eq!((runtime.thread_count(), threads().len()), (0, 0));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn workers_that_sleep_long_end_and_others_come() {
     let _watchdog = watch(Some(&runtime));
     let queues = busy(&runtime);
     for round in 0..5 {
-        eventually("the workers have ended", || runtime.threads() == 0);
+        eventually("the workers have ended", || runtime.thread_count() == 0);
         eventually("and their threads", || {
             threads().into_values().all(|name| name == "nq/monitor")
         });
@@ -89,7 +89,8 @@ fn items_that_come_while_workers_end() {
     let runtime =
         Runtime::builder().idle_timeout(Duration::from_micros(300)).spin(0).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("edge").scope(AffinityScope::Cpu).build().unwrap();
+    let queue =
+        runtime.workqueue_builder("edge").affinity_scope(AffinityScope::Cpu).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let own = Arc::clone(&runs);
     let work = Work::new(move |_: &Work| {
@@ -101,7 +102,7 @@ fn items_that_come_while_workers_end() {
         std::thread::sleep(Duration::from_micros(u64::from(round % 20) * 20));
     }
     drop(queue);
-    eventually("all have ended", || runtime.threads() == 0);
+    eventually("all have ended", || runtime.thread_count() == 0);
     assert!(runtime.workers().is_empty());
 }
 
@@ -112,8 +113,8 @@ fn the_last_handle_ends_every_thread() {
     for round in 0..50 {
         let runtime = Runtime::builder().build().unwrap();
         let queue = runtime
-            .workqueue("short")
-            .scope([AffinityScope::Cpu, AffinityScope::System][round % 2])
+            .workqueue_builder("short")
+            .affinity_scope([AffinityScope::Cpu, AffinityScope::System][round % 2])
             .build()
             .unwrap();
         (0..round).for_each(|_| drop(queue.spawn(|| {})));
@@ -136,7 +137,7 @@ fn an_item_may_drop_the_last_handle_of_its_runtime() {
     let _watchdog = watch(None);
     for _ in 0..20 {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("last").build().unwrap();
+        let queue = runtime.workqueue_builder("last").build().unwrap();
         drop(runtime);
         let slot = Arc::new(Mutex::new(None));
         let own = Arc::clone(&slot);
@@ -155,8 +156,8 @@ fn queues_come_and_go_and_leave_nothing() {
     let _watchdog = watch(Some(&runtime));
     for round in 0..500 {
         let queue = runtime
-            .workqueue("passing")
-            .scope(AffinityScope::ALL[round % AffinityScope::ALL.len()])
+            .workqueue_builder("passing")
+            .affinity_scope(AffinityScope::ALL[round % AffinityScope::ALL.len()])
             .build()
             .unwrap();
         let handle = queue.spawn(|| {});
@@ -169,5 +170,9 @@ fn queues_come_and_go_and_leave_nothing() {
         "{:?}",
         runtime.pools()
     );
-    assert!(runtime.threads() <= 4 * runtime.parallelism().max(2), "{}", common::state(&runtime));
+    assert!(
+        runtime.thread_count() <= 4 * runtime.parallelism().max(2),
+        "{}",
+        common::state(&runtime)
+    );
 }

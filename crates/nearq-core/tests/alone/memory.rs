@@ -18,19 +18,20 @@ fn a_change_of_attributes_leaves_no_thread_no_stack_and_no_entry() {
     const CHANGES: u64 = 400;
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("changed").scope(AffinityScope::System).build().unwrap();
+    let queue =
+        runtime.workqueue_builder("changed").affinity_scope(AffinityScope::System).build().unwrap();
     let change = |number: u64| {
         // Another one each time.
-        queue.set_slice(Duration::from_nanos(200_000 + number * 1000)).unwrap();
+        queue.set_time_slice(Duration::from_nanos(200_000 + number * 1000)).unwrap();
         queue.spawn(|| std::thread::current().name().map(str::to_owned)).join().unwrap()
     };
     let (before, mut name) = (mappings(), None);
     for number in 0..CHANGES {
         name = change(number);
         // The workers of pools that are not used go after 100 ms.
-        eventually("there are few", || runtime.threads() < 40);
+        eventually("there are few", || runtime.thread_count() < 40);
     }
-    eventually("those of the last pools are left", || runtime.threads() <= 4);
+    eventually("those of the last pools are left", || runtime.thread_count() <= 4);
     // Some are kept by the C library, for the next threads.
     let more = mappings().saturating_sub(before);
     assert!(more < CHANGES as usize, "{more} mappings more after {CHANGES} changes");

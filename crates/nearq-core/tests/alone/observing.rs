@@ -22,7 +22,12 @@ fn threads_are_named_after_pool_and_number() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for scope in [AffinityScope::Cpu, AffinityScope::System] {
-        let queue = runtime.workqueue("names").scope(scope).helping(false).build().unwrap();
+        let queue = runtime
+            .workqueue_builder("names")
+            .affinity_scope(scope)
+            .helping(false)
+            .build()
+            .unwrap();
         let name = queue.spawn(comm).join().unwrap();
         let pool =
             queue.statistics().iter().find(|pwq| pwq.completed + pwq.started > 0).unwrap().pool;
@@ -30,7 +35,7 @@ fn threads_are_named_after_pool_and_number() {
         number.parse::<u32>().unwrap();
     }
     // So much that waits that somebody has to look after it.
-    let queue = runtime.workqueue("names").build().unwrap();
+    let queue = runtime.workqueue_builder("names").build().unwrap();
     queue.scope(|scope| {
         (0..20).for_each(|_| scope.spawn(|| std::thread::sleep(Duration::from_millis(2))))
     });
@@ -57,8 +62,9 @@ fn hooks_are_called_by_each_worker_at_its_begin_and_end() {
         })
         .build()
         .unwrap();
-    let allowed = runtime.allowed();
-    let queue = runtime.workqueue("hooked").scope(AffinityScope::System).build().unwrap();
+    let allowed = runtime.allowed_cpus();
+    let queue =
+        runtime.workqueue_builder("hooked").affinity_scope(AffinityScope::System).build().unwrap();
     let name = queue.spawn(comm).join().unwrap();
     assert!(calls.lock().unwrap().contains(&("start", name.clone(), allowed.clone())));
     drop(queue);
@@ -78,7 +84,7 @@ fn a_worker_whose_hook_panics_works_all_the_same() {
         .build()
         .unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("hooked").build().unwrap();
+    let queue = runtime.workqueue_builder("hooked").build().unwrap();
     for number in 0..10 {
         assert_eq!(queue.spawn(move || number).join().unwrap(), number);
     }
@@ -94,7 +100,7 @@ fn a_worker_shows_what_it_runs_and_what_that_says_of_itself() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("shown").build().unwrap();
+    let queue = runtime.workqueue_builder("shown").build().unwrap();
     set_description("not a worker: nothing happens");
     let ((said, hear), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
     let mut first = true;
@@ -136,7 +142,7 @@ fn a_description_goes_even_if_the_item_panics() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("shown").build().unwrap();
+    let queue = runtime.workqueue_builder("shown").build().unwrap();
     let panics = queue.spawn(|| {
         set_description("about to panic");
         panic!("on purpose: described")
@@ -154,7 +160,8 @@ fn statistics_are_plausible() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("counted").scope(AffinityScope::System).build().unwrap();
+    let queue =
+        runtime.workqueue_builder("counted").affinity_scope(AffinityScope::System).build().unwrap();
     assert_eq!(sum(&queue.statistics(), |pwq| pwq.started), 0);
     let burn = Duration::from_millis(50);
     queue
@@ -200,8 +207,14 @@ fn pools_are_shared_by_equal_attributes_and_shown() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let make =
-        |nice| runtime.workqueue("shared").scope(AffinityScope::System).nice(nice).build().unwrap();
+    let make = |nice| {
+        runtime
+            .workqueue_builder("shared")
+            .affinity_scope(AffinityScope::System)
+            .nice(nice)
+            .build()
+            .unwrap()
+    };
     let queues = [make(0), make(0), make(5)];
     for queue in &queues {
         queue.spawn(|| {}).join().unwrap();
@@ -210,7 +223,9 @@ fn pools_are_shared_by_equal_attributes_and_shown() {
     assert_eq!(pools.len(), 2, "{pools:?}");
     assert_eq!(pools.iter().map(|pool| pool.nice).collect::<Vec<_>>(), [0, 5]);
     assert!(
-        pools.iter().all(|pool| pool.workers >= 1 && pool.pod == runtime.allowed() && !pool.strict)
+        pools
+            .iter()
+            .all(|pool| pool.workers >= 1 && pool.pod == runtime.allowed_cpus() && !pool.strict)
     );
     let nice = |queue: &nearq_core::Workqueue| {
         queue.spawn(|| Linux::nice(Linux::current_thread()).unwrap()).join().unwrap()
@@ -221,5 +236,5 @@ fn pools_are_shared_by_equal_attributes_and_shown() {
     eventually("all sleep", || {
         runtime.pools().iter().all(|pool| pool.sleeping == pool.workers && pool.ready == 0)
     });
-    assert_eq!(runtime.threads(), runtime.workers().len());
+    assert_eq!(runtime.thread_count(), runtime.workers().len());
 }

@@ -31,7 +31,7 @@ fn an_item_starts_although_every_worker_sleeps_in_one() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("asleep").build().unwrap();
+    let queue = runtime.workqueue_builder("asleep").build().unwrap();
     let gate = Gate::default();
     // More than there are CPUs: each beyond them had to be found out.
     let sleepers = fill(&queue, runtime.parallelism() + 3, &gate);
@@ -56,7 +56,7 @@ fn each_of_many_sleepers_starts_in_turn() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for scope in [AffinityScope::Cpu, AffinityScope::System] {
-        let queue = runtime.workqueue("sleepers").scope(scope).build().unwrap();
+        let queue = runtime.workqueue_builder("sleepers").affinity_scope(scope).build().unwrap();
         let gate = Gate::default();
         let begin = Instant::now();
         let sleepers = fill(&queue, 20, &gate);
@@ -74,7 +74,7 @@ fn the_limit_of_threads_holds() {
     const LIMIT: u32 = 4;
     let runtime = Runtime::builder().thread_limit(LIMIT).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("limited").build().unwrap();
+    let queue = runtime.workqueue_builder("limited").build().unwrap();
     let (gate, started) = (Gate::default(), Arc::new(AtomicU32::new(0)));
     let handles: Vec<_> = (0..10)
         .map(|_| {
@@ -88,7 +88,7 @@ fn the_limit_of_threads_holds() {
     common::eventually("every thread has an item", || started.load(Ordering::SeqCst) == LIMIT);
     let end = Instant::now() + Duration::from_millis(100);
     while Instant::now() < end {
-        assert!(runtime.threads() <= LIMIT as usize);
+        assert!(runtime.thread_count() <= LIMIT as usize);
         let workers = common::threads().into_values().filter(|name| name != "nq/monitor").count();
         assert!(workers <= LIMIT as usize, "{:?}", common::threads());
         assert_eq!(started.load(Ordering::SeqCst), LIMIT);
@@ -114,14 +114,19 @@ fn a_batch_whose_first_item_blocks_does_not_hold_the_others() {
     let _alone = alone();
     let runtime = Runtime::builder().spin(0).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let cpu = runtime.allowed().first().unwrap();
+    let cpu = runtime.allowed_cpus().first().unwrap();
     let before = Linux::affinity(Linux::current_thread()).unwrap();
     for (what, scope, strict) in [
         ("one CPU, strict", AffinityScope::Cpu, true),
         ("one CPU, helped", AffinityScope::Cpu, false),
         ("all CPUs", AffinityScope::System, false),
     ] {
-        let queue = runtime.workqueue(what).scope(scope).strict(strict).build().unwrap();
+        let queue = runtime
+            .workqueue_builder(what)
+            .affinity_scope(scope)
+            .affinity_strict(strict)
+            .build()
+            .unwrap();
         for round in 0..5 {
             warm_up(&queue);
             // The monitor and the workers go to sleep.
@@ -160,7 +165,7 @@ fn items_behind_a_blocker_that_follows_short_ones_are_not_held() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     for scope in [AffinityScope::Cpu, AffinityScope::System] {
-        let queue = runtime.workqueue("mixed").scope(scope).build().unwrap();
+        let queue = runtime.workqueue_builder("mixed").affinity_scope(scope).build().unwrap();
         for round in 0..20 {
             let gate = Gate::default();
             let mut handles = Vec::new();
@@ -220,7 +225,7 @@ fn no_more_run_at_once_than_there_are_cpus() {
     let places = runtime.parallelism();
     let _watchdog = watch(Some(&runtime));
     let queues = [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache]
-        .map(|scope| runtime.workqueue("crowd").scope(scope).build().unwrap());
+        .map(|scope| runtime.workqueue_builder("crowd").affinity_scope(scope).build().unwrap());
     // Everybody has a worker, and nobody is stuck for want of one.
     for queue in &queues {
         queue.spawn(|| {}).join().unwrap();
@@ -270,8 +275,10 @@ fn every_queue_gets_its_turn_beside_one_that_never_ends() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let places = runtime.parallelism();
-    let greedy = runtime.workqueue("greedy").scope(AffinityScope::System).build().unwrap();
-    let modest = runtime.workqueue("modest").scope(AffinityScope::Cpu).build().unwrap();
+    let greedy =
+        runtime.workqueue_builder("greedy").affinity_scope(AffinityScope::System).build().unwrap();
+    let modest =
+        runtime.workqueue_builder("modest").affinity_scope(AffinityScope::Cpu).build().unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let crowd = Arc::new(Crowd::default());
     // Items that are always followed by others.

@@ -53,7 +53,7 @@ fn refuse() {
 
 /// A runtime's thread that waits for the item that it refuses to start.
 fn running(queue: &Workqueue, refuse: fn(), inside: impl FnOnce(&Workqueue) + Send + 'static) {
-    let favoured = queue.runtime().workqueue("other pool").nice(7).build().unwrap();
+    let favoured = queue.runtime().workqueue_builder("other pool").nice(7).build().unwrap();
     let waiter = queue.spawn(move || {
         refuse();
         inside(&favoured);
@@ -116,12 +116,12 @@ const WAYS: [(&str, Way); 13] = [
         begins.recv().unwrap();
         refuse();
         // The item ends when this one runs.
-        let other = queue.runtime().workqueue("other pool").nice(7).build().unwrap();
+        let other = queue.runtime().workqueue_builder("other pool").nice(7).build().unwrap();
         drop(other.spawn(move || sender.send(()).unwrap()));
         assert!(!work.cancel_sync().unwrap());
     }),
     ("freeze", |queue, refuse| {
-        let freezable = queue.runtime().workqueue("frozen").freezable().build().unwrap();
+        let freezable = queue.runtime().workqueue_builder("frozen").freezable().build().unwrap();
         refuse();
         drop(freezable.spawn(|| {}));
         queue.runtime().freeze().unwrap();
@@ -157,7 +157,7 @@ fn all_ways_to_wait_end_when_there_are_threads_again() {
     let thread = std::thread::spawn(move || {
         for way in next {
             let runtime = Runtime::builder().build().unwrap();
-            way(runtime.workqueue("refused").build().unwrap(), refuse);
+            way(runtime.workqueue_builder("refused").build().unwrap(), refuse);
             done.send(runtime).unwrap();
         }
     });

@@ -87,13 +87,13 @@ fn the_runtimes_limit_is_reached() {
     let _alone = alone();
     let runtime = Runtime::builder().thread_limit(3).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("saved").rescuer().build().unwrap();
+    let queue = runtime.workqueue_builder("saved").rescuer().build().unwrap();
     assert!(queue.has_rescuer());
     eventually("both are there", || has_thread("nq/R-saved") && has_thread("nq/monitor"));
-    let others = runtime.workqueue("others").build().unwrap();
+    let others = runtime.workqueue_builder("others").build().unwrap();
     assert!(!others.has_rescuer());
     let gate = Gate::default();
-    let asleep = put_to_sleep(&others, &gate, 6, || runtime.threads() == 3);
+    let asleep = put_to_sleep(&others, &gate, 6, || runtime.thread_count() == 3);
     std::thread::sleep(Duration::from_millis(50));
     check_progress(&runtime, &queue, &others, &gate, asleep);
     drop((queue, others));
@@ -126,11 +126,11 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
     let runtime = Runtime::builder().build().unwrap();
     // Also where the test that started this process has been ended.
     let _watchdog = watch(None);
-    let queue = runtime.workqueue("saved").rescuer().build().unwrap();
-    let others = runtime.workqueue("others").build().unwrap();
+    let queue = runtime.workqueue_builder("saved").rescuer().build().unwrap();
+    let others = runtime.workqueue_builder("others").build().unwrap();
     let gate = Gate::default();
     let workers = runtime.parallelism() + 1;
-    let asleep = put_to_sleep(&others, &gate, 40, || runtime.threads() > workers);
+    let asleep = put_to_sleep(&others, &gate, 40, || runtime.thread_count() > workers);
     exhaust();
     if can_start_threads() {
         let why = "threads can be started in spite of it";
@@ -140,7 +140,7 @@ fn without_threads(limit: &str, exhaust: impl FnOnce()) {
     }
     // Those that were being started.
     std::thread::sleep(Duration::from_millis(50));
-    let Err(error) = runtime.workqueue("refused").rescuer().build() else {
+    let Err(error) = runtime.workqueue_builder("refused").rescuer().build() else {
         panic!("a rescuer was started");
     };
     let text = error.to_string();
@@ -269,7 +269,7 @@ fn its_thread_is_favoured_and_runs_the_hooks() {
     };
     let builder = Runtime::builder().on_worker_start(hook(0)).on_worker_stop(hook(1));
     let runtime = builder.build().unwrap();
-    let queue = runtime.workqueue("a rather long name").rescuer().build().unwrap();
+    let queue = runtime.workqueue_builder("a rather long name").rescuer().build().unwrap();
     let cut = "nq/R-a rather l";
     eventually("it has a name of 15 bytes", || has_thread(cut));
     let (id, _) = threads().into_iter().find(|(_, name)| name == cut).unwrap();
@@ -283,7 +283,7 @@ fn its_thread_is_favoured_and_runs_the_hooks() {
         println!("without the privilege: nice {}", nice());
     }
     eventually("its hook has run", || counts[0].load(Ordering::SeqCst) == 1);
-    assert_eq!(runtime.threads(), 0, "it is no worker");
+    assert_eq!(runtime.thread_count(), 0, "it is no worker");
     assert!(runtime.workers().is_empty());
     drop(queue);
     let both = [&counts[0], &counts[1]].map(|count| count.load(Ordering::SeqCst));
@@ -296,7 +296,7 @@ fn idle_ones_make_no_wake_ups() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let queues: Vec<_> = (0..3)
-        .map(|number| runtime.workqueue(format!("{number}")).rescuer().build().unwrap())
+        .map(|number| runtime.workqueue_builder(format!("{number}")).rescuer().build().unwrap())
         .collect();
     join_all(queues.iter().map(|queue| queue.spawn(|| {})).collect());
     // After the monitor's last looks.
@@ -311,14 +311,14 @@ fn queues_with_rescuers_come_and_go() {
     let _alone = alone();
     let runtime = Runtime::builder().thread_limit(2).build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let others = runtime.workqueue("others").build().unwrap();
+    let others = runtime.workqueue_builder("others").build().unwrap();
     let gate = Gate::default();
-    let asleep = put_to_sleep(&others, &gate, 4, || runtime.threads() == 2);
+    let asleep = put_to_sleep(&others, &gate, 4, || runtime.thread_count() == 2);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 for round in 0..20 {
-                    let queue = runtime.workqueue("passing").rescuer().build().unwrap();
+                    let queue = runtime.workqueue_builder("passing").rescuer().build().unwrap();
                     let handles: Vec<_> = (0..round).map(|_| queue.spawn(|| {})).collect();
                     drop(queue);
                     assert!(handles.iter().all(JoinHandle::is_finished));
@@ -340,11 +340,11 @@ fn a_shutdown_ends_it() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("shut").rescuer().build().unwrap();
+    let queue = runtime.workqueue_builder("shut").rescuer().build().unwrap();
     queue.spawn(|| {}).join().unwrap();
     runtime.shutdown(common::PATIENCE).unwrap();
     eventually("no thread is left", || threads().is_empty());
-    assert_eq!(runtime.workqueue("late").rescuer().build().unwrap_err(), Error::ShutDown);
+    assert_eq!(runtime.workqueue_builder("late").rescuer().build().unwrap_err(), Error::ShutDown);
     drop(queue);
 }
 
@@ -359,16 +359,16 @@ mod forks {
         let runtime = Runtime::builder().thread_limit(2).build().unwrap();
         // It would keep a handle of the runtime in the child.
         let _watchdog = watch(None);
-        let queue = runtime.workqueue("forked").rescuer().build().unwrap();
+        let queue = runtime.workqueue_builder("forked").rescuer().build().unwrap();
         queue.spawn(|| {}).join().unwrap();
         child(|| {
             assert!(threads().is_empty(), "nothing was started");
             queue.spawn(|| {}).join().unwrap();
             eventually("the rescuer is there", || has_thread("nq/R-forked"));
             // And does what it is for.
-            let others = runtime.workqueue("others").build().unwrap();
+            let others = runtime.workqueue_builder("others").build().unwrap();
             let gate = Gate::default();
-            let asleep = put_to_sleep(&others, &gate, 4, || runtime.threads() == 2);
+            let asleep = put_to_sleep(&others, &gate, 4, || runtime.thread_count() == 2);
             std::thread::sleep(Duration::from_millis(20));
             join_all((0..20).map(|_| queue.spawn(|| {})).collect());
             assert_eq!(rescued(&queue), 20);
@@ -390,10 +390,10 @@ mod forks {
         let _alone = alone();
         let runtime = Runtime::builder().thread_limit(1).build().unwrap();
         let _watchdog = watch(Some(&runtime));
-        let queue = Arc::new(runtime.workqueue("forks").rescuer().build().unwrap());
-        let others = runtime.workqueue("others").build().unwrap();
+        let queue = Arc::new(runtime.workqueue_builder("forks").rescuer().build().unwrap());
+        let others = runtime.workqueue_builder("others").build().unwrap();
         let gate = Gate::default();
-        let asleep = put_to_sleep(&others, &gate, 3, || runtime.threads() == 1);
+        let asleep = put_to_sleep(&others, &gate, 3, || runtime.thread_count() == 1);
         let own = Arc::clone(&queue);
         let forked = queue.spawn(move || {
             Child::start(|| {

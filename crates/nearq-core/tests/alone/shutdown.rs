@@ -35,15 +35,16 @@ fn a_runtime_that_does_nothing() {
     // Without any thread.
     runtime.shutdown(Duration::ZERO).unwrap();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("idle").scope(AffinityScope::Cpu).build().unwrap();
+    let queue =
+        runtime.workqueue_builder("idle").affinity_scope(AffinityScope::Cpu).build().unwrap();
     for cpu in 0..2 {
         let work = Work::new(|_: &Work| {});
         let _ = queue.queue_on(cpu, &work);
         eventually("it has run", || !work.is_pending() && !work.is_running());
     }
-    assert!(runtime.threads() > 0);
+    assert!(runtime.thread_count() > 0);
     runtime.shutdown(PATIENCE).unwrap();
-    assert_eq!(runtime.threads(), 0);
+    assert_eq!(runtime.thread_count(), 0);
     no_thread_is_left();
     for _ in 0..3 {
         runtime.shutdown(Duration::ZERO).unwrap();
@@ -57,8 +58,9 @@ fn what_is_queued_runs_before() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let narrow = runtime.workqueue("narrow").max_active(1).build().unwrap();
-    let wide = runtime.workqueue("wide").scope(AffinityScope::Cpu).build().unwrap();
+    let narrow = runtime.workqueue_builder("narrow").max_active(1).build().unwrap();
+    let wide =
+        runtime.workqueue_builder("wide").affinity_scope(AffinityScope::Cpu).build().unwrap();
     let runs = Arc::new(AtomicU32::new(0));
     let (barrier, held) = hold(&narrow);
     for _ in 0..500 {
@@ -89,7 +91,9 @@ fn chains_of_items_are_finished() {
         let _watchdog = watch(Some(&runtime));
         let queues: Arc<Vec<Workqueue>> = Arc::new(
             (1..4)
-                .map(|limit| runtime.workqueue("chained").max_active(limit).build().unwrap())
+                .map(|limit| {
+                    runtime.workqueue_builder("chained").max_active(limit).build().unwrap()
+                })
                 .collect(),
         );
         let steps = Arc::new(AtomicU32::new(0));
@@ -119,8 +123,8 @@ fn nothing_new_is_taken() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("closed").build().unwrap();
-    let builder = runtime.workqueue("late");
+    let queue = runtime.workqueue_builder("closed").build().unwrap();
+    let builder = runtime.workqueue_builder("late");
     let captured = Arc::new(());
     runtime.shutdown(PATIENCE).unwrap();
     let work = Work::new(|_: &Work| unreachable!());
@@ -139,11 +143,11 @@ fn nothing_new_is_taken() {
     // Everything else answers as ever.
     queue.flush().unwrap();
     queue.drain().unwrap();
-    queue.set_scope(AffinityScope::Cpu).unwrap();
+    queue.set_affinity_scope(AffinityScope::Cpu).unwrap();
     queue.set_max_active(3).unwrap();
-    runtime.set_affinity(false);
+    runtime.set_affinity_enabled(false);
     runtime.refresh();
-    assert_eq!((queue.inactive(), runtime.threads(), runtime.workers().len()), (0, 0, 0));
+    assert_eq!((queue.inactive(), runtime.thread_count(), runtime.workers().len()), (0, 0, 0));
     drop(queue);
     no_thread_is_left();
 }
@@ -153,8 +157,8 @@ fn who_is_still_busy_is_named() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("stuck").max_active(1).build().unwrap();
-    let other = runtime.workqueue("empty").build().unwrap();
+    let queue = runtime.workqueue_builder("stuck").max_active(1).build().unwrap();
+    let other = runtime.workqueue_builder("empty").build().unwrap();
     let (barrier, held) = hold(&queue);
     let waiting: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let begin = Instant::now();
@@ -196,8 +200,8 @@ fn queues_are_dropped_after_a_time_out() {
     let _watchdog = watch(None);
     for _ in 0..5 {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("dropped").max_active(1).build().unwrap();
-        let idle = runtime.workqueue("idle").build().unwrap();
+        let queue = runtime.workqueue_builder("dropped").max_active(1).build().unwrap();
+        let idle = runtime.workqueue_builder("idle").build().unwrap();
         let (barrier, held) = hold(&queue);
         let waiting = queue.spawn(|| 8);
         runtime.shutdown(Duration::from_millis(1)).unwrap_err();
@@ -219,7 +223,7 @@ fn inside_an_item_it_is_refused() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("inside").build().unwrap();
+    let queue = runtime.workqueue_builder("inside").build().unwrap();
     let inside = runtime.clone();
     let refused = queue.spawn(move || inside.shutdown(PATIENCE)).join().unwrap().unwrap_err();
     assert_eq!(refused, nearq_core::ShutdownError::WouldDeadlock);
@@ -228,10 +232,10 @@ fn inside_an_item_it_is_refused() {
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
     // Another runtime's items may.
     let other = Runtime::builder().build().unwrap();
-    let others = other.workqueue("other").build().unwrap();
+    let others = other.workqueue_builder("other").build().unwrap();
     let inside = runtime.clone();
     others.spawn(move || inside.shutdown(PATIENCE)).join().unwrap().unwrap();
-    assert_eq!(runtime.threads(), 0);
+    assert_eq!(runtime.thread_count(), 0);
     other.shutdown(PATIENCE).unwrap();
     no_thread_is_left();
 }
@@ -250,9 +254,9 @@ fn hooks_belong_to_the_end() {
         })
         .build()
         .unwrap();
-    let queue = runtime.workqueue("hooked").build().unwrap();
+    let queue = runtime.workqueue_builder("hooked").build().unwrap();
     queue.spawn(|| {}).join().unwrap();
-    let started = runtime.threads() as u32;
+    let started = runtime.thread_count() as u32;
     let busy = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
     let busy = busy.still_running().expect("the time was over");
     assert_eq!(
@@ -275,7 +279,7 @@ fn beside_issuers() {
         let runtime = Runtime::builder().build().unwrap();
         let _watchdog = watch(Some(&runtime));
         let limit = [1, 3, 64, 1024][round % 4];
-        let queue = runtime.workqueue("busy").max_active(limit).build().unwrap();
+        let queue = runtime.workqueue_builder("busy").max_active(limit).build().unwrap();
         let (runs, taken) = (Arc::new(AtomicU64::new(0)), AtomicU64::new(0));
         let (ready, refused) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|threads| {
@@ -303,7 +307,9 @@ fn beside_issuers() {
                         };
                         if at.is_multiple_of(32) {
                             queue
-                                .set_scope(AffinityScope::ALL[at / 32 % AffinityScope::ALL.len()])
+                                .set_affinity_scope(
+                                    AffinityScope::ALL[at / 32 % AffinityScope::ALL.len()],
+                                )
                                 .unwrap();
                         }
                     }
@@ -315,7 +321,7 @@ fn beside_issuers() {
             eventually("all issue", || ready.load(Ordering::Relaxed) == 4);
             std::thread::sleep(Duration::from_micros(37 * round as u64));
             runtime.shutdown(PATIENCE).unwrap();
-            assert_eq!(runtime.threads(), 0);
+            assert_eq!(runtime.thread_count(), 0);
         });
         assert_eq!(refused.load(Ordering::Relaxed), 4);
         assert_eq!(runs.load(Ordering::Relaxed), taken.load(Ordering::Relaxed), "round {round}");
@@ -330,13 +336,13 @@ fn several_at_once_and_beside_builders_and_drops() {
     for _ in 0..30 {
         let runtime = Runtime::builder().build().unwrap();
         let _watchdog = watch(Some(&runtime));
-        let queue = runtime.workqueue("shared").build().unwrap();
+        let queue = runtime.workqueue_builder("shared").build().unwrap();
         let runs = Arc::new(AtomicU32::new(0));
         let spawned = AtomicU32::new(0);
         std::thread::scope(|threads| {
             for _ in 0..2 {
                 threads.spawn(|| {
-                    while let Ok(own) = runtime.workqueue("short").build() {
+                    while let Ok(own) = runtime.workqueue_builder("short").build() {
                         for _ in 0..3 {
                             let runs = Arc::clone(&runs);
                             if own.try_spawn(move || runs.fetch_add(1, Ordering::Relaxed)).is_ok() {
@@ -349,7 +355,7 @@ fn several_at_once_and_beside_builders_and_drops() {
                     // Refused where the other one was faster.
                     let _ = queue.spawn(|| {}).join();
                     runtime.shutdown(PATIENCE).unwrap();
-                    assert_eq!(runtime.threads(), 0);
+                    assert_eq!(runtime.thread_count(), 0);
                 });
             }
         });
@@ -364,12 +370,12 @@ fn the_process_wide_runtime() {
         assert_eq!(system::unbound().spawn(|| 5).join().unwrap(), 5);
         let queue = Workqueue::builder("own").build().unwrap();
         let handle = queue.spawn(|| 6);
-        Runtime::default().shutdown(PATIENCE).unwrap();
+        Runtime::global().shutdown(PATIENCE).unwrap();
         assert_eq!(handle.join().unwrap(), 6);
         no_thread_is_left();
         assert!(!system::unbound().queue(&Work::new(|_: &Work| {})));
         assert_eq!(Workqueue::builder("late").build().unwrap_err(), Error::ShutDown);
-        Runtime::default().shutdown(Duration::ZERO).unwrap();
+        Runtime::global().shutdown(Duration::ZERO).unwrap();
         return;
     }
     let output = command(the_process_wide_runtime, "child").output().unwrap();
@@ -382,7 +388,7 @@ fn a_frozen_runtime() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("frozen").freezable().build().unwrap();
+    let queue = runtime.workqueue_builder("frozen").freezable().build().unwrap();
     runtime.freeze().unwrap();
     let held: Vec<_> = (0..3).map(|number| queue.spawn(move || number)).collect();
     let report = runtime.shutdown(Duration::from_millis(20)).unwrap_err();
@@ -403,7 +409,7 @@ fn what_waits_for_something_else_is_not_waited_for() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("asleep").build().unwrap();
+    let queue = runtime.workqueue_builder("asleep").build().unwrap();
     let captured = Arc::new(());
     // Later than anybody waits for the shutdown.
     let delayed: Vec<_> = (1..100)

@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// Two workers asleep in a channel, and an item behind them, until `seen` says that it is enough.
 fn stall(runtime: &Runtime, seen: impl FnOnce()) {
-    let queue = runtime.workqueue("stalled").build().unwrap();
+    let queue = runtime.workqueue_builder("stalled").build().unwrap();
     let (gates, handles): (Vec<_>, Vec<_>) = (0..3)
         .map(|_| {
             let (sender, receiver) = mpsc::channel::<()>();

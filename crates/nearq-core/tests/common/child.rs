@@ -125,7 +125,7 @@ pub fn uses(queue: &Workqueue) {
     });
     assert_eq!(halves, [1, 1]);
     for scope in [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache] {
-        queue.set_scope(scope).unwrap();
+        queue.set_affinity_scope(scope).unwrap();
         assert_eq!(queue.spawn(move || scope).join().unwrap(), scope);
     }
     let limit = queue.max_active();
@@ -140,7 +140,7 @@ pub fn uses(queue: &Workqueue) {
 
 /// Builds, uses and drops a queue on `runtime`.
 pub fn builds_another(runtime: &Runtime) {
-    let other = runtime.workqueue("child's").max_active(2).build().unwrap();
+    let other = runtime.workqueue_builder("child's").max_active(2).build().unwrap();
     uses(&other);
     drop(other);
 }

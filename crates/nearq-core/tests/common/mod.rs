@@ -243,7 +243,7 @@ pub fn completed(queue: &Workqueue) -> u64 {
 
 /// Whether this process has so many CPUs at its start; a line says that `what` is not tested if not.
 pub fn has_cpus(what: &str, count: usize) -> bool {
-    let cpus = Runtime::builder().build().unwrap().allowed().len();
+    let cpus = Runtime::builder().build().unwrap().allowed_cpus().len();
     if cpus < count {
         skipped(what, format_args!("{cpus} CPUs may be used"), &format!("allow {count}"));
     }

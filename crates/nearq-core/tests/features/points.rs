@@ -71,7 +71,7 @@ fn an_item_is_an_event_and_a_span() {
     let log = Log::default();
     tracing::subscriber::set_global_default(log.clone()).unwrap();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("seen").build().unwrap();
+    let queue = runtime.workqueue_builder("seen").build().unwrap();
     let own = log.clone();
     queue.spawn(move || own.add("runs", |_| ())).join().unwrap();
     queue.flush().unwrap();
@@ -89,7 +89,7 @@ fn nothing_is_lost() {
     let builder = Runtime::builder().thread_limit(1).stall_after(Duration::from_millis(20));
     let (stalled, has_stalled) = mpsc::channel();
     let runtime = builder.on_stall(move |_| stalled.send(()).unwrap()).build().unwrap();
-    let queue = runtime.workqueue("panics").build().unwrap();
+    let queue = runtime.workqueue_builder("panics").build().unwrap();
     queue.spawn(|| {}).join().unwrap();
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |_: &Work| sender.send(()).unwrap());

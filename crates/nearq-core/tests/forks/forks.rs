@@ -15,14 +15,14 @@ use crate::common::{self, Barrier, alone, alone_with_runtime, eventually, watch}
 #[test]
 fn a_child_uses_what_it_inherits_and_the_parent_goes_on() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("inherited").build().unwrap();
+    let queue = runtime.workqueue_builder("inherited").build().unwrap();
     // Threads that sleep, and one that runs.
     uses(&queue);
     let parent = std::process::id();
     let threads = common::threads();
     child(|| {
         assert_ne!(std::process::id(), parent);
-        assert_eq!(runtime.threads(), 0, "nothing was started");
+        assert_eq!(runtime.thread_count(), 0, "nothing was started");
         assert!(runtime.workers().is_empty());
         assert!(common::threads().is_empty());
         assert_eq!(
@@ -30,11 +30,11 @@ fn a_child_uses_what_it_inherits_and_the_parent_goes_on() {
             0
         );
         uses(&queue);
-        assert!(runtime.threads() > 0);
+        assert!(runtime.thread_count() > 0);
         builds_another(&runtime);
         // Settings of the runtime reach every queue.
-        runtime.set_default_scope(AffinityScope::Numa);
-        runtime.set_affinity(false);
+        runtime.set_default_affinity_scope(AffinityScope::Numa);
+        runtime.set_affinity_enabled(false);
         runtime.refresh();
         uses(&queue);
         // The last handles: no thread is left. The parent's watchdog has one of the runtime.
@@ -57,7 +57,7 @@ fn uses_of_parent(threads: &std::collections::BTreeMap<u64, String>) {
 fn a_runtime_that_is_dropped_in_the_child_leaves_no_thread() {
     let _alone = alone();
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("dropped").build().unwrap();
+    let queue = runtime.workqueue_builder("dropped").build().unwrap();
     uses(&queue);
     let _watchdog = watch(None);
     child(|| {
@@ -75,9 +75,9 @@ fn the_system_queue_and_the_default_runtime() {
     let _watchdog = watch(None);
     assert_eq!(system::unbound().spawn(|| 1).join().unwrap(), 1);
     child(|| {
-        assert_eq!(Runtime::default().threads(), 0);
+        assert_eq!(Runtime::global().thread_count(), 0);
         uses(system::unbound());
-        builds_another(&Runtime::default());
+        builds_another(&Runtime::global());
         true
     });
     assert_eq!(system::unbound().spawn(|| 2).join().unwrap(), 2);
@@ -87,7 +87,7 @@ fn the_system_queue_and_the_default_runtime() {
 #[test]
 fn items_that_wait_for_each_other_in_the_parent_do_not_in_the_child() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = Arc::new(runtime.workqueue("beside").max_active(2).build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("beside").max_active(2).build().unwrap());
     let (entered, leave) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let hold = |leave: Arc<AtomicBool>| {
         queue.spawn(move || eventually("it may end", || leave.load(Ordering::SeqCst)))
@@ -124,8 +124,9 @@ fn items_that_wait_for_each_other_in_the_parent_do_not_in_the_child() {
 fn forks_under_load() {
     const FORKS: usize = 200;
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let wide = runtime.workqueue("wide").scope(AffinityScope::Cpu).build().unwrap();
-    let narrow = runtime.workqueue("narrow").max_active(2).build().unwrap();
+    let wide =
+        runtime.workqueue_builder("wide").affinity_scope(AffinityScope::Cpu).build().unwrap();
+    let narrow = runtime.workqueue_builder("narrow").max_active(2).build().unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     let (queued, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|threads| {
@@ -150,12 +151,14 @@ fn forks_under_load() {
                         assert_eq!(queue.spawn(move || at).join().unwrap(), at);
                     }
                     if at % 1000 == issuer {
-                        let short = runtime.workqueue("short").build().unwrap();
+                        let short = runtime.workqueue_builder("short").build().unwrap();
                         let runs = Arc::clone(runs);
                         queued.fetch_add(1, Ordering::Relaxed);
                         drop(short.spawn(move || runs.fetch_add(1, Ordering::Relaxed)));
-                        wide.set_scope(AffinityScope::ALL[at / 1000 % AffinityScope::ALL.len()])
-                            .unwrap();
+                        wide.set_affinity_scope(
+                            AffinityScope::ALL[at / 1000 % AffinityScope::ALL.len()],
+                        )
+                        .unwrap();
                         narrow.set_max_active(1 + at / 1000 % 4).unwrap();
                     }
                     at += 1;
@@ -170,7 +173,7 @@ fn forks_under_load() {
             let before = runs.load(Ordering::Relaxed);
             child(|| {
                 assert_ne!(std::process::id(), parent);
-                assert_eq!(runtime.threads(), 0);
+                assert_eq!(runtime.thread_count(), 0);
                 assert_eq!((wide.inactive(), narrow.inactive()), (0, 0));
                 assert_eq!(narrow.spawn(|| 1).join().unwrap(), 1);
                 assert_eq!(wide.spawn(|| 2).join().unwrap(), 2);
@@ -210,7 +213,7 @@ fn beside_a_shutdown() {
     let _watchdog = watch(None);
     for _ in 0..10 {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("shut").build().unwrap();
+        let queue = runtime.workqueue_builder("shut").build().unwrap();
         let barrier = Barrier::default();
         let held = barrier.hold(&queue);
         let ends_in_the_child = || {
@@ -238,7 +241,7 @@ fn beside_a_shutdown() {
 #[test]
 fn many_forks_at_once() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("shared").build().unwrap();
+    let queue = runtime.workqueue_builder("shared").build().unwrap();
     std::thread::scope(|threads| {
         for number in 0..4 {
             let queue = &queue;
@@ -255,7 +258,7 @@ fn many_forks_at_once() {
 #[test]
 fn grandchildren() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("ancestral").build().unwrap();
+    let queue = runtime.workqueue_builder("ancestral").build().unwrap();
     uses(&queue);
     child(|| {
         uses(&queue);
@@ -285,7 +288,7 @@ fn grandchildren() {
 #[test]
 fn handles_of_the_parents_tasks() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("tasks").max_active(1).build().unwrap();
+    let queue = runtime.workqueue_builder("tasks").max_active(1).build().unwrap();
     let done = queue.spawn(|| 7);
     eventually("it has ended", || done.is_finished());
     let barrier = Barrier::default();
@@ -312,7 +315,7 @@ fn handles_of_the_parents_tasks() {
 #[test]
 fn many_items_wait_behind_the_limit() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("crowded").max_active(1).build().unwrap();
+    let queue = runtime.workqueue_builder("crowded").max_active(1).build().unwrap();
     let (barrier, runs) = (Barrier::default(), Arc::new(AtomicU32::new(0)));
     let handles: Vec<_> = (0..500)
         .map(|_| {
@@ -350,7 +353,7 @@ fn many_items_wait_behind_the_limit() {
 #[test]
 fn while_others_flush_and_drain() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("awaited").max_active(2).build().unwrap();
+    let queue = runtime.workqueue_builder("awaited").max_active(2).build().unwrap();
     for drains in [false, true] {
         let barrier = Barrier::default();
         for _ in 0..4 {
@@ -385,7 +388,7 @@ fn while_others_flush_and_drain() {
 fn commands_with_and_without_pre_exec() {
     use std::os::unix::process::CommandExt as _;
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("commanding").build().unwrap();
+    let queue = runtime.workqueue_builder("commanding").build().unwrap();
     for _ in 0..20 {
         let outputs = queue.spawn(|| {
             let mut forked = std::process::Command::new("/bin/echo");
@@ -450,7 +453,11 @@ fn what_a_fork_costs() {
     let mut queues = Vec::new();
     for count in [1, 10, 100, 1000] {
         while queues.len() < count {
-            let queue = runtime.workqueue("one of many").scope(AffinityScope::Cpu).build().unwrap();
+            let queue = runtime
+                .workqueue_builder("one of many")
+                .affinity_scope(AffinityScope::Cpu)
+                .build()
+                .unwrap();
             drop(queue.spawn(|| {}));
             queues.push(queue);
         }

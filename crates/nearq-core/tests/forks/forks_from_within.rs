@@ -14,7 +14,7 @@ use crate::common::{Barrier, alone_with_runtime, eventually};
 
 /// The queue that a test's items use; items cannot borrow it.
 fn shared(runtime: &Runtime, name: &str) -> Arc<Workqueue> {
-    Arc::new(runtime.workqueue(name).build().unwrap())
+    Arc::new(runtime.workqueue_builder(name).build().unwrap())
 }
 
 /// From inside an item: the child is that item's copy, an ordinary thread.
@@ -93,7 +93,7 @@ fn a_work_that_forked_and_queues_itself_in_the_child() {
         let work = Work::new(move |work: &Work| {
             runs += 1;
             if std::process::id() != parent {
-                end(inside.runtime().threads() > 0 && runs == 2);
+                end(inside.runtime().thread_count() > 0 && runs == 2);
             }
             if runs == 2 {
                 assert!(queued_before);
@@ -127,7 +127,7 @@ fn a_work_that_forked_and_queues_itself_in_the_child() {
 #[test]
 fn a_fork_inside_a_scope() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("scoped").build().unwrap();
+    let queue = runtime.workqueue_builder("scoped").build().unwrap();
     let (barrier, ended) = (Barrier::default(), AtomicU32::new(0));
     let mut pid = 0;
     let parent = std::process::id();
@@ -162,7 +162,7 @@ fn a_fork_inside_a_scope() {
 #[test]
 fn a_future_that_forks() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("forking").build().unwrap();
+    let queue = runtime.workqueue_builder("forking").build().unwrap();
     let parent = std::process::id();
     let mut forked = None;
     let task = queue.spawn_future(std::future::poll_fn(move |context: &mut Context<'_>| {
@@ -185,7 +185,7 @@ fn a_future_that_forks() {
 #[test]
 fn a_scope_within_an_item() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = Arc::new(runtime.workqueue("narrow").max_active(1).build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("narrow").max_active(1).build().unwrap());
     for after in [false, true] {
         let (inside, parent) = (Arc::clone(&queue), std::process::id());
         let task = queue.spawn(move || {

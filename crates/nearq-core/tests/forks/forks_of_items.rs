@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_millis(2);
 
 /// A queue with one place.
 fn narrow(runtime: &Runtime) -> Workqueue {
-    runtime.workqueue("narrow").max_active(1).build().unwrap()
+    runtime.workqueue_builder("narrow").max_active(1).build().unwrap()
 }
 
 /// An item that counts its executions and waits at the barrier.
@@ -121,7 +121,7 @@ fn a_running_item() {
 #[test]
 fn an_item_that_was_queued_while_it_runs() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("wide").build().unwrap();
+    let queue = runtime.workqueue_builder("wide").build().unwrap();
     let (barrier, runs) = (Barrier::default(), Arc::default());
     let work = counting(&runs, &barrier);
     assert!(queue.queue(&work));
@@ -200,7 +200,7 @@ fn an_item_on_a_timer() {
 #[test]
 fn beside_threads_that_lock_items() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("locked").build().unwrap();
+    let queue = runtime.workqueue_builder("locked").build().unwrap();
     let works: Vec<_> = (0..4).map(|_| Work::new(|_: &Work| {})).collect();
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -500,7 +500,7 @@ fn sets() {
 #[test]
 fn a_frozen_runtime_stays_frozen() {
     let (_alone, runtime, _watchdog) = alone_with_runtime();
-    let queue = runtime.workqueue("frozen").freezable().build().unwrap();
+    let queue = runtime.workqueue_builder("frozen").freezable().build().unwrap();
     queue.spawn(|| ()).join().unwrap();
     runtime.freeze().unwrap();
     let held = queue.spawn(|| 1);

@@ -26,7 +26,7 @@ fn beyond(runtime: &Runtime) -> usize {
 #[test]
 fn a_cpu_that_does_not_exist() {
     let runtime = runtime();
-    let queue = runtime.workqueue("cpus").build().unwrap();
+    let queue = runtime.workqueue_builder("cpus").build().unwrap();
     let work = Work::new(|_: &Work| {});
     let cpu = beyond(&runtime);
     let possible = runtime.topology().possible().to_list();
@@ -36,14 +36,14 @@ fn a_cpu_that_does_not_exist() {
     says(&queue.queue_on(usize::MAX, &work).unwrap_err(), &[&usize::MAX.to_string()]);
     let mask: CpuSet = [0, cpu].into_iter().collect();
     says(&queue.set_cpumask(mask.clone()).unwrap_err(), &[&cpu.to_string(), &possible]);
-    let refused = runtime.workqueue("masked").cpumask(mask).build().unwrap_err();
+    let refused = runtime.workqueue_builder("masked").cpumask(mask).build().unwrap_err();
     assert_eq!(refused, Error::NoSuchCpu { cpu, possible: runtime.topology().possible().clone() });
 }
 
 #[test]
 fn a_node_that_does_not_exist() {
     let runtime = runtime();
-    let queue = runtime.workqueue("nodes").build().unwrap();
+    let queue = runtime.workqueue_builder("nodes").build().unwrap();
     let work = Work::new(|_: &Work| {});
     let node = runtime.topology().nodes()[0].id.to_string();
     says(&queue.queue_on_node(99, &work).unwrap_err(), &["99", &node]);
@@ -53,42 +53,47 @@ fn a_node_that_does_not_exist() {
 #[test]
 fn a_mask_without_cpus_or_outside_what_is_allowed() {
     let runtime = runtime();
-    let queue = runtime.workqueue("masks").build().unwrap();
+    let queue = runtime.workqueue_builder("masks").build().unwrap();
     assert_eq!(queue.set_cpumask(CpuSet::new()), Err(Error::EmptyMask));
     says(&Error::EmptyMask, &["mask", "at least one CPU"]);
     assert_eq!(
-        runtime.workqueue("empty").cpumask(CpuSet::new()).build().unwrap_err(),
+        runtime.workqueue_builder("empty").cpumask(CpuSet::new()).build().unwrap_err(),
         Error::EmptyMask
     );
-    let outside = runtime.topology().possible().difference(&runtime.allowed());
+    let outside = runtime.topology().possible().difference(&runtime.allowed_cpus());
     if outside.is_empty() {
         let why = "the process may use every CPU";
         skipped("a mask outside what is allowed", why, "run the tests under taskset");
     } else {
         let error = queue.set_cpumask(outside.clone()).unwrap_err();
-        says(&error, &[&outside.to_list(), &runtime.allowed().to_list()]);
+        says(&error, &[&outside.to_list(), &runtime.allowed_cpus().to_list()]);
     }
 }
 
 #[test]
 fn a_nice_value_out_of_range() {
     let runtime = runtime();
-    let queue = runtime.workqueue("nice").build().unwrap();
+    let queue = runtime.workqueue_builder("nice").build().unwrap();
     for nice in [20, -21, i32::MAX, i32::MIN] {
         assert_eq!(queue.set_nice(nice), Err(Error::NiceOutOfRange(nice)));
         says(&Error::NiceOutOfRange(nice), &[&nice.to_string(), "-20", "19"]);
-        assert!(runtime.workqueue("nice").nice(nice).build().is_err());
+        assert!(runtime.workqueue_builder("nice").nice(nice).build().is_err());
     }
 }
 
 #[test]
 fn nothing_is_half_changed() {
     let runtime = runtime();
-    let queue = runtime.workqueue("whole").scope(AffinityScope::Cpu).nice(3).build().unwrap();
+    let queue = runtime
+        .workqueue_builder("whole")
+        .affinity_scope(AffinityScope::Cpu)
+        .nice(3)
+        .build()
+        .unwrap();
     let (attributes, pods) = (queue.attributes(), queue.pods());
     let refused = queue.change(|attributes| {
-        attributes.scope = Some(AffinityScope::System);
-        attributes.strict = true;
+        attributes.affinity_scope = Some(AffinityScope::System);
+        attributes.affinity_strict = true;
         attributes.localize = true;
         attributes.nice = 20;
     });
@@ -114,13 +119,13 @@ fn a_limit_of_no_threads() {
 #[test]
 fn max_active_is_cut_to_what_is_allowed() {
     let runtime = runtime();
-    let queue = runtime.workqueue("active").max_active(0).build().unwrap();
+    let queue = runtime.workqueue_builder("active").max_active(0).build().unwrap();
     assert_eq!(queue.max_active(), 1024, "0 is the default");
     queue.set_max_active(100_000).unwrap();
     assert_eq!(queue.max_active(), 2048);
     queue.set_max_active(1).unwrap();
     assert_eq!(queue.max_active(), 1);
-    let odd = runtime.workqueue("much").max_active(usize::MAX).build().unwrap();
+    let odd = runtime.workqueue_builder("much").max_active(usize::MAX).build().unwrap();
     assert_eq!(odd.max_active(), 2048);
 }
 
@@ -129,7 +134,7 @@ fn too_large_a_limit_is_told_once() {
     if part().is_some() {
         let runtime = runtime();
         for asked in [4000, 5000] {
-            runtime.workqueue("much").max_active(asked).build().unwrap();
+            runtime.workqueue_builder("much").max_active(asked).build().unwrap();
         }
         return;
     }
@@ -158,25 +163,26 @@ fn the_default_scope_from_outside() {
             }
         }
         Some("good") => {
-            let runtime = Runtime::try_default().unwrap();
-            assert_eq!(runtime.default_scope(), AffinityScope::Numa);
+            let runtime = Runtime::try_global().unwrap();
+            assert_eq!(runtime.default_affinity_scope(), AffinityScope::Numa);
             let queue = Workqueue::builder("default").build().unwrap();
-            assert_eq!(queue.scope_in_words(), "default (numa)");
+            assert_eq!(queue.affinity_scope_in_words(), "default (numa)");
         }
         Some(_) => {
             // The variable counts as not set, and that is said once (see above).
             for _ in 0..2 {
-                assert_eq!(Runtime::default().default_scope(), AffinityScope::CacheShard);
+                assert_eq!(Runtime::global().default_affinity_scope(), AffinityScope::CacheShard);
             }
             assert_eq!(system::percpu().spawn(|| 7).join().unwrap(), 7);
             let queue = Workqueue::builder("default").build().unwrap();
-            assert_eq!(queue.scope_in_words(), "default (cache_shard)");
+            assert_eq!(queue.affinity_scope_in_words(), "default (cache_shard)");
             assert_eq!(
-                Runtime::builder().build().unwrap().default_scope(),
+                Runtime::builder().build().unwrap().default_affinity_scope(),
                 AffinityScope::CacheShard
             );
-            let named = Runtime::builder().default_scope(AffinityScope::Cache).build().unwrap();
-            assert_eq!(named.default_scope(), AffinityScope::Cache);
+            let named =
+                Runtime::builder().default_affinity_scope(AffinityScope::Cache).build().unwrap();
+            assert_eq!(named.default_affinity_scope(), AffinityScope::Cache);
         }
     }
 }
@@ -212,22 +218,25 @@ fn affinity_from_outside() {
             }
         }
         Some("off" | "0" | "No" | "FALSE") => {
-            let queue =
-                Workqueue::builder("off").scope(AffinityScope::Cache).strict(true).build().unwrap();
-            assert!(!queue.runtime().affinity());
-            assert_eq!(queue.scope_in_words(), "cache (off)");
+            let queue = Workqueue::builder("off")
+                .affinity_scope(AffinityScope::Cache)
+                .affinity_strict(true)
+                .build()
+                .unwrap();
+            assert!(!queue.runtime().is_affinity_enabled());
+            assert_eq!(queue.affinity_scope_in_words(), "cache (off)");
             assert_eq!(queue.pods(), [queue.effective_cpumask()], "one pod of all CPUs");
             let default = Workqueue::builder("default").build().unwrap();
-            assert_eq!(default.scope_in_words(), "default (cache_shard) (off)");
-            queue.runtime().set_affinity(true);
-            assert_eq!(queue.scope_in_words(), "cache");
-            queue.set_affinity(false).unwrap();
-            assert_eq!(queue.scope_in_words(), "cache (off)");
+            assert_eq!(default.affinity_scope_in_words(), "default (cache_shard) (off)");
+            queue.runtime().set_affinity_enabled(true);
+            assert_eq!(queue.affinity_scope_in_words(), "cache");
+            queue.set_affinity_enabled(false).unwrap();
+            assert_eq!(queue.affinity_scope_in_words(), "cache (off)");
             assert_eq!(queue.spawn(|| 1).join().unwrap(), 1);
         }
         Some(_) => {
-            assert!(Runtime::default().affinity(), "on, or it counts as not set");
-            assert!(Runtime::builder().build().unwrap().affinity());
+            assert!(Runtime::global().is_affinity_enabled(), "on, or it counts as not set");
+            assert!(Runtime::builder().build().unwrap().is_affinity_enabled());
         }
     }
 }
@@ -235,7 +244,7 @@ fn affinity_from_outside() {
 #[test]
 fn an_item_that_is_refused_is_told_why() {
     let runtime = runtime();
-    let queue = runtime.workqueue("refused").build().unwrap();
+    let queue = runtime.workqueue_builder("refused").build().unwrap();
     let work = Work::new(|_: &Work| {});
     let hour = std::time::Duration::from_hours(1);
     work.disable();
@@ -267,7 +276,8 @@ fn what_is_delayed_after_a_shutdown_is_warned_of() {
         return;
     }
     let runtime = runtime();
-    let queues = ["delays", "modifies"].map(|name| runtime.workqueue(name).build().unwrap());
+    let queues =
+        ["delays", "modifies"].map(|name| runtime.workqueue_builder(name).build().unwrap());
     let work = Work::new(|_: &Work| {});
     runtime.shutdown(std::time::Duration::from_mins(1)).unwrap();
     let hour = std::time::Duration::from_hours(1);

@@ -12,7 +12,7 @@ use crate::common;
 /// A runtime of its own, and a queue on it.
 fn queue(max_active: usize) -> Workqueue {
     let runtime = Runtime::builder().build().unwrap();
-    runtime.workqueue("cancelling").max_active(max_active).build().unwrap()
+    runtime.workqueue_builder("cancelling").max_active(max_active).build().unwrap()
 }
 
 /// An item that counts its runs, and blocks in each until told.
@@ -132,8 +132,8 @@ fn what_was_cancelled_again_and_again_is_freed() {
 #[test]
 fn an_item_that_was_cancelled_while_it_was_held_back_is_an_item_like_others_again() {
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
-    let narrow = runtime.workqueue("narrow").max_active(1).build().unwrap();
-    let wide = runtime.workqueue("wide").build().unwrap();
+    let narrow = runtime.workqueue_builder("narrow").max_active(1).build().unwrap();
+    let wide = runtime.workqueue_builder("wide").build().unwrap();
     let gate = Gate::entered(&narrow);
     let ((work, runs), (behind, _)) = (counter(), counter());
     narrow.queue(&work);
@@ -158,7 +158,7 @@ fn a_cancelled_item_frees_its_place_at_once_and_the_queue_ends() {
     let (work, runs) = counter();
     let runtime = Runtime::builder().build().unwrap();
     for _ in 0..2000 {
-        let queue = runtime.workqueue("short-lived").max_active(2).build().unwrap();
+        let queue = runtime.workqueue_builder("short-lived").max_active(2).build().unwrap();
         queue.queue(&work);
         work.cancel();
         drop(queue);
@@ -429,7 +429,7 @@ fn cancelled_queueings_do_not_pile_up_behind_busy_workers() {
         let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
         pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
     };
-    let queue = Runtime::builder().build().unwrap().workqueue("debounced").build().unwrap();
+    let queue = Runtime::builder().build().unwrap().workqueue_builder("debounced").build().unwrap();
     let barrier = crate::common::Barrier::default();
     for _ in 0..queue.runtime().parallelism() {
         let barrier = barrier.clone();

@@ -25,7 +25,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
 #[test]
 fn the_drop_of_the_last_clone_waits_and_those_before_it_do_not() {
     let runtime = runtime();
-    let queue = runtime.workqueue("cloned").build().expect("can be done");
+    let queue = runtime.workqueue_builder("cloned").build().expect("can be done");
     let (open, gate) = mpsc::channel::<()>();
     let ran = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&ran);
@@ -47,7 +47,7 @@ fn the_drop_of_the_last_clone_waits_and_those_before_it_do_not() {
 #[test]
 fn threads_queue_through_clones_of_their_own() {
     let runtime = runtime();
-    let queue = runtime.workqueue("threads").build().expect("can be done");
+    let queue = runtime.workqueue_builder("threads").build().expect("can be done");
     let ran = Arc::new(AtomicU32::new(0));
     let threads: Vec<_> = (0..4)
         .map(|_| {
@@ -71,7 +71,7 @@ fn threads_queue_through_clones_of_their_own() {
 #[test]
 fn an_item_may_drop_the_last_clone_of_its_own_queue() {
     let runtime = runtime();
-    let queue = runtime.workqueue("own").build().expect("can be done");
+    let queue = runtime.workqueue_builder("own").build().expect("can be done");
     let (sender, receiver) = mpsc::channel();
     let (own, handle) = (queue.clone(), queue.handle());
     let (open, gate) = mpsc::channel::<()>();
@@ -93,7 +93,7 @@ fn an_item_may_drop_the_last_clone_of_its_own_queue() {
 #[test]
 fn a_handle_becomes_a_queue_again_until_the_last_one_is_dropped() {
     let runtime = runtime();
-    let queue = runtime.workqueue("again").build().expect("can be done");
+    let queue = runtime.workqueue_builder("again").build().expect("can be done");
     let (runs, own) = (Arc::new(AtomicU32::new(0)), queue.handle());
     let counted = Arc::clone(&runs);
     let work = Work::new(move |work: &Work| {

@@ -15,7 +15,7 @@ fn runtime() -> Runtime {
 }
 
 fn queue_on(runtime: &Runtime) -> Workqueue {
-    runtime.workqueue("delayed").build().unwrap()
+    runtime.workqueue_builder("delayed").build().unwrap()
 }
 
 /// An item that counts its runs, and says when the last one was.

@@ -11,7 +11,7 @@ use crate::common::{self, block_on, watch};
 use nearq_core::{Error, Runtime, Work, Workqueue};
 
 fn queue(runtime: &Runtime, max_active: usize) -> Arc<Workqueue> {
-    Arc::new(runtime.workqueue("waited").max_active(max_active).build().unwrap())
+    Arc::new(runtime.workqueue_builder("waited").max_active(max_active).build().unwrap())
 }
 
 /// An item that ends when it is told to.
@@ -114,7 +114,7 @@ fn an_item_cannot_wait_for_its_own_queue() {
 #[test]
 fn a_future_may_flush_its_own_queue() {
     let runtime = Runtime::builder().build().unwrap();
-    let queue = Arc::new(runtime.workqueue("own").max_active(1).build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("own").max_active(1).build().unwrap());
     let ran = Arc::new(AtomicU32::new(0));
     let waiter = queue.spawn_future({
         let (queue, ran) = (Arc::clone(&queue), Arc::clone(&ran));

@@ -75,7 +75,7 @@ fn busy(queue: &Workqueue) -> Barrier {
 
 #[test]
 fn a_cancelled_item_on_a_timer_goes_with_its_last_handle() {
-    let queue = runtime().workqueue("delayed").build().unwrap();
+    let queue = runtime().workqueue_builder("delayed").build().unwrap();
     let (work, dropped) = telling();
     assert!(queue.queue_delayed(&work, Duration::from_hours(1)));
     let second = work.clone();
@@ -88,7 +88,8 @@ fn a_cancelled_item_on_a_timer_goes_with_its_last_handle() {
 
 #[test]
 fn a_cancelled_item_on_a_list_goes_with_its_last_handle() {
-    let queue = runtime().workqueue("lists").scope(AffinityScope::System).build().unwrap();
+    let queue =
+        runtime().workqueue_builder("lists").affinity_scope(AffinityScope::System).build().unwrap();
     let barrier = busy(&queue);
     for times in 0..3 {
         let (work, dropped) = telling();
@@ -105,7 +106,7 @@ fn a_cancelled_item_on_a_list_goes_with_its_last_handle() {
 
 #[test]
 fn a_cancelled_item_that_was_held_back_goes_with_its_last_handle() {
-    let queue = runtime().workqueue("limited").max_active(1).build().unwrap();
+    let queue = runtime().workqueue_builder("limited").max_active(1).build().unwrap();
     let barrier = Barrier::default();
     let holder = barrier.hold(&queue);
     let (work, dropped) = telling();
@@ -121,8 +122,8 @@ fn a_cancelled_item_that_was_held_back_goes_with_its_last_handle() {
 #[test]
 fn what_waits_on_a_timer_goes_with_its_queue() {
     let runtime = runtime();
-    let queue = runtime.workqueue("gone").build().unwrap();
-    let other = runtime.workqueue("there").build().unwrap();
+    let queue = runtime.workqueue_builder("gone").build().unwrap();
+    let other = runtime.workqueue_builder("there").build().unwrap();
     let ((work, dropped), (kept, keeps)) = (telling(), telling());
     let (sender, runs) = mpsc::channel();
     let later = Work::new(move |_: &Work| sender.send(()).unwrap());
@@ -141,7 +142,9 @@ fn what_waits_on_a_timer_goes_with_its_queue() {
 /// The execution is the last that could have used it: the worker drops it, although a cancelled node is left.
 #[test]
 fn an_item_that_lets_go_of_itself_goes_with_its_execution() {
-    let queue = Arc::new(runtime().workqueue("last").scope(AffinityScope::System).build().unwrap());
+    let queue = Arc::new(
+        runtime().workqueue_builder("last").affinity_scope(AffinityScope::System).build().unwrap(),
+    );
     let (told, dropped) = Told::new();
     let own: Arc<Mutex<Option<Work>>> = Arc::default();
     let (inside, weak) = (Arc::clone(&own), Arc::downgrade(&queue));
@@ -170,14 +173,14 @@ fn an_item_that_lets_go_of_itself_goes_with_its_execution() {
 #[test]
 fn a_delayed_item_may_have_the_last_handle_of_its_queue() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("own").build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("own").build().unwrap());
     let own = Arc::clone(&queue);
     let work = Work::new(move |_: &Work| {
         let _ = &own;
     });
     assert!(queue.queue_delayed(&work, Duration::from_millis(50)));
     drop((work, queue));
-    let other = runtime.workqueue("other").build().unwrap();
+    let other = runtime.workqueue_builder("other").build().unwrap();
     let (end, wait) = mpsc::channel::<()>();
     let holder = other.spawn(move || {
         let _ = wait.recv_timeout(Duration::from_mins(1));
@@ -197,7 +200,7 @@ fn a_delayed_item_may_have_the_last_handle_of_its_queue() {
 #[test]
 fn handles_that_go_at_once_leave_no_value_behind() {
     // However long this takes, nothing reaches the items: the limit holds them back.
-    let queue = runtime().workqueue("at once").max_active(1).build().unwrap();
+    let queue = runtime().workqueue_builder("at once").max_active(1).build().unwrap();
     let barrier = Barrier::default();
     drop(barrier.hold(&queue));
     for _ in 0..300 {
@@ -225,7 +228,8 @@ fn handles_that_go_at_once_leave_no_value_behind() {
 fn destructors_that_panic_lose_nothing() {
     let runtime = runtime();
     let watchdog = common::watch(Some(&runtime));
-    let queue = runtime.workqueue("bombs").scope(AffinityScope::System).build().unwrap();
+    let queue =
+        runtime.workqueue_builder("bombs").affinity_scope(AffinityScope::System).build().unwrap();
     for round in 0..5000_u32 {
         let bomb = Bomb;
         let work = Work::new(move |_: &Work| {
@@ -243,7 +247,7 @@ fn destructors_that_panic_lose_nothing() {
     common::eventually("every worker that is counted is there", || {
         let (workers, threads) = (runtime.workers(), common::threads());
         let is_there = |id: Option<u64>| id.is_some_and(|id| threads.contains_key(&id));
-        workers.len() == runtime.threads() && workers.iter().all(|own| is_there(own.thread_id))
+        workers.len() == runtime.thread_count() && workers.iter().all(|own| is_there(own.thread_id))
     });
     drop(queue);
     runtime.shutdown(Duration::from_mins(1)).unwrap();
@@ -252,7 +256,7 @@ fn destructors_that_panic_lose_nothing() {
 
 #[test]
 fn panic_payloads_of_a_scope_may_panic_themselves() {
-    let queue = runtime().workqueue("scope").build().unwrap();
+    let queue = runtime().workqueue_builder("scope").build().unwrap();
     for itself_too in [false, true] {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             queue.scope(|scope| {
@@ -282,7 +286,7 @@ fn a_scope_does_not_wait_for_the_payloads_that_it_does_not_hand_on() {
             let _ = self.0.recv_timeout(Duration::from_mins(2));
         }
     }
-    let queue = runtime().workqueue("payloads").build().unwrap();
+    let queue = runtime().workqueue_builder("payloads").build().unwrap();
     let (ends, waits): (Vec<_>, Vec<_>) = (0..2).map(|_| mpsc::channel()).unzip();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         queue.scope(|scope| {
@@ -315,7 +319,7 @@ fn in_a_hook(stop: bool, act: impl Fn(Runtime) + Send + Sync + 'static) -> Runti
     let builder = if stop { builder.on_worker_stop(hook) } else { builder.on_worker_start(hook) };
     let runtime = builder.build().unwrap();
     slot.set(Mutex::new(Some(runtime.clone()))).unwrap();
-    let queue = runtime.workqueue("hooks").build().unwrap();
+    let queue = runtime.workqueue_builder("hooks").build().unwrap();
     queue.spawn(|| ()).join().unwrap();
     drop(queue);
     common::eventually("the hook is over", || done.load(Ordering::SeqCst) == 1);
@@ -329,7 +333,7 @@ fn a_hook_cannot_shut_its_runtime_down_and_changes_nothing() {
             let refused = runtime.shutdown(Duration::from_mins(1)).unwrap_err();
             assert!(matches!(refused, nearq_core::ShutdownError::WouldDeadlock));
         });
-        let queue = runtime.workqueue("after").build().unwrap();
+        let queue = runtime.workqueue_builder("after").build().unwrap();
         assert_eq!(queue.try_spawn(|| 7).unwrap().join().unwrap(), 7);
         drop(queue);
         runtime.shutdown(Duration::from_mins(1)).unwrap();
@@ -356,7 +360,7 @@ fn the_last_handle_may_go_in_a_hook() {
         .build()
         .unwrap();
     *slot.lock().unwrap() = Some(runtime.clone());
-    let queue = runtime.workqueue("last handle").build().unwrap();
+    let queue = runtime.workqueue_builder("last handle").build().unwrap();
     queue.spawn(|| ()).join().unwrap();
     drop(queue);
     common::eventually("the hook has it", || slot.lock().unwrap().is_none());
@@ -369,20 +373,20 @@ fn the_last_handle_may_go_in_a_hook() {
 
 #[test]
 fn a_closure_that_changes_a_queue_may_use_it() {
-    let queue = runtime().workqueue("changed").build().unwrap();
+    let queue = runtime().workqueue_builder("changed").build().unwrap();
     queue
         .change(|attributes| {
-            assert!(queue.max_active() > 0 && !queue.attributes().strict);
+            assert!(queue.max_active() > 0 && !queue.attributes().affinity_strict);
             queue.set_max_active(7).unwrap();
             // The other change stands, where this one does not change the same.
             queue.set_helping(false).unwrap();
-            queue.set_strict(true).unwrap();
+            queue.set_affinity_strict(true).unwrap();
             attributes.localize = true;
-            attributes.strict = true;
+            attributes.affinity_strict = true;
         })
         .unwrap();
     let attributes = queue.attributes();
-    assert!(attributes.localize && attributes.strict && !attributes.helping);
+    assert!(attributes.localize && attributes.affinity_strict && !attributes.helping);
     assert_eq!(queue.max_active(), 7);
 }
 
@@ -391,12 +395,12 @@ fn the_largest_numbers_are_as_good_as_others() {
     let long = Duration::from_secs(18_446_744_074);
     let runtime = Runtime::builder().idle_timeout(long).cpu_intensive_after(long).build().unwrap();
     assert!(runtime.cpu_intensive_after() > Duration::from_hours(24 * 365 * 500));
-    let queue = runtime.workqueue("long").build().unwrap();
+    let queue = runtime.workqueue_builder("long").build().unwrap();
     assert_eq!(runtime.trace(None, u32::MAX).every(), 1 << 20);
     queue.spawn(|| ()).join().unwrap();
     // Truncated to 64 bits, it was 0.3 s.
     std::thread::sleep(Duration::from_millis(500));
-    assert_ne!(runtime.threads(), 0, "idle workers stay");
+    assert_ne!(runtime.thread_count(), 0, "idle workers stay");
 }
 
 /// The count of handles is not taken back by a panic, which could be caught: the process ends, as with `Arc`.
@@ -438,7 +442,7 @@ fn a_rescuers_hook_may_drop_its_queue() {
         done.lock().unwrap().send(()).unwrap();
     };
     let runtime = Runtime::builder().on_worker_start(hook).build().unwrap();
-    let queue = runtime.workqueue("rescued").rescuer().build().unwrap();
+    let queue = runtime.workqueue_builder("rescued").rescuer().build().unwrap();
     *slot.lock().unwrap() = Some(queue);
     over.recv_timeout(Duration::from_mins(1)).expect("the hook comes to its end");
     runtime.shutdown(Duration::from_mins(1)).unwrap();
@@ -459,10 +463,10 @@ fn a_delayed_item_without_a_queue_holds_up_no_other_deadline() {
     let work = Work::new(move |_: &Work| {
         let _ = &waits;
     });
-    let gone = runtime.workqueue("gone").build().unwrap();
+    let gone = runtime.workqueue_builder("gone").build().unwrap();
     assert!(gone.queue_delayed(&work, Duration::from_millis(10)));
     drop((work, gone));
-    let queue = runtime.workqueue("other").build().unwrap();
+    let queue = runtime.workqueue_builder("other").build().unwrap();
     let (sender, runs) = mpsc::channel();
     let other = Work::new(move |_: &Work| sender.send(()).unwrap());
     assert!(queue.queue_delayed(&other, Duration::from_millis(50)));

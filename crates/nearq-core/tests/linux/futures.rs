@@ -18,10 +18,13 @@ fn runtime() -> Runtime {
 
 /// A queue whose pool has one CPU, and so one worker.
 fn narrow(runtime: &Runtime) -> Workqueue {
-    let first = runtime.allowed().first().unwrap();
-    let narrow =
-        runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
-    narrow.scope(AffinityScope::System).build().unwrap()
+    let first = runtime.allowed_cpus().first().unwrap();
+    let narrow = runtime
+        .workqueue_builder("narrow")
+        .cpumask(CpuSet::single(first))
+        .affinity_strict(true)
+        .helping(false);
+    narrow.affinity_scope(AffinityScope::System).build().unwrap()
 }
 
 /// What somebody waits for.
@@ -78,7 +81,7 @@ fn waiting(queue: &Workqueue) -> (Signal, JoinHandle<u32>) {
 #[test]
 fn they_await_closures_and_each_other() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("futures").build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("futures").build().unwrap());
     let _watchdog = watch(Some(&runtime));
     for round in 0..500_u64 {
         let own = Arc::clone(&queue);
@@ -103,7 +106,7 @@ fn they_await_closures_and_each_other() {
 #[test]
 fn dropped_handles_leave_them_alone_and_nothing_leaks() {
     let runtime = runtime();
-    let queue = runtime.workqueue("dropped").build().unwrap();
+    let queue = runtime.workqueue_builder("dropped").build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let tail = Arc::new(AtomicU32::new(0));
     for _ in 0..2000 {
@@ -150,7 +153,8 @@ impl Future for Alone {
 fn woken_by_many_threads_it_is_polled_by_one_at_a_time_and_no_wake_is_lost() {
     const WAKES: u64 = 20_000;
     let runtime = runtime();
-    let queue = runtime.workqueue("woken").scope(AffinityScope::Cpu).build().unwrap();
+    let queue =
+        runtime.workqueue_builder("woken").affinity_scope(AffinityScope::Cpu).build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let (end, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (within, slot) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
@@ -229,7 +233,7 @@ fn who_yields_without_end_lets_others_run() {
 #[test]
 fn who_waits_for_a_wake_has_no_place_under_the_limit() {
     let runtime = runtime();
-    let queue = runtime.workqueue("one").max_active(1).build().unwrap();
+    let queue = runtime.workqueue_builder("one").max_active(1).build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let waiting: Vec<_> = (0..20).map(|_| waiting(&queue)).collect();
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
@@ -303,7 +307,7 @@ fn cancelled_in_each_state() {
 fn a_queue_that_is_dropped_does_not_wait_for_sleepers_and_their_wake_cancels_them() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
-    let queue = runtime.workqueue("gone").build().unwrap();
+    let queue = runtime.workqueue_builder("gone").build().unwrap();
     let ((first, handle), (second, other)) = (waiting(&queue), waiting(&queue));
     let (_third, lonely) = waiting(&queue);
     drop(queue);
@@ -318,7 +322,7 @@ fn a_queue_that_is_dropped_does_not_wait_for_sleepers_and_their_wake_cancels_the
     second.fire();
     // A runtime of its own ends with its queue, although a future sleeps.
     let own = Runtime::builder().build().unwrap();
-    let queue = own.workqueue("last").build().unwrap();
+    let queue = own.workqueue_builder("last").build().unwrap();
     drop(own);
     let (signal, handle) = waiting(&queue);
     drop(queue);
@@ -331,7 +335,7 @@ fn a_drop_runs_what_is_queued_and_what_that_wakes() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     for _ in 0..200 {
-        let queue = runtime.workqueue("drained").build().unwrap();
+        let queue = runtime.workqueue_builder("drained").build().unwrap();
         let closure = queue.spawn(|| {
             std::thread::sleep(Duration::from_micros(50));
             1
@@ -354,7 +358,7 @@ fn a_wake_that_meets_the_drop_of_the_queue() {
     let _watchdog = watch(Some(&runtime));
     let (mut done, mut cancelled) = (0, 0);
     for round in 0..1500 {
-        let queue = runtime.workqueue("race").build().unwrap();
+        let queue = runtime.workqueue_builder("race").build().unwrap();
         let (signal, handle) = waiting(&queue);
         let waker = std::thread::spawn(move || {
             for _ in 0..round % 50 {
@@ -386,7 +390,7 @@ fn a_queue_that_one_of_its_futures_drops() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     for _ in 0..100 {
-        let queue = runtime.workqueue("own").build().unwrap();
+        let queue = runtime.workqueue_builder("own").build().unwrap();
         let (signal, sleeper) = waiting(&queue);
         let slot = Arc::new(Mutex::new(None::<Workqueue>));
         let own = Arc::clone(&slot);
@@ -477,7 +481,8 @@ impl Drop for Counted {
 fn a_long_chain_of_futures_ends_on_a_small_stack() {
     let length = if cfg!(miri) { 100 } else { 20_000 };
     for kind in [Chain::Wakes, Chain::Keeps] {
-        let (first, ended) = chain(runtime().workqueue("chain").build().unwrap(), length, kind);
+        let (first, ended) =
+            chain(runtime().workqueue_builder("chain").build().unwrap(), length, kind);
         let small = std::thread::Builder::new().stack_size(256 << 10);
         small.spawn(move || drop(first)).unwrap().join().unwrap();
         assert_eq!(ended.load(Ordering::SeqCst), length);
@@ -496,7 +501,7 @@ fn a_destructor_may_wait_for_a_future_that_it_ends() {
             self.2.fetch_add(1, Ordering::SeqCst);
         }
     }
-    let queue = runtime().workqueue("chain").build().unwrap();
+    let queue = runtime().workqueue_builder("chain").build().unwrap();
     let joined = Arc::new(AtomicU32::new(0));
     let mut next: Option<(Next, JoinHandle<()>)> = None;
     for _ in 0..100 {

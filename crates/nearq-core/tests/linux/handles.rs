@@ -15,7 +15,7 @@ fn runtime() -> Runtime {
 }
 
 fn queue(runtime: &Runtime, name: &str) -> Workqueue {
-    runtime.workqueue(name).build().expect("can be done")
+    runtime.workqueue_builder(name).build().expect("can be done")
 }
 
 #[test]
@@ -202,10 +202,10 @@ fn a_service_holds_its_queue_and_a_set_of_it() {
 #[test]
 fn a_task_goes_to_the_cpu_that_is_named() {
     let runtime = runtime();
-    let queue = runtime.workqueue("named").per_cpu().build().expect("can be done");
+    let queue = runtime.workqueue_builder("named").per_cpu().build().expect("can be done");
     let error = queue.task().on_cpu(60_000).unwrap_err();
     assert!(matches!(error, Error::NoSuchCpu { cpu: 60_000, .. }), "{error}");
-    for cpu in &runtime.allowed() {
+    for cpu in &runtime.allowed_cpus() {
         let ran_on = queue.task().on_cpu(cpu).unwrap().spawn(Linux::current_cpu);
         assert_eq!(ran_on.join().unwrap(), cpu);
     }

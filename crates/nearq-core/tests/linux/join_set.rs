@@ -16,9 +16,11 @@ fn runtime() -> Runtime {
 
 /// A queue whose pool has one CPU, and so one worker; and what opens the gate at which that worker stands.
 fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
-    let first = runtime.allowed().first().unwrap();
-    let narrow = runtime.workqueue("blocked").cpumask(CpuSet::single(first)).strict(true);
-    let queue = narrow.max_active(1).helping(false).scope(AffinityScope::System).build().unwrap();
+    let first = runtime.allowed_cpus().first().unwrap();
+    let narrow =
+        runtime.workqueue_builder("blocked").cpumask(CpuSet::single(first)).affinity_strict(true);
+    let queue =
+        narrow.max_active(1).helping(false).affinity_scope(AffinityScope::System).build().unwrap();
     let (open, gate) = mpsc::channel::<()>();
     let (begun, has_begun) = mpsc::channel();
     drop(queue.spawn(move || {
@@ -32,7 +34,7 @@ fn blocked(runtime: &Runtime) -> (Workqueue, mpsc::Sender<()>) {
 #[test]
 fn in_the_order_in_which_they_end() {
     let runtime = runtime();
-    let queue = runtime.workqueue("order").max_active(16).build().unwrap();
+    let queue = runtime.workqueue_builder("order").max_active(16).build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let mut set = queue.join_set();
     assert!(set.is_empty() && set.blocking_join_next().is_none() && set.try_join_next().is_none());
@@ -58,7 +60,7 @@ fn in_the_order_in_which_they_end() {
 #[test]
 fn many_members_of_both_kinds_and_their_panics() {
     let runtime = runtime();
-    let queue = runtime.workqueue("many").build().unwrap();
+    let queue = runtime.workqueue_builder("many").build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let mut set = JoinSet::new(queue.handle());
     for number in 0..10_000_u64 {
@@ -87,7 +89,7 @@ fn many_members_of_both_kinds_and_their_panics() {
 #[test]
 fn awaited_on_the_queue_itself() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("awaited").build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("awaited").build().unwrap());
     let _watchdog = watch(Some(&runtime));
     for _ in 0..100 {
         let own = Arc::clone(&queue);
@@ -109,8 +111,9 @@ fn awaited_on_the_queue_itself() {
 #[test]
 fn joined_within_the_only_worker() {
     let runtime = runtime();
-    let first = runtime.allowed().first().unwrap();
-    let queue = runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true);
+    let first = runtime.allowed_cpus().first().unwrap();
+    let queue =
+        runtime.workqueue_builder("narrow").cpumask(CpuSet::single(first)).affinity_strict(true);
     let queue = Arc::new(queue.helping(false).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
@@ -156,7 +159,7 @@ fn cancelled_closures_are_dropped_at_once() {
 #[test]
 fn cancelled_against_the_start() {
     let runtime = runtime();
-    let queue = runtime.workqueue("race").build().unwrap();
+    let queue = runtime.workqueue_builder("race").build().unwrap();
     let _watchdog = watch(Some(&runtime));
     let ran = Arc::new(AtomicU32::new(0));
     let mut cancelled = 0;
@@ -235,7 +238,7 @@ fn sets_cancel_what_has_not_started() {
 #[test]
 fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("one").max_active(1).build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("one").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
     let order = queue
@@ -269,7 +272,7 @@ fn a_scope_within_an_item_of_a_queue_that_runs_one_at_a_time() {
 #[test]
 fn scopes_within_items_that_have_all_the_places() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("few").max_active(3).build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("few").max_active(3).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     for _ in 0..50 {
         let count = Arc::new(AtomicU32::new(0));
@@ -296,7 +299,7 @@ fn scopes_within_items_that_have_all_the_places() {
 #[test]
 fn an_item_that_enters_scopes_without_end_leaves_little_behind() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("endless").max_active(1).build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("endless").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
     let (sender, receiver) = mpsc::channel();
@@ -316,7 +319,7 @@ fn an_item_that_enters_scopes_without_end_leaves_little_behind() {
 #[test]
 fn a_panic_in_a_scope_within_an_item_is_counted_and_passed_on() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("panics").max_active(1).build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("panics").max_active(1).build().unwrap());
     let _watchdog = watch(Some(&runtime));
     let own = Arc::clone(&queue);
     let error = queue
@@ -374,7 +377,7 @@ fn a_future_that_nobody_can_wake_is_dropped_with_its_set() {
     }
     let runtime = runtime();
     let queue: &'static Workqueue =
-        Box::leak(Box::new(runtime.workqueue("leaked").build().unwrap()));
+        Box::leak(Box::new(runtime.workqueue_builder("leaked").build().unwrap()));
     let (dropped, is_dropped) = mpsc::channel();
     let told = Told(dropped);
     drop(queue.spawn_future(async move {
@@ -405,7 +408,7 @@ fn a_clone_that_panics_beside_a_drop_that_does() {
         |_| panic!("a drop"),
     );
     let runtime = runtime();
-    let queue = runtime.workqueue("clones").build().unwrap();
+    let queue = runtime.workqueue_builder("clones").build().unwrap();
     let mut set = queue.join_set();
     set.spawn_future(std::future::pending::<()>());
     // SAFETY: its functions touch no data.

@@ -76,7 +76,7 @@ fn under_load(queue: &Workqueue, changes: usize, change: impl Fn(usize) -> Resul
 
 fn queue() -> (Runtime, Workqueue) {
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("live").build().unwrap();
+    let queue = runtime.workqueue_builder("live").build().unwrap();
     (runtime, queue)
 }
 
@@ -86,17 +86,17 @@ const CHANGES: usize = 300;
 fn the_scope() {
     let (_runtime, queue) = queue();
     under_load(&queue, CHANGES, |number| {
-        queue.set_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()])
+        queue.set_affinity_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()])
     });
-    queue.set_scope(None).unwrap();
-    assert_eq!(queue.scope_in_words(), "default (cache_shard)");
+    queue.set_affinity_scope(None).unwrap();
+    assert_eq!(queue.affinity_scope_in_words(), "default (cache_shard)");
 }
 
 #[test]
 fn strict_localize_and_helping() {
     let (_runtime, queue) = queue();
-    queue.set_scope(AffinityScope::Cpu).unwrap();
-    under_load(&queue, CHANGES, |number| queue.set_strict(number % 2 == 0));
+    queue.set_affinity_scope(AffinityScope::Cpu).unwrap();
+    under_load(&queue, CHANGES, |number| queue.set_affinity_strict(number % 2 == 0));
     under_load(&queue, CHANGES / 2, |number| queue.set_localize(number % 2 == 0));
     under_load(&queue, CHANGES, |number| queue.set_helping(number % 2 == 0));
 }
@@ -104,13 +104,13 @@ fn strict_localize_and_helping() {
 #[test]
 fn affinity_of_the_queue_and_of_all() {
     let (runtime, queue) = queue();
-    under_load(&queue, CHANGES, |number| queue.set_affinity(number % 2 == 1));
+    under_load(&queue, CHANGES, |number| queue.set_affinity_enabled(number % 2 == 1));
     under_load(&queue, CHANGES, |number| {
-        runtime.set_affinity(number % 2 == 1);
+        runtime.set_affinity_enabled(number % 2 == 1);
         Ok(())
     });
     under_load(&queue, CHANGES, |number| {
-        runtime.set_default_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()]);
+        runtime.set_default_affinity_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()]);
         Ok(())
     });
 }
@@ -118,7 +118,7 @@ fn affinity_of_the_queue_and_of_all() {
 #[test]
 fn the_mask() {
     let (runtime, queue) = queue();
-    let cpus: Vec<_> = runtime.allowed().iter().take(2).collect();
+    let cpus: Vec<_> = runtime.allowed_cpus().iter().take(2).collect();
     under_load(&queue, CHANGES, |number| match number % 3 {
         0 => queue.set_cpumask(None),
         at => queue.set_cpumask(CpuSet::single(cpus[at % cpus.len()])),
@@ -145,15 +145,16 @@ fn all_at_once() {
     let (runtime, queue) = queue();
     under_load(&queue, CHANGES, |number| {
         match number % 5 {
-            0 => runtime.set_affinity(number % 2 == 0),
-            1 => runtime.set_default_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()]),
+            0 => runtime.set_affinity_enabled(number % 2 == 0),
+            1 => runtime
+                .set_default_affinity_scope(AffinityScope::ALL[number % AffinityScope::ALL.len()]),
             2 => queue.set_max_active(1 + number % 7).unwrap(),
             3 => runtime.refresh(),
             _ => {
                 return queue.change(|attributes| {
-                    attributes.scope =
+                    attributes.affinity_scope =
                         [None, Some(AffinityScope::Cpu), Some(AffinityScope::System)][number % 3];
-                    attributes.strict = number % 2 == 0;
+                    attributes.affinity_strict = number % 2 == 0;
                     attributes.localize = number % 3 == 0;
                     attributes.nice = (number % 3) as i32;
                 });
@@ -195,9 +196,9 @@ fn a_limit_that_is_lowered_holds_for_what_comes_after() {
 #[test]
 fn strict_workers_never_leave_their_pod() {
     let (runtime, queue) = queue();
-    queue.set_scope(AffinityScope::Cpu).unwrap();
-    queue.set_strict(true).unwrap();
-    let cpus: Vec<_> = runtime.allowed().iter().collect();
+    queue.set_affinity_scope(AffinityScope::Cpu).unwrap();
+    queue.set_affinity_strict(true).unwrap();
+    let cpus: Vec<_> = runtime.allowed_cpus().iter().collect();
     let wrong = Arc::new(AtomicU32::new(0));
     let _watchdog = watch(Some(&runtime));
     // An item for each CPU; it runs where it was queued, whatever else changes.
@@ -241,7 +242,7 @@ fn strict_workers_never_leave_their_pod() {
             queue.set_helping(number % 5 == 0).unwrap();
             queue.set_max_active(1 + number % 4).unwrap();
             // Mask and all: the same pods.
-            queue.set_cpumask((number % 2 == 0).then(|| runtime.allowed())).unwrap();
+            queue.set_cpumask((number % 2 == 0).then(|| runtime.allowed_cpus())).unwrap();
             queue.spawn(|| {}).join().unwrap();
         }
         stop.store(true, Ordering::Relaxed);
@@ -261,15 +262,17 @@ fn a_queue_that_is_made_while_the_defaults_change_follows_them_too() {
         let scope = [AffinityScope::Cpu, AffinityScope::System][round % 2];
         let queues: Vec<_> = std::thread::scope(|threads| {
             let maker = threads.spawn(|| {
-                (0..4).map(|_| runtime.workqueue("new").build().unwrap()).collect::<Vec<_>>()
+                (0..4)
+                    .map(|_| runtime.workqueue_builder("new").build().unwrap())
+                    .collect::<Vec<_>>()
             });
             std::thread::sleep(Duration::from_micros(round as u64 % 20));
-            runtime.set_default_scope(scope);
+            runtime.set_default_affinity_scope(scope);
             maker.join().unwrap()
         });
-        let pods = runtime.workqueue("model").build().unwrap().pods();
+        let pods = runtime.workqueue_builder("model").build().unwrap().pods();
         for queue in queues {
-            assert_eq!(queue.pods(), pods, "round {round}, {}", queue.scope_in_words());
+            assert_eq!(queue.pods(), pods, "round {round}, {}", queue.affinity_scope_in_words());
         }
     }
 }
@@ -296,11 +299,11 @@ fn compare(changes: usize, mut few: impl FnMut(usize), mut many: impl FnMut(usiz
 fn a_change_costs_no_more_after_thousands() {
     let runtime = Runtime::builder().build().unwrap();
     let [few, many] = [2, 2500].map(|slices| {
-        let queue = runtime.workqueue("slices").build().unwrap();
+        let queue = runtime.workqueue_builder("slices").build().unwrap();
         let slice = |number: u64| Duration::from_micros(1000 + number);
-        (0..slices).for_each(|number| queue.set_slice(slice(number)).unwrap());
+        (0..slices).for_each(|number| queue.set_time_slice(slice(number)).unwrap());
         // To those that came last, and back.
-        move |change: usize| queue.set_slice(slice(slices - 1 - change as u64 % 2)).unwrap()
+        move |change: usize| queue.set_time_slice(slice(slices - 1 - change as u64 % 2)).unwrap()
     });
     let times = compare(50, few, many);
     assert!(times < 8.0, "{times} times as long for a change after 2500 slices");
@@ -311,7 +314,7 @@ fn a_change_costs_no_more_after_thousands() {
 fn a_change_of_home_costs_no_more_after_thousands() {
     let runtime = Runtime::builder().build().unwrap();
     let [few, many] = [2, 4000].map(|homes| {
-        let queue = runtime.workqueue("homes").build().unwrap();
+        let queue = runtime.workqueue_builder("homes").build().unwrap();
         let homes: Vec<_> = (0..homes).map(|_| Home::pick_in(&runtime)).collect();
         for home in &homes {
             queue.set_home(home).unwrap();

@@ -8,7 +8,7 @@ use nearq_core::{Runtime, Work, Workqueue};
 use crate::common::eventually;
 
 fn held_queue(runtime: &Runtime, name: &str) -> (Workqueue, mpsc::Sender<()>) {
-    let queue = runtime.workqueue(name).max_active(1).build().unwrap();
+    let queue = runtime.workqueue_builder(name).max_active(1).build().unwrap();
     let (go, wait) = mpsc::channel::<()>();
     queue.spawn(move || wait.recv().is_ok());
     eventually("it begins", || runtime.running().len() == 1);
@@ -72,7 +72,7 @@ fn what_waits_for_a_worker_is_seen_and_how_long() {
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
     let _timing = runtime.time_items();
     let (first, go) = held_queue(&runtime, "first");
-    let second = runtime.workqueue("second").build().unwrap();
+    let second = runtime.workqueue_builder("second").build().unwrap();
     let works: Vec<Work> = (0..600).map(|_| Work::new(pending_of_test)).collect();
     for work in &works {
         assert!(second.queue(work));
@@ -94,7 +94,7 @@ fn what_waits_for_a_worker_is_seen_and_how_long() {
 #[test]
 fn looking_while_all_goes_on_loses_nothing() {
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("busy").max_active(4).build().unwrap();
+    let queue = runtime.workqueue_builder("busy").max_active(4).build().unwrap();
     let works: Vec<Work> = (0..100).map(|_| Work::new(|_| ())).collect();
     std::thread::scope(|threads| {
         let looker = threads.spawn(|| {

@@ -110,12 +110,13 @@ fn begin_without_files() {
     let whole = Runtime::builder().build().unwrap();
     let most = set_most_files(3);
     let runtime = Runtime::builder().build().expect("its CPUs are known");
-    let queue = runtime.workqueue("blind").scope(AffinityScope::System).build().unwrap();
-    let per_cpu = runtime.workqueue("by CPU").per_cpu().build().unwrap();
+    let queue =
+        runtime.workqueue_builder("blind").affinity_scope(AffinityScope::System).build().unwrap();
+    let per_cpu = runtime.workqueue_builder("by CPU").per_cpu().build().unwrap();
     let topology = runtime.topology();
     assert!(!topology.is_whole());
     assert_eq!((topology.nodes().len(), topology.llcs().len(), queue.pods().len()), (1, 1, 1));
-    assert_eq!(runtime.allowed(), whole.allowed());
+    assert_eq!(runtime.allowed_cpus(), whole.allowed_cpus());
     let work =
         || (0..100).for_each(|_| drop((queue.spawn(|| {}).join(), per_cpu.spawn(|| {}).join())));
     work();
@@ -138,7 +139,7 @@ fn an_affinity_that_shrinks_and_grows_is_followed() {
     if !has_cpus("an affinity that changes", 2) {
         return;
     }
-    let all = Runtime::builder().build().unwrap().allowed();
+    let all = Runtime::builder().build().unwrap().allowed_cpus();
     let one = CpuSet::single(all.last().unwrap());
     let mut child = command(an_affinity_that_shrinks_and_grows_is_followed, "child")
         .stdin(Stdio::piped())
@@ -179,8 +180,13 @@ fn an_affinity_that_shrinks_and_grows_is_followed() {
 fn follow() {
     let runtime = Runtime::builder().build().unwrap();
     let (queue, strict) = (
-        runtime.workqueue("follows").scope(AffinityScope::Cache).build().unwrap(),
-        runtime.workqueue("strict").scope(AffinityScope::Cpu).strict(true).build().unwrap(),
+        runtime.workqueue_builder("follows").affinity_scope(AffinityScope::Cache).build().unwrap(),
+        runtime
+            .workqueue_builder("strict")
+            .affinity_scope(AffinityScope::Cpu)
+            .affinity_strict(true)
+            .build()
+            .unwrap(),
     );
     println!("child: {}", queue.effective_cpumask());
     for line in std::io::stdin().lines() {
@@ -213,9 +219,13 @@ fn a_change_while_everybody_is_busy_loses_nothing() {
         return;
     }
     let runtime = Runtime::builder().build().unwrap();
-    let queue =
-        runtime.workqueue("busy").scope(AffinityScope::Cpu).max_active(100).build().unwrap();
-    let all = runtime.allowed();
+    let queue = runtime
+        .workqueue_builder("busy")
+        .affinity_scope(AffinityScope::Cpu)
+        .max_active(100)
+        .build()
+        .unwrap();
+    let all = runtime.allowed_cpus();
     let _watchdog = common::watch(Some(&runtime));
     let mut handles = Vec::new();
     for round in 0..200_usize {
@@ -285,7 +295,7 @@ impl Drop for Cgroup {
 fn a_quota_that_is_set_and_lifted_is_followed() {
     if part().is_some() {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("quota").build().unwrap();
+        let queue = runtime.workqueue_builder("quota").build().unwrap();
         println!("child: {}", runtime.parallelism());
         for line in std::io::stdin().lines() {
             let wanted: usize = line.unwrap().parse().unwrap();
@@ -334,7 +344,8 @@ fn exit_with_items_running_neither_crashes_nor_hangs() {
     if let Some(part) = part() {
         let queue = nearq_core::system::unbound();
         let own = Runtime::builder().build().unwrap();
-        let other = own.workqueue("own").scope(AffinityScope::Cpu).build().unwrap();
+        let other =
+            own.workqueue_builder("own").affinity_scope(AffinityScope::Cpu).build().unwrap();
         let (sender, receiver) = mpsc::channel();
         for number in 0..200_u32 {
             let sender = sender.clone();

@@ -151,7 +151,7 @@ fn runtime() -> &'static Runtime {
 }
 
 fn renewed() -> Arc<Workqueue> {
-    Arc::new(runtime().workqueue("model").build().unwrap())
+    Arc::new(runtime().workqueue_builder("model").build().unwrap())
 }
 
 /// Waits until nobody else has the queue, and drops it.
@@ -236,19 +236,19 @@ fn check(calls: &[Call]) {
                 }
             }
             Call::SetScope { queue, scope } => {
-                get(queue).set_scope(AffinityScope::ALL.get(scope).copied()).unwrap()
+                get(queue).set_affinity_scope(AffinityScope::ALL.get(scope).copied()).unwrap()
             }
             Call::SetFlags { queue, strict, localize, helping, affinity } => {
                 let change = |attributes: &mut nearq_core::Attributes| {
-                    attributes.strict = strict;
+                    attributes.affinity_strict = strict;
                     attributes.localize = localize;
                     attributes.helping = helping;
-                    attributes.affinity = affinity;
+                    attributes.affinity_enabled = affinity;
                 };
                 get(queue).change(change).unwrap();
             }
             Call::SetMask { queue, cpu } => {
-                let known = cpu.filter(|cpu| runtime().allowed().contains(*cpu));
+                let known = cpu.filter(|cpu| runtime().allowed_cpus().contains(*cpu));
                 get(queue).set_cpumask(known.map(CpuSet::single)).unwrap();
             }
             Call::SetNice { queue, nice } => get(queue).set_nice(nice).unwrap(),
@@ -261,7 +261,7 @@ fn check(calls: &[Call]) {
                 get(queue).drain().unwrap();
                 assert!(all_ran(queue), "drained");
             }
-            Call::SetAffinity(on) => runtime().set_affinity(on),
+            Call::SetAffinity(on) => runtime().set_affinity_enabled(on),
             Call::Renew { queue } => {
                 let old = core::mem::replace(&mut queues.lock().unwrap()[queue], renewed());
                 put_away(old);
@@ -289,7 +289,7 @@ fn check(calls: &[Call]) {
         all().all(|known| known.runs.load(Ordering::SeqCst) == known.queued.load(Ordering::SeqCst))
     );
     assert!((0..QUEUES).all(all_ran));
-    runtime().set_affinity(true);
+    runtime().set_affinity_enabled(true);
 }
 
 proptest! {
@@ -305,7 +305,7 @@ proptest! {
     fn held_back_items_of_one_pwq_start_in_order(
         bursts in prop::collection::vec((1..20_usize, any::<bool>()), 1..8),
     ) {
-        let queue = runtime().workqueue("ordered").scope(AffinityScope::System).max_active(1).build().unwrap();
+        let queue = runtime().workqueue_builder("ordered").affinity_scope(AffinityScope::System).max_active(1).build().unwrap();
         let _watchdog = common::watch(Some(runtime()));
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut count = 0;

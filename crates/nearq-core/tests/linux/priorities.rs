@@ -101,19 +101,19 @@ fn workers_have_the_class_nice_value_and_slice_of_their_queue() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     let ordinary = own();
-    let plain = build(runtime.workqueue("plain"));
+    let plain = build(runtime.workqueue_builder("plain"));
     assert_eq!(worker_of(&plain), ordinary);
     assert_eq!(plain.effective_nice(), ordinary.nice);
 
-    let less = build(runtime.workqueue("less").nice(7));
+    let less = build(runtime.workqueue_builder("less").nice(7));
     assert_eq!(less.effective_nice(), 7, "known before there is a worker");
     assert_eq!(worker_of(&less), like_caller(7, None));
 
     let slice = Duration::from_millis(5);
-    let long = build(runtime.workqueue("long").slice(slice));
+    let long = build(runtime.workqueue_builder("long").time_slice(slice));
     assert_eq!(worker_of(&long), like_caller(ordinary.nice, Some(slice)));
 
-    let idle = build(runtime.workqueue("idle").nice(3).slice(slice).sched_idle(true));
+    let idle = build(runtime.workqueue_builder("idle").nice(3).time_slice(slice).sched_idle(true));
     assert_eq!(idle.effective_nice(), 19);
     let seen = worker_of(&idle);
     assert!(seen.idle && seen.nice == 19, "{seen:?}");
@@ -129,8 +129,8 @@ fn high_priority_is_nice_minus_20() {
         let runtime = runtime();
         let _watchdog = watch(Some(&runtime));
         let kind = if per_cpu { QueueKind::PerCpu } else { QueueKind::Unbound };
-        let queue = build(runtime.workqueue("urgent").kind(kind).highpri());
-        assert_eq!((queue.attributes().nice, queue.attributes().slice), (-20, None));
+        let queue = build(runtime.workqueue_builder("urgent").kind(kind).highpri());
+        assert_eq!((queue.attributes().nice, queue.attributes().time_slice), (-20, None));
         assert_eq!(queue.effective_nice(), -20, "a try tells");
         assert_eq!(own(), before, "which leaves the caller as it was");
         assert_eq!(worker_of(&queue), like_caller(-20, None));
@@ -143,21 +143,21 @@ fn each_of_them_is_changed_live() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
     for kind in 0..3 {
-        let settings = runtime.workqueue("live");
+        let settings = runtime.workqueue_builder("live");
         let queue =
             build(settings.kind([QueueKind::Unbound, QueueKind::PerCpu, QueueKind::Ordered][kind]));
         let slice = Duration::from_millis(2);
         for _ in 0..3 {
             queue.set_nice(4).unwrap();
             assert_eq!(worker_of(&queue), like_caller(4, None));
-            queue.set_slice(slice).unwrap();
+            queue.set_time_slice(slice).unwrap();
             assert_eq!(worker_of(&queue), like_caller(4, Some(slice)));
-            queue.set_idle(true).unwrap();
+            queue.set_sched_idle(true).unwrap();
             assert!(worker_of(&queue).idle);
-            assert_eq!((queue.attributes().nice, queue.attributes().slice), (4, Some(slice)));
-            queue.set_idle(false).unwrap();
+            assert_eq!((queue.attributes().nice, queue.attributes().time_slice), (4, Some(slice)));
+            queue.set_sched_idle(false).unwrap();
             assert_eq!(worker_of(&queue), like_caller(4, Some(slice)), "as before");
-            queue.set_slice(None).unwrap();
+            queue.set_time_slice(None).unwrap();
             queue.set_nice(0).unwrap();
             assert_eq!(worker_of(&queue), own());
         }
@@ -170,18 +170,19 @@ fn equal_priorities_share_pools_and_others_do_not() {
     let slice = Duration::from_millis(1);
     let of = |settings: WorkqueueBuilder| {
         let before = runtime.pools().len();
-        let queue = build(settings.strict(true).scope(nearq_core::AffinityScope::System));
+        let queue =
+            build(settings.affinity_strict(true).affinity_scope(nearq_core::AffinityScope::System));
         (queue, runtime.pools().len() - before)
     };
-    let name = |name| runtime.workqueue(name);
+    let name = |name| runtime.workqueue_builder(name);
     let steps = [
         (of(name("plain")), 1),
-        (of(name("sliced").slice(slice)), 1),
-        (of(name("other").slice(2 * slice)), 1),
-        (of(name("same").slice(slice)), 0),
-        (of(name("less").nice(2).slice(slice)), 1),
+        (of(name("sliced").time_slice(slice)), 1),
+        (of(name("other").time_slice(2 * slice)), 1),
+        (of(name("same").time_slice(slice)), 0),
+        (of(name("less").nice(2).time_slice(slice)), 1),
         (of(name("idle").sched_idle(true)), 1),
-        (of(name("idle with nice").nice(2).slice(slice).sched_idle(true)), 0),
+        (of(name("idle with nice").nice(2).time_slice(slice).sched_idle(true)), 0),
         (of(name("least").nice(19)), 1),
     ];
     for ((queue, made), pools) in &steps {
@@ -212,13 +213,13 @@ fn workers_have_nothing_of_the_worker_that_starts_them() {
         WorkqueueBuilder::highpri,
         |queue| queue.sched_idle(true),
         |queue| queue.nice(19),
-        |queue| queue.slice(Duration::from_millis(50)),
+        |queue| queue.time_slice(Duration::from_millis(50)),
     ];
     for kind in kinds {
         let runtime = runtime();
         let _watchdog = watch(Some(&runtime));
-        let first = build(kind(runtime.workqueue("first")));
-        let second = build(runtime.workqueue("second"));
+        let first = build(kind(runtime.workqueue_builder("first")));
+        let second = build(runtime.workqueue_builder("second"));
         assert_eq!(started_by(&first, &second), ordinary, "{:?}", first.attributes());
     }
 }
@@ -245,8 +246,8 @@ fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
     let ordinary = own();
     let _watchdog = watch(None);
     let runtime = runtime();
-    let cpu = runtime.allowed().first().expect("there is one");
-    let plain = build(runtime.workqueue("plain").per_cpu());
+    let cpu = runtime.allowed_cpus().first().expect("there is one");
+    let plain = build(runtime.workqueue_builder("plain").per_cpu());
     // Its worker sleeps in an item while another one waits: the monitor is needed.
     let nap = || Work::new(|_: &Work| std::thread::sleep(Duration::from_millis(50)));
     let naps = [nap(), nap(), nap()];
@@ -263,7 +264,7 @@ fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
     eventually("it has run", || !later.is_pending());
     assert_eq!(told(timer), Some(ordinary));
 
-    let urgent = build(runtime.workqueue("urgent").highpri());
+    let urgent = build(runtime.workqueue_builder("urgent").highpri());
     let favoured = like_caller(-20, None);
     assert_eq!(told(monitor), Some(favoured), "when the queue was made");
     assert_eq!(told(timer), Some(ordinary), "nothing urgent is delayed");
@@ -274,8 +275,8 @@ fn the_timer_and_the_monitor_are_as_favoured_as_the_most_favoured_queue() {
 
     // A monitor that is started after the queue was made.
     let runtime = self::runtime();
-    let plain = build(runtime.workqueue("plain").per_cpu());
-    let urgent = build(runtime.workqueue("urgent").nice(-7));
+    let plain = build(runtime.workqueue_builder("plain").per_cpu());
+    let urgent = build(runtime.workqueue_builder("urgent").nice(-7));
     for nap in &naps {
         assert!(plain.queue_on(cpu, nap).unwrap());
     }
@@ -302,7 +303,7 @@ fn the_system_queue_has_no_threads_before_it_is_used() {
     let other = Workqueue::builder("other").per_cpu().build().unwrap();
     other.spawn(|| ()).join().unwrap();
     assert!(threads().into_values().all(|name| !name.ends_with('H')), "{:?}", threads());
-    let cpu = queue.runtime().allowed().first().expect("there is one");
+    let cpu = queue.runtime().allowed_cpus().first().expect("there is one");
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |_| {
         let comm = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
@@ -316,14 +317,14 @@ fn the_system_queue_has_no_threads_before_it_is_used() {
 #[test]
 fn a_slice_out_of_range() {
     let runtime = runtime();
-    let queue = build(runtime.workqueue("sliced").slice(SHORT));
+    let queue = build(runtime.workqueue_builder("sliced").time_slice(SHORT));
     let least = Duration::from_nanos(99_999);
     for slice in [Duration::ZERO, least, Duration::from_millis(101), Duration::MAX] {
-        assert_eq!(queue.set_slice(slice), Err(Error::SliceOutOfRange(slice)));
-        assert!(runtime.workqueue("refused").slice(slice).build().is_err());
+        assert_eq!(queue.set_time_slice(slice), Err(Error::TimeSliceOutOfRange(slice)));
+        assert!(runtime.workqueue_builder("refused").time_slice(slice).build().is_err());
     }
-    assert_eq!(queue.attributes().slice, Some(SHORT), "nothing was changed");
-    let text = Error::SliceOutOfRange(least).to_string();
+    assert_eq!(queue.attributes().time_slice, Some(SHORT), "nothing was changed");
+    let text = Error::TimeSliceOutOfRange(least).to_string();
     assert!(text.contains("99.999µs") && text.contains("100 µs") && text.contains("100 ms"));
 }
 
@@ -366,8 +367,8 @@ fn where_it_is_refused_workers_have_a_short_slice_and_one_line_says_why() {
         }
         let runtime = runtime();
         let ordinary = own();
-        let urgent = build(runtime.workqueue("urgent").highpri());
-        let favoured = build(runtime.workqueue("favoured").nice(-5));
+        let urgent = build(runtime.workqueue_builder("urgent").highpri());
+        let favoured = build(runtime.workqueue_builder("favoured").nice(-5));
         assert_eq!([urgent.effective_nice(), favoured.effective_nice()], [ordinary.nice; 2]);
         let slow = like_caller(ordinary.nice, Some(SHORT));
         for _ in 0..3 {
@@ -422,15 +423,15 @@ fn where_a_part_is_allowed_workers_have_that() {
             return;
         }
         let runtime = runtime();
-        let urgent = build(runtime.workqueue("urgent").highpri());
-        let allowed = build(runtime.workqueue("allowed").nice(-4));
+        let urgent = build(runtime.workqueue_builder("urgent").highpri());
+        let allowed = build(runtime.workqueue_builder("allowed").nice(-4));
         assert_eq!([urgent.effective_nice(), allowed.effective_nice()], [-5, -4]);
         assert_eq!(worker_of(&urgent), like_caller(-5, Some(SHORT)));
         assert_eq!(worker_of(&allowed), like_caller(-4, None));
         assert_eq!([urgent.effective_nice(), allowed.effective_nice()], [-5, -4]);
         // An ordinary worker is one also if an idle one starts it.
-        let idle = build(runtime.workqueue("idle").sched_idle(true));
-        let plain = build(runtime.workqueue("plain"));
+        let idle = build(runtime.workqueue_builder("idle").sched_idle(true));
+        let plain = build(runtime.workqueue_builder("plain"));
         assert_eq!(started_by(&idle, &plain), own());
         return;
     }
@@ -447,9 +448,9 @@ fn nothing_is_said_of_what_is_not_refused() {
         let runtime = runtime();
         for settings in [
             // Less favoured than this process, or as much where that is as little as there is.
-            runtime.workqueue("less").nice(own().nice.max(5)),
-            runtime.workqueue("idle").sched_idle(true),
-            runtime.workqueue("sliced").slice(Duration::from_millis(1)),
+            runtime.workqueue_builder("less").nice(own().nice.max(5)),
+            runtime.workqueue_builder("idle").sched_idle(true),
+            runtime.workqueue_builder("sliced").time_slice(Duration::from_millis(1)),
         ] {
             let queue = build(settings);
             let begin = Instant::now();

@@ -14,7 +14,7 @@ fn runtime() -> Runtime {
 #[test]
 fn an_item_runs_and_can_be_queued_again() {
     let runtime = runtime();
-    let queue = runtime.workqueue("again").build().unwrap();
+    let queue = runtime.workqueue_builder("again").build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let mut runs = 0;
     let work = Work::new(move |_: &Work| {
@@ -32,7 +32,7 @@ fn an_item_runs_and_can_be_queued_again() {
 fn an_item_never_runs_twice_at_once_and_no_queueing_is_lost() {
     let runtime = runtime();
     let queues: Vec<_> = [AffinityScope::Cpu, AffinityScope::System]
-        .map(|scope| runtime.workqueue("reentrance").scope(scope).build().unwrap())
+        .map(|scope| runtime.workqueue_builder("reentrance").affinity_scope(scope).build().unwrap())
         .into_iter()
         .collect();
     let inside = Arc::new(AtomicBool::new(false));
@@ -64,7 +64,7 @@ fn an_item_never_runs_twice_at_once_and_no_queueing_is_lost() {
 #[test]
 fn the_function_may_queue_its_own_item() {
     let runtime = runtime();
-    let queue = Arc::new(runtime.workqueue("own").build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("own").build().unwrap());
     let (sender, receiver) = mpsc::channel();
     let inner = Arc::downgrade(&queue);
     let mut left = 1000;
@@ -84,7 +84,7 @@ fn the_function_may_queue_its_own_item() {
 #[test]
 fn the_function_may_drop_the_last_handle_of_its_own_item() {
     let runtime = runtime();
-    let queue = runtime.workqueue("last").build().unwrap();
+    let queue = runtime.workqueue_builder("last").build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let slot: Arc<std::sync::Mutex<Option<Work>>> = Arc::default();
     let own = Arc::clone(&slot);
@@ -106,7 +106,7 @@ fn the_function_may_drop_the_last_handle_of_its_own_item() {
 #[test]
 fn a_panic_is_counted_and_the_item_runs_again() {
     let runtime = runtime();
-    let queue = runtime.workqueue("panics").build().unwrap();
+    let queue = runtime.workqueue_builder("panics").build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let mut runs = 0;
     let work = Work::new(move |_: &Work| {
@@ -146,7 +146,7 @@ impl Drop for Bomb {
 fn what_an_item_panics_with_may_panic_when_it_is_dropped() {
     let runtime =
         Runtime::builder().on_worker_start(|_| std::panic::panic_any(Bomb(2))).build().unwrap();
-    let queue = runtime.workqueue("bombs").build().unwrap();
+    let queue = runtime.workqueue_builder("bombs").build().unwrap();
     let _watchdog = common::watch(Some(&runtime));
     let (bomb, held) = (Bomb(2), Arc::new(AtomicBool::new(false)));
     let hold = Arc::clone(&held);
@@ -174,7 +174,7 @@ fn what_an_item_panics_with_may_panic_when_it_is_dropped() {
 #[test]
 fn many_issuers_many_items() {
     let runtime = runtime();
-    let queue = runtime.workqueue("many").max_active(64).build().unwrap();
+    let queue = runtime.workqueue_builder("many").max_active(64).build().unwrap();
     let runs = Arc::new(AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -193,7 +193,7 @@ fn many_issuers_many_items() {
 #[test]
 fn max_active_bounds_what_runs_at_once() {
     let runtime = runtime();
-    let queue = runtime.workqueue("bounded").max_active(1).build().unwrap();
+    let queue = runtime.workqueue_builder("bounded").max_active(1).build().unwrap();
     let running = Arc::new(AtomicU64::new(0));
     let handles: Vec<_> = (0..200)
         .map(|_| {
@@ -225,8 +225,12 @@ fn max_active_bounds_what_runs_at_once() {
 #[test]
 fn held_back_items_start_in_order() {
     let runtime = runtime();
-    let queue =
-        runtime.workqueue("order").scope(AffinityScope::System).max_active(1).build().unwrap();
+    let queue = runtime
+        .workqueue_builder("order")
+        .affinity_scope(AffinityScope::System)
+        .max_active(1)
+        .build()
+        .unwrap();
     let (sender, receiver) = mpsc::channel();
     let gate = Arc::new(std::sync::Barrier::new(2));
     let opener = Arc::clone(&gate);
@@ -246,7 +250,7 @@ fn held_back_items_start_in_order() {
 #[test]
 fn dropping_a_queue_from_its_own_item_does_not_wait_for_itself() {
     let runtime = runtime();
-    let queue: Workqueue = runtime.workqueue("self").build().unwrap();
+    let queue: Workqueue = runtime.workqueue_builder("self").build().unwrap();
     let slot = Arc::new(std::sync::Mutex::new(None));
     let own = Arc::clone(&slot);
     let (sender, receiver) = mpsc::channel();

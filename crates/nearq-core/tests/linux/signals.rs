@@ -13,8 +13,8 @@ use crate::common::{self, Barrier};
 #[test]
 fn what_an_item_starts_can_be_ended() {
     let runtime = Runtime::builder().build().unwrap();
-    let rescued = runtime.workqueue("rescued").rescuer().build().unwrap();
-    let queue = runtime.workqueue("jobs").build().unwrap();
+    let rescued = runtime.workqueue_builder("rescued").rescuer().build().unwrap();
+    let queue = runtime.workqueue_builder("jobs").build().unwrap();
     for queue in [&queue, &rescued] {
         let ended = queue.spawn(ended_by_term);
         assert_eq!(ended.join().unwrap().signal(), Some(libc::SIGTERM));
@@ -39,7 +39,7 @@ fn what_the_callback_of_a_stall_starts_can_be_ended() {
         .on_stall(move |_| sender.send(ended_by_term()).unwrap_or_default())
         .build()
         .unwrap();
-    let queue = runtime.workqueue("stalls").build().unwrap();
+    let queue = runtime.workqueue_builder("stalls").build().unwrap();
     let inside = gate.clone();
     let holder = queue.spawn(move || inside.wait());
     let behind = queue.spawn(|| {});
@@ -53,7 +53,7 @@ fn what_the_callback_of_a_stall_starts_can_be_ended() {
 #[test]
 fn the_timers_thread_has_the_mask_of_the_thread_that_built_the_runtime() {
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("delayed").build().unwrap();
+    let queue = runtime.workqueue_builder("delayed").build().unwrap();
     let work = Work::new(|_: &Work| {});
     assert!(queue.queue_delayed(&work, Duration::from_secs(1000)));
     let blocked = || {
@@ -86,7 +86,8 @@ fn workers_have_the_mask_of_the_thread_that_built_the_runtime() {
     .join()
     .unwrap();
     let runtime = receiver.recv().unwrap();
-    let queue = runtime.workqueue("masks").scope(AffinityScope::System).build().unwrap();
+    let queue =
+        runtime.workqueue_builder("masks").affinity_scope(AffinityScope::System).build().unwrap();
     let barrier = Barrier::default();
     // Each item sleeps, so another worker takes its place. The monitor or another worker starts that one.
     let items = 4 * runtime.parallelism();
@@ -100,7 +101,7 @@ fn workers_have_the_mask_of_the_thread_that_built_the_runtime() {
             })
         })
         .collect();
-    common::eventually("all of them wait", || runtime.threads() >= items);
+    common::eventually("all of them wait", || runtime.thread_count() >= items);
     barrier.open();
     for mask in masks {
         assert_eq!(mask.join().unwrap(), SignalMask(1 << (libc::SIGUSR2 - 1)));

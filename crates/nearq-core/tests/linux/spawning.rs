@@ -13,15 +13,18 @@ fn runtime() -> Runtime {
 }
 
 fn queue() -> Workqueue {
-    runtime().workqueue("spawning").build().unwrap()
+    runtime().workqueue_builder("spawning").build().unwrap()
 }
 
 /// A queue whose pool has one CPU, and so one worker.
 fn narrow(runtime: &Runtime) -> Workqueue {
-    let first = runtime.allowed().first().unwrap();
-    let narrow =
-        runtime.workqueue("narrow").cpumask(CpuSet::single(first)).strict(true).helping(false);
-    narrow.scope(AffinityScope::System).build().unwrap()
+    let first = runtime.allowed_cpus().first().unwrap();
+    let narrow = runtime
+        .workqueue_builder("narrow")
+        .cpumask(CpuSet::single(first))
+        .affinity_strict(true)
+        .helping(false);
+    narrow.affinity_scope(AffinityScope::System).build().unwrap()
 }
 
 #[test]
@@ -290,15 +293,19 @@ fn a_thread_of_the_program_may_wait_while_workers_wait_too() {
 fn an_item_runs_where_it_was_queued_for() {
     let runtime = Runtime::builder().build().unwrap();
     let _watchdog = watch(Some(&runtime));
-    let strict =
-        runtime.workqueue("strict").scope(AffinityScope::Cpu).strict(true).build().unwrap();
+    let strict = runtime
+        .workqueue_builder("strict")
+        .affinity_scope(AffinityScope::Cpu)
+        .affinity_strict(true)
+        .build()
+        .unwrap();
     let (sender, receiver) = mpsc::channel();
     let work = Work::new(move |_: &Work| {
         sender
             .send(<nearq_platform::Linux as nearq_platform::LockPlatform>::current_cpu())
             .unwrap();
     });
-    let cpus: Vec<_> = runtime.allowed().iter().collect();
+    let cpus: Vec<_> = runtime.allowed_cpus().iter().collect();
     for round in 0..100 {
         let cpu = cpus[round % cpus.len()];
         assert!(strict.queue_on(cpu, &work).unwrap());
@@ -310,8 +317,12 @@ fn an_item_runs_where_it_was_queued_for() {
         assert!(node.cpus.contains(receiver.recv_timeout(PATIENCE).unwrap()));
     }
     // Localised: where it was queued, although the pod is wider. A worker cannot be kept there, so: nearly always.
-    let local =
-        runtime.workqueue("local").scope(AffinityScope::System).localize(true).build().unwrap();
+    let local = runtime
+        .workqueue_builder("local")
+        .affinity_scope(AffinityScope::System)
+        .localize(true)
+        .build()
+        .unwrap();
     let rounds = 200;
     let mut there = 0;
     for round in 0..rounds {
@@ -331,7 +342,7 @@ fn what_failed_is_an_error_like_others() {
         queue.spawn(|| panic!("as the test wants")).join()?;
         Ok(())
     }
-    let queue = Runtime::builder().build().unwrap().workqueue("errors").build().unwrap();
+    let queue = Runtime::builder().build().unwrap().workqueue_builder("errors").build().unwrap();
     assert_eq!(fails(&queue).unwrap_err().to_string(), "the closure panicked: as the test wants");
 }
 
@@ -340,7 +351,7 @@ fn what_failed_is_an_error_like_others() {
 fn joining_what_one_keeps_from_starting_is_an_error() {
     let runtime = runtime();
     let _watchdog = watch(Some(&runtime));
-    let queue = Arc::new(runtime.workqueue("ordered").ordered().build().unwrap());
+    let queue = Arc::new(runtime.workqueue_builder("ordered").ordered().build().unwrap());
     let own = Arc::clone(&queue);
     let (inner, outcome) = queue
         .spawn(move || {
@@ -371,7 +382,7 @@ fn joining_what_one_keeps_from_starting_is_an_error() {
     assert_eq!(ended.join().unwrap(), (3, 0));
 
     // Two places, and one of them may wait.
-    let two = Arc::new(runtime.workqueue("two").max_active(2).build().unwrap());
+    let two = Arc::new(runtime.workqueue_builder("two").max_active(2).build().unwrap());
     let ready = Arc::new(std::sync::Barrier::new(2));
     let both = [(); 2].map(|()| {
         let (own, ready) = (Arc::clone(&two), Arc::clone(&ready));

@@ -21,7 +21,7 @@ fn they_are_as_in_the_kernel() {
         assert_eq!(queue.spawn(|| 5).join().unwrap(), 5, "{name}");
     }
     // Frozen is what is freezable, and nothing else.
-    let runtime = Runtime::default();
+    let runtime = Runtime::global();
     runtime.freeze().unwrap();
     let held = system::freezable().spawn(|| 6);
     assert_eq!(system::percpu().spawn(|| 7).join().unwrap(), 7);
@@ -34,7 +34,7 @@ fn they_are_as_in_the_kernel() {
 #[test]
 fn an_item_runs_on_its_cpu_in_a_worker_of_that_name() {
     let (sender, receiver) = std::sync::mpsc::channel();
-    for cpu in &Runtime::default().allowed() {
+    for cpu in &Runtime::global().allowed_cpus() {
         let sender = sender.clone();
         let work = nearq_core::Work::new(move |_| {
             let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();

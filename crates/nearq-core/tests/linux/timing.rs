@@ -12,7 +12,7 @@ fn runtime() -> Runtime {
 }
 
 fn queue(runtime: &Runtime, name: &str) -> Workqueue {
-    runtime.workqueue(name).build().unwrap()
+    runtime.workqueue_builder(name).build().unwrap()
 }
 
 /// Samples of a queue: waits and runs.
@@ -77,7 +77,7 @@ fn an_item_that_was_queued_before_is_no_sample() {
 #[test]
 fn waiting_for_the_limit_is_waiting() {
     let runtime = runtime();
-    let queue = runtime.workqueue("limited").max_active(1).build().unwrap();
+    let queue = runtime.workqueue_builder("limited").max_active(1).build().unwrap();
     let _timing = runtime.time_items();
     let (go, wait) = mpsc::channel::<()>();
     let holder = queue.spawn(move || wait.recv().unwrap());
@@ -94,7 +94,7 @@ fn waiting_for_the_limit_is_waiting() {
 #[test]
 fn a_cancelled_item_is_timed_when_it_is_queued_again() {
     let runtime = runtime();
-    let queue = runtime.workqueue("cancelled").max_active(1).build().unwrap();
+    let queue = runtime.workqueue_builder("cancelled").max_active(1).build().unwrap();
     let _timing = runtime.time_items();
     let (go, wait) = mpsc::channel::<()>();
     let holder = queue.spawn(move || wait.recv().unwrap());
@@ -163,8 +163,11 @@ fn what_is_not_taken_in_time_is_counted() {
 #[test]
 fn a_trace_of_every_eighth_item_has_every_eighth() {
     let runtime = runtime();
-    let queue =
-        runtime.workqueue("eighth").scope(nearq_core::AffinityScope::System).build().unwrap();
+    let queue = runtime
+        .workqueue_builder("eighth")
+        .affinity_scope(nearq_core::AffinityScope::System)
+        .build()
+        .unwrap();
     let mut tracer = runtime.trace(None, 7);
     assert_eq!(tracer.every(), 8);
     for _ in 0..800 {
@@ -198,7 +201,7 @@ fn all_is_counted_while_readers_come_and_go() {
         let timing = runtime.time_items();
         let mut tracer = runtime.trace(None, 1);
         if round % 10 == 0 {
-            queue.set_strict(round % 20 == 0).unwrap();
+            queue.set_affinity_strict(round % 20 == 0).unwrap();
         }
         tracer.take(100);
         drop(timing);

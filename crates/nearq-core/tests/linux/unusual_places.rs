@@ -50,11 +50,11 @@ fn ends_soon() -> Runtime {
 fn a_workers_thread_local_may_have_the_last_handle() {
     for of_queue in [false, true] {
         let runtime = ends_soon();
-        let queue = runtime.workqueue("keeps").build().unwrap();
+        let queue = runtime.workqueue_builder("keeps").build().unwrap();
         let (sender, receiver) = mpsc::channel();
         let told = OnDrop(move || sender.send(()).unwrap());
         if of_queue {
-            let other = runtime.workqueue("kept").build().unwrap();
+            let other = runtime.workqueue_builder("kept").build().unwrap();
             keep_in_a_worker(&queue, (other, told));
         } else {
             keep_in_a_worker(&queue, (runtime.clone(), told));
@@ -67,7 +67,7 @@ fn a_workers_thread_local_may_have_the_last_handle() {
 #[test]
 fn a_workers_thread_local_cannot_shut_its_runtime_down() {
     let runtime = ends_soon();
-    let queue = runtime.workqueue("keeps").build().unwrap();
+    let queue = runtime.workqueue_builder("keeps").build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let own = runtime.clone();
     let shuts = OnDrop(move || sender.send(own.shutdown(PATIENCE).is_err()).unwrap());
@@ -82,7 +82,7 @@ fn a_workers_thread_local_cannot_shut_its_runtime_down() {
 fn a_wake_does_not_wait_for_workers() {
     static REGISTRY: Mutex<()> = Mutex::new(());
     let runtime = Runtime::builder().on_worker_stop(|_| drop(REGISTRY.lock())).build().unwrap();
-    let queue = runtime.workqueue("woken").build().unwrap();
+    let queue = runtime.workqueue_builder("woken").build().unwrap();
     let place = Place::default();
     let (begun, has_begun) = mpsc::channel();
     let (go, may_go) = mpsc::channel::<()>();
@@ -120,7 +120,8 @@ fn a_wake_does_not_wait_for_workers() {
 fn a_destructor_may_wait_by_a_set_for_a_future_that_it_ends() {
     const DEPTH: usize = 16;
     let runtime = Runtime::builder().build().unwrap();
-    let queue: &'static Workqueue = Box::leak(Box::new(runtime.workqueue("deep").build().unwrap()));
+    let queue: &'static Workqueue =
+        Box::leak(Box::new(runtime.workqueue_builder("deep").build().unwrap()));
     let places: Vec<Place> = (0..=DEPTH).map(|_| Place::default()).collect();
     let mut set: JoinSet<()> = queue.join_set();
     let last = Arc::clone(&places[DEPTH]);
@@ -157,8 +158,8 @@ fn a_stop_hook_may_wait_for_what_the_limit_allows_then() {
         let _ = OTHER.get().unwrap().flush();
     });
     let runtime = builder.build().unwrap();
-    let queue = runtime.workqueue("first").build().unwrap();
-    OTHER.set(runtime.workqueue("other").nice(5).build().unwrap()).unwrap();
+    let queue = runtime.workqueue_builder("first").build().unwrap();
+    OTHER.set(runtime.workqueue_builder("other").nice(5).build().unwrap()).unwrap();
     queue.spawn(|| {}).join().unwrap();
     let (sender, receiver) = mpsc::channel();
     OTHER.get().unwrap().spawn(move || sender.send(()).unwrap());
@@ -169,14 +170,14 @@ fn a_stop_hook_may_wait_for_what_the_limit_allows_then() {
 #[test]
 fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
     let runtime = Runtime::builder().thread_limit(1).build().unwrap();
-    let queue = runtime.workqueue("outer").build().unwrap();
+    let queue = runtime.workqueue_builder("outer").build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let own = runtime.clone();
     queue.spawn(move || {
-        let inner = own.workqueue("inner").build().unwrap();
+        let inner = own.workqueue_builder("inner").build().unwrap();
         inner.set_max_active(5).unwrap();
         drop(inner);
-        let inner = own.workqueue("inner").build().unwrap();
+        let inner = own.workqueue_builder("inner").build().unwrap();
         inner.drain().unwrap();
         drop(inner);
         sender.send(()).unwrap();
@@ -188,8 +189,8 @@ fn the_drop_of_an_empty_queue_does_not_wait_for_a_worker() {
 #[test]
 fn a_destructor_may_wait_for_a_deadline_where_a_deadline_has_it_run() {
     let runtime = Runtime::builder().build().unwrap();
-    let other = Arc::new(runtime.workqueue("other").build().unwrap());
-    let limited = runtime.workqueue("limited").ordered().build().unwrap();
+    let other = Arc::new(runtime.workqueue_builder("other").build().unwrap());
+    let limited = runtime.workqueue_builder("limited").ordered().build().unwrap();
     let barrier = Barrier::default();
     let inside = barrier.clone();
     let holder = limited.spawn(move || inside.wait());
@@ -205,7 +206,7 @@ fn a_destructor_may_wait_for_a_deadline_where_a_deadline_has_it_run() {
         let _ = &waits;
     });
     assert!(limited.queue(&work) && work.cancel());
-    let gone = runtime.workqueue("gone").build().unwrap();
+    let gone = runtime.workqueue_builder("gone").build().unwrap();
     assert!(gone.queue_delayed(&work, Duration::from_millis(50)));
     drop((gone, work));
     assert!(receiver.recv_timeout(2 * PATIENCE).unwrap(), "the timer's thread is free");
@@ -217,7 +218,7 @@ fn a_destructor_may_wait_for_a_deadline_where_a_deadline_has_it_run() {
 #[test]
 fn what_deadlines_leave_over_takes_few_threads() {
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("gone").build().unwrap();
+    let queue = runtime.workqueue_builder("gone").build().unwrap();
     let count = Arc::new(());
     for number in 0..60 {
         let slow = (OnDrop(|| std::thread::sleep(Duration::from_millis(20))), Arc::clone(&count));
@@ -247,7 +248,7 @@ fn what_deadlines_leave_over_takes_few_threads() {
 fn queues_that_their_items_drop_go_although_workers_are_busy() {
     static BUSY: OnceLock<Workqueue> = OnceLock::new();
     let runtime = Runtime::builder().thread_limit(2).build().unwrap();
-    BUSY.set(runtime.workqueue("busy").build().unwrap()).unwrap();
+    BUSY.set(runtime.workqueue_builder("busy").build().unwrap()).unwrap();
     let again = |work: &Work| {
         std::hint::black_box(
             (0..2000).fold(0_u64, |sum, number| sum ^ std::hint::black_box(number)),
@@ -259,7 +260,7 @@ fn queues_that_their_items_drop_go_although_workers_are_busy() {
         assert!(BUSY.get().unwrap().queue(work));
     }
     for _ in 0..200 {
-        let queue = Arc::new(runtime.workqueue("once").build().unwrap());
+        let queue = Arc::new(runtime.workqueue_builder("once").build().unwrap());
         let own = Arc::clone(&queue);
         let (end, may_end) = mpsc::channel::<()>();
         queue.spawn(move || {
@@ -277,7 +278,7 @@ fn queues_that_their_items_drop_go_although_workers_are_busy() {
 #[test]
 fn a_worker_that_spins_for_long_ends_with_its_runtime() {
     let runtime = Runtime::builder().spin(u32::MAX).build().unwrap();
-    let queue = runtime.workqueue("spins").build().unwrap();
+    let queue = runtime.workqueue_builder("spins").build().unwrap();
     queue.spawn(|| {}).join().unwrap();
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -291,8 +292,11 @@ fn a_worker_that_spins_for_long_ends_with_its_runtime() {
 #[test]
 fn the_largest_shards_and_traces_are_as_good_as_others() {
     let runtime = Runtime::builder().cache_shard_size(usize::MAX).build().unwrap();
-    let queue =
-        runtime.workqueue("large").scope(nearq_core::AffinityScope::CacheShard).build().unwrap();
+    let queue = runtime
+        .workqueue_builder("large")
+        .affinity_scope(nearq_core::AffinityScope::CacheShard)
+        .build()
+        .unwrap();
     let mut tracer = runtime.trace(None, 1);
     queue.spawn(|| {}).join().unwrap();
     queue.flush().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use nearq_core::{JoinHandle, Runtime, Workqueue, blocking};
+use nearq_core::{JoinHandle, Runtime, Workqueue, block_in_place};
 
 use crate::common::{Gate, PATIENCE, command, name_of, part, said, skipped};
 
@@ -34,7 +34,7 @@ fn detection_degrades_to_hints_and_that_is_said_once() {
         return skipped(WHAT, "no mount namespace may be made", "run the tests as root");
     }
     assert!(output.status.success() && shown.contains("1 passed"), "{shown}{said}");
-    let lines = said.lines().filter(|line| line.contains("nearq::blocking")).count();
+    let lines = said.lines().filter(|line| line.contains("nearq::block_in_place")).count();
     assert_eq!(lines, 1, "{said}");
     assert!(said.contains("/proc"), "{said}");
 }
@@ -75,7 +75,7 @@ fn items_that_wait_for_each_other_meet_without_file_descriptors() {
         return assert!(output.status.success(), "{}", said(&output));
     }
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("blind").build().unwrap();
+    let queue = runtime.workqueue_builder("blind").build().unwrap();
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the limits are there for the time of the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none) }, 0);
@@ -87,14 +87,14 @@ fn items_that_wait_for_each_other_meet_without_file_descriptors() {
 #[ignore = "run by the first test, in a process without /proc"]
 fn a_program_without_proc() {
     let runtime = Runtime::builder().build().expect("the machine is known without /proc");
-    let queue = runtime.workqueue("blind").build().unwrap();
+    let queue = runtime.workqueue_builder("blind").build().unwrap();
     meet(&queue);
     for hint in [false, true] {
         let gate = Gate::default();
         let sleepers: Vec<_> = (0..runtime.parallelism())
             .map(|_| {
                 let gate = gate.clone();
-                queue.spawn(move || if hint { blocking(|| gate.wait()) } else { gate.wait() })
+                queue.spawn(move || if hint { block_in_place(|| gate.wait()) } else { gate.wait() })
             })
             .collect();
         let begin = Instant::now();

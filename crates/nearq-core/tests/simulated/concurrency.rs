@@ -46,7 +46,7 @@ fn simulate_counted<R: 'static>(
 /// Has every CPU's worker asleep in an item, then says how long each of `count` items takes from being queued to its start.
 fn replaced_after(asleep: usize, count: usize, hint: bool) -> Vec<Duration> {
     let runtime = runtime();
-    let queue = runtime.workqueue("asleep").build().unwrap();
+    let queue = runtime.workqueue_builder("asleep").build().unwrap();
     let mut latencies = Vec::new();
     for _ in 0..count {
         let sleepers: Vec<_> = (0..asleep)
@@ -54,7 +54,7 @@ fn replaced_after(asleep: usize, count: usize, hint: bool) -> Vec<Duration> {
                 let runtime = runtime.clone();
                 queue.spawn(move || {
                     if hint {
-                        runtime.blocking(|| Sim::sleep(us(200_000)));
+                        runtime.block_in_place(|| Sim::sleep(us(200_000)));
                     } else {
                         Sim::sleep(us(200_000));
                     }
@@ -103,7 +103,7 @@ fn mixed(runtime: &Runtime<Sim>, queue: &Workqueue<Sim>, cpus: u32, hint: bool) 
             queue.spawn(move || {
                 compute(us(50));
                 match (number % EVERY == EVERY - 1, hint) {
-                    (true, true) => runtime.blocking(|| Sim::sleep(us(20_000))),
+                    (true, true) => runtime.block_in_place(|| Sim::sleep(us(20_000))),
                     (true, false) => Sim::sleep(us(20_000)),
                     (false, _) => {}
                 }
@@ -124,7 +124,7 @@ fn where_items_sleep_all_the_time_the_cpus_stay_busy() {
     for (hint, bound) in [(false, 1.3), (true, 1.2)] {
         let ratio = simulate("l3:1 core:2 pu:1", 1, move || {
             let runtime = runtime();
-            let queue = runtime.workqueue("mixed").build().unwrap();
+            let queue = runtime.workqueue_builder("mixed").build().unwrap();
             mixed(&runtime, &queue, 2, hint)
         });
         println!("hint {hint}: {ratio:.2} times the ideal");
@@ -136,7 +136,7 @@ fn where_items_sleep_all_the_time_the_cpus_stay_busy() {
 fn after_items_that_slept_no_more_run_than_there_are_cpus() {
     let most = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
-        let queue = runtime.workqueue("mixed").build().unwrap();
+        let queue = runtime.workqueue_builder("mixed").build().unwrap();
         mixed(&runtime, &queue, 2, false);
         let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         // Long enough for the surplus to go, two looks for each.
@@ -165,7 +165,7 @@ fn after_items_that_slept_no_more_run_than_there_are_cpus() {
 fn workers_that_wait_for_a_cpu_are_not_replaced() {
     let threads = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
-        let queue = runtime.workqueue("crowded").build().unwrap();
+        let queue = runtime.workqueue_builder("crowded").build().unwrap();
         // Others want the CPUs as well: each worker runs a tenth of the time.
         let others: Vec<_> = (0..18)
             .map(|_| Sim::spawn(ThreadSpec::default(), || compute(us(400_000))).expect("room"))
@@ -174,7 +174,7 @@ fn workers_that_wait_for_a_cpu_are_not_replaced() {
         let mut most = 0;
         for item in items {
             item.join().unwrap();
-            most = most.max(runtime.threads());
+            most = most.max(runtime.thread_count());
         }
         others.into_iter().for_each(Sim::join);
         most
@@ -195,7 +195,7 @@ struct OnOneCpu {
 fn a_per_cpu_pool_has_one_worker_that_runs_and_another_while_that_sleeps() {
     let seen = simulate("l3:1 core:4 pu:1", 1, || {
         let runtime = runtime();
-        let queue = runtime.workqueue("percpu").per_cpu().build().unwrap();
+        let queue = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
         let seen = Arc::new(Mutex::<_, Sim>::new_in(OnOneCpu::default()));
         let items: Vec<_> = (0..60)
             .map(|number| {
@@ -247,7 +247,7 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
         let (wait, hogs, counted) = simulate("l3:1 core:2 pu:1", 1, move || {
             let runtime =
                 Runtime::<Sim>::builder_in().cpu_intensive_after(us(limit)).build().unwrap();
-            let queue = runtime.workqueue("percpu").per_cpu().build().unwrap();
+            let queue = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
             let hog = nearq_core::Work::new_in(|_: &nearq_core::Work<Sim>| compute(us(400_000)));
             queue.queue_on(1, &hog).unwrap();
             Sim::sleep(us(500));
@@ -279,9 +279,9 @@ fn an_item_that_hogs_its_cpu_does_not_hold_up_the_others() {
 fn items_that_say_they_compute_do_not_hold_up_others_from_the_start() {
     let wait = simulate("l3:1 core:2 pu:1", 1, || {
         let runtime = runtime();
-        let long = runtime.workqueue("long").per_cpu().cpu_intensive();
+        let long = runtime.workqueue_builder("long").per_cpu().cpu_intensive();
         let long = long.max_active(1).build().unwrap();
-        let short = runtime.workqueue("short").per_cpu().build().unwrap();
+        let short = runtime.workqueue_builder("short").per_cpu().build().unwrap();
         let running = Arc::new(AtomicU32::new(0));
         let hogs: Vec<_> = (0..2)
             .map(|_| {
@@ -320,13 +320,13 @@ fn items_that_say_they_compute_do_not_hold_up_others_from_the_start() {
 fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
     simulate("l3:1 core:1 pu:1", 1, || {
         let runtime = runtime();
-        assert_eq!(runtime.blocking(|| runtime.blocking(|| 7)), 7);
-        let queue = runtime.workqueue("nested").build().unwrap();
+        assert_eq!(runtime.block_in_place(|| runtime.block_in_place(|| 7)), 7);
+        let queue = runtime.workqueue_builder("nested").build().unwrap();
         let outer = {
             let runtime = runtime.clone();
             queue.spawn(move || {
-                runtime.blocking(|| {
-                    runtime.blocking(|| Sim::sleep(us(1_000)));
+                runtime.block_in_place(|| {
+                    runtime.block_in_place(|| Sim::sleep(us(1_000)));
                     // Still away: the other item has the CPU.
                     Sim::sleep(us(50_000));
                 });
@@ -344,8 +344,11 @@ fn blocking_nests_and_is_a_plain_call_outside_a_worker() {
 fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration {
     simulate("core:2", 1, move || {
         let runtime = runtime();
-        let queue =
-            runtime.workqueue("load").scope(nearq_core::AffinityScope::System).build().unwrap();
+        let queue = runtime
+            .workqueue_builder("load")
+            .affinity_scope(nearq_core::AffinityScope::System)
+            .build()
+            .unwrap();
         let (queue, over) = (Arc::new(queue), Arc::new(AtomicU32::new(0)));
         let load: Vec<_> = (0..200)
             .map(|_| {
@@ -381,7 +384,7 @@ fn behind_a_long_item(long: impl Fn(&Runtime<Sim>) + Send + 'static) -> Duration
 #[test]
 fn what_is_behind_a_long_item_in_a_batch_does_not_wait_for_it() {
     let asleep = behind_a_long_item(|_| Sim::sleep(us(1_000_000)));
-    let said = behind_a_long_item(|runtime| runtime.blocking(|| Sim::sleep(us(1_000_000))));
+    let said = behind_a_long_item(|runtime| runtime.block_in_place(|| Sim::sleep(us(1_000_000))));
     let computing = behind_a_long_item(|_| compute(us(1_000_000)));
     assert!(said < us(5_000), "{said:?}");
     assert!(asleep < us(50_000) && computing < us(50_000), "{asleep:?}, {computing:?}");
@@ -395,7 +398,7 @@ fn meet(seed: u64, hidden: bool, count: u32, wait: fn(Duration)) -> [Duration; 2
     faults.states_hidden = hidden;
     let program = move || {
         let runtime = runtime();
-        let queue = runtime.workqueue("meet").build().unwrap();
+        let queue = runtime.workqueue_builder("meet").build().unwrap();
         [0, 100_000].map(|pause| {
             let inside = Arc::new(AtomicU32::new(0));
             let begin = Sim::now();

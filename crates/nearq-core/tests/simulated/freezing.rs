@@ -24,7 +24,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn freezable(runtime: &Runtime<Sim>, name: &str) -> Workqueue<Sim> {
-    runtime.workqueue(name).freezable().build().expect("can be done")
+    runtime.workqueue_builder(name).freezable().build().expect("can be done")
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn what_runs_is_waited_for_and_what_is_queued_waits_for_the_thaw() {
         let runtime = runtime();
         let queues = [
             freezable(&runtime, "unbound"),
-            runtime.workqueue("percpu").per_cpu().freezable().build().unwrap(),
-            runtime.workqueue("ordered").ordered().freezable().build().unwrap(),
+            runtime.workqueue_builder("percpu").per_cpu().freezable().build().unwrap(),
+            runtime.workqueue_builder("ordered").ordered().freezable().build().unwrap(),
         ];
-        let other = runtime.workqueue("other").build().unwrap();
+        let other = runtime.workqueue_builder("other").build().unwrap();
         assert!(queues.iter().all(|queue| queue.is_freezable()) && !other.is_freezable());
         let long =
             queues.each_ref().map(|queue| queue.spawn(|| Sim::sleep(Duration::from_millis(5))));
@@ -73,7 +73,7 @@ fn an_item_of_a_freezable_queue_cannot_freeze_and_others_can() {
     let outcome = simulation(1).run(|| {
         let runtime = runtime();
         let (queue, other) =
-            (freezable(&runtime, "own"), runtime.workqueue("other").build().unwrap());
+            (freezable(&runtime, "own"), runtime.workqueue_builder("other").build().unwrap());
         let own = runtime.clone();
         let error = queue.spawn(move || own.freeze()).join().unwrap().unwrap_err();
         assert!(matches!(error, Error::Deadlock(_)));
@@ -102,7 +102,7 @@ fn under_load(seed: u64) {
     let outcome = simulation(seed).faults(faults).schedule(schedule).run(move || {
         let runtime = runtime();
         let max_active = [1, 2, 100, 1024][seed as usize % 4];
-        let builder = runtime.workqueue("loaded").freezable().max_active(max_active);
+        let builder = runtime.workqueue_builder("loaded").freezable().max_active(max_active);
         let queue = Arc::new(builder.build().expect("can be done"));
         let (started, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let mut issuers = Vec::new();
@@ -187,7 +187,7 @@ fn an_item_may_wait_for_what_the_thaw_lets_in() {
     for (wait, limit) in waits.into_iter().flat_map(|wait| [(wait, 1), (wait, 2)]) {
         let outcome = simulation(3).run(move || {
             let runtime = runtime();
-            let builder = runtime.workqueue("own").freezable().max_active(3);
+            let builder = runtime.workqueue_builder("own").freezable().max_active(3);
             let queue = Arc::new(builder.build().expect("can be done"));
             let (own, frozen) = (Arc::clone(&queue), runtime.clone());
             let waiter = queue.spawn(move || {
@@ -250,8 +250,10 @@ fn what_is_let_in_for_an_idle_cpu_does_not_wait_behind_another_cpus_backlog() {
         let outcome = simulation(1).run(move || {
             let runtime = runtime();
             let make = |name: &str| {
-                let queue =
-                    runtime.workqueue(name).scope(nearq_core::AffinityScope::Cpu).strict(true);
+                let queue = runtime
+                    .workqueue_builder(name)
+                    .affinity_scope(nearq_core::AffinityScope::Cpu)
+                    .affinity_strict(true);
                 let queue = if name == "held" { queue.freezable() } else { queue };
                 queue.build().unwrap()
             };

@@ -29,7 +29,11 @@ fn builder(hook: impl Fn(u32) + Send + Sync + 'static) -> RuntimeBuilder<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("hooks").scope(AffinityScope::System).build().expect("can be done")
+    runtime
+        .workqueue_builder("hooks")
+        .affinity_scope(AffinityScope::System)
+        .build()
+        .expect("can be done")
 }
 
 /// How long an item of the queue takes from being queued to its end.
@@ -77,7 +81,7 @@ fn another_worker_is_started_while_the_first_one_is_in_its_start_hook() {
             });
             let runtime = runtime.build().expect("is known");
             let queue = queue(&runtime);
-            (one_item(&queue), one_item(&queue), runtime.threads())
+            (one_item(&queue), one_item(&queue), runtime.thread_count())
         });
         // The monitor looks after half a millisecond first, and every three.
         assert!(first < ms(5) && second < ms(5), "{machine}: {first:?}, {second:?}");
@@ -113,7 +117,7 @@ fn where_all_start_hooks_take_long_there_is_one_thread_more_than_cpus() {
             let mut most = 0;
             while Sim::now() - begin + ms(100) < LONG {
                 Sim::sleep(ms(10));
-                most = most.max(runtime.threads());
+                most = most.max(runtime.thread_count());
             }
             for item in items {
                 item.join().expect("no panic");

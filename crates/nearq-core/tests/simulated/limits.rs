@@ -148,7 +148,7 @@ fn run(
     max_active: usize,
     calls: &[Call],
 ) -> Result<(), String> {
-    let builder = runtime.workqueue("modelled").scope(scope).helping(false);
+    let builder = runtime.workqueue_builder("modelled").affinity_scope(scope).helping(false);
     // Dropped at the end only: items that nobody ends would be waited for.
     let queue = ManuallyDrop::new(builder.max_active(max_active).build().expect("can be done"));
     let mut model = Model {
@@ -240,11 +240,15 @@ fn a_min_active_above_the_limit_is_refused_and_says_what_is_possible() {
     let machine = Topology::from_synthetic(MACHINE).expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let refused = runtime.workqueue("q").max_active(4).min_active(5).build().map(drop);
+        let refused = runtime.workqueue_builder("q").max_active(4).min_active(5).build().map(drop);
         let error = refused.expect_err("too much");
         assert_eq!(error, Error::MinActive { asked: 5, max_active: 4 });
         assert!(error.to_string().contains("0 to 4"), "{error}");
-        let queue = runtime.workqueue("q").scope(AffinityScope::Numa).max_active(6).min_active(0);
+        let queue = runtime
+            .workqueue_builder("q")
+            .affinity_scope(AffinityScope::Numa)
+            .max_active(6)
+            .min_active(0);
         let queue = queue.build().expect("can be done");
         let limits: Vec<_> =
             queue.limits().into_iter().map(|row| (row.domain, row.limit)).collect();
@@ -261,7 +265,8 @@ fn a_set_can_be_waited_for_once_its_queue_has_another_place() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = Arc::new(runtime.workqueue("set").max_active(1).build().expect("is known"));
+        let queue =
+            Arc::new(runtime.workqueue_builder("set").max_active(1).build().expect("is known"));
         let own = Arc::clone(&queue);
         let joiner = queue.spawn(move || {
             let mut set = own.join_set();

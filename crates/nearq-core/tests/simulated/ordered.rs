@@ -49,7 +49,8 @@ fn under_changes(seed: u64) {
     let all = machine.possible().clone();
     let outcome = Simulation::new(machine, seed).faults(faults).schedule(schedule).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let builder = runtime.workqueue("ordered").ordered().scope(AffinityScope::Cache);
+        let builder =
+            runtime.workqueue_builder("ordered").ordered().affinity_scope(AffinityScope::Cache);
         let queue = Arc::new(builder.build().expect("can be done"));
         let started = Started::default();
         let mut issuers = Vec::new();
@@ -100,7 +101,7 @@ fn the_order_is_that_of_the_queueing_across_cpus_and_back_to_earlier_masks() {
     let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue("ordered").ordered().build().expect("can be done");
+        let queue = runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
         let started = Started::default();
         for number in 0..200 {
             let cpu = number * 5 % 8;
@@ -122,7 +123,7 @@ fn an_item_that_queues_itself_again_lets_the_others_go_first() {
     let machine = Topology::from_synthetic("core:4").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue("ordered").ordered().build().expect("can be done");
+        let queue = runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
         let queue = Arc::new(queue);
         let order: Arc<Mutex<Vec<usize>, Sim>> = Arc::new(Mutex::new_in(Vec::new()));
         let (own, log) = (Arc::downgrade(&queue), Arc::clone(&order));
@@ -150,7 +151,7 @@ fn an_ordered_queue_has_no_limit_to_set() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 5).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let ordered = || runtime.workqueue("ordered").ordered();
+        let ordered = || runtime.workqueue_builder("ordered").ordered();
         assert_eq!(
             ordered().max_active(2).build().map(drop),
             Err(Error::Unsupported { attribute: "max_active", kind: QueueKind::Ordered })
@@ -171,7 +172,7 @@ fn an_ordered_queue_has_no_limit_to_set() {
             queue.set_min_active(0),
             Err(Error::Unsupported { attribute: "min_active", kind: QueueKind::Ordered })
         );
-        assert_eq!(queue.scope_in_words(), "ordered");
+        assert_eq!(queue.affinity_scope_in_words(), "ordered");
         let text = queue.set_max_active(5).unwrap_err().to_string();
         assert!(text.contains("one item at a time"), "{text}");
     });
@@ -185,7 +186,8 @@ fn to_be_told_of_all_members_that_they_cannot_be_waited_for_takes_steps_by_their
         let machine = Topology::from_synthetic("core:2").expect("well formed");
         let outcome = Simulation::new(machine, 1).run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let queue = runtime.workqueue("ordered").ordered().build().expect("can be done");
+            let queue =
+                runtime.workqueue_builder("ordered").ordered().build().expect("can be done");
             let queue = Arc::new(queue);
             let own = Arc::clone(&queue);
             let joiner = queue.spawn(move || {

@@ -28,7 +28,7 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("percpu").per_cpu().build().expect("can be done")
+    runtime.workqueue_builder("percpu").per_cpu().build().expect("can be done")
 }
 
 fn witness(seen: &Seen, queued: usize) -> Work<Sim> {
@@ -77,7 +77,7 @@ fn items_run_on_the_cpu_that_queued_them_or_that_was_named() {
 fn the_limit_is_for_each_cpu() {
     let outcome = Simulation::new(machine("numa:2 core:2"), 3).run(|| {
         let runtime = runtime();
-        let queue = runtime.workqueue("percpu").per_cpu().max_active(2).build().unwrap();
+        let queue = runtime.workqueue_builder("percpu").per_cpu().max_active(2).build().unwrap();
         let works: Vec<_> = (0..12)
             .map(|_| Work::new_in(|_: &Work<Sim>| Sim::sleep(Duration::from_millis(200))))
             .collect();
@@ -102,8 +102,12 @@ fn the_limit_is_for_each_cpu() {
 fn queues_of_one_nice_value_share_the_pools_of_cpus_and_no_others() {
     let outcome = Simulation::new(machine("core:2"), 3).run(|| {
         let runtime = runtime();
-        let strict =
-            runtime.workqueue("strict").scope(AffinityScope::Cpu).strict(true).build().unwrap();
+        let strict = runtime
+            .workqueue_builder("strict")
+            .affinity_scope(AffinityScope::Cpu)
+            .affinity_strict(true)
+            .build()
+            .unwrap();
         let queues = [queue(&runtime), queue(&runtime)];
         for queue in queues.iter().chain([&strict]) {
             for cpu in 0..2 {
@@ -149,18 +153,21 @@ fn workers_are_named_after_their_cpu() {
 fn what_cannot_be_set_is_refused_and_says_what_can() {
     let outcome = Simulation::new(machine("numa:2 core:1"), 3).run(|| {
         let runtime = runtime();
-        let percpu = || runtime.workqueue("percpu").per_cpu();
+        let percpu = || runtime.workqueue_builder("percpu").per_cpu();
         let refused = |what| Err(Error::Unsupported { attribute: what, kind: QueueKind::PerCpu });
-        assert_eq!(percpu().scope(AffinityScope::Numa).build().map(drop), refused("a scope"));
+        assert_eq!(
+            percpu().affinity_scope(AffinityScope::Numa).build().map(drop),
+            refused("a scope")
+        );
         assert_eq!(percpu().min_active(1).build().map(drop), refused("min_active"));
         let queue = percpu().nice(3).build().unwrap();
         assert!(queue.is_per_cpu());
-        assert_eq!(queue.scope_in_words(), "per-cpu");
-        assert_eq!(queue.set_scope(AffinityScope::Cpu), refused("a scope"));
-        assert_eq!(queue.set_strict(true), refused("strict"));
+        assert_eq!(queue.affinity_scope_in_words(), "per-cpu");
+        assert_eq!(queue.set_affinity_scope(AffinityScope::Cpu), refused("a scope"));
+        assert_eq!(queue.set_affinity_strict(true), refused("strict"));
         assert_eq!(queue.set_localize(true), refused("localize"));
         assert_eq!(queue.set_helping(false), refused("helping"));
-        assert_eq!(queue.set_affinity(false), refused("affinity"));
+        assert_eq!(queue.set_affinity_enabled(false), refused("affinity"));
         assert_eq!(queue.set_cpumask(CpuSet::single(0)), refused("a CPU mask"));
         assert_eq!(queue.set_min_active(1), refused("min_active"));
         let work = Work::new_in(|_: &Work<Sim>| {});
@@ -170,10 +177,10 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         favoured.nice = 3;
         assert_eq!(queue.attributes(), favoured);
         queue.set_nice(4).unwrap();
-        queue.set_slice(std::time::Duration::from_millis(1)).unwrap();
-        queue.set_idle(true).unwrap();
+        queue.set_time_slice(std::time::Duration::from_millis(1)).unwrap();
+        queue.set_sched_idle(true).unwrap();
         queue.set_max_active(7).unwrap();
-        let text = queue.set_scope(AffinityScope::Cpu).unwrap_err().to_string();
+        let text = queue.set_affinity_scope(AffinityScope::Cpu).unwrap_err().to_string();
         assert!(
             text.contains("a scope") && text.contains("nice, idle, slice and max_active can"),
             "{text}"
@@ -270,10 +277,13 @@ fn pools_for_many_cpus_take_steps_by_their_number() {
     let accesses = |changes: u64| {
         let outcome = Simulation::new(machine("numa:2 core:64"), 1).run(move || {
             let runtime = runtime();
-            let queue =
-                runtime.workqueue("cpus").scope(AffinityScope::Cpu).build().expect("can be done");
+            let queue = runtime
+                .workqueue_builder("cpus")
+                .affinity_scope(AffinityScope::Cpu)
+                .build()
+                .expect("can be done");
             for round in 0..changes {
-                queue.set_slice(Duration::from_micros(101 + round)).expect("a slice");
+                queue.set_time_slice(Duration::from_micros(101 + round)).expect("a slice");
             }
         });
         let accesses = outcome.accesses;

@@ -30,7 +30,7 @@ fn while_refused(test: impl FnOnce(Workqueue<Sim>) + 'static) -> Duration {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).time_limit(Duration::from_secs(100)).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = runtime.workqueue("refused").build().expect("can be done");
+        let queue = runtime.workqueue_builder("refused").build().expect("can be done");
         let began = Sim::now();
         let relief = Sim::spawn(ThreadSpec::default(), || {
             Sim::sleep(REFUSED);
@@ -107,7 +107,7 @@ fn runs_unwaited(idle_timeout: Duration) {
     let outcome = simulation.run(move || {
         let builder = Runtime::<Sim>::builder_in().idle_timeout(idle_timeout);
         let runtime = builder.build().expect("the machine is known");
-        let queue = runtime.workqueue("unwaited").build().expect("can be done");
+        let queue = runtime.workqueue_builder("unwaited").build().expect("can be done");
         // More than there are CPUs, and all of them sleep: the monitor looks after those that wait.
         let sleepers: Vec<_> =
             (0..8).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(5)))).collect();
@@ -167,7 +167,7 @@ fn a_thread_that_waits_already_is_told_of_what_is_refused_later() {
         refuse(false);
         let (other, ran) =
             (Runtime::<Sim>::builder_in().build(), Arc::new(Mutex::<_, Sim>::new_in(false)));
-        let others = other.expect("known").workqueue("other").build().expect("can be done");
+        let others = other.expect("known").workqueue_builder("other").build().expect("can be done");
         let seen = Arc::clone(&ran);
         let handle = others.spawn(move || {
             while !*seen.lock() {
@@ -196,7 +196,7 @@ fn a_worker_that_has_nothing_to_do_tries_again_for_another_pool() {
         let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
         let own = Arc::clone(&ran);
         let runtime = queue.runtime();
-        let favoured = runtime.workqueue("favoured").nice(-5).build().expect("can be done");
+        let favoured = runtime.workqueue_builder("favoured").nice(-5).build().expect("can be done");
         drop(favoured.spawn(move || *own.lock() = true));
         while !*ran.lock() {
             Sim::sleep(Duration::from_millis(10));
@@ -243,8 +243,8 @@ fn refused_in_a_second(threads: usize) -> u64 {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = Arc::new(runtime.workqueue("refused").build().expect("can be done"));
-        let favoured = runtime.workqueue("favoured").nice(-5).build().expect("can be done");
+        let queue = Arc::new(runtime.workqueue_builder("refused").build().expect("can be done"));
+        let favoured = runtime.workqueue_builder("favoured").nice(-5).build().expect("can be done");
         queue.spawn(|| {}).join().expect("no panic");
         refuse(true);
         let handles: Vec<_> = (0..threads).map(|_| favoured.spawn(|| {})).collect();

@@ -17,8 +17,12 @@ const ISSUERS: usize = 8;
 /// So many items through a queue of `scope`, from eight issuers; what they saw.
 fn program(scope: AffinityScope, strict: bool, items: usize) -> Vec<(usize, usize)> {
     let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-    let queue =
-        runtime.workqueue("simulated").scope(scope).strict(strict).build().expect("can be done");
+    let queue = runtime
+        .workqueue_builder("simulated")
+        .affinity_scope(scope)
+        .affinity_strict(strict)
+        .build()
+        .expect("can be done");
     let queue = Arc::new(queue);
     let seen: Seen = Arc::new(Mutex::new_in(Vec::with_capacity(items)));
     let issuers: Vec<_> = (0..ISSUERS)
@@ -110,7 +114,10 @@ fn strict_items_run_in_the_pod_of_the_cpu_that_queued_them() {
     let pods = machine.clone();
     let outcome = Simulation::new(machine, 3).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let strict = runtime.workqueue("strict").scope(AffinityScope::Cache).strict(true);
+        let strict = runtime
+            .workqueue_builder("strict")
+            .affinity_scope(AffinityScope::Cache)
+            .affinity_strict(true);
         let queue = strict.build().expect("can be done");
         let seen: Seen = Arc::new(Mutex::new_in(Vec::new()));
         let works: Vec<_> = (0..64)
@@ -143,8 +150,11 @@ fn more_sleepers_than_cpus_and_no_more_runners_than_cpus() {
     let machine = Topology::from_synthetic("l3:2 core:4").expect("well formed");
     let outcome = Simulation::new(machine, 9).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue =
-            runtime.workqueue("sleepers").scope(AffinityScope::Cache).build().expect("can be done");
+        let queue = runtime
+            .workqueue_builder("sleepers")
+            .affinity_scope(AffinityScope::Cache)
+            .build()
+            .expect("can be done");
         let begin = Sim::now();
         let sleepers: Vec<_> =
             (0..12).map(|_| queue.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
@@ -169,7 +179,10 @@ fn eight_items(helping: bool) -> Duration {
     let machine = Topology::from_synthetic("l3:2 core:4 pu:2").expect("well formed");
     let outcome = Simulation::new(machine, 2).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let builder = runtime.workqueue("cores").scope(AffinityScope::Cache).helping(helping);
+        let builder = runtime
+            .workqueue_builder("cores")
+            .affinity_scope(AffinityScope::Cache)
+            .helping(helping);
         let queue = builder.build().expect("can be done");
         let spawn = |_| {
             // The worker that was called for the item before has found it by then.
@@ -206,7 +219,7 @@ fn an_item_runs_although_threads_are_refused_when_it_is_queued() {
         faults.spawn_refused_one_in = 2;
         let outcome = Simulation::new(machine, seed).faults(faults).run(|| {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let queue = runtime.workqueue("refused").build().expect("can be done");
+            let queue = runtime.workqueue_builder("refused").build().expect("can be done");
             let ran = Arc::new(Mutex::<_, Sim>::new_in(false));
             let own = Arc::clone(&ran);
             let handle = queue.spawn(move || *own.lock() = true);
@@ -229,14 +242,14 @@ fn a_queue_whose_mask_was_taken_away_can_be_changed() {
     let outcome = Simulation::new(machine.clone(), 1).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let second = CpuSet::single(1);
-        let queue = runtime.workqueue("masked").cpumask(second.clone()).build();
+        let queue = runtime.workqueue_builder("masked").cpumask(second.clone()).build();
         let queue = queue.expect("the process may use the CPU");
         let mut limits = Limits::unlimited(machine.possible().clone());
         limits.cpuset = Some(CpuSet::single(0));
         Sim::set_limits(limits);
         runtime.refresh();
         assert_eq!(queue.effective_cpumask(), CpuSet::single(0), "what is left");
-        queue.set_strict(true).expect("has nothing to do with the mask");
+        queue.set_affinity_strict(true).expect("has nothing to do with the mask");
         queue.set_cpumask(CpuSet::all(2)).expect("one of them is allowed");
         queue.set_cpumask(second).expect_err("none of it is allowed");
         assert_eq!(queue.spawn(Sim::current_cpu).join().expect("no panic"), 0);
@@ -251,7 +264,7 @@ fn rate(disturb: impl FnOnce(&nearq_core::Workqueue<Sim>) + 'static) -> u64 {
     let machine = Topology::from_synthetic("l3:1 core:72").expect("well formed");
     let outcome = Simulation::new(machine, 4).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queue = Arc::new(runtime.workqueue("rate").build().expect("can be done"));
+        let queue = Arc::new(runtime.workqueue_builder("rate").build().expect("can be done"));
         let issue = |cpu| {
             let queue = Arc::clone(&queue);
             let affinity = Some(CpuSet::single(cpu));

@@ -28,8 +28,14 @@ fn crowded(seed: u64, cpus: usize, strangers: usize) -> u32 {
             })
             .collect();
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-        let queues = [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache]
-            .map(|scope| runtime.workqueue("crowd").scope(scope).build().expect("can be done"));
+        let queues =
+            [AffinityScope::Cpu, AffinityScope::System, AffinityScope::Cache].map(|scope| {
+                runtime
+                    .workqueue_builder("crowd")
+                    .affinity_scope(scope)
+                    .build()
+                    .expect("can be done")
+            });
         let counts = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let visit = |number: usize| {
             let counts = Arc::clone(&counts);

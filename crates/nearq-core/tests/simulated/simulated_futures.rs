@@ -61,7 +61,8 @@ fn ring(seed: u64, schedule: Schedule, scope: AffinityScope, max_active: usize) 
     let outcome =
         Simulation::new(machine(), seed).schedule(schedule).faults(Faults::ALL).run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let builder = runtime.workqueue("ring").scope(scope).max_active(max_active);
+            let builder =
+                runtime.workqueue_builder("ring").affinity_scope(scope).max_active(max_active);
             let queue = builder.build().expect("can be done");
             let waiting = (0..FUTURES).map(|_| None).collect();
             let ring = Arc::new(Ring { turn: Mutex::new_in((0, waiting)) });
@@ -137,8 +138,8 @@ fn dropped(seed: u64) -> (u32, u32) {
         .faults(Faults::ALL)
         .run(move || {
             let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-            let queue = runtime.workqueue("dropped").max_active(1 + seed as usize % 5);
-            let queue = queue.scope(AffinityScope::Cache).build().expect("can be done");
+            let queue = runtime.workqueue_builder("dropped").max_active(1 + seed as usize % 5);
+            let queue = queue.affinity_scope(AffinityScope::Cache).build().expect("can be done");
             let wakers = Arc::new(Mutex::<Vec<Waker>, Sim>::new_in(Vec::new()));
             let open = Arc::new(Mutex::<bool, Sim>::new_in(false));
             let handles: Vec<_> = (0..12)
@@ -220,7 +221,8 @@ fn closures_are_cancelled_while_they_start() {
             .faults(Faults::ALL)
             .run(move || {
                 let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
-                let queue = runtime.workqueue("cancelled").max_active(1 + seed as usize % 4);
+                let queue =
+                    runtime.workqueue_builder("cancelled").max_active(1 + seed as usize % 4);
                 let queue = queue.build().expect("can be done");
                 let runs = Arc::new(Mutex::<Vec<usize>, Sim>::new_in(Vec::new()));
                 let handles: Vec<_> = (0..40)

@@ -35,7 +35,11 @@ fn simulate<R: 'static>(seed: u64, program: impl FnOnce(Runtime<Sim>) -> R + 'st
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("homes").scope(AffinityScope::Cache).build().expect("can be done")
+    runtime
+        .workqueue_builder("homes")
+        .affinity_scope(AffinityScope::Cache)
+        .build()
+        .expect("can be done")
 }
 
 /// Runs of items at home, and away.
@@ -264,7 +268,10 @@ fn resident(range: &[u8]) -> Vec<usize> {
 fn the_memory_of_an_item_that_ran_away_lies_at_home() {
     for memory in [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched] {
         let (ran, lies, after) = simulate(6, move |runtime| {
-            let queue = runtime.workqueue("memory").scope(AffinityScope::Cache).memory(memory);
+            let queue = runtime
+                .workqueue_builder("memory")
+                .affinity_scope(AffinityScope::Cache)
+                .memory(memory);
             let queue = queue.build().expect("can be done");
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let work = |home: Option<&Home<Sim>>| {
@@ -329,10 +336,10 @@ fn what_is_spawned_in_an_item_with_a_home_inherits_it() {
 #[test]
 fn homes_are_spread_and_given_back() {
     simulate(8, |runtime| {
-        let given = || runtime.homes().iter().map(|node| node.homes).collect::<Vec<_>>();
+        let given = || runtime.home_nodes().iter().map(|node| node.homes).collect::<Vec<_>>();
         let homes: Vec<_> = (0..6).map(|_| Home::pick_in(&runtime)).collect();
         assert_eq!(given(), [3, 3]);
-        let queue = runtime.workqueue("its").home(&homes[0]).build().expect("can be done");
+        let queue = runtime.workqueue_builder("its").home(&homes[0]).build().expect("can be done");
         let clone = homes[1].clone();
         drop(homes);
         assert_eq!(given().iter().sum::<u32>(), 2, "the queue has one, and we have a clone");
@@ -424,7 +431,10 @@ fn an_ordered_queue_and_the_scope_system_bring_the_worker_there() {
         let counted = simulate(11, move |runtime| {
             let home = Home::on_in(&runtime, 1).expect("there is one");
             let kind = if ordered { QueueKind::Ordered } else { QueueKind::Unbound };
-            let builder = runtime.workqueue("one pod").scope(AffinityScope::System).kind(kind);
+            let builder = runtime
+                .workqueue_builder("one pod")
+                .affinity_scope(AffinityScope::System)
+                .kind(kind);
             let queue = builder.home(&home).build().expect("can be done");
             for _ in 0..20 {
                 queue.spawn(|| compute(Duration::from_millis(3))).join().expect("no panic");
@@ -441,11 +451,11 @@ fn on_one_node_nothing_is_counted_or_bound() {
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let home = Home::pick_in(&runtime);
-        let queue = runtime.workqueue("one").home(&home).build().expect("can be done");
+        let queue = runtime.workqueue_builder("one").home(&home).build().expect("can be done");
         queue.spawn(|| {}).join().expect("no panic");
         let mut block = pages(2);
         assert_eq!((home.bind(&mut block), home.node()), (Ok(()), Some(0)));
-        assert_eq!(runtime.homes()[0].homes, 0);
+        assert_eq!(runtime.home_nodes()[0].homes, 0);
         drop(home.enter().expect("does nothing"));
         (home.explain(), runs(&queue.statistics()))
     });
@@ -464,7 +474,10 @@ fn disturbed(seed: u64) -> (usize, usize) {
     let outcome = Simulation::new(machine, seed).schedule(schedule).faults(faults).run(move || {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let scope = AffinityScope::ALL[seed as usize % AffinityScope::ALL.len()];
-        let queue = runtime.workqueue("disturbed").scope(scope).max_active(seed as usize % 7 * 3);
+        let queue = runtime
+            .workqueue_builder("disturbed")
+            .affinity_scope(scope)
+            .max_active(seed as usize % 7 * 3);
         let queue = Arc::new(queue.build().expect("can be done"));
         let homes: Arc<[_]> = (0..3).map(|_| Home::pick_in(&runtime)).collect();
         homes[2].set_dynamic(true);
@@ -516,14 +529,18 @@ fn disturbed(seed: u64) -> (usize, usize) {
         queue.flush().expect("not within an item");
         // What the last items have spawned.
         drop(Arc::into_inner(queue));
-        let given: u32 = runtime.homes().iter().map(|node| node.homes).sum();
+        let given: u32 = runtime.home_nodes().iter().map(|node| node.homes).sum();
         assert!(given <= 3, "{given} homes are given out, and there are three");
         drop(homes);
         // An item that was cancelled lives until a worker comes by its node.
         let deadline = Sim::now() + Duration::from_millis(100);
-        let given = || runtime.homes().iter().map(|node| node.homes).sum::<u32>();
+        let given = || runtime.home_nodes().iter().map(|node| node.homes).sum::<u32>();
         while given() != 0 && Sim::now() < deadline {
-            let others = runtime.workqueue("others").scope(scope).build().expect("can be done");
+            let others = runtime
+                .workqueue_builder("others")
+                .affinity_scope(scope)
+                .build()
+                .expect("can be done");
             others.spawn(|| {}).join().expect("no panic");
         }
         // Each item that is left has the note.

@@ -39,7 +39,7 @@ fn from_queueing_to_start(
             .collect();
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         // The issuer's mask is not the process's.
-        let queue = settings(runtime.workqueue("measured").per_cpu());
+        let queue = settings(runtime.workqueue_builder("measured").per_cpu());
         let queue = queue.build().expect("can be done");
         let times = Arc::new(Mutex::<Vec<Duration>, Sim>::new_in(Vec::new()));
         for _ in 0..100 {
@@ -80,8 +80,9 @@ fn an_item_of_high_priority_starts_beside_busy_threads() {
 fn a_short_slice_is_something_without_any_privilege() {
     for seed in 0..5 {
         let usual = from_queueing_to_start(seed, 2, ITEM, |queue| queue).expect();
-        let sliced =
-            from_queueing_to_start(seed, 2, ITEM, |queue| queue.slice(Duration::from_micros(100)));
+        let sliced = from_queueing_to_start(seed, 2, ITEM, |queue| {
+            queue.time_slice(Duration::from_micros(100))
+        });
         let sliced = sliced.expect();
         println!("{usual:?}, with a short slice {sliced:?}");
         assert!(sliced.1 < usual.1 / 2, "seed {seed}: {sliced:?}, without it {usual:?}");

@@ -66,7 +66,7 @@ fn everything_runs_although_no_worker_can_be_started() {
     for seed in 0..10 {
         let outcome = Simulation::new(machine("core:4"), seed).run(move || {
             let runtime = runtime();
-            let queue = build(runtime.workqueue("rescued"));
+            let queue = build(runtime.workqueue_builder("rescued"));
             refuse_threads();
             for _ in 0..3 {
                 let begin = Sim::now();
@@ -97,7 +97,7 @@ fn everything_runs_although_no_worker_can_be_started() {
                 Sim::sleep(Duration::from_millis(100));
             }
             assert_eq!(counted(&queue), (3, 3 * ITEMS as u64, 3 * ITEMS as u64));
-            assert_eq!(runtime.threads(), 0);
+            assert_eq!(runtime.thread_count(), 0);
             // And when there are threads again, it is as if nothing had been.
             Sim::stop_faults();
             let begin = Sim::now();
@@ -113,8 +113,8 @@ fn everything_runs_although_no_worker_can_be_started() {
 fn a_queue_without_one_waits_and_goes_on_when_it_can() {
     let outcome = Simulation::new(machine("core:4"), 1).run(|| {
         let runtime = runtime();
-        let rescued = build(runtime.workqueue("rescued"));
-        let other = runtime.workqueue("other").build().expect("can be done");
+        let rescued = build(runtime.workqueue_builder("rescued"));
+        let other = runtime.workqueue_builder("other").build().expect("can be done");
         refuse_threads();
         // Both wait on the same pool, in turns.
         let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -135,8 +135,12 @@ fn what_workers_have_in_their_batches_is_rescued_too() {
     for (seed, &scope) in AffinityScope::ALL.iter().enumerate() {
         let outcome = Simulation::new(machine("l3:2 core:2"), seed as u64).run(move || {
             let runtime = runtime();
-            let queue = build(runtime.workqueue("batches").scope(scope));
-            let other = runtime.workqueue("other").scope(scope).build().expect("can be done");
+            let queue = build(runtime.workqueue_builder("batches").affinity_scope(scope));
+            let other = runtime
+                .workqueue_builder("other")
+                .affinity_scope(scope)
+                .build()
+                .expect("can be done");
             // Short items, so that workers take many at once.
             let short: Vec<_> = (0..2000).map(|_| other.spawn(|| ())).collect();
             assert!(wait_for(&short, Duration::from_secs(1)));
@@ -158,12 +162,13 @@ fn what_workers_have_in_their_batches_is_rescued_too() {
 fn workers_asleep(scope: AffinityScope, seed: u64) {
     let outcome = Simulation::new(machine("l3:2 core:2"), seed).run(move || {
         let runtime = Runtime::<Sim>::builder_in().thread_limit(4).build().expect("is known");
-        let queue = build(runtime.workqueue("needed").scope(scope));
-        let other = runtime.workqueue("asleep").scope(scope).build().expect("can be done");
+        let queue = build(runtime.workqueue_builder("needed").affinity_scope(scope));
+        let other =
+            runtime.workqueue_builder("asleep").affinity_scope(scope).build().expect("can be done");
         let asleep: Vec<_> =
             (0..16).map(|_| other.spawn(|| Sim::sleep(Duration::from_secs(1)))).collect();
         Sim::sleep(Duration::from_millis(200));
-        assert_eq!(runtime.threads(), 4, "the limit");
+        assert_eq!(runtime.thread_count(), 4, "the limit");
         let begin = Sim::now();
         let handles: Vec<_> = (0..100).map(|_| queue.spawn(|| ())).collect();
         assert!(wait_for(&handles, Duration::from_millis(500)), "{scope}: {:?}", runtime.pools());
@@ -187,7 +192,7 @@ fn each_pool_is_come_for_and_its_affinity_taken() {
     for seed in 0..5 {
         let outcome = Simulation::new(machine("l3:2 core:4"), seed).run(move || {
             let runtime = runtime();
-            let queue = build(runtime.workqueue("everywhere").per_cpu());
+            let queue = build(runtime.workqueue_builder("everywhere").per_cpu());
             refuse_threads();
             let seen = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
             let works: Vec<_> = (0..8)
@@ -216,7 +221,7 @@ fn each_pool_is_come_for_and_its_affinity_taken() {
 fn one_that_has_much_to_do_leaves_for_another_that_calls() {
     let outcome = Simulation::new(machine("core:2"), 1).run(|| {
         let runtime = runtime();
-        let queue = build(runtime.workqueue("two pools").per_cpu());
+        let queue = build(runtime.workqueue_builder("two pools").per_cpu());
         refuse_threads();
         let note = Arc::new(Mutex::<_, Sim>::new_in(Vec::new()));
         let works: Vec<_> = (0..100)
@@ -251,13 +256,13 @@ fn every_kind_of_queue_and_what_is_held_back_or_delayed() {
         ("limit of one", |builder| builder.max_active(1)),
         ("ordered", |builder| builder.ordered()),
         ("per CPU", |builder| builder.per_cpu().max_active(2)),
-        ("strict", |builder| builder.scope(AffinityScope::Cpu).strict(true)),
+        ("strict", |builder| builder.affinity_scope(AffinityScope::Cpu).affinity_strict(true)),
         ("freezable", |builder| builder.freezable().max_active(3)),
     ];
     for (seed, (name, kind)) in kinds.into_iter().enumerate() {
         let outcome = Simulation::new(machine("l3:2 core:2"), seed as u64).run(move || {
             let runtime = runtime();
-            let queue = build(kind(runtime.workqueue(name)));
+            let queue = build(kind(runtime.workqueue_builder(name)));
             refuse_threads();
             if queue.is_freezable() {
                 runtime.freeze().expect("from outside");
@@ -290,14 +295,14 @@ fn every_kind_of_queue_and_what_is_held_back_or_delayed() {
 fn attributes_change_meanwhile() {
     let outcome = Simulation::new(machine("l3:2 core:2"), 3).run(|| {
         let runtime = runtime();
-        let queue = build(runtime.workqueue("changing").scope(AffinityScope::Cpu));
+        let queue = build(runtime.workqueue_builder("changing").affinity_scope(AffinityScope::Cpu));
         refuse_threads();
         let mut handles = Vec::new();
         for scope in
             [AffinityScope::Cache, AffinityScope::System, AffinityScope::Numa, AffinityScope::Cpu]
         {
             handles.extend((0..10).map(|_| queue.spawn(|| compute(Duration::from_micros(300)))));
-            queue.set_scope(scope).expect("can be done");
+            queue.set_affinity_scope(scope).expect("can be done");
             queue.set_nice(scope as i32).expect("can be done");
             Sim::sleep(Duration::from_millis(9));
         }
@@ -310,8 +315,8 @@ fn attributes_change_meanwhile() {
 fn an_item_that_is_rescued_is_an_item_like_others() {
     let outcome = Simulation::new(machine("core:2"), 4).run(|| {
         let runtime = runtime();
-        let first = Arc::new(build(runtime.workqueue("first")));
-        let second = Arc::new(build(runtime.workqueue("second")));
+        let first = Arc::new(build(runtime.workqueue_builder("first")));
+        let second = Arc::new(build(runtime.workqueue_builder("second")));
         refuse_threads();
         // It waits for one of another rescued queue; it may not wait for its own queue; its panic is its joiner's.
         let (own, other) = (Arc::clone(&first), Arc::clone(&second));
@@ -375,7 +380,7 @@ fn a_queue_may_be_dropped_by_its_own_item_in_its_rescuer() {
     for last in [false, true] {
         let outcome = Simulation::new(machine("core:2"), 5).run(move || {
             let runtime = runtime();
-            let queue = build(runtime.workqueue("dropped"));
+            let queue = build(runtime.workqueue_builder("dropped"));
             refuse_threads();
             let slot = Arc::new(Mutex::<_, Sim>::new_in(None));
             let own = Arc::clone(&slot);
@@ -403,7 +408,7 @@ fn dropped_or_shut_down_while_its_rescuer_runs() {
     for seed in 0..10 {
         let outcome = Simulation::new(machine("core:2"), seed).run(move || {
             let runtime = runtime();
-            let queue = build(runtime.workqueue("ending"));
+            let queue = build(runtime.workqueue_builder("ending"));
             refuse_threads();
             for _ in 0..20 {
                 drop(queue.spawn(|| Sim::sleep(Duration::from_millis(1))));
@@ -428,8 +433,9 @@ fn disturbed_at_random_everything_is_rescued() {
         let outcome = simulation.run(move || {
             let runtime = runtime();
             let scope = AffinityScope::ALL[seed as usize % AffinityScope::ALL.len()];
-            let queues: Vec<_> =
-                (0..3).map(|_| build(runtime.workqueue("disturbed").scope(scope))).collect();
+            let queues: Vec<_> = (0..3)
+                .map(|_| build(runtime.workqueue_builder("disturbed").affinity_scope(scope)))
+                .collect();
             for round in 0..3 {
                 let mut faults = Faults::ALL;
                 faults.spawn_refused_one_in = 1;
@@ -456,9 +462,9 @@ fn a_rescuer_that_cannot_be_started_is_an_error() {
     let outcome = Simulation::new(machine("core:2"), 1).run(|| {
         let runtime = runtime();
         refuse_threads();
-        let refused = runtime.workqueue("none").rescuer().build().expect_err("no thread");
+        let refused = runtime.workqueue_builder("none").rescuer().build().expect_err("no thread");
         Sim::stop_faults();
-        let queue = build(runtime.workqueue("some"));
+        let queue = build(runtime.workqueue_builder("some"));
         queue.spawn(|| ()).join().expect("no panic");
         refused.to_string()
     });
@@ -473,7 +479,7 @@ fn a_shutdown_while_the_timer_cannot_be_started() {
     for seed in 0..20 {
         let outcome = Simulation::new(machine("core:4"), seed).run(move || {
             let runtime = runtime();
-            let queue = Arc::new(runtime.workqueue("delayed").build().unwrap());
+            let queue = Arc::new(runtime.workqueue_builder("delayed").build().unwrap());
             refuse_threads();
             let work = Work::<Sim>::new_in(|_: &Work<Sim>| {});
             let (own, delays) = (Arc::clone(&queue), work.clone());

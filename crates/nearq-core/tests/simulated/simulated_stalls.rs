@@ -41,7 +41,7 @@ fn a_stall_is_told_once_a_period_as_long_as_it_lasts() {
         let outcome = simulation(seed).run(|| {
             let told = told();
             let runtime = builder(&told).build().expect("is known");
-            let queue = runtime.workqueue("stuck").build().expect("can be done");
+            let queue = runtime.workqueue_builder("stuck").build().expect("can be done");
             let begin = Sim::now();
             let asleep = [(); 2].map(|()| {
                 queue.spawn(|| {
@@ -106,7 +106,7 @@ fn a_callback_that_panics_is_called_again() {
             std::panic::resume_unwind(Box::new("of the callback"));
         });
         let runtime = runtime.build().expect("is known");
-        let queue = runtime.workqueue("stuck").build().expect("can be done");
+        let queue = runtime.workqueue_builder("stuck").build().expect("can be done");
         let handles = [(); 3].map(|()| queue.spawn(|| Sim::sleep(Duration::from_millis(130))));
         for handle in handles {
             handle.join().expect("no panic");
@@ -121,7 +121,7 @@ fn where_something_is_started_nothing_is_told() {
     let outcome = simulation(2).run(|| {
         let told = told();
         let runtime = builder(&told).build().expect("is known");
-        let queue = runtime.workqueue("slow").build().expect("can be done");
+        let queue = runtime.workqueue_builder("slow").build().expect("can be done");
         // Work waits all the time, and something starts every 20 ms.
         let handles: Vec<_> =
             (0..40).map(|_| queue.spawn(|| Sim::sleep(Duration::from_millis(40)))).collect();
@@ -130,7 +130,7 @@ fn where_something_is_started_nothing_is_told() {
         }
         // And where it is switched off.
         let quiet = builder(&told).stall_after(Duration::ZERO).build().expect("is known");
-        let queue = quiet.workqueue("stuck").build().expect("can be done");
+        let queue = quiet.workqueue_builder("stuck").build().expect("can be done");
         let handles = [(); 3].map(|()| queue.spawn(|| Sim::sleep(Duration::from_millis(300))));
         for handle in handles {
             handle.join().expect("no panic");
@@ -144,7 +144,7 @@ fn where_something_is_started_nothing_is_told() {
 fn warned(setting: &'static str, waits: Duration) -> Vec<String> {
     let outcome = simulation(3).setting("NEARQ_STALL_AFTER", setting).run(move || {
         let runtime = Runtime::<Sim>::builder_in().thread_limit(2).build()?;
-        let queue = runtime.workqueue("stuck").build()?;
+        let queue = runtime.workqueue_builder("stuck").build()?;
         let handles = [(); 3].map(|()| queue.spawn(move || Sim::sleep(waits)));
         for handle in handles {
             handle.join().expect("no panic");
@@ -182,7 +182,7 @@ fn a_worker_that_has_said_that_it_blocks_is_named_as_well() {
     let outcome = simulation(4).run(|| {
         let told = told();
         let runtime = builder(&told).build().expect("is known");
-        let queue = runtime.workqueue("said").build().expect("can be done");
+        let queue = runtime.workqueue_builder("said").build().expect("can be done");
         let handles = [(); 3].map(|()| {
             let own = runtime.clone();
             queue.spawn(move || own.blocking(|| Sim::sleep(Duration::from_millis(80))))

@@ -27,7 +27,7 @@ fn limited(threads: u32) -> RuntimeBuilder<Sim> {
 }
 
 fn of_nice(runtime: &Runtime<Sim>, nice: i32) -> Workqueue<Sim> {
-    let queue = runtime.workqueue("nice").scope(AffinityScope::System).nice(nice);
+    let queue = runtime.workqueue_builder("nice").affinity_scope(AffinityScope::System).nice(nice);
     queue.build().expect("can be done")
 }
 
@@ -53,10 +53,10 @@ fn workers_that_sleep_give_way_to_those_of_another_nice_value() {
             let runtime = limited(2).build().expect("is known");
             let [first, second] = [0, 5].map(|nice| of_nice(&runtime, nice));
             occupy(&first, 2);
-            assert_eq!(runtime.threads(), 2);
+            assert_eq!(runtime.thread_count(), 2);
             let took = (0..20).map(|at| one_item(if at % 2 == 0 { &second } else { &first }));
             let took: Vec<_> = took.collect();
-            assert!(runtime.threads() <= 2);
+            assert!(runtime.thread_count() <= 2);
             took
         });
         assert!(took.iter().all(|took| *took < ms(1)), "seed {seed}: {took:?}");
@@ -69,8 +69,11 @@ fn workers_that_sleep_give_way_to_those_of_another_pod() {
         let runtime = limited(1).build().expect("is known");
         let queues: Vec<_> = (0..4)
             .map(|cpu| {
-                let queue =
-                    runtime.workqueue("pod").scope(AffinityScope::Cpu).strict(true).helping(false);
+                let queue = runtime
+                    .workqueue_builder("pod")
+                    .affinity_scope(AffinityScope::Cpu)
+                    .affinity_strict(true)
+                    .helping(false);
                 queue.cpumask(CpuSet::single(cpu)).build().expect("can be done")
             })
             .collect();
@@ -189,8 +192,11 @@ fn under_faults(seed: u64) {
         let queues: Vec<_> = (0..3)
             .flat_map(|nice| [(nice, false), (nice, true)])
             .map(|(nice, strict)| {
-                let queue = runtime.workqueue("faults").scope(AffinityScope::Numa).nice(nice);
-                queue.strict(strict).build().expect("can be done")
+                let queue = runtime
+                    .workqueue_builder("faults")
+                    .affinity_scope(AffinityScope::Numa)
+                    .nice(nice);
+                queue.affinity_strict(strict).build().expect("can be done")
             })
             .collect();
         let (mut items, mut most) = (Vec::new(), 0);
@@ -202,7 +208,7 @@ fn under_faults(seed: u64) {
             if choice.is_multiple_of(5) {
                 Sim::sleep(Duration::from_micros(choice % 11 * 100));
             }
-            most = most.max(runtime.threads());
+            most = most.max(runtime.thread_count());
         }
         for item in items {
             item.join().expect("no panic");

@@ -16,7 +16,11 @@ fn runtime() -> Runtime<Sim> {
 }
 
 fn queue(runtime: &Runtime<Sim>) -> Workqueue<Sim> {
-    runtime.workqueue("changing").scope(AffinityScope::Cache).build().expect("can be done")
+    runtime
+        .workqueue_builder("changing")
+        .affinity_scope(AffinityScope::Cache)
+        .build()
+        .expect("can be done")
 }
 
 fn slice(number: u64) -> Duration {
@@ -30,14 +34,14 @@ fn a_queue_whose_attributes_change_has_the_threads_of_the_last_ones() {
         let queue = queue(&runtime);
         let mut most = 0;
         for number in 0..500 {
-            queue.set_slice(slice(number)).expect("there is such a slice");
+            queue.set_time_slice(slice(number)).expect("there is such a slice");
             queue.spawn(|| {}).join().expect("no panic");
             // As often as a program might that looks for the best one.
             Sim::sleep(Duration::from_millis(10));
-            most = most.max(runtime.threads());
+            most = most.max(runtime.thread_count());
         }
         Sim::sleep(SOON);
-        (most, runtime.threads(), runtime.pools().len())
+        (most, runtime.thread_count(), runtime.pools().len())
     });
     assert!(most <= 60, "{most} threads at once");
     assert!(threads <= 4 && pools == 2, "{threads} threads, {pools} pools");
@@ -51,12 +55,12 @@ fn a_queue_that_ends_takes_its_threads_with_it_unless_another_queue_uses_them() 
         first.spawn(|| {}).join().expect("no panic");
         drop(first);
         Sim::sleep(SOON);
-        let both = runtime.threads();
+        let both = runtime.thread_count();
         second.spawn(|| {}).join().expect("no panic");
         drop(second);
-        let one = runtime.threads();
+        let one = runtime.thread_count();
         Sim::sleep(SOON);
-        (both, one, (runtime.threads(), runtime.pools().len()))
+        (both, one, (runtime.thread_count(), runtime.pools().len()))
     });
     assert!(both > 0, "the other queue uses the pool");
     assert!(one > 0, "they wait a little for another queue");
@@ -69,7 +73,7 @@ fn a_queue_that_comes_back_to_earlier_attributes_is_served_as_before() {
         let runtime = runtime();
         let queue = queue(&runtime);
         for number in 0..40 {
-            queue.set_slice(slice(number % 2)).expect("there is such a slice");
+            queue.set_time_slice(slice(number % 2)).expect("there is such a slice");
             let sum: u32 = (0..20)
                 .map(|one| queue.spawn(move || one))
                 .map(|one| one.join().expect("no panic"))
@@ -88,7 +92,7 @@ fn what_is_queued_when_the_attributes_change_runs() {
         let queue = queue(&runtime);
         let items: Vec<_> = (0..100)
             .map(|number| {
-                queue.set_slice(slice(number)).expect("there is such a slice");
+                queue.set_time_slice(slice(number)).expect("there is such a slice");
                 queue.spawn(|| Sim::sleep(Duration::from_millis(5)))
             })
             .collect();

@@ -14,7 +14,7 @@ use tokio::task::block_in_place;
 
 /// Our rows.
 pub const PLAIN: &str = "nearq";
-/// The same, with the blocking part inside `nearq::blocking`.
+/// The same, with the blocking part inside `nearq::block_in_place`.
 pub const HINTED: &str = "nearq, blocking()";
 
 /// A queue with default settings, or with items that say that they block.
@@ -32,7 +32,7 @@ fn queue<P: Host>(plan: &Plan, hints: bool) -> Result<Box<dyn Pool<P>>, Error> {
         .on_worker_stop(move |_| stop.less())
         .build()
         .map_err(failed)?;
-    let queue = runtime.workqueue("blocking").cpumask(plan.cpus.clone()).build();
+    let queue = runtime.workqueue_builder("blocking").cpumask(plan.cpus.clone()).build();
     let queue = queue.map_err(failed)?;
     Ok(Box::new(Queue { queue, runtime, tally, hints }))
 }
@@ -49,7 +49,7 @@ impl<P: Host> Pool<P> for Queue<P> {
         let items = Arc::clone(items);
         if self.hints && items.blocks(number) {
             let runtime = self.runtime.clone();
-            let hinted = move || items.run_around(number, |block| runtime.blocking(block));
+            let hinted = move || items.run_around(number, |block| runtime.block_in_place(block));
             drop(self.queue.spawn(hinted));
         } else {
             drop(self.queue.spawn(move || items.run(number)));

@@ -158,7 +158,7 @@ pub(crate) fn contestants<P: Host>(machine: &Machine) -> Vec<Rc<dyn Contestant<P
 /// A workqueue with default attributes except its scope, on a runtime of its own.
 fn default_queue<P: Platform>(scope: Option<AffinityScope>) -> Result<Workqueue<P>, Error> {
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
-    runtime.workqueue("dispatch").scope(scope).build().map_err(failed)
+    runtime.workqueue_builder("dispatch").affinity_scope(scope).build().map_err(failed)
 }
 
 /// Closures on a workqueue of default attributes.

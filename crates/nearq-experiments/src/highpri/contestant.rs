@@ -137,8 +137,8 @@ fn without_privilege(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
 fn issue<P: Host>(asked: Asked, plan: &Plan) -> Result<Samples, Error> {
     let runtime = Runtime::<P>::builder_in().build().map_err(failed)?;
     let builder = runtime
-        .workqueue("highpri")
-        .scope(AffinityScope::System)
+        .workqueue_builder("highpri")
+        .affinity_scope(AffinityScope::System)
         .cpumask(CpuSet::single(plan.cpu))
         .helping(false);
     let queue = prioritised(builder, asked).build().map_err(failed)?;
@@ -153,7 +153,7 @@ fn prioritised<P: Host>(builder: WorkqueueBuilder<P>, asked: Asked) -> Workqueue
     match (asked.high, asked.slice) {
         (false, _) => builder,
         (true, false) => builder.highpri(),
-        (true, true) => builder.highpri().slice(SLICE),
+        (true, true) => builder.highpri().time_slice(SLICE),
     }
 }
 

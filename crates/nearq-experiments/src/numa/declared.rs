@@ -81,7 +81,7 @@ pub(super) fn run(
 
 fn job(row: &'static str, files: usize, jobs: usize) -> Result<Duration, Error> {
     let runtime = Runtime::<Sim>::builder_in().build().map_err(failed)?;
-    let queue = runtime.workqueue("files").scope(scope_of(row)).max_active(jobs);
+    let queue = runtime.workqueue_builder("files").affinity_scope(scope_of(row)).max_active(jobs);
     let queue = Arc::new(queue.build().map_err(failed)?);
     let begin = Sim::now();
     let mut issuers = Vec::new();

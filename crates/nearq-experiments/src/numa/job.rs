@@ -340,12 +340,13 @@ pub(super) fn scope_of(row: &str) -> AffinityScope {
 /// Does the job on a runtime of its own.
 pub(super) fn do_as_items(row: &str, job: &Arc<Job>, plan: &Plan) -> Result<(), Error> {
     let runtime = Runtime::builder().build().map_err(failed)?;
-    let queue = runtime.workqueue("files").scope(scope_of(row)).max_active(plan.jobs);
+    let queue =
+        runtime.workqueue_builder("files").affinity_scope(scope_of(row)).max_active(plan.jobs);
     let queue = queue.build().map_err(failed)?;
     let mut items = Vec::with_capacity(plan.files);
     for file in 0..plan.files {
         let (job, inside) = (Arc::clone(job), runtime.clone());
-        let item = move || inside.blocking(|| job.do_one(file));
+        let item = move || inside.block_in_place(|| job.do_one(file));
         items.push(if row == HOMES {
             queue.task().home(&Home::pick_in(&runtime)).spawn(item)
         } else {

@@ -62,9 +62,9 @@ pub(super) fn nearq<H: Host>(
         Runtime::<H>::builder_in().on_worker_start(move |_| census.enter(Role::Worker)).build();
     let queue = runtime
         .map_err(failed)?
-        .workqueue("scopes")
-        .scope(placement.scope)
-        .strict(placement.strict)
+        .workqueue_builder("scopes")
+        .affinity_scope(placement.scope)
+        .affinity_strict(placement.strict)
         .localize(placement.localize)
         .helping(placement.helping)
         .max_active(MOST_ACTIVE)

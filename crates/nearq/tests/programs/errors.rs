@@ -35,7 +35,7 @@ fn the_debug_form_is_the_sentence() {
     reads_as_a_sentence(panicked.panic().unwrap());
 
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("stuck").build().unwrap();
+    let queue = runtime.workqueue_builder("stuck").build().unwrap();
     let (sender, receiver) = std::sync::mpsc::channel::<()>();
     queue.spawn(move || receiver.recv());
     reads_as_a_sentence(&runtime.shutdown(Duration::ZERO).unwrap_err());

@@ -23,10 +23,10 @@ fn a_program_with_a_queue() {
     }
     assert_eq!(nearq::system::unbound().spawn(|| 7).join().unwrap(), 7);
     let runtime = Runtime::builder().build().unwrap();
-    let queue = runtime.workqueue("own").per_cpu().build().unwrap();
+    let queue = runtime.workqueue_builder("own").per_cpu().build().unwrap();
     assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
     runtime.refresh();
-    assert_eq!(runtime.allowed().to_list().as_str(), allowed);
+    assert_eq!(runtime.allowed_cpus().to_list().as_str(), allowed);
 }
 
 /// Runs the program after carrying out `mounts` in a mount namespace; none if there can be no such namespace.
@@ -43,7 +43,7 @@ fn output(mounts: Option<&str>, untold: bool) -> Option<Output> {
         }
     };
     command.args(["--exact", "machine::a_program_with_a_queue", "--ignored", "--nocapture"]);
-    command.env(ALLOWED, Runtime::default().allowed().to_list());
+    command.env(ALLOWED, Runtime::global().allowed_cpus().to_list());
     command.envs(untold.then_some((UNTOLD, "1")));
     let output = command.output().ok()?;
     let is_refused = output.status.code() == Some(NOTHING_MOUNTED)

@@ -36,7 +36,7 @@ fn program() {
     assert_eq!(nearq::system::unbound().spawn(|| 7).join().unwrap(), 7);
     for _ in 0..2 {
         let runtime = Runtime::builder().build().unwrap();
-        let queue = runtime.workqueue("own").build().unwrap();
+        let queue = runtime.workqueue_builder("own").build().unwrap();
         assert_eq!(queue.spawn(|| 7).join().unwrap(), 7);
     }
     let queue =

@@ -34,7 +34,7 @@ impl Bench {
         let machine_config = MachineConfig {
             limits: Limits::unlimited(topology.possible().clone()),
             topology,
-            default_scope: AffinityScope::Cpu,
+            default_affinity_scope: AffinityScope::Cpu,
             shard_size: 8,
             affinity: true,
             mask: None,

@@ -14,19 +14,28 @@ fn nice(nice: i32) -> Priority {
 
 #[test]
 fn in_the_idle_class_nothing_else_counts() {
-    let attributes =
-        Attributes { nice: -5, idle: true, slice: Some(SHORT_SLICE), ..Attributes::default() };
+    let attributes = Attributes {
+        nice: -5,
+        sched_idle: true,
+        time_slice: Some(SHORT_SLICE),
+        ..Attributes::default()
+    };
     let idle = Priority::of(&attributes);
     assert_eq!(idle, Priority { nice: 19, idle: true, slice: None });
-    let other = Attributes { nice: 7, idle: true, ..Attributes::default() };
+    let other = Attributes { nice: 7, sched_idle: true, ..Attributes::default() };
     assert_eq!(idle, Priority::of(&other), "all of them share pools");
-    let attributes = Attributes { idle: false, ..attributes };
+    let attributes = Attributes { sched_idle: false, ..attributes };
     assert_eq!(Priority::of(&attributes), Priority { slice: Some(SHORT_SLICE), ..nice(-5) });
 }
 
 #[test]
 fn what_is_out_of_range_is_refused_also_where_it_has_no_effect() {
-    let with = |nice, slice| Attributes { nice, slice, idle: true, ..Attributes::default() };
+    let with = |nice, slice| Attributes {
+        nice,
+        time_slice: slice,
+        sched_idle: true,
+        ..Attributes::default()
+    };
     for nice in [-20, 0, 19] {
         assert_eq!(Priority::check(&with(nice, None)), Ok(()));
     }
@@ -39,7 +48,7 @@ fn what_is_out_of_range_is_refused_also_where_it_has_no_effect() {
     }
     let just_beyond = [Duration::from_nanos(99_999), Duration::from_nanos(100_000_001)];
     for slice in just_beyond.into_iter().chain([Duration::ZERO, Duration::MAX]) {
-        assert_eq!(Priority::check(&with(0, Some(slice))), Err(Error::SliceOutOfRange(slice)));
+        assert_eq!(Priority::check(&with(0, Some(slice))), Err(Error::TimeSliceOutOfRange(slice)));
     }
 }
 

@@ -52,7 +52,7 @@ impl Stub {
         workers: usize,
     ) -> Arc<Self> {
         let bounds = Bounds::new(max_active, None);
-        let attributes = Attributes { scope: Some(scope), ..Attributes::default() };
+        let attributes = Attributes { affinity_scope: Some(scope), ..Attributes::default() };
         Self::of_kind(QueueKind::Unbound, machine, attributes, bounds, workers)
     }
 

@@ -134,7 +134,7 @@ mod modelled {
     fn get_place(runtime: &Runtime<Loom>, pool: &Arc<Pool<Loom>>, worker: u32) {
         let worker = runtime.inner().services.workers.get(worker);
         while !(worker.take_grant() || pool.concurrency.acquire(pool)) {
-            worker.set_idle();
+            worker.set_sched_idle();
             pool.idle().settle(worker);
             if pool.has_work() {
                 pool.call_worker();

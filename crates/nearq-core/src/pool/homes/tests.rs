@@ -47,15 +47,17 @@ fn with_pools(test: impl FnOnce(&Pool<Sim>, &Pool<Sim>) + 'static) {
         let runtime = Runtime::<Sim>::builder_in().build().expect("the machine is known");
         let _home = Home::on_in(&runtime, 0).expect("there is one");
         let _queue: Workqueue<Sim> = runtime
-            .workqueue("pools")
-            .scope(crate::AffinityScope::Numa)
+            .workqueue_builder("pools")
+            .affinity_scope(crate::AffinityScope::Numa)
             .build()
             .expect("can be done");
         let inner = runtime.inner();
         let machine_config: std::sync::Arc<MachineConfig> =
             std::sync::Arc::clone(&inner.machine_config.lock());
-        let attributes =
-            Attributes { scope: Some(crate::AffinityScope::Numa), ..Attributes::default() };
+        let attributes = Attributes {
+            affinity_scope: Some(crate::AffinityScope::Numa),
+            ..Attributes::default()
+        };
         let layout = machine_config.layout(QueueKind::Unbound, &attributes);
         let [first, second] = [0, 1].map(|index| inner.pool(&layout.pools[index]));
         assert_eq!((first.node, second.node), (Some(0), Some(1)));

@@ -80,7 +80,7 @@ impl<P: Platform> Stub<P> {
     }
 
     fn settle(&self, worker: &Worker<P>) {
-        worker.set_idle();
+        worker.set_sched_idle();
         self.idle.settle(worker);
         if !self.inbox.is_empty() {
             self.call();
@@ -114,7 +114,7 @@ fn last_in_first_out_and_one_at_a_time() {
     let stub = Stub::<Linux>::new(0, 3);
     assert!(stub.idle.has_searching() && !stub.idle.has_idle());
     for number in [0, 2, 1] {
-        stub.slab.get(number).set_idle();
+        stub.slab.get(number).set_sched_idle();
         stub.idle.settle(stub.slab.get(number));
     }
     assert!(!stub.idle.has_searching() && stub.idle.has_idle());
@@ -139,7 +139,7 @@ fn last_in_first_out_and_one_at_a_time() {
 fn the_dead_are_buried_by_who_pops_them() {
     let stub = Stub::<Linux>::new(0, 3);
     for number in 0..3 {
-        stub.slab.get(number).set_idle();
+        stub.slab.get(number).set_sched_idle();
         stub.idle.settle(stub.slab.get(number));
     }
     assert!(stub.slab.get(2).die() && stub.slab.get(1).die());
@@ -156,7 +156,7 @@ fn the_dead_are_buried_by_who_pops_them() {
 fn a_place_comes_along() {
     let stub = Stub::<Linux>::new(0, 1);
     let worker = stub.slab.get(0);
-    worker.set_idle();
+    worker.set_sched_idle();
     stub.idle.settle(worker);
     assert!(!worker.take_grant());
     assert!(matches!(stub.idle.pop_another(&stub.slab, true), Wakeup::Worker(_)));
@@ -193,7 +193,7 @@ mod modelled {
             model(3, move || {
                 let stub = Stub::<Loom>::new(2, 2);
                 let asleep = stub.slab.get(1 - first);
-                asleep.set_idle();
+                asleep.set_sched_idle();
                 stub.idle.settle(asleep);
                 let pusher = {
                     let stub = Arc::clone(&stub);
@@ -274,7 +274,7 @@ mod modelled {
         model(3, || {
             let stub = Stub::<Loom>::new(0, 2);
             for number in [1, 0] {
-                stub.slab.get(number).set_idle();
+                stub.slab.get(number).set_sched_idle();
                 stub.idle.settle(stub.slab.get(number));
             }
             let popper = {
@@ -290,7 +290,7 @@ mod modelled {
                     stub.idle.end_search();
                     working = 1;
                 }
-                first.set_idle();
+                first.set_sched_idle();
                 stub.idle.settle(first);
             }
             Loom::join(popper);
@@ -379,7 +379,7 @@ mod modelled {
                 })
             };
             let worker = stub.slab.get(0);
-            worker.set_idle();
+            worker.set_sched_idle();
             stub.idle.settle(worker);
             Loom::join(other);
             let awake = !worker.is_idle();

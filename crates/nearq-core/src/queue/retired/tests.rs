@@ -25,7 +25,7 @@ fn changed(
     let queue = kind(runtime);
     for change in 1..=times {
         queue
-            .change(|attributes| attributes.slice = Some(Duration::from_micros(100 + change)))
+            .change(|attributes| attributes.time_slice = Some(Duration::from_micros(100 + change)))
             .expect("each queue may have a slice");
         queue.spawn(|| ()).join().expect("it does not panic");
     }
@@ -35,11 +35,11 @@ fn changed(
 }
 
 fn unbound(runtime: &Runtime<Linux>) -> Workqueue {
-    runtime.workqueue("unbound").build().expect("plain")
+    runtime.workqueue_builder("unbound").build().expect("plain")
 }
 
 fn ordered(runtime: &Runtime<Linux>) -> Workqueue {
-    runtime.workqueue("ordered").ordered().build().expect("plain")
+    runtime.workqueue_builder("ordered").ordered().build().expect("plain")
 }
 
 #[test]
@@ -61,7 +61,9 @@ fn few_pwqs_and_pools_are_looked_at_however_many_there_have_been() {
     assert_eq!(completed, changes, "what has ended on retired pwqs counts");
     assert!(runtime.inner().pools_in_service().len() <= most);
     // What has been before comes back.
-    queue.change(|attributes| attributes.slice = Some(Duration::from_micros(101))).expect("again");
+    queue
+        .change(|attributes| attributes.time_slice = Some(Duration::from_micros(101)))
+        .expect("again");
     assert_eq!(queue.spawn(|| 7).join().expect("it does not panic"), 7);
     queue.flush().expect("from outside");
     let rows = queue.statistics();
@@ -83,7 +85,9 @@ fn an_ordered_queue_keeps_its_order_through_many_changes() {
         drop(queue.spawn(move || seen.lock().expect("no panic").push(number)));
         if number % 8 == 0 {
             queue
-                .change(|attributes| attributes.slice = Some(Duration::from_micros(1000 + number)))
+                .change(|attributes| {
+                    attributes.time_slice = Some(Duration::from_micros(1000 + number))
+                })
                 .expect("a slice");
         }
     }
@@ -98,7 +102,7 @@ fn an_ordered_queue_keeps_its_order_through_many_changes() {
 fn nothing_is_lost_while_pwqs_are_retired() {
     use std::sync::atomic::{AtomicU64, Ordering};
     let runtime = Runtime::<Linux>::builder().build().expect("this machine");
-    let queue = runtime.workqueue("busy").max_active(2).build().expect("plain");
+    let queue = runtime.workqueue_builder("busy").max_active(2).build().expect("plain");
     let (active, most, ended) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let ends = std::sync::atomic::AtomicBool::new(false);
     let rounds = bound(25, 100);
@@ -106,7 +110,7 @@ fn nothing_is_lost_while_pwqs_are_retired() {
         threads.spawn(|| {
             for slice in (100..100_000).cycle().take_while(|_| !ends.load(Ordering::Relaxed)) {
                 queue
-                    .change(|attributes| attributes.slice = Some(Duration::from_micros(slice)))
+                    .change(|attributes| attributes.time_slice = Some(Duration::from_micros(slice)))
                     .expect("a slice");
                 // Each needs threads of its own.
                 std::thread::sleep(Duration::from_micros(200));

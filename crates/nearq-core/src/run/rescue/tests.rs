@@ -169,7 +169,7 @@ mod modelled {
             inner.threads.store(1, Ordering::Relaxed);
             inner.services.alarm.stop();
             let attributes =
-                Attributes { scope: Some(AffinityScope::System), ..Attributes::default() };
+                Attributes { affinity_scope: Some(AffinityScope::System), ..Attributes::default() };
             let bounds = Bounds::new(4, None);
             let flags = QueueFlags { rescuer: true, ..QueueFlags::default() };
             let inside = Queue::new(

@@ -16,9 +16,11 @@ fn two_pools() -> (Runtime<Loom>, [Workqueue<Loom>; 2]) {
     let runtime = runtime.build().expect("the machine is constant");
     runtime.inner().services.alarm.stop();
     let queues = [0, 5].map(|nice| {
-        let queue =
-            runtime.workqueue("modelled").scope(AffinityScope::System).cpumask(CpuSet::single(0));
-        queue.strict(true).nice(nice).build().expect("can be done")
+        let queue = runtime
+            .workqueue_builder("modelled")
+            .affinity_scope(AffinityScope::System)
+            .cpumask(CpuSet::single(0));
+        queue.affinity_strict(true).nice(nice).build().expect("can be done")
     });
     (runtime, queues)
 }

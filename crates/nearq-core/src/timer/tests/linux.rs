@@ -323,7 +323,7 @@ fn what_a_wake_ends_goes_to_a_thread_of_its_own() {
     const TABLE: &TimerTable<Linux> =
         &TimerTable { expire: wake, end_if_over: goes_on::<Linux>, release: let_go };
     let runtime = Runtime::builder().build().expect("can be done");
-    let queue = runtime.workqueue("gone").build().expect("can be done");
+    let queue = runtime.workqueue_builder("gone").build().expect("can be done");
     let ((dropped, drops), (left, wakers)) = (mpsc::channel(), mpsc::channel());
     let says = Says(dropped);
     drop(queue.spawn_future(core::future::poll_fn(move |context| {

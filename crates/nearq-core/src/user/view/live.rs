@@ -25,17 +25,17 @@ impl<P: Platform> QueueView<P> {
     ///
     /// # Errors
     /// The queue is a per-CPU one.
-    pub fn set_scope(&self, scope: impl Into<Option<AffinityScope>>) -> Result<(), Error> {
+    pub fn set_affinity_scope(&self, scope: impl Into<Option<AffinityScope>>) -> Result<(), Error> {
         let scope = scope.into();
-        self.change(|attributes| attributes.scope = scope)
+        self.change(|attributes| attributes.affinity_scope = scope)
     }
 
     /// Changes whether workers may leave their pod.
     ///
     /// # Errors
     /// The queue is a per-CPU one.
-    pub fn set_strict(&self, strict: bool) -> Result<(), Error> {
-        self.change(|attributes| attributes.strict = strict)
+    pub fn set_affinity_strict(&self, strict: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.affinity_strict = strict)
     }
 
     /// Changes whether items run on the CPU that queued them.
@@ -58,8 +58,8 @@ impl<P: Platform> QueueView<P> {
     ///
     /// # Errors
     /// The queue is a per-CPU one.
-    pub fn set_affinity(&self, affinity: bool) -> Result<(), Error> {
-        self.change(|attributes| attributes.affinity = affinity)
+    pub fn set_affinity_enabled(&self, on: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.affinity_enabled = on)
     }
 
     /// Changes the CPUs that items may run on; `None` is all that the process may use.
@@ -83,17 +83,17 @@ impl<P: Platform> QueueView<P> {
     ///
     /// # Errors
     /// None; it returns a `Result` like the other attributes' functions.
-    pub fn set_idle(&self, idle: bool) -> Result<(), Error> {
-        self.change(|attributes| attributes.idle = idle)
+    pub fn set_sched_idle(&self, sched_idle: bool) -> Result<(), Error> {
+        self.change(|attributes| attributes.sched_idle = sched_idle)
     }
 
     /// Changes how long a worker runs in one go; `None` is the system's own. See [`WorkqueueBuilder::slice`](crate::WorkqueueBuilder::slice).
     ///
     /// # Errors
     /// It is not between 0.1 and 100 ms.
-    pub fn set_slice(&self, slice: impl Into<Option<Duration>>) -> Result<(), Error> {
+    pub fn set_time_slice(&self, slice: impl Into<Option<Duration>>) -> Result<(), Error> {
         let slice = slice.into();
-        self.change(|attributes| attributes.slice = slice)
+        self.change(|attributes| attributes.time_slice = slice)
     }
 
     /// Changes how many items may be on pools or running at once; 0 is 1024, more than 2048 is 2048 with one warning. In effect when it

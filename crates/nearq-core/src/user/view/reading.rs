@@ -65,8 +65,8 @@ impl<P: Platform> QueueView<P> {
 
     /// The scope in words: `cache`; `default (cache_shard)` if the runtime's default is followed; `cache (off)` if affinity is off;
     /// `per-cpu` for a per-CPU queue; `ordered` for an ordered one.
-    pub fn scope_in_words(&self) -> String {
-        self.queue.scope_in_words()
+    pub fn affinity_scope_in_words(&self) -> String {
+        self.queue.affinity_scope_in_words()
     }
 
     /// The CPUs that items may run on now: the mask within what the process may use, or all of that if nothing is left.

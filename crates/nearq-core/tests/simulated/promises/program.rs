@@ -97,10 +97,13 @@ impl Program {
     pub(crate) fn new() -> Self {
         let runtime = Runtime::<Sim>::builder_in().spin(0).build().expect("the machine is known");
         let build = |name: &str, limit| {
-            let builder = runtime.workqueue(name).scope(AffinityScope::System).max_active(limit);
+            let builder = runtime
+                .workqueue_builder(name)
+                .affinity_scope(AffinityScope::System)
+                .max_active(limit);
             if limit == 1 { builder.freezable() } else { builder }
         };
-        let ordered = runtime.workqueue("ordered").ordered();
+        let ordered = runtime.workqueue_builder("ordered").ordered();
         let queues: Vec<_> = [ordered, build("freezable", 1), build("plain", 2)]
             .into_iter()
             .map(|builder| Arc::new(builder.build().expect("can be done")))

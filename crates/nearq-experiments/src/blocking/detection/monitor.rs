@@ -52,7 +52,7 @@ mod tests {
     fn a_runtime_that_nobody_waits_for_has_no_monitor_and_the_cost_of_one_grows() {
         let runtime = Runtime::builder().build().unwrap();
         assert_eq!(Monitor::of(&runtime), None);
-        let queue = runtime.workqueue("costs").build().unwrap();
+        let queue = runtime.workqueue_builder("costs").build().unwrap();
         let (stop, ended) = (AtomicBool::new(false), AtomicUsize::new(0));
         queue.scope(|scope| {
             for _ in 0..runtime.parallelism() + 4 {

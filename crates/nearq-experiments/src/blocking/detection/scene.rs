@@ -118,7 +118,7 @@ impl Scene {
     /// A queue on `cpus` with `busy` workers: a runner for each CPU, and fillers. The caller is confined to these CPUs.
     pub fn set(cpus: &CpuSet, busy: usize, fillers: Fillers) -> Result<Self, Error> {
         let runtime = Runtime::builder().build().map_err(failed)?;
-        let queue = runtime.workqueue("detection").cpumask(cpus.clone()).max_active(2048);
+        let queue = runtime.workqueue_builder("detection").cpumask(cpus.clone()).max_active(2048);
         let scene = Self {
             queue: queue.build().map_err(failed)?,
             runners: cpus.len(),

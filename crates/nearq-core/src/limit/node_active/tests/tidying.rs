@@ -43,11 +43,11 @@ fn cancelled_ones_do_not_pile_up_while_no_worker_comes_by() {
     let machine = Topology::from_synthetic("core:2").expect("well formed");
     let outcome = Simulation::new(machine, 1).run(|| {
         let runtime = Runtime::<Sim>::builder_in().thread_limit(1).build().expect("is known");
-        let busy = runtime.workqueue("busy").build().expect("can be done");
+        let busy = runtime.workqueue_builder("busy").build().expect("can be done");
         let rounds = Duration::from_millis(5) * ROUNDS as u32;
         let sleeper = busy.spawn(move || Sim::sleep(2 * rounds));
         Sim::sleep(Duration::from_millis(1));
-        let held = runtime.workqueue("held").max_active(1).build().expect("can be done");
+        let held = runtime.workqueue_builder("held").max_active(1).build().expect("can be done");
         let first = held.spawn(|| ());
         let last = held.spawn(|| ());
         let mut most = 0;
