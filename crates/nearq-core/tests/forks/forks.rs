@@ -77,7 +77,7 @@ fn the_system_queue_and_the_default_runtime() {
     child(|| {
         assert_eq!(Runtime::global().thread_count(), 0);
         uses(system::unbound());
-        builds_another(&Runtime::global());
+        builds_another(Runtime::global());
         true
     });
     assert_eq!(system::unbound().spawn(|| 2).join().unwrap(), 2);

@@ -185,7 +185,7 @@ fn a_worker_that_has_said_that_it_blocks_is_named_as_well() {
         let queue = runtime.workqueue_builder("said").build().expect("can be done");
         let handles = [(); 3].map(|()| {
             let own = runtime.clone();
-            queue.spawn(move || own.blocking(|| Sim::sleep(Duration::from_millis(80))))
+            queue.spawn(move || own.block_in_place(|| Sim::sleep(Duration::from_millis(80))))
         });
         for handle in handles {
             handle.join().expect("no panic");
