@@ -78,8 +78,8 @@ pub mod home {
 }
 
 pub mod inspect {
-    //! What can be seen of a runtime while it works: queues, pools, workers, what runs and what waits. Reading costs the workers nothing, or
-    //! as little as each function says.
+    //! What can be seen of a runtime while it works: queues, pools, workers, what runs and what waits. Reading costs the workers nothing,
+    //! or as little as each function says.
 
     pub use crate::base::ids::{PoolId, QueueId, QueueKind};
     pub use crate::layout::domain::{Domain, DomainLimit};

@@ -8,8 +8,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A text that is not a [`CpuSet`](crate::CpuSet) or an [`AffinityScope`](crate::AffinityScope). Displays as a sentence that names the part of the text, and
-/// what is allowed.
+/// A text that is not a [`CpuSet`](crate::CpuSet) or an [`AffinityScope`](crate::AffinityScope). Displays as a sentence that names the part
+/// of the text, and what is allowed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ParseError {
     text: String,

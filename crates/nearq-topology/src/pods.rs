@@ -34,8 +34,8 @@ pub struct Pods {
 pub struct Pod {
     /// Its CPUs, possible ones that may be offline.
     pub cpus: CpuSet,
-    /// Index of its node in [`Topology::nodes`]; `None` if it is not known, or if the scope is [`AffinityScope::System`], whose pod may span
-    /// several nodes.
+    /// Index of its node in [`Topology::nodes`]; `None` if it is not known, or if the scope is [`AffinityScope::System`], whose pod may
+    /// span several nodes.
     pub node_index: Option<usize>,
 }
 

@@ -85,8 +85,8 @@ impl<P: Platform> Home<P> {
     /// Pages that are only partly inside are left alone. If there is only one node, this does nothing.
     ///
     /// # Errors
-    /// The home's node cannot be used any more. Or the system refuses, as many containers do ([`Error::Refused`]): the memory stays where it
-    /// is then, and the program can go on.
+    /// The home's node cannot be used any more. Or the system refuses, as many containers do ([`Error::Refused`]): the memory stays where
+    /// it is then, and the program can go on.
     pub fn bind(&self, range: &mut [u8]) -> Result<(), Error> {
         let homes = &self.inside().homes;
         if !homes.has_several() {
@@ -110,8 +110,8 @@ impl<P: Platform> Home<P> {
         self.bind(range)
     }
 
-    /// The range belongs to the home while the return value lives: a [dynamic](Self::set_dynamic) home moves to where most of its memory is. The
-    /// memory itself is not touched, kept or moved; addresses that are not mapped any more count as nothing.
+    /// The range belongs to the home while the return value lives: a [dynamic](Self::set_dynamic) home moves to where most of its memory
+    /// is. The memory itself is not touched, kept or moved; addresses that are not mapped any more count as nothing.
     ///
     /// ```
     /// # use nearq_core as nearq;

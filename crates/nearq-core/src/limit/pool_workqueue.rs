@@ -565,8 +565,8 @@ pub struct PoolStatistics {
     pub repatriated: u64,
     /// Executions by workers of other pods.
     pub helped: u64,
-    /// How often another worker was called because one slept inside an item and had not declared it with [`block_in_place`](crate::block_in_place).
-    /// Counted when the item has ended.
+    /// How often another worker was called because one slept inside an item and had not declared it with
+    /// [`block_in_place`](crate::block_in_place). Counted when the item has ended.
     pub concurrency_wakeups: u64,
     /// How often an item of a per-CPU queue used its CPU for longer than the limit while others waited; see
     /// [`RuntimeBuilder::cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after). Counted when the item has ended.

@@ -95,14 +95,26 @@ impl Stalls {
     }
 }
 
-fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
-    let epoch = P::fork_epoch();
+/// Tells a subscriber of the crate `tracing`; false if there is none.
+#[cfg(feature = "tracing")]
+fn tell_subscriber(stall: &Stall) -> bool {
     // A subscriber is foreign code too.
     let mut is_heard = false;
     contain(|| {
         tracing::warn!(target: "nearq", pool = stall.pool.0, waiting = stall.waiting, "{stall}");
         is_heard = tracing::enabled!(target: "nearq", tracing::Level::WARN);
     });
+    is_heard
+}
+
+#[cfg(not(feature = "tracing"))]
+fn tell_subscriber(_: &Stall) -> bool {
+    false
+}
+
+fn tell<P: Platform>(inner: &Inner<P>, stall: &Stall) -> bool {
+    let epoch = P::fork_epoch();
+    let is_heard = tell_subscriber(stall);
     match &inner.config.on_stall {
         Some(callback) => drop(contain(|| callback(stall))),
         // There is no other way to learn of it.

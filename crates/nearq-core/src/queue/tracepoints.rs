@@ -1,26 +1,26 @@
 //! The points of an item's path that can be watched with external tools: its queueing, its start and its end. Each is behind a feature, and
 //! nothing without it.
 //!
-//! * `probes`: probes of the system (USDT), `nearq:queue`, `nearq:start` and `nearq:end`. If no tool is attached, some 10 to 40
+//! * `usdt`: probes of the system (USDT), `nearq:queue`, `nearq:start` and `nearq:end`. If no tool is attached, some 10 to 40
 //!   instructions each, most of them to keep the arguments at hand. The arguments, in this order: the item's address, the queue's number,
 //!   the queue's name and its length, the function's name and its length, the pool's number, the CPU.
-//! * `spans`: an event at the queueing and a span around the execution, level `TRACE`, target `nearq::item`. A subscriber is the program's
-//!   own code: it runs in the issuer and in the worker.
+//! * `tracing`: an event at the queueing and a span around the execution, level `TRACE`, target `nearq::item`. A subscriber is the
+//!   program's own code: it runs in the issuer and in the worker.
 //!
 //! Unlike timing (`observe`), this applies to every item.
 
 use nearq_platform::Platform;
 
-#[cfg(feature = "spans")]
+#[cfg(feature = "tracing")]
 use crate::base::outcome::contain;
 use crate::item::{Item, ItemVtable};
 use crate::limit::pool_workqueue::PoolWorkqueue;
 
-#[cfg(feature = "spans")]
+#[cfg(feature = "tracing")]
 const TARGET: &str = "nearq::item";
 
 /// Fires the probe of that name.
-#[cfg(feature = "probes")]
+#[cfg(feature = "usdt")]
 macro_rules! tell {
     ($name:ident, $pwq:expr, $item:expr, $table:expr, $cpu:expr) => {{
         let (pwq, table): (&PoolWorkqueue<P>, &ItemVtable<P>) = ($pwq, $table);
@@ -29,7 +29,7 @@ macro_rules! tell {
             nearq,
             $name,
             $item.addr(),
-            queue.id,
+            queue.id.0,
             queue.name.as_ptr(),
             queue.name.len(),
             (table.name)().as_ptr(),
@@ -43,10 +43,10 @@ macro_rules! tell {
 /// An item is about to be queued on the pwq.
 #[inline(always)]
 pub(crate) fn queued<P: Platform>(pwq: &PoolWorkqueue<P>, item: &Item<P>, cpu: usize) {
-    #[cfg(feature = "probes")]
+    #[cfg(feature = "usdt")]
     tell!(queue, pwq, core::ptr::from_ref(item), item.table(), cpu);
     // A subscriber is foreign code, whose panic must not leave the item half queued.
-    #[cfg(feature = "spans")]
+    #[cfg(feature = "tracing")]
     contain(|| {
         tracing::trace!(
             target: TARGET,
@@ -68,11 +68,11 @@ pub(crate) fn run<P: Platform, R>(
     table: &'static ItemVtable<P>,
     execute: impl FnOnce() -> R,
 ) -> R {
-    #[cfg(feature = "probes")]
+    #[cfg(feature = "usdt")]
     tell!(start, pwq, item, table, P::current_cpu());
-    #[cfg(feature = "spans")]
+    #[cfg(feature = "tracing")]
     let mut entered = None;
-    #[cfg(feature = "spans")]
+    #[cfg(feature = "tracing")]
     contain(|| {
         let span = tracing::trace_span!(
             target: TARGET,
@@ -84,10 +84,10 @@ pub(crate) fn run<P: Platform, R>(
         entered = Some(span.entered());
     });
     let result = execute();
-    #[cfg(feature = "spans")]
+    #[cfg(feature = "tracing")]
     contain(|| drop(entered));
     // The item may be gone; its address is still its number.
-    #[cfg(feature = "probes")]
+    #[cfg(feature = "usdt")]
     tell!(end, pwq, item, table, P::current_cpu());
     let _ = (pwq, item, table);
     result

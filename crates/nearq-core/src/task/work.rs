@@ -35,7 +35,8 @@ use crate::item::{Executed, Item, ItemVtable, Parts};
 /// callback starts has the program's own mask, and a profiler's signals reach the thread that computes.
 ///
 /// # Panics in the function
-/// They are caught and counted ([`PoolStatistics::panicked`](crate::inspect::PoolStatistics)); the worker goes on, and the item can be queued again.
+/// They are caught and counted ([`PoolStatistics::panicked`](crate::inspect::PoolStatistics)); the worker goes on, and the item can be
+/// queued again.
 ///
 /// ```
 /// # use nearq_core as nearq;

@@ -92,8 +92,8 @@ impl<P: Platform> RuntimeBuilder<P> {
     }
 
     /// A pool in which work waits, and that has started nothing for this long, is reported, and again after each further period: to
-    /// [`on_stall`](Self::on_stall), and as an event of the crate `tracing` (target `nearq`, level `WARN`). If neither is in use, the
-    /// platform's warning reports it (on Linux, standard error). Zero: never.
+    /// [`on_stall`](Self::on_stall), and, with the feature `tracing`, as an event of that crate (target `nearq`, level `WARN`). If neither
+    /// is in use, the platform's warning reports it (on Linux, standard error). Zero: never.
     ///
     /// If not set, `NEARQ_STALL_AFTER` says how many seconds; otherwise 30. No thread is started for the report: the check is made by the
     /// thread that is awake anyway while work waits.

@@ -1,9 +1,9 @@
 //! [`Handle`]: queues to a workqueue without keeping it open.
 //!
 //! # A thread that queues by a handle while the queue is dropped
-//! The thread enters through the queue's rundown reference (`base/rundown_ref`), as wakes do: either the drop waits for it and then for what
-//! it has queued, or it finds the reference closed and is refused. An item of the queue itself needs no such protection: it is counted, so
-//! the drop waits for it, and what it queues is counted before it ends.
+//! The thread enters through the queue's rundown reference (`base/rundown_ref`), as wakes do: either the drop waits for it and then for
+//! what it has queued, or it finds the reference closed and is refused. An item of the queue itself needs no such protection: it is
+//! counted, so the drop waits for it, and what it queues is counted before it ends.
 //!
 //! A delayed item is armed inside, too. The drop closes the reference, then has the timer give up what waits for the queue. If the arming
 //! thread leaves before that, the drop sees the item (the words of the reference are changed by AcqRel operations); otherwise the thread

@@ -26,8 +26,8 @@ impl<P: Platform> Queue<P> {
 
 impl<P: Platform> Runtime<P> {
     /// Times items of all queues until the return value is dropped: how long they wait from queueing to start, and how long they run.
-    /// [`QueueView::times`](crate::inspect::QueueView::times) has the result. Only a sample of the items is timed, 20,000 a second at most over
-    /// all queues of the runtime. Each queue has its share of that, so a queue with few items is timed completely even beside one with
+    /// [`QueueView::times`](crate::inspect::QueueView::times) has the result. Only a sample of the items is timed, 20,000 a second at most
+    /// over all queues of the runtime. Each queue has its share of that, so a queue with few items is timed completely even beside one with
     /// many.
     ///
     /// ```
@@ -52,8 +52,8 @@ impl<P: Platform> Runtime<P> {
         TimingGuard { runtime: self.clone(), epoch: P::fork_epoch() }
     }
 
-    /// Records what happens to items from now on: those of one queue, given by its [number](crate::inspect::QueueView::id), or of all. One item of
-    /// `every` is recorded, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
+    /// Records what happens to items from now on: those of one queue, given by its [number](crate::inspect::QueueView::id), or of all. One
+    /// item of `every` is recorded, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
     ///
     /// The events are kept in buffers of a fixed size, 32768 at most; what is not [taken](Tracer::take) in time is overwritten and
     /// counted.

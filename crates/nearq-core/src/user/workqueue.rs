@@ -178,8 +178,8 @@ impl<P: Platform> Workqueue<P> {
 
     /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is already
     /// pending, on a timer or on a queue; if it is disabled; or if the runtime was [shut down](crate::Runtime::shutdown), which is reported
-    /// once per queue. [`try_queue_delayed`](Self::try_queue_delayed) distinguishes these cases. A delay of zero queues it at once, without a
-    /// timer.
+    /// once per queue. [`try_queue_delayed`](Self::try_queue_delayed) distinguishes these cases. A delay of zero queues it at once, without
+    /// a timer.
     ///
     /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
     /// [`Workqueue::flush`](Self::flush) do not wait for it. When the queue is dropped, items that wait on a timer for it are taken off it

@@ -110,8 +110,10 @@ fn tracing_hears_it_or_standard_error() {
         let alone = says("alone");
         assert!(alone.contains("nearq: pool 0 (CPUs"), "{alone}");
         assert!(alone.contains("has started nothing for"), "{alone}");
-        let heard = says("heard");
-        assert!(!heard.contains("has started nothing"), "{heard}");
+        if cfg!(feature = "tracing") {
+            let heard = says("heard");
+            assert!(!heard.contains("has started nothing"), "{heard}");
+        }
         return;
     };
     let heard = Arc::new(Mutex::new(Vec::new()));
