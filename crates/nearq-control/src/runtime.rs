@@ -252,6 +252,7 @@ impl Tracing for RunningTrace {
                 CoreKind::Queue => TraceKind::Queue,
                 CoreKind::Start => TraceKind::Start,
                 CoreKind::End => TraceKind::End,
+                other => unreachable!("the protocol has no word for {other:?}"),
             },
             queue: event.queue.into(),
             item: event.item as u64,

@@ -33,7 +33,7 @@ use crate::base::error::Error;
 
 pub use choice::HomeChoice;
 pub(crate) use inside::Inside;
-pub use memory::{QueueMemory, Registered};
+pub use memory::{MemoryPolicy, Registered};
 pub(crate) use memory::{Wanted, WorkerMemory, most_of};
 pub(crate) use registry::{Homes, Host, warn_of_memory};
 

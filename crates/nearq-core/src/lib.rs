@@ -70,7 +70,7 @@ pub use user::workqueue::Workqueue;
 pub mod home {
     //! Work and memory that belong to a node: [`Home`] and how one is chosen.
 
-    pub use crate::homes::{Home, HomeChoice, QueueMemory, Registered};
+    pub use crate::homes::{Home, HomeChoice, MemoryPolicy, Registered};
     pub use crate::user::at_home::AtHome;
     pub use crate::user::node_homes::NodeHomes;
     pub use nearq_home::{NodeError, WeightError, Weights};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `workqueue`, `handle`, `settings`, `default` | queues: their owner, weak handles, how they are built, the system queues |
 //! | `task_builder` | one closure or future with settings of its own |
+//! | `unwind` | what may be used after a caught panic |
 //! | `builder`, `variables`, `shutdown`, `freeze`, `fork` | runtimes: how they begin and end, and what becomes of them in the child of a fork |
 //! | `set`, `scope` | many tasks at once |
 //! | `homes`, `at_home`, `node_homes` | homes: how they are picked, threads that enter them, what is on a node |
@@ -26,6 +27,7 @@ pub(crate) mod settings;
 pub(crate) mod shutdown;
 pub(crate) mod snapshot;
 pub(crate) mod task_builder;
+pub(crate) mod unwind;
 pub(crate) mod variables;
 pub(crate) mod view;
 pub(crate) mod workqueue;

@@ -228,6 +228,7 @@ fn capacity(topology: &Topology, cpus: &CpuSet) -> u32 {
 
 /// Why something cannot be at home on a node.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NodeError {
     /// The machine has no node of that number.
     NoSuchNode {

@@ -133,6 +133,7 @@ impl Weights {
     /// assert_eq!(weights.threshold(10), 100);
     /// assert_eq!(weights.threshold(32), 1200);
     /// ```
+    #[doc(hidden)]
     pub fn threshold(&self, distance: u32) -> u32 {
         grown(self.values[ITEM_IMBALANCE], self.values[ITEM_IMBALANCE_STEP], distance)
     }
@@ -145,6 +146,7 @@ impl Weights {
     /// Whether an idle worker of a node at that distance may take an item if that many more wait per CPU of the item's node, in
     /// thousandths. Not for users.
     #[doc(hidden)]
+    #[doc(hidden)]
     pub fn may_take(&self, belongs: Belongs, imbalance: u32, distance: u32) -> bool {
         match belongs {
             Belongs::Here | Belongs::Nowhere => true,
@@ -154,6 +156,7 @@ impl Weights {
 
     /// Whether a task may leave a node with `here` tasks per CPU, in thousandths, for one at that distance that would then have
     /// `there`: the difference must be large enough. Not for users.
+    #[doc(hidden)]
     #[doc(hidden)]
     pub fn is_worth_leaving(&self, here: u32, there: u32, distance: u32) -> bool {
         let percent = u64::from(there) * u64::from(self.values[IMBALANCE_PERCENT]) / 100;
@@ -178,6 +181,7 @@ impl Weights {
     }
 
     /// How long until the next check, in milliseconds: while something is out or crowded, or while nothing is.
+    #[doc(hidden)]
     pub fn period_ms(&self, busy: bool) -> u32 {
         self.values[if busy { BUSY_PERIOD } else { PERIOD }]
     }
@@ -191,6 +195,7 @@ impl Weights {
     }
 
     /// The least time that a dynamic home stays where it is, in milliseconds.
+    #[doc(hidden)]
     pub fn move_interval_ms(&self) -> u32 {
         self.values[MOVE_INTERVAL]
     }
@@ -205,6 +210,7 @@ fn grown(least: u32, step: u32, distance: u32) -> u32 {
 
 /// Why a weight cannot be set to that value.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WeightError {
     /// There is no weight of that name.
     Name(String),

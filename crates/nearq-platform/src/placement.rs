@@ -115,6 +115,7 @@ pub struct Look {
 
 /// How many pages of a range are where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Residency {
     /// Pages per node, by node number.
     pub pages: Vec<usize>,
@@ -128,10 +129,16 @@ pub struct Residency {
 const SAMPLES: usize = 256;
 
 impl Residency {
+    /// For a platform that has counted the pages.
+    #[doc(hidden)]
+    pub fn counted(pages: Vec<usize>, absent: usize, page_size: usize) -> Self {
+        Residency { pages, absent, page_size }
+    }
+
     /// Where a range is, by 256 pages of it at most, spread evenly.
     ///
     /// ```
-    /// # use nearq_platform as nearq;
+    /// # mod nearq { pub use nearq_platform as home; }
     /// # #[cfg(target_os = "linux")] {
     /// let memory = vec![1_u8; 1 << 20];
     /// match nearq::home::Residency::of(&memory) {

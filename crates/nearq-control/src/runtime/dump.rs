@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nearq_core::{
-    AffinityScope, CpuSet, Runtime,
-    home::Weights,
-    inspect::{Domain, QueueView},
-};
+use nearq_core::{AffinityScope, CpuSet, Runtime, home::Weights, inspect::QueueView};
 use nearq_platform::{Linux, LockPlatform};
 use nearq_topology::Topology;
 
@@ -154,20 +150,12 @@ fn of_queue(queue: &QueueView, topology: &Topology) -> QueueDump {
         limits: queue
             .limits()
             .into_iter()
-            .map(|row| {
-                let (domain, number) = match row.domain {
-                    Domain::Node(node) => ("node", node as i64),
-                    Domain::Cpu(cpu) => ("cpu", cpu as i64),
-                    Domain::Across => ("across", -1),
-                    Domain::Whole => ("whole", -1),
-                };
-                NodeLimit {
-                    domain: domain.to_owned(),
-                    number,
-                    active: row.active as u64,
-                    limit: row.limit as u64,
-                    inactive: row.inactive as u64,
-                }
+            .map(|row| NodeLimit {
+                domain: row.domain.kind().to_owned(),
+                number: row.domain.number().map_or(-1, |number| number as i64),
+                active: row.active as u64,
+                limit: row.limit as u64,
+                inactive: row.inactive as u64,
             })
             .collect(),
         rescuer,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nearq_core::{
     Attributes, CpuSet, Error, Runtime,
-    home::{Home, HomeChoice, QueueMemory, Weights},
+    home::{Home, HomeChoice, MemoryPolicy, Weights},
     inspect::QueueView,
 };
 
@@ -138,7 +138,7 @@ pub(crate) struct QueueChanges<'a> {
     pub(crate) min_active: Option<usize>,
     #[expect(clippy::option_option, reason = "it may be left alone, or be nowhere")]
     pub(crate) home: Option<Option<Home>>,
-    pub(crate) memory: Option<QueueMemory>,
+    pub(crate) memory: Option<MemoryPolicy>,
 }
 
 /// Notes what was read, if it could be.
@@ -190,9 +190,9 @@ pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     })
 }
 
-pub(crate) fn parse_memory(text: &str) -> Result<QueueMemory, String> {
-    let names: Vec<_> = QueueMemory::ALL.iter().map(|memory| memory.name()).collect();
-    values::parse_word(text, &names).map(|place| QueueMemory::ALL[place])
+pub(crate) fn parse_memory(text: &str) -> Result<MemoryPolicy, String> {
+    let names: Vec<_> = MemoryPolicy::ALL.iter().map(|memory| memory.name()).collect();
+    values::parse_word(text, &names).map(|place| MemoryPolicy::ALL[place])
 }
 
 pub(crate) fn parse_choice(text: &str) -> Result<HomeChoice, String> {

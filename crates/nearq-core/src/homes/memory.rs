@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nearq_home::Nodes;
-use nearq_platform::{MemoryPolicy, Platform, Residency};
+use nearq_platform::{MemoryPolicy as SystemPolicy, Platform, Residency};
 
 use super::{Home, Homes, Inside};
 use crate::base::error::Error;
@@ -14,7 +14,7 @@ pub(super) const SAMPLES: usize = 256;
 /// Where the memory that a queue's items touch first comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum QueueMemory {
+pub enum MemoryPolicy {
     /// For an item with a home: from there, even if it runs elsewhere, while that node has some. For others: from where the program gets
     /// its memory anyway, which is mostly where they run.
     #[default]
@@ -25,36 +25,36 @@ pub enum QueueMemory {
     Untouched = 2,
 }
 
-impl QueueMemory {
+impl MemoryPolicy {
     pub(crate) fn from_number(number: u32) -> Self {
         match number {
-            1 => QueueMemory::Interleave,
-            2 => QueueMemory::Untouched,
-            _ => QueueMemory::Home,
+            1 => MemoryPolicy::Interleave,
+            2 => MemoryPolicy::Untouched,
+            _ => MemoryPolicy::Home,
         }
     }
 
     /// Every setting.
     pub const ALL: &'static [Self] =
-        &[QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched];
+        &[MemoryPolicy::Home, MemoryPolicy::Interleave, MemoryPolicy::Untouched];
 
     /// Its name, as used in settings; the text of `Display`.
     pub fn name(self) -> &'static str {
         match self {
-            QueueMemory::Home => "home",
-            QueueMemory::Interleave => "interleave",
-            QueueMemory::Untouched => "untouched",
+            MemoryPolicy::Home => "home",
+            MemoryPolicy::Interleave => "interleave",
+            MemoryPolicy::Untouched => "untouched",
         }
     }
 }
 
-impl core::fmt::Display for QueueMemory {
+impl core::fmt::Display for MemoryPolicy {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl core::str::FromStr for QueueMemory {
+impl core::str::FromStr for MemoryPolicy {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -95,7 +95,7 @@ impl<P: Platform> Home<P> {
         let nodes = homes.nodes();
         let node =
             nodes.get(nodes.index_of(self.inside().node() as usize).map_err(Error::NoHome)?).memory;
-        P::bind_memory(range, &MemoryPolicy::Preferred(node), true).map_err(Error::Refused)
+        P::bind_memory(range, &SystemPolicy::Preferred(node), true).map_err(Error::Refused)
     }
 
     /// As [`bind`](Self::bind), for a slice of any type.
@@ -191,7 +191,7 @@ pub(crate) struct WorkerMemory {
     /// None if that is not known.
     has: Option<Wanted>,
     /// What the program had before there were homes; known from the first change on.
-    own: Option<MemoryPolicy>,
+    own: Option<SystemPolicy>,
     /// It is refused, or it is a policy that must not be touched.
     off: bool,
 }
@@ -224,9 +224,9 @@ impl WorkerMemory {
         };
         let policy = match wanted {
             Wanted::Own => own,
-            Wanted::Node(node) => MemoryPolicy::Preferred(node as usize),
+            Wanted::Node(node) => SystemPolicy::Preferred(node as usize),
             Wanted::InTurn => {
-                MemoryPolicy::Interleave(homes.nodes().iter().map(|node| node.memory).collect())
+                SystemPolicy::Interleave(homes.nodes().iter().map(|node| node.memory).collect())
             }
         };
         match P::set_memory_policy(&policy) {

@@ -84,13 +84,13 @@ fn names_of_choices_and_of_memory_are_read_as_they_are_written() {
         assert_eq!(choice.to_string().parse(), Ok(choice));
         assert_eq!(HomeChoice::from_number(choice as u32), choice);
     }
-    for memory in QueueMemory::ALL.iter().copied() {
+    for memory in MemoryPolicy::ALL.iter().copied() {
         assert_eq!(memory.to_string().parse(), Ok(memory));
-        assert_eq!(QueueMemory::from_number(memory as u32), memory);
+        assert_eq!(MemoryPolicy::from_number(memory as u32), memory);
     }
     let error = "later".parse::<HomeChoice>().unwrap_err().to_string();
     assert_eq!(error, "there is no choice of homes `later`; give one of now, first-run");
-    assert!("".parse::<QueueMemory>().is_err());
+    assert!("".parse::<MemoryPolicy>().is_err());
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_per_cpu_queue_has_no_home() {
     let error = runtime.workqueue_builder("x").per_cpu().home(&home).build().expect_err("refused");
     assert_eq!(error, Error::Unsupported { attribute: "a home", kind: QueueKind::PerCpu });
     let queue = runtime.workqueue_builder("y").per_cpu().build().expect("plain");
-    assert!(queue.set_home(&home).is_err() && queue.set_memory(QueueMemory::Interleave).is_err());
+    assert!(queue.set_home(&home).is_err() && queue.set_memory(MemoryPolicy::Interleave).is_err());
     queue.set_home(None).expect("it has none anyway");
 }
 

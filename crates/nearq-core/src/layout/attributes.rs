@@ -6,7 +6,7 @@ use nearq_topology::{AffinityScope, CpuSet, Limits, Topology};
 
 use crate::base::error::Error;
 use crate::base::ids::QueueKind;
-use crate::homes::QueueMemory;
+use crate::homes::MemoryPolicy;
 use crate::layout::domain::{
     Bounds, DEFAULT_MAX_ACTIVE, DEFAULT_MIN_ACTIVE, Domain, HIGHEST_MAX_ACTIVE,
 };
@@ -60,7 +60,7 @@ pub struct Attributes {
     /// are neither per-CPU nor ordered.
     pub min_active: usize,
     /// Where the memory that items touch first comes from.
-    pub memory: QueueMemory,
+    pub memory: MemoryPolicy,
 }
 
 impl Default for Attributes {
@@ -79,7 +79,7 @@ impl Default for Attributes {
             time_slice: None,
             max_active: DEFAULT_MAX_ACTIVE,
             min_active: DEFAULT_MIN_ACTIVE,
-            memory: QueueMemory::default(),
+            memory: MemoryPolicy::default(),
         }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) const DEFAULT_MIN_ACTIVE: usize = 8;
 
 /// A part of a queue whose active items are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Domain {
     /// The pods of an unbound queue that lie inside one node, by the node's number.
     Node(usize),
@@ -37,6 +38,24 @@ pub enum Domain {
 }
 
 impl Domain {
+    /// Its kind in a word: `node`, `cpu`, `across` or `whole`.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Domain::Node(_) => "node",
+            Domain::Across => "across",
+            Domain::Cpu(_) => "cpu",
+            Domain::Whole => "whole",
+        }
+    }
+
+    /// The number of the node or CPU; none if it is neither.
+    pub fn number(self) -> Option<usize> {
+        match self {
+            Domain::Node(number) | Domain::Cpu(number) => Some(number),
+            Domain::Across | Domain::Whole => None,
+        }
+    }
+
     /// The share of a queue's `max_active` that the domain gets. `here` of the queue's `all` CPUs belong to it.
     pub(crate) fn share(self, here: usize, all: usize, bounds: Bounds) -> usize {
         let Bounds { max_active, min_active } = bounds;
@@ -86,6 +105,7 @@ impl Bounds {
 
 /// The state of a queue's limit in one of its domains; see [`QueueView::limits`](crate::inspect::QueueView::limits).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DomainLimit {
     /// The domain.
     pub domain: Domain,

@@ -20,6 +20,7 @@ const RINGS: usize = 16;
 
 /// What has happened to an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum TraceKind {
     /// It was queued.
     Queue,

@@ -19,7 +19,7 @@ use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 use super::{CpuMap, Queue};
 use crate::base::error::Error;
 use crate::base::ids::QueueKind;
-use crate::homes::{Home, Inside, QueueMemory};
+use crate::homes::{Home, Inside, MemoryPolicy};
 use crate::item::{Item, Origin, PROXIED};
 
 use crate::limit::pool_workqueue::{HOMED, PoolWorkqueue};
@@ -43,7 +43,7 @@ pub(crate) struct QueueHome<P: Platform> {
 }
 
 impl<P: Platform> QueueHome<P> {
-    pub(crate) fn new(memory: QueueMemory) -> Self {
+    pub(crate) fn new(memory: MemoryPolicy) -> Self {
         QueueHome {
             now: P::AtomicPtr::new(core::ptr::null_mut()),
             memory: P::AtomicU32::new(memory as u32),
@@ -112,19 +112,19 @@ impl<P: Platform> Queue<P> {
 
     /// Where its items' memory comes from.
     #[inline]
-    pub(crate) fn memory(&self) -> QueueMemory {
-        QueueMemory::from_number(self.home.memory.load(Ordering::Relaxed))
+    pub(crate) fn memory(&self) -> MemoryPolicy {
+        MemoryPolicy::from_number(self.home.memory.load(Ordering::Relaxed))
     }
 
     /// Makes the pwqs of all queues see homes if items' memory is to come from there. Without any queue's configuration.
-    pub(crate) fn prepare_memory(&self, memory: QueueMemory) {
-        if memory == QueueMemory::Interleave {
+    pub(crate) fn prepare_memory(&self, memory: MemoryPolicy) {
+        if memory == MemoryPolicy::Interleave {
             self.inner().services.homes.begin_use();
         }
     }
 
     /// Follows the attribute that says where its items' memory comes from; in effect for the next item.
-    pub(super) fn follow_memory(&self, memory: QueueMemory) {
+    pub(super) fn follow_memory(&self, memory: MemoryPolicy) {
         self.home.memory.store(memory as u32, Ordering::Relaxed);
     }
 

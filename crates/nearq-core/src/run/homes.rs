@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nearq_platform::Platform;
 
 use super::Runner;
-use crate::homes::{QueueMemory, Wanted};
+use crate::homes::{MemoryPolicy, Wanted};
 use crate::item::execution::Ended;
 use crate::item::owned::Running;
 use crate::limit::pool_workqueue::PoolWorkqueue;
@@ -25,8 +25,8 @@ impl<P: Platform> Runner<'_, P> {
             served.pool.homed_left();
         }
         let memory = match (queue.memory(), node) {
-            (QueueMemory::Home, Some(node)) => Wanted::Node(node),
-            (QueueMemory::Interleave, _) => Wanted::InTurn,
+            (MemoryPolicy::Home, Some(node)) => Wanted::Node(node),
+            (MemoryPolicy::Interleave, _) => Wanted::InTurn,
             _ => Wanted::Own,
         };
         self.memory.want::<P>(memory, homes);

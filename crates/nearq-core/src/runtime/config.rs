@@ -14,6 +14,7 @@ use crate::runtime::report::OnStall;
 
 /// What a hook is given about a worker.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct WorkerInfo {
     /// The thread's name.
     pub name: String,

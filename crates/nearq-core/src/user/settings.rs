@@ -7,7 +7,7 @@ use nearq_topology::{AffinityScope, CpuSet};
 
 use crate::base::error::Error;
 use crate::base::ids::QueueKind;
-use crate::homes::{Home, QueueMemory};
+use crate::homes::{Home, MemoryPolicy};
 use crate::layout::attributes::Attributes;
 use crate::layout::domain::{Bounds, DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
 use crate::layout::priority::{MOST_FAVOURED, Priority};
@@ -294,7 +294,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 
     /// Where the memory that items touch first comes from; from their homes if not set.
-    pub fn memory(mut self, memory: QueueMemory) -> Self {
+    pub fn memory(mut self, memory: MemoryPolicy) -> Self {
         self.attributes.memory = memory;
         self
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nearq_core::inspect::QueueKind;
 use nearq_core::{
     AffinityScope, Runtime, Work, Workqueue,
-    home::{Home, HomeChoice, QueueMemory},
+    home::{Home, HomeChoice, MemoryPolicy},
     inspect::PoolStatistics,
 };
 use nearq_lock::Mutex;
@@ -266,7 +266,7 @@ fn resident(range: &[u8]) -> Vec<usize> {
 
 #[test]
 fn the_memory_of_an_item_that_ran_away_lies_at_home() {
-    for memory in [QueueMemory::Home, QueueMemory::Interleave, QueueMemory::Untouched] {
+    for memory in [MemoryPolicy::Home, MemoryPolicy::Interleave, MemoryPolicy::Untouched] {
         let (ran, lies, after) = simulate(6, move |runtime| {
             let queue = runtime
                 .workqueue_builder("memory")
@@ -296,14 +296,14 @@ fn the_memory_of_an_item_that_ran_away_lies_at_home() {
         assert_eq!(ran, 0, "{memory:?}");
         let in_turn = |pages: &[usize]| pages[0] >= 4 && pages[1] >= 4;
         let lies_right = match memory {
-            QueueMemory::Home => lies[0] == 0 && lies[1] >= 8,
-            QueueMemory::Interleave => in_turn(&lies),
-            QueueMemory::Untouched => lies[0] >= 8 && lies[1] == 0,
+            MemoryPolicy::Home => lies[0] == 0 && lies[1] >= 8,
+            MemoryPolicy::Interleave => in_turn(&lies),
+            MemoryPolicy::Untouched => lies[0] >= 8 && lies[1] == 0,
             _ => unreachable!("a policy that this test does not know"),
         };
         assert!(lies_right, "{memory:?}: {lies:?}");
         let right_after =
-            if memory == QueueMemory::Interleave { in_turn(&after) } else { after[1] == 0 };
+            if memory == MemoryPolicy::Interleave { in_turn(&after) } else { after[1] == 0 };
         assert!(right_after, "{memory:?}: {after:?}, of an item without a home");
     }
 }
@@ -506,8 +506,8 @@ fn disturbed(seed: u64) -> (usize, usize) {
                             3 => drop(queue.set_home(None)),
                             // Some nodes may be gone at this moment.
                             4 => drop(home.move_to(round % 4)),
-                            5 => drop(queue.set_memory(QueueMemory::Interleave)),
-                            6 => drop(queue.set_memory(QueueMemory::Home)),
+                            5 => drop(queue.set_memory(MemoryPolicy::Interleave)),
+                            6 => drop(queue.set_memory(MemoryPolicy::Home)),
                             _ => runtime.set_inherits_homes(round.is_multiple_of(2)),
                         }
                         *wanted.lock() += 2;

@@ -289,7 +289,7 @@ impl Bytes {
                 }
             }
         }
-        Residency { pages: self.nodes.by_id(&counts), absent, page_size: PAGE }
+        Residency::counted(self.nodes.by_id(&counts), absent, PAGE)
     }
 
     /// A policy in the platform's terms.

@@ -307,7 +307,7 @@ fn a_long_read_makes_room_for_others() {
 }
 
 fn residency(range: &[u8]) -> Vec<usize> {
-    let Residency { mut pages, absent, page_size } =
+    let Residency { mut pages, absent, page_size, .. } =
         Sim::residency(range, usize::MAX).expect("works");
     assert_eq!(page_size, PAGE);
     pages.push(absent);

@@ -8,6 +8,7 @@ mod filter;
 #[path = "../../../nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
 
+mod auto_traits;
 mod control;
 mod errors;
 mod machine;

@@ -7,7 +7,7 @@ use nearq_topology::{AffinityScope, CpuSet};
 
 use super::QueueView;
 use crate::base::error::Error;
-use crate::homes::{Home, QueueMemory};
+use crate::homes::{Home, MemoryPolicy};
 use crate::layout::attributes::Attributes;
 
 impl<P: Platform> QueueView<P> {
@@ -129,7 +129,7 @@ impl<P: Platform> QueueView<P> {
     ///
     /// # Errors
     /// The queue is a per-CPU one.
-    pub fn set_memory(&self, memory: QueueMemory) -> Result<(), Error> {
+    pub fn set_memory(&self, memory: MemoryPolicy) -> Result<(), Error> {
         self.change(|attributes| attributes.memory = memory)
     }
 }

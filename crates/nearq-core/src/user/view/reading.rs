@@ -5,7 +5,7 @@ use nearq_topology::CpuSet;
 
 use super::QueueView;
 use crate::base::ids::{PoolId, QueueId, QueueKind};
-use crate::homes::{Home, QueueMemory};
+use crate::homes::{Home, MemoryPolicy};
 use crate::layout::attributes::Attributes;
 use crate::layout::domain::DomainLimit;
 use crate::limit::pool_workqueue::{InFlight, PoolStatistics};
@@ -54,7 +54,7 @@ impl<P: Platform> QueueView<P> {
     }
 
     /// Where the memory that items touch first comes from.
-    pub fn memory(&self) -> QueueMemory {
+    pub fn memory(&self) -> MemoryPolicy {
         self.queue.memory()
     }
 
