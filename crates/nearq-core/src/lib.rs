@@ -121,6 +121,7 @@ pub fn set_description(text: &str) {
 }
 
 /// As [`set_description`], on the platform given by the type.
+#[doc(hidden)]
 pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
     pool::context::with_current::<P, _>(|context| {
         context.worker.set_description(text);

@@ -118,6 +118,7 @@ impl Work<Linux> {
 
 impl<P: Platform> Work<P> {
     /// An item that runs `function`, on the platform given by the type.
+    #[doc(hidden)]
     pub fn new_in<F: FnMut(&Work<P>) + Send + 'static>(function: F) -> Self {
         let work = Box::new(Function {
             item: Item::new(&Function::<P, F>::TABLE),
@@ -194,6 +195,11 @@ impl<P: Platform> Work<P> {
     /// Whether it refuses to be queued. May be out of date at once.
     pub fn is_disabled(&self) -> bool {
         self.header().is_disabled()
+    }
+
+    /// Whether both are handles of the same item.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.item == other.item
     }
 
     /// Whether it is queued and has not begun. May be out of date at once.

@@ -27,7 +27,35 @@ const SPIN: u32 = 512;
 /// The default for the most threads of one runtime: below the usual limits of a user, above any machine's CPUs.
 const THREAD_LIMIT: u32 = 4096;
 
-/// Settings of a runtime that is about to be built.
+/// Settings of a runtime that is about to be built: [`build`](Self::build) makes one of its own, [`build_global`](Self::build_global) the
+/// process-wide one.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{AffinityScope, Runtime};
+///
+/// let runtime = Runtime::builder()
+///     .default_affinity_scope(AffinityScope::Cache)
+///     .thread_limit(64)
+///     .on_worker_start(|worker| println!("{} begins", worker.name))
+///     .build()?;
+/// let queue = runtime.workqueue_builder("crypt").build()?;
+/// assert_eq!(queue.spawn(|| 2 + 3).join().unwrap(), 5);
+/// # Ok::<(), nearq::Error>(())
+/// ```
+///
+/// | setting | if not set |
+/// |---|---|
+/// | [`default_affinity_scope`](Self::default_affinity_scope) | `NEARQ_DEFAULT_SCOPE`, or else `cache_shard` |
+/// | [`affinity_enabled`](Self::affinity_enabled) | `NEARQ_AFFINITY`, or else on |
+/// | [`cache_shard_size`](Self::cache_shard_size) | 8 cores |
+/// | [`home_choice`](Self::home_choice), [`inherits_homes`](Self::inherits_homes) | `NEARQ_HOME_CHOICE`, `NEARQ_HOME_INHERIT`, or else `now` and on |
+/// | [`stall_after`](Self::stall_after), [`on_stall`](Self::on_stall) | `NEARQ_STALL_AFTER`, or else 30 s; a warning on standard error |
+/// | [`thread_limit`](Self::thread_limit), [`stack_size`](Self::stack_size) | 4096 threads; the system's stack size |
+/// | [`idle_timeout`](Self::idle_timeout), [`spin`](Self::spin) | 5 minutes; 512 checks of the inbox, some 15 µs |
+/// | [`cpu_intensive_after`](Self::cpu_intensive_after) | 10 ms |
+/// | [`on_worker_start`](Self::on_worker_start), [`on_worker_stop`](Self::on_worker_stop) | no hook |
+#[must_use = "a builder makes nothing until `build`"]
 pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
     pub(crate) beginning: Beginning,
     stall_after: Option<Duration>,
@@ -41,8 +69,19 @@ pub struct RuntimeBuilder<P: Platform = nearq_platform::Linux> {
 
 impl<P: Platform> Runtime<P> {
     /// Settings of a new runtime, on the platform given by the type.
+    #[doc(hidden)]
     pub fn builder_in() -> RuntimeBuilder<P> {
         RuntimeBuilder::new()
+    }
+}
+
+impl<P: Platform> core::fmt::Debug for RuntimeBuilder<P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("thread_limit", &self.beginning.thread_limit)
+            .field("default_affinity_scope", &self.default_affinity_scope)
+            .field("stall_after", &self.stall_after)
+            .finish_non_exhaustive()
     }
 }
 
@@ -67,7 +106,6 @@ impl<P: Platform> RuntimeBuilder<P> {
     }
 
     /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
-    #[must_use]
     pub fn stack_size(mut self, bytes: usize) -> Self {
         // Zero means as small as the system allows.
         self.beginning.config.stack_size = NonZeroUsize::new(bytes).or(Some(NonZeroUsize::MIN));
@@ -77,7 +115,6 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// Called by each worker when it begins, before it looks for work. Until the hook has returned, the worker does not count as searching
     /// or awake: other workers are woken or started instead, while no more workers are in their hooks than the pod has CPUs. So a hook must
     /// not wait for an item of this runtime: all of these workers could wait for it.
-    #[must_use]
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_start = Some(Arc::new(hook));
         self
@@ -85,7 +122,6 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// Called by each worker before it ends. By then the worker does not count under [`thread_limit`](Self::thread_limit) any more. The
     /// thread that shuts the runtime down or drops the last handle waits for the hook.
-    #[must_use]
     pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_stop = Some(Arc::new(hook));
         self
@@ -97,7 +133,6 @@ impl<P: Platform> RuntimeBuilder<P> {
     ///
     /// If not set, `NEARQ_STALL_AFTER` says how many seconds; otherwise 30. No thread is started for the report: the check is made by the
     /// thread that is awake anyway while work waits.
-    #[must_use]
     pub fn stall_after(mut self, period: Duration) -> Self {
         self.stall_after = Some(period);
         self
@@ -119,7 +154,6 @@ impl<P: Platform> RuntimeBuilder<P> {
     ///     .build()?;
     /// # Ok::<(), nearq::Error>(())
     /// ```
-    #[must_use]
     pub fn on_stall(mut self, callback: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_stall = Some(Arc::new(callback));
         self
@@ -129,7 +163,6 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end.
     ///
     /// Workers in their stop hooks, rescuers and the runtime's own threads do not count.
-    #[must_use]
     pub fn thread_limit(mut self, threads: u32) -> Self {
         self.beginning.thread_limit = threads;
         self
@@ -137,14 +170,12 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// How often a worker checks its inbox before it sleeps (512 if not set, some 15 µs); with 0 it sleeps at once. If the process may use
     /// only a single CPU, workers do not spin: they let other threads run as often instead.
-    #[must_use]
     pub fn spin(mut self, looks: u32) -> Self {
         self.beginning.spin = looks;
         self
     }
 
     /// A worker that has slept this long ends; 300 s if not set.
-    #[must_use]
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.beginning.idle_timeout = timeout;
         self
@@ -154,28 +185,24 @@ impl<P: Platform> RuntimeBuilder<P> {
     /// does not count as running any more if others wait for that CPU: another worker starts beside it. 10 ms if not set; zero is never.
     /// [`Runtime::cpu_hogs`] tells which functions did that. Warnings about them begin at the fourth time, and become less and less
     /// frequent.
-    #[must_use]
     pub fn cpu_intensive_after(mut self, limit: Duration) -> Self {
         self.beginning.cpu_intensive_after = limit;
         self
     }
 
     /// The scope of queues that do not name one: if not set, `NEARQ_DEFAULT_SCOPE`, otherwise `cache_shard`.
-    #[must_use]
     pub fn default_affinity_scope(mut self, scope: AffinityScope) -> Self {
         self.default_affinity_scope = Some(scope);
         self
     }
 
     /// The average number of cores in a shard of the scope `cache_shard`; 8 if not set.
-    #[must_use]
     pub fn cache_shard_size(mut self, cores: usize) -> Self {
         self.shard_size = cores.max(1);
         self
     }
 
     /// Off: no queue uses its scope. If not set, `NEARQ_AFFINITY` decides (`off` or `on`); otherwise it is on.
-    #[must_use]
     pub fn affinity_enabled(mut self, on: bool) -> Self {
         self.affinity = Some(on);
         self
@@ -183,7 +210,6 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// When the node of a [home](crate::home::Home) that may be anywhere is chosen: if not set, `NEARQ_HOME_CHOICE` (`now` or `first-run`)
     /// decides; otherwise it is chosen when the home is made.
-    #[must_use]
     pub fn home_choice(mut self, choice: HomeChoice) -> Self {
         self.home_choice = Some(choice);
         self
@@ -191,7 +217,6 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// Whether what an item with a home queues is at home there too: if not set, `NEARQ_HOME_INHERIT` (`on` or `off`) decides; otherwise it
     /// is. See [`Runtime::set_inherits_homes`].
-    #[must_use]
     pub fn inherits_homes(mut self, inherits: bool) -> Self {
         self.inherits_homes = Some(inherits);
         self

@@ -231,6 +231,12 @@ impl<P: Platform> Back<P> {
     }
 }
 
+impl<P: Platform> core::fmt::Debug for Scope<'_, '_, P> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Scope").field("queue", &self.queue.name()).finish_non_exhaustive()
+    }
+}
+
 impl<'scope, P: Platform> Scope<'scope, '_, P> {
     /// For a closure of this process.
     fn back(&self) -> Back<P> {

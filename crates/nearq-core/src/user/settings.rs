@@ -16,6 +16,33 @@ use crate::queue::{Queue, QueueFlags};
 use crate::user::workqueue::Workqueue;
 
 /// Settings of a workqueue that is about to be made.
+///
+/// What a queue is for good takes no argument; what [can be changed](crate::inspect::QueueView::change) while it runs takes a value.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{AffinityScope, Workqueue};
+///
+/// let queue = Workqueue::builder("encode")
+///     .affinity_scope(AffinityScope::Numa)
+///     .nice(5)
+///     .max_active(16)
+///     .build()?;
+/// assert_eq!(queue.spawn(|| 2 + 3).join().unwrap(), 5);
+/// # Ok::<(), nearq::Error>(())
+/// ```
+///
+/// | setting | if not set |
+/// |---|---|
+/// | [`kind`](Self::kind), [`per_cpu`](Self::per_cpu), [`ordered`](Self::ordered) | unbound |
+/// | [`affinity_scope`](Self::affinity_scope) | the runtime's default, which is `cache_shard` |
+/// | [`affinity_strict`](Self::affinity_strict), [`localize`](Self::localize) | off |
+/// | [`helping`](Self::helping), [`affinity_enabled`](Self::affinity_enabled) | on |
+/// | [`cpumask`](Self::cpumask) | all CPUs that the process may use |
+/// | [`nice`](Self::nice), [`highpri`](Self::highpri), [`sched_idle`](Self::sched_idle), [`time_slice`](Self::time_slice) | as the thread that made the runtime |
+/// | [`max_active`](Self::max_active), [`min_active`](Self::min_active) | 1024; 8 on each node |
+/// | [`home`](Self::home), [`memory`](Self::memory) | no home; memory from the homes of items |
+/// | [`freezable`](Self::freezable), [`cpu_intensive`](Self::cpu_intensive), [`rescuer`](Self::rescuer) | not |
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until `build`"]
 pub struct WorkqueueBuilder<P: Platform = Linux> {
