@@ -157,17 +157,17 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         let refused = |what| Err(Error::Unsupported { attribute: what, kind: QueueKind::PerCpu });
         assert_eq!(
             percpu().affinity_scope(AffinityScope::Numa).build().map(drop),
-            refused("a scope")
+            refused("an affinity scope")
         );
         assert_eq!(percpu().min_active(1).build().map(drop), refused("min_active"));
         let queue = percpu().nice(3).build().unwrap();
         assert!(queue.is_per_cpu());
         assert_eq!(queue.affinity_scope_in_words(), "per-cpu");
-        assert_eq!(queue.set_affinity_scope(AffinityScope::Cpu), refused("a scope"));
-        assert_eq!(queue.set_affinity_strict(true), refused("strict"));
+        assert_eq!(queue.set_affinity_scope(AffinityScope::Cpu), refused("an affinity scope"));
+        assert_eq!(queue.set_affinity_strict(true), refused("affinity_strict"));
         assert_eq!(queue.set_localize(true), refused("localize"));
         assert_eq!(queue.set_helping(false), refused("helping"));
-        assert_eq!(queue.set_affinity_enabled(false), refused("affinity"));
+        assert_eq!(queue.set_affinity_enabled(false), refused("affinity_enabled"));
         assert_eq!(queue.set_cpumask(CpuSet::single(0)), refused("a CPU mask"));
         assert_eq!(queue.set_min_active(1), refused("min_active"));
         let work = Work::new_in(|_: &Work<Sim>| {});
