@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use nearq_core::Runtime;
 use nearq_platform::{Linux, Placement, SchedPolicy, Threads};
 
+use crate::control_target::ControlTarget;
 use crate::protocol::Access;
-use crate::runtime::RuntimeSubject;
+use crate::runtime::RuntimeTarget;
 use crate::server::{self, Options};
-use crate::subject::Subject;
 
 /// What the program allows.
 static ALLOWED: AtomicU8 = AtomicU8::new(Access::Read as u8);
@@ -35,14 +35,14 @@ fn attend() {
         full if full == Access::Full as u8 => Access::Full,
         _ => Access::Read,
     };
-    server::ensure(subject, Options { access });
+    server::ensure(target, Options { access });
 }
 
 /// Called by the server's thread.
-fn subject() -> Box<dyn Subject> {
+fn target() -> Box<dyn ControlTarget> {
     let runtime = Runtime::global();
     leave_the_starter(runtime);
-    Box::new(RuntimeSubject::new(runtime.clone()))
+    Box::new(RuntimeTarget::new(runtime.clone()))
 }
 
 /// A worker has started the thread. It belongs to no pod and is no more urgent than the program itself; if that is refused, it stays as it

@@ -3,14 +3,14 @@
 //! A process listens on a Unix socket of its own; the command `nearq`, or any program that speaks varlink, asks.
 //!
 //! ```text
-//!   client ──► socket ──► server: who may ask, how much, how often ──► subject: what there is to say and to set
+//!   client ──► socket ──► server: who may ask, how much, how often ──► target: what there is to say and to set
 //!                                     (one thread, `nq/control`)          (the runtime, the mutexes)
 //! ```
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | `protocol` | the calls and their answers, as data |
-//! | `subject` | what a server needs from the thing that it answers for |
+//! | `control_target` | what a server needs from the thing that it answers for |
 //! | `server` | answering: one thread, and the limits of what it does for clients |
 //! | `socket` | where the socket is, and how it is made |
 //! | `find` | the processes that can be inspected |
@@ -29,6 +29,7 @@
 #[cfg(feature = "runtime")]
 mod attend;
 pub mod client;
+pub mod control_target;
 #[cfg(test)]
 #[path = "../../nearq-platform/tests/filter/mod.rs"]
 mod filter;
@@ -46,7 +47,6 @@ pub mod server;
 #[path = "../../nearq-topology/tests/skipped/mod.rs"]
 mod skipped;
 mod socket;
-pub mod subject;
 pub mod values;
 pub mod variables;
 

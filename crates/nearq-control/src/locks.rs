@@ -1,6 +1,6 @@
 //! The mutexes of this process: what can be seen of them and set.
 //!
-//! Parts for a subject that has more to say ([`settings`], [`Changes`], [`dump`]), and [`LocksOnly`], the whole subject of a
+//! Parts for a target that has more to say ([`settings`], [`Changes`], [`dump`]), and [`LocksOnly`], the whole target of a
 //! process without a runtime.
 //!
 //! Reading them takes no lock and makes no thread wait (`nearq_lock::Snapshot`).
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 use nearq_lock::{Snapshot, Statistics, Threshold, UnknownMode};
 use nearq_platform::{Instant, Linux, LockPlatform};
 
+use crate::control_target::{ControlTarget, Tracing};
 use crate::knobs::{self, Knob, LOCKS};
 use crate::process::this_process;
 use crate::protocol::{
     AdaptiveLock, Dump, GetDump, Locks, Process, ProcessSettings, Refusal, Setting, Settings, Trace,
 };
-use crate::subject::{Subject, Tracing};
 use crate::values;
 
 /// Which setting of the mutexes it is.
@@ -135,7 +135,7 @@ pub fn dump() -> Locks {
     }
 }
 
-/// The subject of a process without a runtime: its mutexes are all that there is to inspect.
+/// The target of a process without a runtime: its mutexes are all that there is to inspect.
 #[derive(Debug)]
 pub struct LocksOnly {
     since: Instant,
@@ -163,7 +163,7 @@ fn not_here() -> Refusal {
     }
 }
 
-impl Subject for LocksOnly {
+impl ControlTarget for LocksOnly {
     fn process(&self) -> Process {
         this_process(Linux::now() - self.since)
     }

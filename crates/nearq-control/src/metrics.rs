@@ -18,11 +18,11 @@ use prometheus_client::registry::{Registry, Unit};
 #[cfg(feature = "runtime")]
 use nearq_core::Runtime;
 
+#[cfg(feature = "runtime")]
+use crate::control_target::ControlTarget;
 use crate::protocol::{PodStatistics, QueueStatistics, Refusal, Statistics};
 #[cfg(feature = "runtime")]
-use crate::runtime::RuntimeSubject;
-#[cfg(feature = "runtime")]
-use crate::subject::Subject;
+use crate::runtime::RuntimeTarget;
 use tables::{Kind, Metric, Value};
 
 pub use prometheus_client;
@@ -78,7 +78,7 @@ impl<S: Source> Metrics<S> {
 /// A runtime of the same process, as [`Metrics::of_runtime`] takes the counts from it.
 #[cfg(feature = "runtime")]
 #[derive(Debug)]
-pub struct RuntimeSource(RuntimeSubject);
+pub struct RuntimeSource(RuntimeTarget);
 
 #[cfg(feature = "runtime")]
 impl Source for RuntimeSource {
@@ -100,7 +100,7 @@ impl Metrics<RuntimeSource> {
     /// registry.register_collector(Box::new(Metrics::of_runtime(Runtime::global())));
     /// ```
     pub fn of_runtime(runtime: Runtime) -> Self {
-        Metrics::new(RuntimeSource(RuntimeSubject::new(runtime)))
+        Metrics::new(RuntimeSource(RuntimeTarget::new(runtime)))
     }
 
     /// As [`of_runtime`](Self::of_runtime), and has items timed while it lives, at most 20,000 a second.
@@ -108,9 +108,9 @@ impl Metrics<RuntimeSource> {
     /// # Errors
     /// They cannot be timed.
     pub fn of_timed_runtime(runtime: Runtime) -> Result<Self, Refusal> {
-        let mut subject = RuntimeSubject::new(runtime);
-        subject.time_items(true)?;
-        Ok(Metrics::new(RuntimeSource(subject)))
+        let mut target = RuntimeTarget::new(runtime);
+        target.time_items(true)?;
+        Ok(Metrics::new(RuntimeSource(target)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the process-wide runtime reports, and what can be set in it: the subject of a program that uses nearq.
+//! What the process-wide runtime reports, and what can be set in it: the target of a program that uses nearq.
 //!
 //! Everything is read while the workers go on: counts in one answer may come from slightly different moments. Nothing here waits
 //! for a worker, and only `GetDump` with `items` can have one wait.
@@ -13,25 +13,25 @@ use nearq_core::inspect::{QueueId, QueueView};
 use nearq_core::trace::{TimingGuard, TraceKind as CoreKind, Tracer};
 use nearq_platform::{Instant, Linux, LockPlatform};
 
+use crate::control_target::{ControlTarget, Tracing};
 use crate::process::this_process;
 use crate::protocol::{
     Bucket, Dump, GetDump, Histogram, PodStatistics, Process, QueueStatistics, Refusal, Settings,
     Statistics, Trace, TraceBatch, TraceEvent, TraceKind, TracedQueue,
 };
-use crate::subject::{Subject, Tracing};
 
 /// A runtime, inspected and tuned from outside.
 #[derive(Debug)]
-pub struct RuntimeSubject {
+pub struct RuntimeTarget {
     runtime: Runtime,
     since: Instant,
     timing: Option<TimingGuard>,
 }
 
-impl RuntimeSubject {
+impl RuntimeTarget {
     /// `runtime`, which can be asked about from now on.
     pub fn new(runtime: Runtime) -> Self {
-        RuntimeSubject { runtime, since: Linux::now(), timing: None }
+        RuntimeTarget { runtime, since: Linux::now(), timing: None }
     }
 }
 
@@ -89,7 +89,7 @@ fn cpu_time() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-impl RuntimeSubject {
+impl RuntimeTarget {
     fn queue_statistics(&self, queue: &QueueView, pods: &mut [PodStatistics]) -> QueueStatistics {
         let rows = queue.statistics();
         for row in &rows {
@@ -130,7 +130,7 @@ impl RuntimeSubject {
     }
 }
 
-impl Subject for RuntimeSubject {
+impl ControlTarget for RuntimeTarget {
     fn process(&self) -> Process {
         Process {
             runtime: true,

@@ -18,7 +18,7 @@
 //! settings; others may if the access is [`Access::Full`].
 //!
 //! # What a client can do to the process
-//! A client cannot slow a worker: the thread takes no lock for longer than the subject's own calls do, and is one ordinary thread with 64
+//! A client cannot slow a worker: the thread takes no lock for longer than the target's own calls do, and is one ordinary thread with 64
 //! KiB of stack. It cannot make it run much: the thread pauses for what clients cost beyond 5 % of a CPU (`budget`), and connections are
 //! served in turn. It cannot make it grow: calls are bounded, and while 256 KiB of answers in all lie unread, no further call is served. It
 //! cannot keep others out: a call must be complete in 5 s, an answer must be read, and when there are 16 connections, one that was answered
@@ -42,9 +42,9 @@ use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 pub use process::{Status, ensure, status};
 
+use crate::control_target::ControlTarget;
 use crate::protocol::Access;
 use crate::socket::Directory;
-use crate::subject::Subject;
 use service::{Listener, Service};
 
 /// What a server allows.
@@ -71,7 +71,7 @@ impl Server {
     /// The directory or the socket cannot be made, or the thread cannot be started; in words.
     pub fn start(
         directory: &Path,
-        subject: Box<dyn Subject>,
+        target: Box<dyn ControlTarget>,
         options: Options,
     ) -> Result<Server, String> {
         descriptor::follow_forks();
@@ -79,7 +79,7 @@ impl Server {
         let path = listener.name().path();
         let served = Arc::clone(&listener);
         let main = move || {
-            Service::new(served, subject, options.access).run();
+            Service::new(served, target, options.access).run();
         };
         let thread = Linux::spawn(thread_spec(), main).map_err(|refused| {
             listener.name().remove();
@@ -118,9 +118,9 @@ fn thread_spec() -> ThreadSpec {
 /// What a server answers to a client that has sent these pieces, before it closes the connection: without a socket, a thread and a
 /// clock, for tests of what clients may send.
 pub fn converse<'a>(
-    subject: Box<dyn Subject>,
+    target: Box<dyn ControlTarget>,
     access: Access,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<u8> {
-    connection::converse(answer::Host::new(subject, access), access, pieces)
+    connection::converse(answer::Host::new(target, access), access, pieces)
 }

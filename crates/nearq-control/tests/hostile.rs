@@ -104,7 +104,7 @@ fn the_victim() {
     }
     let folder = Path::new(&folder).join("nearq");
     let options = Options { access: Access::Full };
-    let server = Server::start(&folder, shared.subject(), options).unwrap();
+    let server = Server::start(&folder, shared.target(), options).unwrap();
     println!("<listening> {}", server.path().display());
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }

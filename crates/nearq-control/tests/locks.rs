@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use nearq_control::control_target::ControlTarget;
 use nearq_control::locks::LocksOnly;
 use nearq_control::protocol::{GetDump, Locks};
-use nearq_control::subject::Subject;
 use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 #[test]
@@ -12,15 +12,15 @@ fn whoever_asks_first_needs_no_more_stack_than_the_server_has() {
     assert!(Linux::shared().is_null(), "nothing has been made that mutexes share");
     let spec = ThreadSpec { stack_size: Some(64 << 10), ..ThreadSpec::default() };
     let thread = Linux::spawn(spec, || {
-        let mut subject = LocksOnly::new();
+        let mut target = LocksOnly::new();
         let wanted = GetDump { items: false, locks: true };
-        let seen = subject.dump(&wanted).expect("it is here").locks.expect("asked for");
+        let seen = target.dump(&wanted).expect("it is here").locks.expect("asked for");
         let nothing = Locks { mode: seen.mode.clone(), ..Locks::default() };
         assert_eq!(seen, nothing);
         let changes = BTreeMap::from([("lock_count".to_owned(), "1".to_owned())]);
-        subject.set(None, &changes).expect("it can be");
-        assert!(subject.dump(&wanted).expect("it is here").locks.expect("asked for").counting);
-        assert_eq!(subject.settings(None).expect("it is here").process.unwrap().settings.len(), 8);
+        target.set(None, &changes).expect("it can be");
+        assert!(target.dump(&wanted).expect("it is here").locks.expect("asked for").counting);
+        assert_eq!(target.settings(None).expect("it is here").process.unwrap().settings.len(), 8);
     });
     Linux::join(thread.expect("a thread can be created"));
     assert!(!Linux::shared().is_null());

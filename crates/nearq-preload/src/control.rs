@@ -20,10 +20,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use nearq_control::control_target::ControlTarget;
 use nearq_control::locks::LocksOnly;
 use nearq_control::protocol::Access;
 use nearq_control::server::{self, Options};
-use nearq_control::subject::Subject;
 use nearq_platform::{Linux, LockPlatform};
 
 use crate::arena;
@@ -57,7 +57,7 @@ pub(crate) fn is_asked() -> bool {
 }
 
 /// What the server offers. Called by its thread, before anything else.
-fn subject() -> Box<dyn Subject> {
+fn target() -> Box<dyn ControlTarget> {
     arena::wait_for_memory();
     Box::new(LocksOnly::new())
 }
@@ -80,5 +80,5 @@ pub(crate) fn start() {
         }
     };
     // This creates a thread, and so comes here again; by then it counts as started.
-    server::ensure(subject, Options { access });
+    server::ensure(target, Options { access });
 }

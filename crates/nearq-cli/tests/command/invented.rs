@@ -3,9 +3,9 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use crate::common::{Folder, nearq, skipped};
+use nearq_control::control_target::ControlTarget;
 use nearq_control::protocol::{Access, Process};
 use nearq_control::server::{Options, Server};
-use nearq_control::subject::Subject;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A subject that is served under this process's number, until dropped.
+/// A target that is served under this process's number, until dropped.
 pub(crate) struct Served {
     /// Declared before its folder, so that it is dropped first.
     server: Server,
@@ -23,10 +23,10 @@ pub(crate) struct Served {
 
 impl Served {
     /// Serves it; only one test may use `test`.
-    pub(crate) fn start(test: &str, subject: Box<dyn Subject>, access: Access) -> Self {
+    pub(crate) fn start(test: &str, target: Box<dyn ControlTarget>, access: Access) -> Self {
         let folder = Folder::new(&format!("served-{test}"));
         let server =
-            Server::start(Path::new(&folder.path("nearq")), subject, Options { access }).unwrap();
+            Server::start(Path::new(&folder.path("nearq")), target, Options { access }).unwrap();
         Self { server, folder, pid: std::process::id().to_string() }
     }
 

@@ -1,6 +1,7 @@
 //! An invented process, served over a socket in a separate folder, for the command to ask.
 
 use crate::common::{Folder, errors, nearq};
+use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::knobs::{self, Owner};
 use nearq_control::protocol::{
     Access, Bucket, Dump, GetDump, Histogram, MachineNode, NodeLimit, PodDump, PoolDump, Process,
@@ -8,7 +9,6 @@ use nearq_control::protocol::{
     Setting, Settings, Statistics, Trace, WaitingItems,
 };
 use nearq_control::server::{Options, Server};
-use nearq_control::subject::{Subject, Tracing};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -42,10 +42,10 @@ impl Served {
         let world = World { values: defaults(), ..World::default() };
         let world = Arc::new(Mutex::new(world));
         let folder = Folder::new(name);
-        let subject = Box::new(Invented(Arc::clone(&world)));
+        let target = Box::new(Invented(Arc::clone(&world)));
         let server = Server::start(
             Path::new(&folder.path("nearq")),
-            subject,
+            target,
             Options { access: Access::Full },
         )
         .expect("it is served");
@@ -148,7 +148,7 @@ fn no_runtime() -> Refusal {
     Refusal::NotHere { why: "this process has no runtime, only mutexes".into() }
 }
 
-impl Subject for Invented {
+impl ControlTarget for Invented {
     fn process(&self) -> Process {
         Process {
             pid: std::process::id(),

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Folder, errors};
 use crate::invented::{self, Served, heeded, signal, until};
+use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::protocol::{
     Access, Dump, GetDump, Process, Refusal, Settings, Statistics, Trace, TraceBatch, TraceEvent,
     TraceKind, TracedQueue,
 };
-use nearq_control::subject::{Subject, Tracing};
 use serde_json::Value;
 
 /// What the invented process reports, and what it was asked.
@@ -36,7 +36,7 @@ fn nothing<T>() -> Result<T, Refusal> {
     Err(Refusal::NotHere { why: "this process was invented for traces".into() })
 }
 
-impl Subject for Invented {
+impl ControlTarget for Invented {
     fn process(&self) -> Process {
         invented::process("an invented program")
     }
@@ -128,8 +128,8 @@ impl Tracing for Told {
 
 fn serve(test: &str, items: u64, losing: u64) -> (Served, Arc<Mutex<World>>) {
     let world = Arc::new(Mutex::new(World { items, losing, ..World::default() }));
-    let subject = Invented(Arc::clone(&world));
-    (Served::start(test, Box::new(subject), Access::Read), world)
+    let target = Invented(Arc::clone(&world));
+    (Served::start(test, Box::new(target), Access::Read), world)
 }
 
 /// How often a phase occurs in a file, which must obey the rules.

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 use crate::common::errors;
 use crate::invented::{self, Served, heeded, signal, until};
+use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::protocol::{
     Access, Bucket, Dump, GetDump, Histogram, PodDump, Process, QueueDump, QueueSettings,
     QueueStatistics, Refusal, ScopeDump, Setting, Settings, Statistics, Trace,
 };
-use nearq_control::subject::{Subject, Tracing};
 use serde_json::Value;
 
 const ID: u64 = 7;
@@ -158,7 +158,7 @@ fn known(queue: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-impl Subject for Invented {
+impl ControlTarget for Invented {
     fn process(&self) -> Process {
         invented::process("an invented program")
     }

@@ -1,4 +1,4 @@
-//! A running runtime as its subject shows and changes it.
+//! A running runtime as its target shows and changes it.
 
 use std::sync::mpsc;
 
@@ -6,9 +6,9 @@ use nearq_core::Workqueue;
 
 use super::*;
 
-fn subject() -> (Runtime, RuntimeSubject) {
+fn target() -> (Runtime, RuntimeTarget) {
     let runtime = Runtime::builder().build().unwrap();
-    (runtime.clone(), RuntimeSubject::new(runtime))
+    (runtime.clone(), RuntimeTarget::new(runtime))
 }
 
 fn changes(of: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -35,11 +35,11 @@ fn held(queue: &Workqueue) -> mpsc::Sender<()> {
 
 #[test]
 fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let unbound = runtime.workqueue_builder("unbound").build().unwrap();
     let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
     let _ordered = runtime.workqueue_builder("ordered").ordered().build().unwrap();
-    let all = subject.settings(None).unwrap();
+    let all = target.settings(None).unwrap();
     let process = all.process.as_ref().unwrap();
     let keys = |settings: &[crate::protocol::Setting]| {
         settings.iter().map(|setting| setting.key.clone()).collect::<Vec<_>>()
@@ -54,10 +54,10 @@ fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
             |setting: &crate::protocol::Setting| (setting.key.clone(), setting.configured.clone());
         writable.map(pair).collect::<BTreeMap<_, _>>()
     };
-    subject.set(None, &writable(&process.settings)).unwrap();
+    target.set(None, &writable(&process.settings)).unwrap();
     for queue in &all.queues {
         assert_eq!(keys(&queue.settings), known(crate::knobs::Owner::Queue));
-        let now = subject.set(Some(&queue.name), &writable(&queue.settings)).unwrap();
+        let now = target.set(Some(&queue.name), &writable(&queue.settings)).unwrap();
         assert_eq!(now.queues[0], *queue, "to set what is set changes nothing");
     }
     drop(unbound);
@@ -65,7 +65,7 @@ fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
 
 #[test]
 fn each_attribute_is_set_and_shown() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("q").build().unwrap();
     let cpu = runtime.allowed_cpus().first().unwrap();
     let cases = [
@@ -84,13 +84,13 @@ fn each_attribute_is_set_and_shown() {
         ("min_active", "2", "2"),
     ];
     for (key, value, effective) in cases {
-        let now = subject.set(Some("q"), &changes(&[(key, value)])).unwrap();
+        let now = target.set(Some("q"), &changes(&[(key, value)])).unwrap();
         assert_eq!(setting(&now, key).1, effective, "{key}={value}");
     }
-    let now = subject.set(Some("q"), &changes(&[("affinity_scope", "default")])).unwrap();
+    let now = target.set(Some("q"), &changes(&[("affinity_scope", "default")])).unwrap();
     assert_eq!(setting(&now, "affinity_scope").1, "default (cache_shard)");
     let mask = format!("0x{:x}", 1_u128 << cpu);
-    let now = subject.set(Some("#1"), &changes(&[("cpumask", &mask)])).unwrap();
+    let now = target.set(Some("#1"), &changes(&[("cpumask", &mask)])).unwrap();
     assert_eq!(setting(&now, "cpumask").0, cpu.to_string());
     assert!(setting(&now, "cpumask").1.starts_with(&format!("{cpu} (")));
     let attributes = queue.attributes();
@@ -101,7 +101,7 @@ fn each_attribute_is_set_and_shown() {
 
 #[test]
 fn the_process_is_set_and_shown() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let cpu = runtime.allowed_cpus().first().unwrap().to_string();
     let cases = [
         ("default_affinity_scope", "numa", "numa"),
@@ -119,26 +119,26 @@ fn the_process_is_set_and_shown() {
         ("home_move_interval_ms", "5000", "5000"),
     ];
     for (key, value, effective) in cases {
-        let now = subject.set(None, &changes(&[(key, value)])).unwrap();
+        let now = target.set(None, &changes(&[(key, value)])).unwrap();
         assert_eq!(setting(&now, key).1, effective, "{key}={value}");
     }
     let queue = runtime.workqueue_builder("follows").build().unwrap();
     assert_eq!(queue.affinity_scope_in_words(), "default (numa)");
-    let now = subject.set(None, &changes(&[("cpumask", &cpu)])).unwrap();
+    let now = target.set(None, &changes(&[("cpumask", &cpu)])).unwrap();
     assert_eq!(setting(&now, "cpumask").0, cpu);
     assert_eq!(queue.effective_cpumask().to_list(), cpu);
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
-    subject.set(None, &changes(&[("cpumask", "")])).unwrap();
+    target.set(None, &changes(&[("cpumask", "")])).unwrap();
     assert_eq!(queue.effective_cpumask(), runtime.allowed_cpus());
 }
 
 #[test]
 fn a_queues_home_is_set_and_shown() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("homely").build().unwrap();
     let node = runtime.home_nodes()[0].node.to_string();
     let mut set = |key: &str, value: &str| {
-        let now = subject.set(Some("homely"), &changes(&[(key, value)])).unwrap();
+        let now = target.set(Some("homely"), &changes(&[(key, value)])).unwrap();
         setting(&now, key)
     };
     let (configured, effective) = set("home", &node);
@@ -150,7 +150,7 @@ fn a_queues_home_is_set_and_shown() {
     assert_eq!(set("memory", "interleave").1, "interleave");
     assert_eq!(queue.spawn(|| 3).join().unwrap(), 3);
     set("home", &node);
-    let dump = subject.dump(&GetDump::default()).unwrap();
+    let dump = target.dump(&GetDump::default()).unwrap();
     assert_eq!(dump.homes.len(), runtime.home_nodes().len());
     assert_eq!(dump.home_weights.len(), nearq_core::home::Weights::names().len());
     let told = &dump.queues[0];
@@ -160,17 +160,17 @@ fn a_queues_home_is_set_and_shown() {
 
 #[test]
 fn refusals_change_nothing_and_say_what_is_allowed() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let _queue = runtime.workqueue_builder("q").build().unwrap();
     let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
     let _ordered = runtime.workqueue_builder("ordered").ordered().build().unwrap();
-    let own = |subject: &RuntimeSubject| {
-        let mut settings = subject.settings(None).unwrap();
+    let own = |target: &RuntimeTarget| {
+        let mut settings = target.settings(None).unwrap();
         let process = settings.process.as_mut().unwrap();
         process.settings.retain(|setting| !setting.key.starts_with("lock_"));
         settings
     };
-    let before = own(&subject);
+    let before = own(&target);
     type Case<'a> = (Option<&'a str>, &'a [(&'a str, &'a str)], &'a str);
     let cases: [Case<'_>; 19] = [
         (Some("q"), &[("nice", "3"), ("home", "4096")], "there is no such node"),
@@ -194,49 +194,49 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
         (None, &[("spin", "7"), ("cpumask", "9999")], "this machine has"),
     ];
     for (queue, wrong, says) in cases {
-        let refusal = subject.set(queue, &changes(wrong)).unwrap_err().to_string();
+        let refusal = target.set(queue, &changes(wrong)).unwrap_err().to_string();
         assert!(refusal.contains(says), "{wrong:?}: {refusal}");
-        assert_eq!(own(&subject), before, "{wrong:?}");
+        assert_eq!(own(&target), before, "{wrong:?}");
     }
 }
 
 #[test]
 fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
-    let settings = subject.settings(Some("percpu")).unwrap().queues.remove(0).settings;
+    let settings = target.settings(Some("percpu")).unwrap().queues.remove(0).settings;
     let writable = settings.iter().filter(|setting| setting.writable);
     let keys: Vec<&str> = writable.map(|setting| setting.key.as_str()).collect();
     let (last, others) = keys.split_last().unwrap();
-    let refusal = subject.set(Some("percpu"), &changes(&[("cpumask", "")])).unwrap_err();
+    let refusal = target.set(Some("percpu"), &changes(&[("cpumask", "")])).unwrap_err();
     let says = format!("for which only {} and {last} can be set", others.join(", "));
     assert!(refusal.to_string().ends_with(&says), "{refusal}");
 }
 
 #[test]
 fn two_queues_with_one_name_have_numbers() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let _twins = [0, 1].map(|_| runtime.workqueue_builder("twin").build().unwrap());
-    let refusal = subject.set(Some("twin"), &changes(&[("nice", "1")])).unwrap_err();
+    let refusal = target.set(Some("twin"), &changes(&[("nice", "1")])).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "several queues have the name `twin`; give one by its number: #1, #2"
     );
-    assert_eq!(subject.set(Some("#2"), &changes(&[("nice", "1")])).unwrap().queues[0].id, 2);
+    assert_eq!(target.set(Some("#2"), &changes(&[("nice", "1")])).unwrap().queues[0].id, 2);
 }
 
 #[test]
 fn counts_never_go_back_when_links_are_replaced() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("q").build().unwrap();
     let mut last = 0;
     for scope in ["cpu", "system", "numa", "cpu", "default"] {
-        subject.set(Some("q"), &changes(&[("affinity_scope", scope)])).unwrap();
+        target.set(Some("q"), &changes(&[("affinity_scope", scope)])).unwrap();
         for _ in 0..10 {
             queue.spawn(|| ()).join().unwrap();
         }
         queue.flush().unwrap();
-        let completed = subject.statistics().unwrap().queues[0].completed;
+        let completed = target.statistics().unwrap().queues[0].completed;
         assert_eq!(completed, last + 10);
         last = completed;
     }
@@ -244,29 +244,29 @@ fn counts_never_go_back_when_links_are_replaced() {
 
 #[test]
 fn items_are_timed_while_that_is_wanted() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("q").build().unwrap();
-    assert!(subject.statistics().unwrap().queues[0].wait.is_none());
-    subject.time_items(true).unwrap();
+    assert!(target.statistics().unwrap().queues[0].wait.is_none());
+    target.time_items(true).unwrap();
     queue.spawn(|| ()).join().unwrap();
     queue.flush().unwrap();
-    let statistics = subject.statistics().unwrap();
+    let statistics = target.statistics().unwrap();
     let wait = statistics.queues[0].wait.as_ref().unwrap();
     assert_eq!((wait.samples, wait.count(), statistics.samples), (1, 1, 1));
     assert!(wait.quantile(0.5).unwrap() >= wait.sum_ns);
-    subject.time_items(false).unwrap();
-    assert!(!subject.statistics().unwrap().timing && !runtime.is_observed());
+    target.time_items(false).unwrap();
+    assert!(!target.statistics().unwrap().timing && !runtime.is_observed());
 }
 
 #[test]
 fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
-    let (runtime, subject) = subject();
+    let (runtime, target) = target();
     let queue = runtime.workqueue_builder("q").max_active(1).rescuer().build().unwrap();
     let percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
     let go = held(&queue);
     queue.spawn(|| ());
     let dump = loop {
-        let dump = subject.dump(&GetDump { items: true, locks: true }).unwrap();
+        let dump = target.dump(&GetDump { items: true, locks: true }).unwrap();
         // The rescuer reports its number when it begins.
         if dump.queues[0].rescuer.as_ref().is_some_and(|rescuer| rescuer.thread != 0) {
             break dump;
@@ -301,9 +301,9 @@ fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
 
 #[test]
 fn a_trace_names_each_queue_once() {
-    let (runtime, mut subject) = subject();
+    let (runtime, mut target) = target();
     let queues = ["a", "b"].map(|name| runtime.workqueue_builder(name).build().unwrap());
-    let mut trace = subject.trace(&Trace { queue: None, every: None }).unwrap();
+    let mut trace = target.trace(&Trace { queue: None, every: None }).unwrap();
     let mut named = Vec::new();
     for round in 0..2 {
         for queue in &queues {
@@ -316,5 +316,5 @@ fn a_trace_names_each_queue_once() {
     }
     assert_eq!(named, ["a", "b"]);
     let none = Trace { queue: Some("c".into()), every: None };
-    assert!(matches!(subject.trace(&none).err(), Some(Refusal::NoSuchQueue { .. })));
+    assert!(matches!(target.trace(&none).err(), Some(Refusal::NoSuchQueue { .. })));
 }

@@ -1,9 +1,9 @@
 //! From a call to its answer.
 //!
-//! [`Host`] is what all connections share: the subject, and how many of them have items timed and traced. [`Session`] is what one connection
+//! [`Host`] is what all connections share: the target, and how many of them have items timed and traced. [`Session`] is what one connection
 //! has asked for that lasts. Nothing here knows about sockets.
 //!
-//! A subject that panics fails the call, not the thread.
+//! A target that panics fails the call, not the thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -15,15 +15,15 @@ use super::call::{Call, Error, SERVICE, reply};
 use super::interface;
 use super::limits::{MOST_EVENTS, MOST_HOLDING, MOST_TRACES};
 use super::undo::{Holder, Note, Undo};
+use crate::control_target::{ControlTarget, Tracing};
 use crate::protocol::{
     Access, DumpReply, GetDump, GetProcess, GetSettings, GetStatistics, INTERFACE, Keep, KeepReply,
     ProcessReply, Refusal, Request, Set, SettingsReply, StatisticsReply, Trace,
 };
-use crate::subject::{Subject, Tracing};
 
 /// What is answered for, and what is on because a session wants it.
 pub(super) struct Host {
-    subject: Box<dyn Subject>,
+    target: Box<dyn ControlTarget>,
     access: Access,
     since: Instant,
     /// Sessions that have items timed.
@@ -83,9 +83,9 @@ impl Session {
 }
 
 impl Host {
-    pub(super) fn new(subject: Box<dyn Subject>, access: Access) -> Self {
+    pub(super) fn new(target: Box<dyn ControlTarget>, access: Access) -> Self {
         let (since, undo) = (Instant::now(), Undo::default());
-        Host { subject, access, since, timing: 0, tracing: 0, holding: 0, undo }
+        Host { target, access, since, timing: 0, tracing: 0, holding: 0, undo }
     }
 
     /// What a user may do; none if it may not even ask.
@@ -134,12 +134,12 @@ impl Host {
                 Ok(last(&statistics))
             }
             (INTERFACE, GetDump::METHOD) => {
-                let dump = self.subject.dump(&call.parameters()?)?;
+                let dump = self.target.dump(&call.parameters()?)?;
                 Ok(last(&DumpReply { dump }))
             }
             (INTERFACE, GetSettings::METHOD) => {
                 let wanted: GetSettings = call.parameters()?;
-                let settings = self.subject.settings(wanted.queue.as_deref())?;
+                let settings = self.target.settings(wanted.queue.as_deref())?;
                 Ok(last(&SettingsReply { settings }))
             }
             (INTERFACE, Set::METHOD) => Ok(last(&self.set(session, &call.parameters()?)?)),
@@ -157,7 +157,7 @@ impl Host {
     }
 
     fn process(&self, session: &Session) -> ProcessReply {
-        let mut process = self.subject.process();
+        let mut process = self.target.process();
         process.control = self.access;
         process.allowed = session.allowed;
         process.since_ns = self.since.elapsed().as_nanos() as u64;
@@ -172,12 +172,12 @@ impl Host {
         if wanted.timing && !session.timing {
             self.hold(session)?;
             if self.timing == 0 {
-                self.subject.time_items(true)?;
+                self.target.time_items(true)?;
             }
             self.timing += 1;
             session.timing = true;
         }
-        let mut statistics = self.subject.statistics()?;
+        let mut statistics = self.target.statistics()?;
         statistics.control_cpu_ns = own_cpu_time().as_nanos() as u64;
         Ok(StatisticsReply { statistics })
     }
@@ -187,13 +187,13 @@ impl Host {
             let why = "this process allows inspection, but no changes: start it with NEARQ_CONTROL=full, or run this command as root";
             return Err(Refusal::NotPermitted { why: why.to_owned() });
         }
-        let note = Note::look(&*self.subject, wanted)?;
+        let note = Note::look(&*self.target, wanted)?;
         let holder = session.holder.unwrap_or_else(|| self.undo.connection());
         if wanted.until_closed {
             self.undo.may_hold(holder, &note)?;
             self.hold(session)?;
         }
-        let settings = self.subject.set(wanted.queue.as_deref(), &wanted.changes)?;
+        let settings = self.target.set(wanted.queue.as_deref(), &wanted.changes)?;
         if wanted.until_closed {
             self.undo.add(holder, note);
             session.holder = Some(holder);
@@ -218,7 +218,7 @@ impl Host {
             return Err(Refusal::Busy { why }.into());
         }
         self.hold(session)?;
-        let mut trace = self.subject.trace(&wanted)?;
+        let mut trace = self.target.trace(&wanted)?;
         // At once, so that the caller knows that it has begun.
         let first = trace.take(MOST_EVENTS);
         session.trace = Some(trace);
@@ -254,12 +254,12 @@ impl Host {
             guarded(&mut || drop(trace.take()));
         }
         if let Some(holder) = session.holder.take() {
-            guarded(&mut || self.undo.set_back(holder, &mut *self.subject));
+            guarded(&mut || self.undo.set_back(holder, &mut *self.target));
         }
         if std::mem::take(&mut session.timing) {
             self.timing -= 1;
             if self.timing == 0 {
-                guarded(&mut || drop(self.subject.time_items(false)));
+                guarded(&mut || drop(self.target.time_items(false)));
             }
         }
     }

@@ -29,9 +29,9 @@ use nearq_platform::{Linux, LockPlatform, NotUnderstood, Threads, read_setting};
 use super::service::{Listener, Name, Service};
 use super::{Options, descriptor, thread_spec};
 use crate::client::Client;
+use crate::control_target::ControlTarget;
 use crate::protocol::{Access, GetProcess};
 use crate::socket::Directory;
-use crate::subject::Subject;
 
 /// The variable of the environment.
 const VARIABLE: &str = "NEARQ_CONTROL";
@@ -158,7 +158,7 @@ impl Standing {
 /// `NEARQ_CONTROL=off`, `read` or `full` in the environment takes precedence over `options`; any other value causes a warning, and means
 /// `off`.
 #[inline]
-pub fn ensure(make: fn() -> Box<dyn Subject>, options: Options) {
+pub fn ensure(make: fn() -> Box<dyn ControlTarget>, options: Options) {
     // Relaxed: a caller that finds it started does nothing more.
     if STARTED.load(Ordering::Relaxed) != Linux::fork_epoch() + 1 {
         start(make, options);
@@ -166,7 +166,7 @@ pub fn ensure(make: fn() -> Box<dyn Subject>, options: Options) {
 }
 
 #[cold]
-fn start(make: fn() -> Box<dyn Subject>, options: Options) {
+fn start(make: fn() -> Box<dyn ControlTarget>, options: Options) {
     descriptor::follow_forks();
     let epoch = Linux::fork_epoch();
     let seen = STARTED.load(Ordering::Relaxed);
@@ -209,13 +209,13 @@ fn access(options: Options) -> Access {
 }
 
 /// The thread.
-fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subject>) {
+fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn ControlTarget>) {
     let made = std::panic::catch_unwind(|| {
-        let subject = make();
-        let has_runtime = subject.process().runtime;
-        (subject, has_runtime)
+        let target = make();
+        let has_runtime = target.process().runtime;
+        (target, has_runtime)
     });
-    let Ok((subject, has_runtime)) = made else {
+    let Ok((target, has_runtime)) = made else {
         standing.say(Status::Failed("the code that produces the answer panicked".to_owned()));
         return;
     };
@@ -226,7 +226,7 @@ fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Subj
     };
     remove_at_exit(listener.name());
     let path = listener.name().path();
-    let service = Service::new(Arc::new(listener), subject, access);
+    let service = Service::new(Arc::new(listener), target, access);
     standing.say(Status::Listening { path, access });
     let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())) {
         Ok(_) => "the program has closed the socket",

@@ -31,9 +31,9 @@ use super::call::Error;
 use super::connection::Connection;
 use super::descriptor::Descriptor;
 use super::limits::{ACCEPT_PAUSE, MOST_UNREAD, TRACE_INTERVAL};
+use crate::control_target::ControlTarget;
 use crate::protocol::{Access, MOST_CONNECTIONS, Refusal};
 use crate::socket::{Directory, same};
-use crate::subject::Subject;
 
 /// The file of a socket.
 #[derive(Debug)]
@@ -121,11 +121,15 @@ pub(super) struct Service {
 
 impl Service {
     /// Must be called by the thread that will serve.
-    pub(super) fn new(listener: Arc<Listener>, subject: Box<dyn Subject>, access: Access) -> Self {
+    pub(super) fn new(
+        listener: Arc<Listener>,
+        target: Box<dyn ControlTarget>,
+        access: Access,
+    ) -> Self {
         let now = Instant::now();
         Service {
             listener,
-            host: Host::new(subject, access),
+            host: Host::new(target, access),
             connections: Vec::new(),
             budget: Budget::new(now, own_cpu_time()),
             paused: None,

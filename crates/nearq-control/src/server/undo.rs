@@ -10,9 +10,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::control_target::ControlTarget;
 use crate::knobs::taken_along;
 use crate::protocol::{Refusal, Set, Setting};
-use crate::subject::Subject;
 
 /// Old values that connections hold.
 #[derive(Debug, Default)]
@@ -36,8 +36,8 @@ pub(super) struct Note {
 
 impl Note {
     /// What a change will overwrite.
-    pub(super) fn look(subject: &dyn Subject, set: &Set) -> Result<Self, Refusal> {
-        let settings = subject.settings(set.queue.as_deref())?;
+    pub(super) fn look(target: &dyn ControlTarget, set: &Set) -> Result<Self, Refusal> {
+        let settings = target.settings(set.queue.as_deref())?;
         let (queue, settings) = match settings.queues.into_iter().next() {
             Some(queue) if set.queue.is_some() => (Some(format!("#{}", queue.id)), queue.settings),
             _ => (None, settings.process.unwrap_or_default().settings),
@@ -52,14 +52,14 @@ impl Note {
         Ok(Note { queue, values })
     }
 
-    fn set_back(&self, subject: &mut dyn Subject) {
+    fn set_back(&self, target: &mut dyn ControlTarget) {
         let queue = self.queue.as_deref();
-        if self.values.is_empty() || subject.set(queue, &self.values).is_ok() {
+        if self.values.is_empty() || target.set(queue, &self.values).is_ok() {
             return;
         }
         // One of the values is no longer possible, or the queue is gone: whatever can be restored is.
         for (key, value) in &self.values {
-            let _ = subject.set(queue, &BTreeMap::from([(key.clone(), value.clone())]));
+            let _ = target.set(queue, &BTreeMap::from([(key.clone(), value.clone())]));
         }
     }
 }
@@ -110,10 +110,10 @@ impl Undo {
     }
 
     /// Sets back everything that the connection has changed.
-    pub(super) fn set_back(&mut self, holder: Holder, subject: &mut dyn Subject) {
+    pub(super) fn set_back(&mut self, holder: Holder, target: &mut dyn ControlTarget) {
         while let Some(index) = self.notes.iter().rposition(|(of, _)| *of == holder) {
             let (_, note) = self.notes.remove(index);
-            note.set_back(subject);
+            note.set_back(target);
         }
     }
 }

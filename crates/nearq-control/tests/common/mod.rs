@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::protocol::{
     Access, Bucket, Dump, GetDump, Histogram, Process, ProcessSettings, QueueSettings,
     QueueStatistics, Refusal, Setting, Settings, Statistics, Trace, TraceBatch, TraceEvent,
 };
 use nearq_control::server::{Options, Server};
-use nearq_control::subject::{Subject, Tracing};
 
 /// Longer than anything takes on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
@@ -46,7 +46,7 @@ pub(crate) struct World {
     pub(crate) slow: Duration,
 }
 
-/// The world, shared with its subject.
+/// The world, shared with its target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared(Arc<Mutex<World>>);
 
@@ -73,7 +73,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    pub(crate) fn subject(&self) -> Box<dyn Subject> {
+    pub(crate) fn target(&self) -> Box<dyn ControlTarget> {
         Box::new(Invented(self.clone()))
     }
 
@@ -108,7 +108,7 @@ fn queue_named(name: &str) -> Result<&'static str, Refusal> {
     }
 }
 
-impl Subject for Invented {
+impl ControlTarget for Invented {
     fn process(&self) -> Process {
         Process {
             pid: std::process::id(),
@@ -250,7 +250,7 @@ impl Drop for Folder {
 
 /// Serves the world in a folder.
 pub(crate) fn serve(folder: &Folder, shared: &Shared, access: Access) -> Server {
-    Server::start(&folder.path().join("nearq"), shared.subject(), Options { access }).unwrap()
+    Server::start(&folder.path().join("nearq"), shared.target(), Options { access }).unwrap()
 }
 
 /// Waits until it is so.

@@ -10,8 +10,8 @@ use super::Shared;
 /// Sends the bytes in pieces of these lengths, over and over, and checks what comes back.
 pub(crate) fn check(sent: &[u8], lengths: &[usize]) {
     let shared = Shared::new();
-    let answers = converse(shared.subject(), Access::Full, pieces(sent, lengths));
-    let whole = converse(Shared::new().subject(), Access::Full, [sent]);
+    let answers = converse(shared.target(), Access::Full, pieces(sent, lengths));
+    let whole = converse(Shared::new().target(), Access::Full, [sent]);
     // How long the server has been there is part of an answer.
     if !contains(sent, b"GetProcess")
         && !contains(sent, b"GetStatistics")

@@ -11,10 +11,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use crate::common::{Folder, Shared, until};
 use crate::skipped::skipped;
 use nearq_control::client::{Client, ConnectError};
+use nearq_control::control_target::ControlTarget;
 use nearq_control::find;
 use nearq_control::protocol::{Access, GetProcess};
 use nearq_control::server::{self, Options, Status};
-use nearq_control::subject::Subject;
 
 const PART: &str = "NEARQ_TEST_PART";
 pub(crate) const NOBODY: u32 = 65534;
@@ -105,8 +105,8 @@ pub(crate) fn say(word: &str, what: impl std::fmt::Display) {
     println!("<{word}> {what}");
 }
 
-pub(crate) fn make() -> Box<dyn Subject> {
-    Shared::new().subject()
+pub(crate) fn make() -> Box<dyn ControlTarget> {
+    Shared::new().target()
 }
 
 pub(crate) fn begin() -> Status {

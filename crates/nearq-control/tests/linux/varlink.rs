@@ -496,7 +496,7 @@ fn who_may_only_look_is_told_what_would_allow_more() {
         "{\"method\":\"nearq.control1.Set\",\"parameters\":{\"changes\":{\"spin\":\"1\"}}}\0";
     let shared = Shared::new();
     let mut answer =
-        nearq_control::server::converse(shared.subject(), Access::Read, [call.as_bytes()]);
+        nearq_control::server::converse(shared.target(), Access::Read, [call.as_bytes()]);
     assert_eq!(answer.pop(), Some(0));
     let error: TheirError = serde_json::from_slice(&answer).unwrap();
     let TheirError::NotPermitted { why } = error else { panic!("{error:?}") };

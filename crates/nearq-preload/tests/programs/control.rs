@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::common::{compile, folder_for_sockets, library};
 use crate::skipped::skipped;
 use nearq_control::client::{Client, ClientError};
+use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::find;
 use nearq_control::locks::LocksOnly;
 use nearq_control::protocol::{
@@ -20,7 +21,6 @@ use nearq_control::protocol::{
     Settings, Statistics, Trace,
 };
 use nearq_control::server::{self, Options, Status};
-use nearq_control::subject::{Subject, Tracing};
 
 /// How long a loaded machine may take for something that usually takes a moment.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -378,7 +378,7 @@ fn a_program_that_has_no_memory_left_does_not_end_when_it_is_asked() {
 /// What a program with a runtime reports, as far as it matters here.
 struct WithRuntime(LocksOnly);
 
-impl Subject for WithRuntime {
+impl ControlTarget for WithRuntime {
     fn process(&self) -> Process {
         Process { runtime: true, queues: 7, ..self.0.process() }
     }

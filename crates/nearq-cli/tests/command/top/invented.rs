@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::protocol::{
     Access, Bucket, Dump, GetDump, Histogram, NodeLimit, PodStatistics, PoolDump, Process,
     ProcessSettings, QueueDump, QueueSettings, QueueStatistics, Refusal, Setting, Settings,
     Statistics, Trace, TraceBatch,
 };
-use nearq_control::subject::{Subject, Tracing};
 
 /// A queue: name, kind, scope, limit, items per second, nanoseconds of CPU time per item, typical wait in microseconds, whether it
 /// has a rescuer.
@@ -222,7 +222,7 @@ pub(crate) fn queue_settings(id: u64, max_active: &str) -> Settings {
     Settings { process: None, queues: vec![queue] }
 }
 
-/// The process, as a subject for a server.
+/// The process, as a target for a server.
 #[derive(Debug)]
 pub(crate) struct Invented {
     calls: std::cell::Cell<u64>,
@@ -263,7 +263,7 @@ impl Invented {
     }
 }
 
-impl Subject for Invented {
+impl ControlTarget for Invented {
     fn process(&self) -> Process {
         process(Access::Full)
     }

@@ -1,5 +1,5 @@
-//! What a server needs from the thing that it answers for. The server knows which callers may ask; the subject knows the
-//! answers.
+//! What a server needs from the thing that it answers for. The server knows which callers may ask; the target knows
+//! the answers.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::protocol::{Dump, GetDump, Process, Refusal, Settings, Statistics, Tra
 /// What is inspected and tuned: a runtime, or the mutexes of a process. Called by the server's thread only.
 ///
 /// None of the calls waits for a worker or for an item.
-pub trait Subject: Send {
+pub trait ControlTarget: Send {
     /// Which process it is. The server says what each caller may do.
     fn process(&self) -> Process;
 
