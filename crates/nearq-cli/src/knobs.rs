@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use nearq_command::screen;
-use nearq_control::knobs::{Knob, Owner, of};
+use nearq_control::settings_table::{Owner, SettingDesc, of};
 use nearq_control::variables::{Reader, VARIABLES, Variable};
 
 use crate::output::{self, Failure};
@@ -55,10 +55,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn one(key: &str, width: usize) -> Option<String> {
     let mut found = String::new();
     for owner in [Owner::Queue, Owner::Process] {
-        let is_named = |knob: &&Knob| knob.key == key || code_name(knob.environment) == key;
-        for knob in of(owner).filter(is_named) {
+        let is_named = |desc: &&SettingDesc| desc.key == key || code_name(desc.environment) == key;
+        for desc in of(owner).filter(is_named) {
             let (title, how) = title(owner);
-            let _ = write!(found, "{title}: {how}\n\n{}\n", entry(knob, width));
+            let _ = write!(found, "{title}: {how}\n\n{}\n", entry(desc, width));
         }
     }
     let variables = variables().filter(|variable| variable.name == key);
@@ -68,7 +68,7 @@ fn one(key: &str, width: usize) -> Option<String> {
 
 /// The refusal of an unknown key.
 fn unknown(key: &str) -> Failure {
-    let keys = [Owner::Queue, Owner::Process].into_iter().flat_map(of).map(|knob| knob.key);
+    let keys = [Owner::Queue, Owner::Process].into_iter().flat_map(of).map(|desc| desc.key);
     let mut keys: Vec<&str> = keys.chain(variables().map(|variable| variable.name)).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -86,13 +86,13 @@ const fn title(owner: Owner) -> (&'static str, &'static str) {
     }
 }
 
-/// The facts about a knob besides its description; empty ones are left out.
-fn facts(knob: &Knob) -> impl Iterator<Item = (&'static str, &'static str)> {
+/// The facts about a setting besides its description; empty ones are left out.
+fn facts(desc: &SettingDesc) -> impl Iterator<Item = (&'static str, &'static str)> {
     let facts = [
-        ("values", knob.values),
-        ("kernel", knob.kernel),
-        ("environment", knob.environment),
-        ("API", knob.api),
+        ("values", desc.values),
+        ("kernel", desc.kernel),
+        ("environment", desc.environment),
+        ("API", desc.api),
     ];
     facts.into_iter().filter(|(_, fact)| !fact.is_empty())
 }
@@ -103,19 +103,19 @@ fn text(width: usize) -> String {
     for owner in [Owner::Queue, Owner::Process] {
         let (title, how) = title(owner);
         let _ = writeln!(text, "{title}: {how}\n");
-        text.extend(of(owner).map(|knob| entry(knob, width) + "\n"));
+        text.extend(of(owner).map(|desc| entry(desc, width) + "\n"));
     }
     text += "Other variables of the environment\n\n";
     text.extend(variables().map(|variable| variable_entry(variable, width) + "\n"));
     text.trim_end().to_owned() + "\n"
 }
 
-/// A knob's lines.
-fn entry(knob: &Knob, width: usize) -> String {
-    let fixed = if knob.writable { "" } else { " (cannot be set)" };
-    let mut text = format!("{}{fixed}\n", knob.key);
-    text += &screen::wrapped("    ", knob.what.split(' '), width);
-    for (name, fact) in facts(knob) {
+/// The lines of a setting.
+fn entry(desc: &SettingDesc, width: usize) -> String {
+    let fixed = if desc.writable { "" } else { " (cannot be set)" };
+    let mut text = format!("{}{fixed}\n", desc.key);
+    text += &screen::wrapped("    ", desc.what.split(' '), width);
+    for (name, fact) in facts(desc) {
         text += &screen::wrapped(&format!("    {name:<11}  "), fact.split(' '), width);
     }
     text
@@ -151,13 +151,13 @@ fn markdown() -> String {
             text,
             "\n## {title}\n\n`{how}`\n\n| key | kernel | environment | API | values | what it does |\n|---|---|---|---|---|---|\n"
         );
-        for knob in of(owner) {
-            let fixed = if knob.writable { "" } else { " (cannot be set)" };
-            let cells = [code(knob.kernel), code(knob.environment), code(knob.api)].join(" | ");
+        for desc in of(owner) {
+            let fixed = if desc.writable { "" } else { " (cannot be set)" };
+            let cells = [code(desc.kernel), code(desc.environment), code(desc.api)].join(" | ");
             let _ = writeln!(
                 text,
                 "| `{}`{fixed} | {cells} | {} | {} |",
-                knob.key, knob.values, knob.what
+                desc.key, desc.values, desc.what
             );
         }
     }
@@ -187,7 +187,7 @@ fn code_name(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nearq_control::knobs::all;
+    use nearq_control::settings_table::all;
 
     #[test]
     fn the_page_is_what_the_command_prints() {
@@ -201,9 +201,9 @@ mod tests {
         let text = text(80);
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{long:#?}");
-        for knob in all() {
-            assert!(text.lines().any(|line| line.split(' ').next() == Some(knob.key)));
-            for (_, fact) in facts(knob) {
+        for desc in all() {
+            assert!(text.lines().any(|line| line.split(' ').next() == Some(desc.key)));
+            for (_, fact) in facts(desc) {
                 assert!(fact.split(' ').all(|word| text.contains(word)), "{fact}");
             }
         }
@@ -223,7 +223,7 @@ mod tests {
         );
         assert!(!cpumask.contains("affinity_scope\n"), "{cpumask}");
         assert!(one("NEARQ_CONTROL", 80).unwrap().starts_with("NEARQ_CONTROL (for programs)\n"));
-        let of_variable = all().find(|knob| !knob.environment.is_empty()).unwrap();
+        let of_variable = all().find(|desc| !desc.environment.is_empty()).unwrap();
         let shown = one(code_name(of_variable.environment), 80).unwrap();
         assert!(shown.contains(&format!("\n{}\n", of_variable.key)), "{shown}");
         assert_eq!(one("NEARQ_LONG", 80), None);

@@ -16,7 +16,7 @@
 //! | `find` | the processes that can be inspected |
 //! | `client` | asking a process |
 //! | `locks` | the mutexes of this process; a process without a runtime has nothing else |
-//! | `knobs` | everything that can be set: its names in the kernel, the environment and the API, and how it is shown and set |
+//! | `settings_table` | everything that can be set: its names in the kernel, the environment and the API, and how it is shown and set |
 //! | `variables` | variables of the environment that are no setting of that table |
 //! | `metrics` | the counts as OpenMetrics, with the feature of that name |
 //! | `runtime` | the process-wide runtime, in programs that have one |
@@ -34,7 +34,6 @@ pub mod control_target;
 #[path = "../../nearq-platform/tests/filter/mod.rs"]
 mod filter;
 pub mod find;
-pub mod knobs;
 pub mod locks;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -43,6 +42,7 @@ pub mod protocol;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 pub mod server;
+pub mod settings_table;
 #[cfg(test)]
 #[path = "../../nearq-topology/tests/skipped/mod.rs"]
 mod skipped;

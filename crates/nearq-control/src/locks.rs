@@ -11,11 +11,11 @@ use nearq_lock::{Snapshot, Statistics, Threshold, UnknownMode};
 use nearq_platform::{Instant, Linux, LockPlatform};
 
 use crate::control_target::{ControlTarget, Tracing};
-use crate::knobs::{self, Knob, LOCKS};
 use crate::process::this_process;
 use crate::protocol::{
     AdaptiveLock, Dump, GetDump, Locks, Process, ProcessSettings, Refusal, Setting, Settings, Trace,
 };
+use crate::settings_table::{self, LOCKS, SettingDesc};
 use crate::values;
 
 /// Which setting of the mutexes it is.
@@ -50,17 +50,17 @@ impl Key {
     }
 }
 
-/// The keys of what can be set, in the order of [`knobs`].
+/// The keys of what can be set, in the order of [`settings_table`].
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    LOCKS.iter().map(|(knob, _)| knob.key)
+    LOCKS.iter().map(|(desc, _)| desc.key)
 }
 
-/// What is set for the mutexes of this process, in the order of [`knobs`].
+/// What is set for the mutexes of this process, in the order of [`settings_table`].
 pub fn settings() -> Vec<Setting> {
     let now = nearq_lock::Settings::of_process();
-    let setting = |(knob, key): &(Knob, Key)| {
+    let setting = |(desc, key): &(SettingDesc, Key)| {
         let value = key.show(&now);
-        knob.setting((value.clone(), value), knob.writable)
+        desc.setting((value.clone(), value), desc.writable)
     };
     LOCKS.iter().map(setting).collect()
 }
@@ -87,7 +87,7 @@ impl Changes {
     /// # Errors
     /// The value is not possible, and is not added; the others stay.
     pub fn add(&mut self, key: &str, value: &str) -> Option<Result<(), Refusal>> {
-        let (_, setting) = knobs::row(LOCKS, key)?;
+        let (_, setting) = settings_table::row(LOCKS, key)?;
         let tried = setting.set(&mut nearq_lock::Settings::default(), value);
         let refuse = |why| Refusal::BadValue { key: key.to_owned(), value: value.to_owned(), why };
         Some(tried.map(|()| self.0.push((*setting, value.to_owned()))).map_err(refuse))

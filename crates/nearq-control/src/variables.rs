@@ -1,4 +1,4 @@
-//! The environment variables that do not correspond to a setting of [`knobs`](crate::knobs).
+//! The environment variables that do not correspond to a setting of [`settings_table`](crate::settings_table).
 
 /// The program that reads a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::*;
-    use crate::knobs;
+    use crate::settings_table;
 
     const PREFIX: &str = "NEARQ_";
     /// Names that tests invent, and pass to processes of their own.
@@ -213,9 +213,10 @@ mod tests {
         for folder in ["crates", "verify", "xtask", ".ci"] {
             sources(&root.join(folder), &mut files);
         }
-        let knobs = knobs::all().map(|knob| knob.environment).filter(|name| !name.is_empty());
+        let names =
+            settings_table::all().map(|desc| desc.environment).filter(|name| !name.is_empty());
         let listed: Vec<&str> =
-            knobs.chain(VARIABLES.iter().map(|variable| variable.name)).collect();
+            names.chain(VARIABLES.iter().map(|variable| variable.name)).collect();
         let once: BTreeSet<&str> = listed.iter().copied().collect();
         assert_eq!(once.len(), listed.len(), "each stands once");
 

@@ -2,13 +2,13 @@
 
 use crate::common::{Folder, errors, nearq};
 use nearq_control::control_target::{ControlTarget, Tracing};
-use nearq_control::knobs::{self, Owner};
 use nearq_control::protocol::{
     Access, Bucket, Dump, GetDump, Histogram, MachineNode, NodeLimit, PodDump, PoolDump, Process,
     ProcessSettings, QueueDump, QueueSettings, QueueStatistics, Refusal, RunningItem, ScopeDump,
     Setting, Settings, Statistics, Trace, WaitingItems,
 };
 use nearq_control::server::{Options, Server};
+use nearq_control::settings_table::{self, Owner};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -124,7 +124,7 @@ impl Invented {
             };
             Some(Setting { key: key.to_owned(), configured, effective, writable: true })
         };
-        knobs::of(kind).filter_map(|knob| setting(knob.key)).collect()
+        settings_table::of(kind).filter_map(|desc| setting(desc.key)).collect()
     }
 }
 

@@ -21,18 +21,18 @@ fn why(changes: &[(&str, &str)]) -> String {
 
 #[test]
 fn the_tables_words_are_the_bounds() {
-    for (knob, key) in LOCKS {
+    for (desc, key) in LOCKS {
         match key {
-            Key::Mode => assert!(Mode::ALL.iter().all(|mode| knob.values.contains(mode.name()))),
+            Key::Mode => assert!(Mode::ALL.iter().all(|mode| desc.values.contains(mode.name()))),
             Key::Threshold(threshold) => {
                 let (least, most) = threshold.bounds().into_inner();
                 let values = format!("{least} to {most} {}", threshold.unit());
-                assert_eq!(knob.values, values.trim_end());
-                assert!(knob.api.ends_with(&format!("::{}", threshold.name())));
+                assert_eq!(desc.values, values.trim_end());
+                assert!(desc.api.ends_with(&format!("::{}", threshold.name())));
             }
-            Key::Count => assert_eq!(knob.values, "0 or 1"),
+            Key::Count => assert_eq!(desc.values, "0 or 1"),
         }
-        assert!(knob.writable);
+        assert!(desc.writable);
     }
 }
 
@@ -40,7 +40,7 @@ fn the_tables_words_are_the_bounds() {
 fn the_document_has_every_key_with_its_bounds_and_what_it_is_at_first() {
     let document = include_str!("../../../../docs/locks.md");
     let usual = nearq_lock::Settings::default();
-    for (Knob { key, values, .. }, what) in LOCKS {
+    for (SettingDesc { key, values, .. }, what) in LOCKS {
         let first = match what {
             Key::Mode => format!("`{}`, or `NEARQ_LOCK`", usual.mode),
             Key::Threshold(threshold) => threshold.get(&usual).to_string(),

@@ -1,5 +1,5 @@
 //! Reading and changing the settings of a runtime and its queues: the steps that all keys have in common. Each key, with its own
-//! step, is in [`knobs`](crate::knobs).
+//! step, is in [`settings_table`](crate::settings_table).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use nearq_core::{
     inspect::QueueView,
 };
 
-use crate::knobs::{self, Knob, Owner, PROCESS, QUEUE};
 use crate::locks;
 use crate::protocol::{ProcessSettings, QueueSettings, Refusal};
+use crate::settings_table::{self, Owner, PROCESS, QUEUE, SettingDesc};
 use crate::values;
 
 /// A value as it was set, and what is in effect.
@@ -116,8 +116,8 @@ pub(super) fn of_queue(runtime: &Runtime, queue: &QueueView) -> QueueSettings {
     let pods = !queue.is_per_cpu() && !queue.is_ordered();
     let affine = pods && set.affinity_enabled && runtime.is_affinity_enabled();
     let seen = Seen { handle: queue, set, affine };
-    let setting = |(knob, way): &(Knob, QueueWay)| {
-        knob.setting((way.show)(&seen), knob.writable && way.kinds.unfit(queue).is_none())
+    let setting = |(desc, way): &(SettingDesc, QueueWay)| {
+        desc.setting((way.show)(&seen), desc.writable && way.kinds.unfit(queue).is_none())
     };
     QueueSettings {
         id: queue.id().into(),
@@ -127,7 +127,7 @@ pub(super) fn of_queue(runtime: &Runtime, queue: &QueueView) -> QueueSettings {
 }
 
 pub(super) fn of_process(runtime: &Runtime) -> ProcessSettings {
-    let own = PROCESS.iter().map(|(knob, way)| knob.setting((way.show)(runtime), knob.writable));
+    let own = PROCESS.iter().map(|(desc, way)| desc.setting((way.show)(runtime), desc.writable));
     ProcessSettings { settings: own.chain(locks::settings()).collect() }
 }
 
@@ -223,7 +223,8 @@ fn refusal(error: &Error, changes: &BTreeMap<String, String>) -> Refusal {
 }
 
 fn no_such_key(owner: Owner, key: &str) -> Refusal {
-    let keys = knobs::of(owner).filter(|knob| knob.writable).map(|knob| knob.key.to_owned());
+    let keys =
+        settings_table::of(owner).filter(|desc| desc.writable).map(|desc| desc.key.to_owned());
     Refusal::NoSuchKey { key: key.to_owned(), keys: keys.collect() }
 }
 
@@ -236,7 +237,8 @@ pub(super) fn set_queue(
     let mut all =
         QueueChanges { runtime, max_active: None, min_active: None, home: None, memory: None };
     for (key, value) in changes {
-        let (_, way) = knobs::row(QUEUE, key).ok_or_else(|| no_such_key(Owner::Queue, key))?;
+        let (_, way) =
+            settings_table::row(QUEUE, key).ok_or_else(|| no_such_key(Owner::Queue, key))?;
         if let Some(why) = way.kinds.unfit(queue) {
             return Err(bad_value(key, value, why));
         }
@@ -327,7 +329,8 @@ pub(super) fn set_process(
             added?;
             continue;
         }
-        let (_, way) = knobs::row(PROCESS, key).ok_or_else(|| no_such_key(Owner::Process, key))?;
+        let (_, way) =
+            settings_table::row(PROCESS, key).ok_or_else(|| no_such_key(Owner::Process, key))?;
         (way.set)(&mut all, value).map_err(|why| bad_value(key, value, why))?;
     }
     // The one that the machine may refuse comes first; the others cannot fail any more.

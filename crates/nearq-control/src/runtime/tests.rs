@@ -34,7 +34,7 @@ fn held(queue: &Workqueue) -> mpsc::Sender<()> {
 }
 
 #[test]
-fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
+fn every_setting_has_a_value_and_what_is_shown_can_be_set() {
     let (runtime, mut target) = target();
     let unbound = runtime.workqueue_builder("unbound").build().unwrap();
     let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
@@ -44,8 +44,10 @@ fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
     let keys = |settings: &[crate::protocol::Setting]| {
         settings.iter().map(|setting| setting.key.clone()).collect::<Vec<_>>()
     };
-    let known = |owner| crate::knobs::of(owner).map(|knob| knob.key.to_owned()).collect::<Vec<_>>();
-    assert_eq!(keys(&process.settings), known(crate::knobs::Owner::Process));
+    let known = |owner| {
+        crate::settings_table::of(owner).map(|desc| desc.key.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&process.settings), known(crate::settings_table::Owner::Process));
     let writable = |settings: &[crate::protocol::Setting]| {
         // The mutexes' settings are the process's, and other tests set them meanwhile.
         let own = |setting: &&crate::protocol::Setting| !setting.key.starts_with("lock_");
@@ -56,7 +58,7 @@ fn every_knob_has_a_value_and_what_is_shown_can_be_set() {
     };
     target.set(None, &writable(&process.settings)).unwrap();
     for queue in &all.queues {
-        assert_eq!(keys(&queue.settings), known(crate::knobs::Owner::Queue));
+        assert_eq!(keys(&queue.settings), known(crate::settings_table::Owner::Queue));
         let now = target.set(Some(&queue.name), &writable(&queue.settings)).unwrap();
         assert_eq!(now.queues[0], *queue, "to set what is set changes nothing");
     }

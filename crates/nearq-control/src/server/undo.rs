@@ -1,9 +1,9 @@
 //! What is taken back when a connection ends.
 //!
-//! Before a change that lasts until the connection is closed, the old *configured* values of its keys, and of those that change along with
-//! them (`knobs::taken_along`), are noted. When the connection ends, for whatever reason, they are set again, the last change first. If a
-//! key is changed several times, only the first value is noted. A queue is noted by its number, so that another queue that has its name by
-//! then is left alone.
+//! Before a change that lasts until the connection is closed, the old *configured* values of its keys are noted, and those of the keys that
+//! change along with them (`settings_table::taken_along`). When the connection ends, for whatever reason, they are set again, the last change
+//! first. If a key is changed several times, only the first value is noted. A queue is noted by its number, so that another queue that has
+//! its name by then is left alone.
 //!
 //! One connection at a time holds a key: a second one that wants to change it until its own end is refused, because it would find the first
 //! one's value, and later restore that. A permanent change takes the key from the connection that holds it: then nothing is restored.
@@ -11,8 +11,8 @@
 use std::collections::BTreeMap;
 
 use crate::control_target::ControlTarget;
-use crate::knobs::taken_along;
 use crate::protocol::{Refusal, Set, Setting};
+use crate::settings_table::taken_along;
 
 /// Old values that connections hold.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::process::Command;
 
 use nearq::{Runtime, Workqueue};
-use nearq_control::knobs;
+use nearq_control::settings_table;
 use nearq_control::variables::{Reader, VARIABLES};
 
 /// Set in the processes that are such a program.
@@ -14,9 +14,9 @@ const CHILD: &str = "NEARQ_TEST_CHILD";
 
 /// The variables that programs with nearq read.
 fn variables() -> Vec<&'static str> {
-    let knobs = knobs::all().map(|knob| knob.environment).filter(|name| !name.is_empty());
+    let names = settings_table::all().map(|desc| desc.environment).filter(|name| !name.is_empty());
     let others = VARIABLES.iter().filter(|variable| variable.reader == Reader::Program);
-    knobs.chain(others.map(|variable| variable.name)).collect()
+    names.chain(others.map(|variable| variable.name)).collect()
 }
 
 /// Runs a program in which all of them have that value. Returns what it complains about.

@@ -1,7 +1,7 @@
 //! What covers the table: help, and a setting that is being changed.
 
 use nearq_command::screen;
-use nearq_control::knobs::{self, Owner};
+use nearq_control::settings_table::{self, Owner};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Margin, Rect};
 use ratatui::style::Style;
@@ -109,10 +109,10 @@ pub(super) fn form(form: &Form, paint: &Paint, area: Rect, buffer: &mut Buffer) 
         tell(paint::text(&format!("key      {}", setting.key), TITLE), key);
         let place = format!("{} of {}", form.chosen + 1, form.settings.len());
         tell(paint::text(&place, DIM).right_aligned(), key);
-        if let Some(knob) = knobs::named(owner, &setting.key) {
+        if let Some(desc) = settings_table::named(owner, &setting.key) {
             let [_, said] =
                 Layout::horizontal([Constraint::Length(9), Constraint::Min(0)]).areas(said);
-            tell(format!("{}. Allowed: {}", knob.what, knob.values).into(), said);
+            tell(format!("{}. Allowed: {}", desc.what, desc.values).into(), said);
         }
         let (configured, effective) = (shown(&setting.configured), shown(&setting.effective));
         let text = format!("now      {configured}, in effect {effective}");

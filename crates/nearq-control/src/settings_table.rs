@@ -1,11 +1,11 @@
 //! Everything that can be set: each setting with its name in the kernel, in the environment, in the API and for `set`, and with how it is
 //! shown and set. The server, the command and `docs/knobs.md` all take what they say and do from this one table.
 
-mod table;
+mod rows;
 
 use crate::protocol::Setting;
 
-pub(crate) use table::{LOCKS, PROCESS, QUEUE};
+pub(crate) use rows::{LOCKS, PROCESS, QUEUE};
 
 /// What a setting belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +16,9 @@ pub enum Owner {
     Process,
 }
 
-/// Something that can be set, or read.
+/// The description of something that can be set, or read.
 #[derive(Clone, Copy, Debug)]
-pub struct Knob {
+pub struct SettingDesc {
     /// The key for `get` and `set`.
     pub key: &'static str,
     /// What it belongs to.
@@ -37,7 +37,7 @@ pub struct Knob {
     pub api: &'static str,
 }
 
-impl Knob {
+impl SettingDesc {
     /// Its value in the process that is asked: what was set, and what is in effect.
     pub(crate) fn setting(
         &self,
@@ -49,25 +49,25 @@ impl Knob {
 }
 
 /// The row with that key.
-pub(crate) fn row<'a, W>(table: &'a [(Knob, W)], key: &str) -> Option<&'a (Knob, W)> {
-    table.iter().find(|(knob, _)| knob.key == key)
+pub(crate) fn row<'a, W>(table: &'a [(SettingDesc, W)], key: &str) -> Option<&'a (SettingDesc, W)> {
+    table.iter().find(|(desc, _)| desc.key == key)
 }
 
 /// All of them: what is one queue's, then what is the process's.
-pub fn all() -> impl Iterator<Item = &'static Knob> {
-    let queue = QUEUE.iter().map(|(knob, _)| knob);
-    let process = PROCESS.iter().map(|(knob, _)| knob);
-    queue.chain(process).chain(LOCKS.iter().map(|(knob, _)| knob))
+pub fn all() -> impl Iterator<Item = &'static SettingDesc> {
+    let queue = QUEUE.iter().map(|(desc, _)| desc);
+    let process = PROCESS.iter().map(|(desc, _)| desc);
+    queue.chain(process).chain(LOCKS.iter().map(|(desc, _)| desc))
 }
 
-/// The knobs of an owner, in the table's order.
-pub fn of(owner: Owner) -> impl Iterator<Item = &'static Knob> {
-    all().filter(move |knob| knob.owner == owner)
+/// The settings of an owner, in the table's order.
+pub fn of(owner: Owner) -> impl Iterator<Item = &'static SettingDesc> {
+    all().filter(move |desc| desc.owner == owner)
 }
 
-/// The knob of an owner with that key.
-pub fn named(owner: Owner, key: &str) -> Option<&'static Knob> {
-    of(owner).find(|knob| knob.key == key)
+/// The setting of an owner with that key.
+pub fn named(owner: Owner, key: &str) -> Option<&'static SettingDesc> {
+    of(owner).find(|desc| desc.key == key)
 }
 
 /// The key of the same owner whose value may change along with this one's: a lower limit lowers what each node has at least.
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn keys_are_words_and_stand_once_for_each_owner() {
-        for knob in all() {
-            assert_eq!(of(knob.owner).filter(|other| other.key == knob.key).count(), 1);
-            assert!(knob.key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
-            assert!(!knob.what.is_empty() && !knob.api.is_empty() && !knob.values.is_empty());
+        for desc in all() {
+            assert_eq!(of(desc.owner).filter(|other| other.key == desc.key).count(), 1);
+            assert!(desc.key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
+            assert!(!desc.what.is_empty() && !desc.api.is_empty() && !desc.values.is_empty());
         }
     }
 }

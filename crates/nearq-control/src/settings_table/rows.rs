@@ -2,7 +2,7 @@
 
 use nearq_lock::Threshold;
 
-use super::{Knob, Owner};
+use super::{Owner, SettingDesc};
 use crate::locks::Key;
 #[cfg(feature = "runtime")]
 use nearq_core::Runtime;
@@ -61,9 +61,9 @@ const fn queue(
     kernel: &'static str,
     api: &'static str,
     way: QueueWay,
-) -> (Knob, QueueWay) {
-    let (knob, way) = process(key, values, what, [kernel, "", api], way);
-    (Knob { owner: Owner::Queue, ..knob }, way)
+) -> (SettingDesc, QueueWay) {
+    let (desc, way) = process(key, values, what, [kernel, "", api], way);
+    (SettingDesc { owner: Owner::Queue, ..desc }, way)
 }
 
 const fn process<W>(
@@ -72,19 +72,28 @@ const fn process<W>(
     what: &'static str,
     [kernel, environment, api]: [&'static str; 3],
     way: W,
-) -> (Knob, W) {
+) -> (SettingDesc, W) {
     (
-        Knob { key, owner: Owner::Process, writable: true, values, what, kernel, environment, api },
+        SettingDesc {
+            key,
+            owner: Owner::Process,
+            writable: true,
+            values,
+            what,
+            kernel,
+            environment,
+            api,
+        },
         way,
     )
 }
 
-const fn fixed((knob, way): (Knob, QueueWay)) -> (Knob, QueueWay) {
-    (Knob { writable: false, ..knob }, way)
+const fn fixed((desc, way): (SettingDesc, QueueWay)) -> (SettingDesc, QueueWay) {
+    (SettingDesc { writable: false, ..desc }, way)
 }
 
 /// The settings of a queue.
-pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
+pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
     fixed(queue(
         "per_cpu",
         YES_NO,
@@ -208,7 +217,7 @@ pub(crate) const QUEUE: &[(Knob, QueueWay)] = &[
 ];
 
 /// The settings of the process.
-pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
+pub(crate) const PROCESS: &[(SettingDesc, ProcessWay)] = &[
     process(
         "default_affinity_scope",
         "cpu, smt, cache, cache_shard, numa or system",
@@ -319,7 +328,7 @@ pub(crate) const PROCESS: &[(Knob, ProcessWay)] = &[
 ];
 
 /// The settings of the process's mutexes.
-pub(crate) const LOCKS: &[(Knob, Key)] = &[
+pub(crate) const LOCKS: &[(SettingDesc, Key)] = &[
     process(
         "lock_mode",
         "off, auto, plain or numa; 1 for auto, 0 for plain",
