@@ -1,6 +1,6 @@
 //! Where a job is at home, and what that means for it.
 //!
-//! Soft: its CPUs are its home's, its memory comes from there first, and the [`Warden`] lets it out when the home is crowded while
+//! Soft: its CPUs are its home's, its memory comes from there first, and the [`Rebalancer`] lets it out when the home is crowded while
 //! CPUs idle elsewhere, and brings it back. Strict: its CPUs and its memory are its home's, and that stays so. With one node, nothing
 //! is set, nothing is checked, and jobs have no account of it.
 //!
@@ -17,7 +17,7 @@ use nearq_topology::CpuSet;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::tree::{State, Table};
-use crate::{Account, Event, Warden};
+use crate::{Account, Event, Rebalancer};
 
 /// How long the loads are measured before the first job: what other programs do counts too. The kernel reports ticks of 10 ms.
 const FIRST_LOOK: Duration = Duration::from_millis(40);
@@ -43,7 +43,7 @@ pub(crate) struct Placement {
     strict: bool,
     policies: Vec<MemoryPolicy>,
     /// Set if there are several nodes.
-    warden: Option<Warden>,
+    rebalancer: Option<Rebalancer>,
     /// Shows other programs where each process lives; none if no job has a home, or the system refuses a table.
     table: Option<Table>,
     /// The processes that jobs began with.
@@ -67,13 +67,13 @@ impl Placement {
             }
         };
         let several = !homes.nodes.is_single();
-        let warden = several.then(|| {
-            let mut warden = Warden::new(homes.nodes.clone(), homes.weights);
+        let rebalancer = several.then(|| {
+            let mut rebalancer = Rebalancer::new(homes.nodes.clone(), homes.weights);
             if homes.fixed.is_none() {
                 thread::sleep(FIRST_LOOK);
-                warden.step();
+                rebalancer.step();
             }
-            warden
+            rebalancer
         });
         let table = several.then(|| Table::create(&homes.nodes, &homes.nodes.cpus(), true).ok());
         Self {
@@ -83,7 +83,7 @@ impl Placement {
             nodes: homes.nodes,
             fixed: homes.fixed,
             strict: homes.strict,
-            warden,
+            rebalancer,
             next_look: None,
             left_alone: BTreeSet::new(),
             asks_affinity: several,
@@ -98,11 +98,11 @@ impl Placement {
 
     /// The home of the next job.
     pub(crate) fn choose(&self) -> usize {
-        let least_loaded = |warden: &Warden| {
+        let least_loaded = |rebalancer: &Rebalancer| {
             let from = self.nodes.of_cpu(rustix::thread::sched_getcpu());
-            pick(&self.nodes, &warden.loads(), from)
+            pick(&self.nodes, &rebalancer.loads(), from)
         };
-        self.fixed.or_else(|| self.warden.as_ref().map(least_loaded)).unwrap_or(0)
+        self.fixed.or_else(|| self.rebalancer.as_ref().map(least_loaded)).unwrap_or(0)
     }
 
     /// The CPUs of a job at home there, if they must be set.
@@ -127,15 +127,15 @@ impl Placement {
         note(&spawned.affinity_refused, &mut self.asks_affinity, "the CPUs of a home");
         note(&spawned.memory_refused, &mut self.asks_policy, "memory from their home");
         let kept = !self.strict && self.asks_affinity;
-        if let Some(warden) = &mut self.warden {
-            warden.add(job, spawned.pid, home, kept);
+        if let Some(rebalancer) = &mut self.rebalancer {
+            rebalancer.add(job, spawned.pid, home, kept);
             tell(spawned.pid, Some(self.nodes.get(home).memory));
             self.processes.insert(job, spawned.pid);
             if let Some(table) = &self.table {
                 table.claim_for(spawned.pid, home);
             }
             if self.next_look.is_none() {
-                self.next_look = warden.period().map(|period| Instant::now() + period);
+                self.next_look = rebalancer.period().map(|period| Instant::now() + period);
             }
         }
         if news.is_some() {
@@ -149,7 +149,7 @@ impl Placement {
         if let (Some(process), Some(table)) = (self.processes.remove(&job), &self.table) {
             table.release(process);
         }
-        let account = self.warden.as_mut()?.remove(job)?;
+        let account = self.rebalancer.as_mut()?.remove(job)?;
         Some((account, self.left_alone.remove(&job)))
     }
 
@@ -160,11 +160,11 @@ impl Placement {
 
     /// Checks homes, if it is time.
     pub(crate) fn look(&mut self) {
-        let Some(warden) = self.warden.as_mut() else { return };
+        let Some(rebalancer) = self.rebalancer.as_mut() else { return };
         if self.next_look.is_none_or(|at| Instant::now() < at) {
             return;
         }
-        for event in warden.step() {
+        for event in rebalancer.step() {
             // None: the scheduler already knows what it must know.
             let (id, state, told) = match event {
                 Event::LetOut { id, .. } => (id, State::Out, None),
@@ -184,7 +184,7 @@ impl Placement {
                 table.note(*process, state);
             }
         }
-        self.next_look = warden.period().map(|period| Instant::now() + period);
+        self.next_look = rebalancer.period().map(|period| Instant::now() + period);
     }
 
     pub(crate) fn refused(&self) -> Option<&str> {

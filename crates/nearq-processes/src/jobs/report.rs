@@ -30,7 +30,7 @@ pub struct Report {
     pub max_rss_kib: u64,
     /// How much it printed on standard output, in bytes; 0 if output is not kept together.
     pub printed: u64,
-    /// Where it was, as far as the warden saw: a process that has ended cannot be inspected any more. `None` if there is one node.
+    /// Where it was, as far as the rebalancer saw: a process that has ended cannot be inspected any more. `None` if there is one node.
     pub account: Option<Account>,
     /// Whether it chose its CPUs itself, and was left alone from then on.
     pub left_alone: bool,

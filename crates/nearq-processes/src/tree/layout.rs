@@ -4,7 +4,7 @@
 //! and of entries. All places follow from these three numbers, which are not read from the table again once they are known.
 //!
 //! ```text
-//! header     16 words   magic, layout, token, warden, counts
+//! header     16 words   magic, layout, token, flags, the home of all members, counts
 //! homes       8 words each
 //! masks       CPUs of each home, then the widest mask that a member may have
 //! distances   a byte for each pair of homes

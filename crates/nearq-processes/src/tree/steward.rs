@@ -24,9 +24,9 @@ use super::told::Inherited;
 use super::{Choose, member};
 use crate::proc::{self, TICK};
 use crate::system;
-use crate::{Account, Event, Warden};
+use crate::{Account, Event, Rebalancer};
 
-/// The pause between two checks if the warden has nothing to do.
+/// The pause between two checks if the rebalancer has nothing to do.
 const USUAL_PERIOD: Duration = Duration::from_millis(100);
 /// How often all descendants are checked.
 const ROUND: Duration = Duration::from_secs(1);
@@ -97,7 +97,7 @@ pub(crate) struct Steward<'a> {
     table: Table,
     widest: CpuSet,
     ways: Ways,
-    warden: Warden,
+    rebalancer: Rebalancer,
     members: BTreeMap<u32, Member>,
     last_id: u64,
     /// Descriptors of members are below this number, so that some are left for reading files.
@@ -126,7 +126,7 @@ impl<'a> Steward<'a> {
             table,
             widest,
             ways,
-            warden: Warden::new(nodes, weights),
+            rebalancer: Rebalancer::new(nodes, weights),
             members: BTreeMap::new(),
             last_id: 0,
             descriptors: system::raise_descriptors().saturating_sub(FOR_FILES),
@@ -148,10 +148,10 @@ impl<'a> Steward<'a> {
             self.go_round(lazy);
             self.next_round = Instant::now() + ROUND;
         }
-        for event in self.warden.step() {
+        for event in self.rebalancer.step() {
             self.note(&event);
         }
-        self.table.publish(&self.warden.loads());
+        self.table.publish(&self.rebalancer.loads());
         let counts = self.table.counts();
         if counts.full > 0 {
             self.tell(
@@ -161,7 +161,7 @@ impl<'a> Steward<'a> {
         if counts.memory_refused > 0 {
             self.tell("memory policies are refused here (a container's filter, or no such node): programs get only the CPUs of their home");
         }
-        self.warden.period().unwrap_or(USUAL_PERIOD)
+        self.rebalancer.period().unwrap_or(USUAL_PERIOD)
     }
 
     /// Reports each text once.
@@ -196,7 +196,7 @@ impl<'a> Steward<'a> {
 
     fn forget(&mut self, pid: u32) {
         let Some(member) = self.members.remove(&pid) else { return };
-        if let Some(account) = self.warden.remove(member.id) {
+        if let Some(account) = self.rebalancer.remove(member.id) {
             self.count(&account);
         }
     }
@@ -272,7 +272,7 @@ impl<'a> Steward<'a> {
         }
         self.last_id += 1;
         let kept = !self.ways.strict && entry.state != State::Own;
-        self.warden.add(self.last_id, entry.pid, entry.home, kept);
+        self.rebalancer.add(self.last_id, entry.pid, entry.home, kept);
         let member = Member { id: self.last_id, slot, entry, since, process };
         self.members.insert(entry.pid, member);
     }
@@ -298,7 +298,7 @@ impl<'a> Steward<'a> {
             return;
         };
         let told = match event {
-            Event::Moved { to, .. } => Some(Some(self.warden.nodes().get(*to).memory)),
+            Event::Moved { to, .. } => Some(Some(self.rebalancer.nodes().get(*to).memory)),
             Event::LeftAlone { .. } => Some(None),
             Event::LetOut { .. } | Event::BroughtHome { .. } => None,
         };
@@ -372,7 +372,7 @@ impl<'a> Steward<'a> {
     /// A process whose parent has gone keeps the home that it inherited.
     fn adopt(&mut self, pid: u32) {
         let Ok(mask) = Linux::affinity_of(pid) else { return };
-        let Some(homes) = kin::homes_of(&mask, self.warden.nodes()) else { return };
+        let Some(homes) = kin::homes_of(&mask, self.rebalancer.nodes()) else { return };
         if let [home] = *homes.as_slice()
             && mask != self.widest
             && kin::knows(pid, self.table.token()) != Knows::Member(Inherited::Own)
@@ -388,10 +388,10 @@ impl<'a> Steward<'a> {
         if !is_free || kin::knows(pid, self.table.token()) == Knows::Member(Inherited::Own) {
             return;
         }
-        let from = proc::stat(pid).and_then(|stat| self.warden.nodes().of_cpu(stat.cpu));
+        let from = proc::stat(pid).and_then(|stat| self.rebalancer.nodes().of_cpu(stat.cpu));
         let view = self.table.view();
         let Some(claim) = member::choose(&view, pid, How::Used, now(), from) else { return };
-        let cpus = self.warden.nodes().get(claim.home).cpus.clone();
+        let cpus = self.rebalancer.nodes().get(claim.home).cpus.clone();
         let mut any = false;
         for thread in proc::threads(pid) {
             let is_free = Linux::affinity_of(thread).is_ok_and(|mask| mask == self.widest);
@@ -399,7 +399,7 @@ impl<'a> Steward<'a> {
         }
         if any {
             self.summary.used += 1;
-            Linux::set_home_hint_of(pid, Some(self.warden.nodes().get(claim.home).memory));
+            Linux::set_home_hint_of(pid, Some(self.rebalancer.nodes().get(claim.home).memory));
         } else {
             member::release(&view, claim.slot, pid);
         }
@@ -412,7 +412,7 @@ impl<'a> Steward<'a> {
             self.forget(pid);
         }
         self.summary.counts = self.table.counts();
-        let (nodes, token) = (self.warden.nodes().clone(), self.table.token());
+        let (nodes, token) = (self.rebalancer.nodes().clone(), self.table.token());
         // First the table goes, so that no process chooses a home while others lose theirs.
         drop(self.table);
         self.summary.still_narrow = kin::undo(std::process::id(), &nodes, &self.widest, token);

@@ -1,4 +1,4 @@
-//! A run on the real machine: tasks are processes of this very command, kept by the warden that `nearq run` uses.
+//! A run on the real machine: tasks are processes of this very command, kept by the rebalancer that `nearq run` uses.
 //!
 //! All processes are started at the beginning, by the caller's thread; a process that must do something later sleeps until then. Each
 //! is killed by the kernel when that thread is gone, so nothing is left behind. Parent and children talk in JSON: what to do as an
@@ -19,7 +19,7 @@ use crate::harness::failed;
 use child::{Hog, Task};
 use nearq_home::{Nodes, Weights};
 use nearq_platform::{Linux, LockPlatform as _, Placement as _, Threads as _};
-use nearq_processes::Warden;
+use nearq_processes::Rebalancer;
 use nearq_topology::CpuSet;
 use scheduler::Loaded;
 use std::io::Read as _;
@@ -73,7 +73,8 @@ impl<'p> Runner<'p> {
 
 fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Error> {
     let origin = Linux::now();
-    let mut warden = Warden::new(nodes.clone(), Weights::default()).following(row == Row::Dynamic);
+    let mut rebalancer =
+        Rebalancer::new(nodes.clone(), Weights::default()).following(row == Row::Dynamic);
     let mut tasks = Vec::with_capacity(plan.tasks);
     for (number, start) in starts(plan, row, nodes).into_iter().enumerate() {
         let home = start.home;
@@ -81,7 +82,7 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
         let child = Child::task(of_plan(plan, number, start, nodes, origin.as_nanos()));
         let process = Process(spawn_on(mask.as_ref(), program, &child)?);
         if let Some(home) = home {
-            warden.add(number as u64, process.0.id(), home, true);
+            rebalancer.add(number as u64, process.0.id(), home, true);
         }
         tasks.push(process);
     }
@@ -99,9 +100,9 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
     }
     let over = AtomicBool::new(false);
     let told = std::thread::scope(|scope| {
-        scope.spawn(|| keep(&mut warden, &over));
+        scope.spawn(|| keep(&mut rebalancer, &over));
         let told = tasks.iter_mut().map(await_task).collect::<Result<Vec<Told>, Error>>();
-        // Pairs with nothing: the warden sees it eventually, and is joined at the end of the scope.
+        // Pairs with nothing: the rebalancer sees it eventually, and is joined at the end of the scope.
         over.store(true, Ordering::Relaxed);
         told
     });
@@ -113,7 +114,7 @@ fn run(nodes: &Nodes, plan: &Plan, row: Row, program: &Path) -> Result<Ran, Erro
     Ok(Ran { elapsed, tasks })
 }
 
-/// Starts a process on given CPUs: it inherits the caller's mask, so it has it from its first instruction on, and the warden
+/// Starts a process on given CPUs: it inherits the caller's mask, so it has it from its first instruction on, and the rebalancer
 /// never sees it with another one.
 fn spawn_on(
     cpus: Option<&CpuSet>,
@@ -130,12 +131,12 @@ fn spawn_on(
 }
 
 /// Keeps tasks at home until the run is over.
-fn keep(warden: &mut Warden, over: &AtomicBool) {
+fn keep(rebalancer: &mut Rebalancer, over: &AtomicBool) {
     // Relaxed: pairs with nothing; it is seen some time after it was set.
     while !over.load(Ordering::Relaxed) {
-        let Some(period) = warden.period() else { return };
+        let Some(period) = rebalancer.period() else { return };
         std::thread::sleep(period);
-        warden.step();
+        rebalancer.step();
     }
 }
 

@@ -1,4 +1,4 @@
-//! The warden and real processes, on two CPUs that stand for two nodes.
+//! The rebalancer and real processes, on two CPUs that stand for two nodes.
 
 use super::*;
 use nearq_platform::Placement;
@@ -49,12 +49,16 @@ fn two_nodes() -> Option<Nodes> {
 }
 
 /// Steps until a condition holds.
-fn until(warden: &mut Warden, events: &mut Vec<Event>, is_so: impl Fn(&[Event]) -> bool) {
+fn until(rebalancer: &mut Rebalancer, events: &mut Vec<Event>, is_so: impl Fn(&[Event]) -> bool) {
     let begin = Instant::now();
     while !is_so(events) {
-        std::thread::sleep(warden.period().unwrap());
-        events.extend(warden.step());
-        assert!(begin.elapsed() < Duration::from_secs(100), "{events:?} {:?}", warden.node_loads());
+        std::thread::sleep(rebalancer.period().unwrap());
+        events.extend(rebalancer.step());
+        assert!(
+            begin.elapsed() < Duration::from_secs(100),
+            "{events:?} {:?}",
+            rebalancer.node_loads()
+        );
     }
 }
 
@@ -63,14 +67,14 @@ fn a_crowded_home_lets_processes_out_and_takes_them_back() {
     let Some(nodes) = two_nodes() else { return };
     let home = nodes.get(0).cpus.clone();
     let mut spinners = Spinners::start(8, &home);
-    let mut warden = Warden::new(nodes.clone(), Weights::default());
+    let mut rebalancer = Rebalancer::new(nodes.clone(), Weights::default());
     let ids: Vec<u32> = spinners.0.iter().map(Child::id).collect();
     for process in &ids {
-        warden.add((*process).into(), *process, 0, true);
+        rebalancer.add((*process).into(), *process, 0, true);
     }
-    assert_eq!(warden.loads()[0].homes, 8000);
+    assert_eq!(rebalancer.loads()[0].homes, 8000);
     let mut events = Vec::new();
-    until(&mut warden, &mut events, |events| {
+    until(&mut rebalancer, &mut events, |events| {
         events.iter().any(|event| matches!(event, Event::LetOut { .. }))
     });
     let Some(Event::LetOut { id, to }) =
@@ -81,22 +85,22 @@ fn a_crowded_home_lets_processes_out_and_takes_them_back() {
     // Other programs may have most of the other CPU: then it gets both.
     assert!(to.contains(&1), "{to:?}");
     let stray = u32::try_from(id).unwrap();
-    // It may have come home by now; it may run where the warden says.
-    let expected = warden.out(id).map_or(home.clone(), |places| nodes.cpus_of(places));
+    // It may have come home by now; it may run where the rebalancer says.
+    let expected = rebalancer.out(id).map_or(home.clone(), |places| nodes.cpus_of(places));
     assert_eq!(Linux::affinity_of(stray).unwrap(), expected);
     // All others end: there is free capacity at home.
     for process in ids.iter().filter(|process| **process != stray) {
         spinners.end(*process);
-        warden.remove((*process).into());
+        rebalancer.remove((*process).into());
     }
     let begin = Instant::now();
     // Other programs may use the CPU, whatever the test does: then there is no free capacity.
     let mut looks_with_room = 0;
-    while warden.out(id).is_some() {
-        std::thread::sleep(warden.period().unwrap());
-        events.extend(warden.step());
-        looks_with_room += u32::from(warden.node_loads()[0].runnable == 0);
-        let told = (&events, warden.node_loads());
+    while rebalancer.out(id).is_some() {
+        std::thread::sleep(rebalancer.period().unwrap());
+        events.extend(rebalancer.step());
+        looks_with_room += u32::from(rebalancer.node_loads()[0].runnable == 0);
+        let told = (&events, rebalancer.node_loads());
         assert!(looks_with_room < 10, "there was room at home: {told:?}");
         if begin.elapsed() > Duration::from_secs(100) {
             let how = "run the tests on a machine that is not busy";
@@ -104,7 +108,7 @@ fn a_crowded_home_lets_processes_out_and_takes_them_back() {
         }
     }
     assert_eq!(Linux::affinity_of(stray).unwrap(), home);
-    let account = warden.remove(id).unwrap();
+    let account = rebalancer.remove(id).unwrap();
     assert!(account.let_out >= 1 && account.let_out == account.brought_home, "{account:?}");
     assert!(
         account.out > Duration::ZERO && account.cpu_time.iter().sum::<Duration>() > Duration::ZERO
@@ -116,38 +120,41 @@ fn who_has_chosen_its_cpus_itself_is_left_alone() {
     let Some(nodes) = two_nodes() else { return };
     let both = nodes.cpus();
     let spinners = Spinners::start(2, &nodes.get(0).cpus);
-    let mut warden = Warden::new(nodes.clone(), Weights::default());
+    let mut rebalancer = Rebalancer::new(nodes.clone(), Weights::default());
     let [own, ours] = [0, 1].map(|index: usize| spinners.0[index].id());
     for process in [own, ours] {
-        warden.add(process.into(), process, 0, true);
+        rebalancer.add(process.into(), process, 0, true);
     }
     Linux::set_affinity_of(own, &both).unwrap();
     let let_out = |process: u32| Action::LetOut { id: process.into(), to: vec![1] };
-    assert_eq!(warden.act(let_out(own)), Some(Event::LeftAlone { id: own.into() }));
+    assert_eq!(rebalancer.act(let_out(own)), Some(Event::LeftAlone { id: own.into() }));
     assert_eq!(Linux::affinity_of(own).unwrap(), both);
     let out = Event::LetOut { id: ours.into(), to: vec![1] };
-    assert_eq!(warden.act(let_out(ours)), Some(out));
+    assert_eq!(rebalancer.act(let_out(ours)), Some(out));
     assert_eq!(Linux::affinity_of(ours).unwrap(), nodes.get(1).cpus);
-    assert_eq!((warden.keeper.home(own.into()), warden.keeper.home(ours.into())), (None, Some(0)));
+    assert_eq!(
+        (rebalancer.keeper.home(own.into()), rebalancer.keeper.home(ours.into())),
+        (None, Some(0))
+    );
 }
 
 #[test]
 fn on_one_node_nothing_is_looked_at() {
     let all = Linux::affinity(Linux::current_thread()).unwrap();
     let nodes = Nodes::pretended(&[(0, all)], &[vec![10]]);
-    let mut warden = Warden::new(nodes, Weights::default());
-    warden.add(1, std::process::id(), 0, true);
-    assert_eq!((warden.period(), warden.step()), (None, Vec::new()));
+    let mut rebalancer = Rebalancer::new(nodes, Weights::default());
+    rebalancer.add(1, std::process::id(), 0, true);
+    assert_eq!((rebalancer.period(), rebalancer.step()), (None, Vec::new()));
 }
 
 #[test]
 fn what_has_ended_has_an_account() {
     let Some(nodes) = two_nodes() else { return };
-    let mut warden = Warden::new(nodes, Weights::default());
-    warden.add(7, u32::MAX / 4, 1, true);
-    warden.step();
-    assert_eq!(warden.account(7).unwrap().home, 1);
-    assert_eq!(warden.tasks().count(), 1);
-    assert_eq!(warden.remove(7).unwrap().last, None);
-    assert_eq!(warden.remove(7), None);
+    let mut rebalancer = Rebalancer::new(nodes, Weights::default());
+    rebalancer.add(7, u32::MAX / 4, 1, true);
+    rebalancer.step();
+    assert_eq!(rebalancer.account(7).unwrap().home, 1);
+    assert_eq!(rebalancer.tasks().count(), 1);
+    assert_eq!(rebalancer.remove(7).unwrap().last, None);
+    assert_eq!(rebalancer.remove(7), None);
 }

@@ -1,7 +1,7 @@
 //! Keeps tasks at home: once per period it measures, lets the keeper decide, changes the masks of threads, and updates accounts.
 //!
-//! A task begins on the CPUs of its home: its starter ensures that. From then on the warden changes the masks of its threads,
-//! but only of those that have the mask that the warden knows: a thread that has set another one itself meant it, and is left
+//! A task begins on the CPUs of its home: its starter ensures that. From then on the rebalancer changes the masks of its threads,
+//! but only of those that have the mask that the rebalancer knows: a thread that has set another one itself meant it, and is left
 //! alone. A thread that is started meanwhile inherits its creator's mask, so the list of threads is read until it has no new
 //! one.
 //!
@@ -67,7 +67,7 @@ pub struct Account {
     pub why: Option<VerdictReason>,
 }
 
-/// Something that the warden has done.
+/// Something that the rebalancer has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A task may run on the CPUs of these nodes.
@@ -100,7 +100,7 @@ pub enum Event {
 
 /// Keeps tasks at home.
 #[derive(Debug)]
-pub struct Warden {
+pub struct Rebalancer {
     keeper: Keeper,
     weights: Weights,
     observer: Observer,
@@ -125,7 +125,7 @@ pub struct Warden {
 struct Task {
     process: u32,
     account: Account,
-    /// The mask of its threads, as the warden knows it.
+    /// The mask of its threads, as the rebalancer knows it.
     mask: CpuSet,
     kept: bool,
     out_since: Option<Instant>,
@@ -135,11 +135,11 @@ struct Task {
     memory_seen: Instant,
 }
 
-impl Warden {
-    /// A warden that keeps no task yet.
+impl Rebalancer {
+    /// A rebalancer without tasks.
     pub fn new(nodes: Nodes, weights: Weights) -> Self {
         let now = Instant::now();
-        Warden {
+        Rebalancer {
             cpus: nodes.iter().map(|node| 1000 * node.cpus.len() as u32).collect(),
             others: vec![0; nodes.len()],
             loads: vec![NodeLoad::default(); nodes.len()],
