@@ -143,7 +143,7 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
         text += "This machine has one node, so everything is at home.\n";
     }
     text += &places(nodes, survey);
-    if survey.keepers.is_empty() {
+    if survey.supervisors.is_empty() {
         text += "\nno `nearq run` is keeping homes now";
         text += if nodes.is_single() {
             "; on one node, only `nearq run --scope cache` does, and only if there are several caches\n"
@@ -252,7 +252,7 @@ fn value(nodes: &Nodes, survey: &Survey) -> Value {
                 "home": id(resident.home),
                 "now": id(resident.now),
                 "why": why(resident.residence),
-                "keeper": resident.keeper,
+                "keeper": resident.supervisor,
                 "bytes": resident.bytes,
             })
         })
@@ -260,7 +260,7 @@ fn value(nodes: &Nodes, survey: &Survey) -> Value {
     json!({
         "nodes": places,
         "processes": processes,
-        "keepers": survey.keepers,
+        "keepers": survey.supervisors,
         "hidden": survey.hidden,
     })
 }
@@ -280,7 +280,7 @@ mod tests {
             home,
             now: Some(now),
             residence,
-            keeper: Some(7),
+            supervisor: Some(7),
             bytes: Some(vec![3 << 20, 9 << 20]),
         };
         let load = NodeLoad { runnable: 4500, idle: 500 };
@@ -293,7 +293,7 @@ mod tests {
                 resident(11, Some(0), 1, Residence::Home(How::Exec, State::Out)),
                 resident(12, None, 0, Residence::Free),
             ],
-            keepers: vec![7],
+            supervisors: vec![7],
             hidden: 3,
         };
         (nodes, survey)
@@ -331,7 +331,7 @@ mod tests {
         let survey = Survey {
             places: vec![Place::default()],
             residents: vec![],
-            keepers: vec![],
+            supervisors: vec![],
             hidden: 0,
         };
         let text = text(&nodes, &survey, false, 80);

@@ -17,7 +17,7 @@ use nearq_topology::CpuSet;
 
 use crate::observe::Observer;
 use crate::proc;
-use crate::tree::{FILE, Glimpse, How, STEWARD, State, View};
+use crate::tree::{FILE, Glimpse, How, SUPERVISOR, State, View};
 
 /// Open files of a process that are checked. A table is opened early, and has a low number.
 const MOST_FILES: usize = 4096;
@@ -49,8 +49,8 @@ pub struct Resident {
     pub now: Option<usize>,
     /// How it is bound to that node.
     pub residence: Residence,
-    /// The `nearq` process that keeps its home.
-    pub keeper: Option<u32>,
+    /// The supervisor of its tree, the `nearq` process that keeps its home.
+    pub supervisor: Option<u32>,
     /// Bytes of its memory by index of the nodes; none if they may not be read or were not asked for.
     pub bytes: Option<Vec<u64>>,
 }
@@ -77,8 +77,8 @@ pub struct Survey {
     pub places: Vec<Place>,
     /// Processes, by number.
     pub residents: Vec<Resident>,
-    /// `nearq` processes that keep homes now.
-    pub keepers: Vec<u32>,
+    /// Supervisors: `nearq` processes that keep homes now.
+    pub supervisors: Vec<u32>,
     /// Processes of other users, about which nothing is reported.
     pub hidden: usize,
 }
@@ -92,7 +92,7 @@ pub struct Which {
 
 /// A home as recorded in a table.
 struct Entry {
-    keeper: u32,
+    supervisor: u32,
     home: Option<usize>,
     how: How,
     state: State,
@@ -106,7 +106,7 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
     let mut survey = Survey {
         places: loads.into_iter().map(|load| Place { load, ..Place::default() }).collect(),
         residents: Vec::new(),
-        keepers: Vec::new(),
+        supervisors: Vec::new(),
         hidden: 0,
     };
     let user = rustix::process::geteuid().as_raw();
@@ -119,13 +119,12 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
         }
     }
     let (mut entries, mut budgets) = (BTreeMap::new(), BTreeMap::<u32, Budget>::new());
-    for (&pid, &keepers_user) in &own {
-        if is_keeper(pid) {
-            let left = budgets.entry(keepers_user).or_default();
+    for (&pid, &its_user) in &own {
+        if is_supervisor(pid) {
+            let left = budgets.entry(its_user).or_default();
             // The process that makes a table can write any number into it.
-            let may_keep = |other| {
-                own.get(&other).is_some_and(|user| keepers_user == 0 || *user == keepers_user)
-            };
+            let may_keep =
+                |other| own.get(&other).is_some_and(|user| its_user == 0 || *user == its_user);
             let mut keeps = false;
             for glimpse in tables(pid, left) {
                 keeps = true;
@@ -133,7 +132,7 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
                     read(pid, &view, nodes, may_keep, &mut entries);
                 }
             }
-            survey.keepers.extend(keeps.then_some(pid));
+            survey.supervisors.extend(keeps.then_some(pid));
         }
     }
     for pid in own.into_keys() {
@@ -167,8 +166,8 @@ fn name(pid: u32) -> Option<String> {
 }
 
 /// Whether it may keep homes, by its name.
-fn is_keeper(pid: u32) -> bool {
-    name(pid).is_some_and(|name| name == STEWARD || name.starts_with("nearq"))
+fn is_supervisor(pid: u32) -> bool {
+    name(pid).is_some_and(|name| name == SUPERVISOR || name.starts_with("nearq"))
 }
 
 /// How much of a user's processes may still be checked.
@@ -207,7 +206,7 @@ fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = Glimpse> {
 
 /// The entries of a table, by process, for the processes about which it may say anything.
 fn read(
-    keeper: u32,
+    supervisor: u32,
     view: &View<'_>,
     nodes: &Nodes,
     may_keep: impl Fn(u32) -> bool,
@@ -221,7 +220,7 @@ fn read(
     let homes: Vec<_> = (0..view.layout().homes()).map(node_of).collect();
     for (_, entry, _) in view.entries().filter(|(_, entry, _)| may_keep(entry.pid)) {
         let home = homes.get(entry.home).copied().flatten();
-        entries.insert(entry.pid, Entry { keeper, home, how: entry.how, state: entry.state });
+        entries.insert(entry.pid, Entry { supervisor, home, how: entry.how, state: entry.state });
     }
 }
 
@@ -232,8 +231,10 @@ fn resident(
     which: Which,
 ) -> Option<Resident> {
     let stat = proc::stat(pid).filter(|stat| !stat.has_ended() && !stat.is_kernel)?;
-    let (home, residence, keeper) = match entries.get(&pid) {
-        Some(entry) => (entry.home, Residence::Home(entry.how, entry.state), Some(entry.keeper)),
+    let (home, residence, supervisor) = match entries.get(&pid) {
+        Some(entry) => {
+            (entry.home, Residence::Home(entry.how, entry.state), Some(entry.supervisor))
+        }
         None => match bound_to(pid, nodes) {
             Some(home) => (Some(home), Residence::Bound, None),
             None if which.all => (None, Residence::Free, None),
@@ -250,7 +251,7 @@ fn resident(
         bytes
     });
     let now = nodes.of_cpu(stat.cpu);
-    Some(Resident { pid, command: command(pid), home, now, residence, keeper, bytes })
+    Some(Resident { pid, command: command(pid), home, now, residence, supervisor, bytes })
 }
 
 /// The node that all CPUs on which a process may run belong to; none if there is only one node.
@@ -303,7 +304,7 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(50), "{}", command(child.id()));
             thread::yield_now();
         }
-        // A process is accepted as a keeper by its name; this one is named after the test.
+        // A process is accepted as a supervisor by its name; this one is named after the test.
         let table = Table::create(&nodes, &cpus, true).unwrap();
         assert!(table.claim_for(child.id(), 0));
         let again = fs::read_dir("/proc/self/fd").unwrap().flatten().find_map(|file| {
@@ -325,7 +326,7 @@ mod tests {
             read(std::process::id(), &glimpse.view().unwrap(), &nodes, all, &mut entries);
         }
         let resident = resident(child.id(), &entries, &nodes, Which::default()).unwrap();
-        assert_eq!((resident.home, resident.keeper), (Some(0), Some(std::process::id())));
+        assert_eq!((resident.home, resident.supervisor), (Some(0), Some(std::process::id())));
         assert_eq!(resident.residence, Residence::Home(How::Given, State::Home));
         assert_eq!(resident.command, "sleep 1000");
     }

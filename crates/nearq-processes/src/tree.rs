@@ -12,7 +12,7 @@
 //! | `member` | what a member does: takes a home, gives it back |
 //! | `told` | what the environment tells a member, and what it passes on |
 //! | `table` | nearq's own table: made, corrected; and tables of others, read |
-//! | `steward` | the process that keeps a table: finds members, removes those that have ended, lets out and brings back |
+//! | `supervisor` | the process that keeps a table: finds members, removes those that have ended, lets out and brings back |
 //! | `kin` | what descendants know about the tree, and how changes to them are undone |
 //! | `start` | the two processes between a shell and the command, signals, the end |
 //!
@@ -38,14 +38,14 @@
 //! 5. *An entry is found from the process's number*, in the `WINDOW` places that start there. A process that finds an earlier place free
 //!    when it executes another program has two entries for a moment; the older goes.
 //!
-//! Further safeguards of the table: the file has no name, its length is sealed, and the number of its keeper, its descriptor and a random
-//! token are in the environment. If any of the three does not fit, there is no table.
+//! Further safeguards of the table: the file has no name, its length is sealed, and the number of its supervisor, its descriptor and a
+//! random token are in the environment. If any of the three does not fit, there is no table.
 
 mod kin;
 mod layout;
 pub mod member;
 mod start;
-mod steward;
+mod supervisor;
 mod table;
 pub mod told;
 mod view;
@@ -53,8 +53,8 @@ mod view;
 pub use layout::{
     Entry, FILE, How, Layout, MAX_ENTRIES, MAX_HOMES, MAX_MASK_WORDS, State, USUAL_ENTRIES,
 };
-pub use start::{Choose, End, Error, STEWARD, Tree, become_command};
-pub use steward::{ENOUGH, Summary};
+pub use start::{Choose, End, Error, SUPERVISOR, Tree, become_command};
+pub use supervisor::{ENOUGH, Summary};
 pub use table::{Counts, Glimpse, Table};
 pub use view::View;
 

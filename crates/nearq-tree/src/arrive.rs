@@ -179,7 +179,7 @@ fn table_path<'a>(room: &'a mut [u8; 64], told: &Told<'_>) -> Option<&'a CStr> {
     };
     let mut digits = [0; 10];
     put(b"/proc/")?;
-    put(decimal(told.keeper, &mut digits))?;
+    put(decimal(told.supervisor, &mut digits))?;
     put(b"/fd/")?;
     put(decimal(told.descriptor, &mut digits))?;
     put(b"\0")?;
@@ -285,10 +285,10 @@ mod tests {
 
     #[test]
     fn the_tables_path() {
-        for (keeper, descriptor, path) in
+        for (supervisor, descriptor, path) in
             [(4711, 30, c"/proc/4711/fd/30"), (u32::MAX, 0, c"/proc/4294967295/fd/0")]
         {
-            let text = told::value(keeper, descriptor, 5, &[0xf]);
+            let text = told::value(supervisor, descriptor, 5, &[0xf]);
             let told = Told::of(text.as_bytes()).unwrap();
             assert_eq!(table_path(&mut [0; 64], &told), Some(path));
         }

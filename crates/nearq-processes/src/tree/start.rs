@@ -8,10 +8,10 @@
 //! ```
 //!
 //! There are two processes, so that if either is killed the other undoes the changes to the tree. Both adopt the orphans of their
-//! descendants (subreapers), so that each knows the whole tree. The command ends by SIGTERM when the steward is gone; the steward ends
-//! the command when the first process is gone.
+//! descendants (subreapers), so that each knows the whole tree. When the supervisor is gone, the command ends by SIGTERM; when the first process is
+//! gone, the supervisor ends the command.
 //!
-//! **Terminal and signals.** The command is in the group of the first process, the steward in one of its own: what the terminal sends
+//! **Terminal and signals.** The command is in the group of the first process, the supervisor in one of its own: what the terminal sends
 //! goes to the first process, which ignores it, and to the command. A signal from another process to the first is passed on to the
 //! command. When the command stops, so does the first process, by the same signal; that is what a shell waits for.
 //!
@@ -32,7 +32,7 @@ use std::{env, fmt, panic, process};
 use nearq_home::{Nodes, Weights};
 use nearq_topology::CpuSet;
 
-use super::steward::{Steward, Summary, Ways};
+use super::supervisor::{Summary, Supervisor, Ways};
 use super::table::Table;
 use super::{kin, told};
 use crate::proc;
@@ -42,8 +42,8 @@ use crate::system::{self, Child, SignalSet};
 /// The folders that are searched if there is no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The name of the process that keeps the table.
-pub const STEWARD: &str = "nq/steward";
+/// The name of the supervisor, the process that keeps the table, as `ps` shows it.
+pub const SUPERVISOR: &str = "nq/steward";
 
 /// When programs of a tree choose their home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,7 +192,7 @@ fn find(name: &OsStr) -> Result<PathBuf, Error> {
     }
 }
 
-/// What the steward reports to the first process.
+/// What the supervisor reports to the first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Message {
     Started(u32),
@@ -255,8 +255,8 @@ impl Tree {
         let signals = SignalSet::from_outside().file().map_err(needs("a file of signals"))?;
         system::adopt_orphans().map_err(needs("to adopt the orphans of its processes"))?;
         // SAFETY: there is one thread, as was seen above.
-        let steward = unsafe { system::fork() }.map_err(needs("a second process"))?;
-        if steward == 0 {
+        let supervisor = unsafe { system::fork() }.map_err(needs("a second process"))?;
+        if supervisor == 0 {
             drop(ours);
             let going = panic::AssertUnwindSafe(|| {
                 keep(&self, &path, theirs, &signals, before, notice, report);
@@ -265,7 +265,7 @@ impl Tree {
             process::exit(i32::from(panic::catch_unwind(going).is_err()));
         }
         drop(theirs);
-        let mut front = Front { steward, socket: ours, signals, command: None, end: None };
+        let mut front = Front { supervisor, socket: ours, signals, command: None, end: None };
         let end = front.wait();
         before.restore();
         match end {
@@ -288,7 +288,7 @@ impl Tree {
     }
 }
 
-/// Why the steward did not say how the command ended.
+/// Why the supervisor did not say how the command ended.
 enum Failed {
     Begin(io::Error),
     Execute(io::Error),
@@ -297,7 +297,7 @@ enum Failed {
 
 /// The first process.
 struct Front {
-    steward: u32,
+    supervisor: u32,
     socket: UnixStream,
     signals: OwnedFd,
     command: Option<(u32, OwnedFd)>,
@@ -306,8 +306,8 @@ struct Front {
 
 impl Front {
     fn wait(&mut self) -> Result<End, Failed> {
-        // The steward first reports that there is a command, or none. Until then signals, which are meant for the command, wait in their
-        // file.
+        // The supervisor first reports that there is a command, or none. Until then signals, which are meant for the command, wait in
+        // their file.
         let mut goes_on = self.listen();
         while goes_on {
             let files = [self.socket.as_fd(), self.signals.as_fd()];
@@ -317,11 +317,11 @@ impl Front {
             }
             goes_on = !ready[0] || self.listen();
         }
-        system::wait_for(self.steward);
+        system::wait_for(self.supervisor);
         self.end.take().unwrap_or(Err(Failed::Keep))
     }
 
-    /// Reads what the steward reports; false when the steward is gone.
+    /// Reads what the supervisor reports; false when the supervisor is gone.
     fn listen(&mut self) -> bool {
         let mut bytes = [0; 8];
         if self.socket.read_exact(&mut bytes).is_err() {
@@ -379,7 +379,7 @@ fn keep(
     notice: &dyn Fn(&str),
     report: impl FnOnce(&Summary),
 ) {
-    system::name_self(STEWARD);
+    system::name_self(SUPERVISOR);
     let mut say = |message: Message| {
         // If the other end is closed, that is noticed below.
         let _ = socket.write_all(&message.to_bytes());
@@ -409,7 +409,7 @@ fn keep(
     };
     say(Message::Started(command));
     let ways = Ways { strict: tree.strict, choose: tree.choose };
-    let mut steward = Steward::new(
+    let mut supervisor = Supervisor::new(
         table,
         tree.nodes.clone(),
         tree.widest.clone(),
@@ -425,12 +425,12 @@ fn keep(
     let mut is_alone = false;
     let end = loop {
         if Instant::now() >= next {
-            next = Instant::now() + steward.step();
+            next = Instant::now() + supervisor.step();
         }
         let timeout = next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let ready = system::wait_any(&[signals.as_fd(), socket.as_fd()], Some(timeout));
         while let Some(came) = system::next_signal(signals) {
-            // A signal to the steward is meant for the command.
+            // A signal to the supervisor is meant for the command.
             if came.by_process
                 && came.signal != libc::SIGCHLD
                 && let Some(process) = &process
@@ -468,7 +468,7 @@ fn keep(
     if let Some(end) = end {
         let _ = socket.write_all(&end.to_bytes());
     }
-    let summary = steward.end();
+    let summary = supervisor.end();
     if !is_alone {
         report(&summary);
     }
@@ -481,10 +481,10 @@ fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet) -> Comman
     command.env(told::VARIABLE, table.value(&tree.widest));
     command.env(told::CHOOSE, tree.choose.as_str());
     command.env("LD_PRELOAD", preload(env::var_os("LD_PRELOAD"), &tree.library));
-    let steward = process::id();
+    let supervisor = process::id();
     let prepare = move || {
         system::die_with_parent(libc::SIGTERM)?;
-        if system::parent() != steward {
+        if system::parent() != supervisor {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         before.restore();

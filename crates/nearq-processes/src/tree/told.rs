@@ -52,7 +52,7 @@ impl Inherited {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Told<'a> {
     /// The process that keeps the table.
-    pub keeper: u32,
+    pub supervisor: u32,
     /// Its descriptor of the table.
     pub descriptor: u32,
     /// What the table repeats.
@@ -71,7 +71,7 @@ impl<'a> Told<'a> {
         if parts.next()? != VERSION {
             return None;
         }
-        let keeper = decimal(parts.next()?)?;
+        let supervisor = decimal(parts.next()?)?;
         let descriptor = decimal(parts.next()?)?;
         let token = hexadecimal(parts.next()?)?;
         let inherited = match parts.next()? {
@@ -81,7 +81,7 @@ impl<'a> Told<'a> {
             _ => return None,
         };
         let (narrow, widest) = (parts.next()?, parts.next()?);
-        let told = Told { keeper, descriptor, token, inherited, narrow, widest };
+        let told = Told { supervisor, descriptor, token, inherited, narrow, widest };
         (narrow.len() == widest.len() && parts.next().is_none()).then_some(told)
     }
 
@@ -99,12 +99,12 @@ impl<'a> Told<'a> {
 }
 
 /// The value of the variable for a tree with that table.
-pub fn value(keeper: u32, descriptor: u32, token: u64, widest: &[u64]) -> String {
+pub fn value(supervisor: u32, descriptor: u32, token: u64, widest: &[u64]) -> String {
     let digits = digits_of(widest);
     let mut wide = vec![b'0'; digits];
     write_mask(&mut wide, widest);
     let wide = String::from_utf8_lossy(&wide);
-    format!("1:{keeper}:{descriptor}:{token:016x}:-:{}:{wide}", "0".repeat(digits))
+    format!("1:{supervisor}:{descriptor}:{token:016x}:-:{}:{wide}", "0".repeat(digits))
 }
 
 /// Digits that hold the mask.
@@ -200,7 +200,7 @@ mod tests {
         let text = value(4711, 3, 0x9f2c, &[0xff, 0]);
         assert_eq!(text, "1:4711:3:0000000000009f2c:-:00:ff");
         let told = Told::of(text.as_bytes()).unwrap();
-        assert_eq!((told.keeper, told.descriptor, told.token), (4711, 3, 0x9f2c));
+        assert_eq!((told.supervisor, told.descriptor, told.token), (4711, 3, 0x9f2c));
         assert_eq!(told.inherited, Inherited::Nothing);
         assert_eq!(told.widest(), Some(long(&[0xff])));
     }

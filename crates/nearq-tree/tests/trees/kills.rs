@@ -11,7 +11,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use crate::common::{
     cpus, first_child, folder, has_two_cpus, kill, name, own_cpus, shell, until, with_variable,
 };
-use nearq_processes::tree::{Glimpse, STEWARD};
+use nearq_processes::tree::{Glimpse, SUPERVISOR};
 
 /// The variable that identifies the processes of a test.
 const MARK: &str = "NEARQ_TEST_MARK";
@@ -38,8 +38,8 @@ impl Marked {
     }
 
     /// The process that keeps the table.
-    fn steward(&self) -> u32 {
-        until("a tree has a steward", || self.named(STEWARD).first().copied())
+    fn supervisor(&self) -> u32 {
+        until("a tree has a supervisor", || self.named(SUPERVISOR).first().copied())
     }
 
     /// Waits until that many sleep at home.
@@ -116,7 +116,7 @@ fn what_the_command_leaves_behind_has_all_cpus() {
     fs::write(folder.join("go"), "").unwrap();
     assert_eq!(tree.end().code(), Some(0));
     are_free(&sleepers);
-    assert_eq!(tree.named(STEWARD), []);
+    assert_eq!(tree.named(SUPERVISOR), []);
 }
 
 #[test]
@@ -126,25 +126,25 @@ fn nearq_is_killed() {
     }
     let mut tree = Marked::start("front", &[], SLEEPS);
     let sleepers = tree.sleepers(3);
-    let steward = tree.steward();
+    let supervisor = tree.supervisor();
     kill(tree.front.id(), libc::SIGKILL);
     assert_eq!(tree.end().signal(), Some(libc::SIGKILL));
     are_free(&sleepers);
-    until("the steward and the command end", || {
+    until("the supervisor and the command end", || {
         let commands = tree.named("sh").len();
         // The inner shell waits for its own commands.
-        (cpus(steward).is_none() && commands == 1).then_some(())
+        (cpus(supervisor).is_none() && commands == 1).then_some(())
     });
 }
 
 #[test]
-fn the_steward_is_killed() {
+fn the_supervisor_is_killed() {
     if !has_two_cpus() {
         return;
     }
-    let mut tree = Marked::start("steward", &[], SLEEPS);
+    let mut tree = Marked::start("supervisor", &[], SLEEPS);
     let sleepers = tree.sleepers(3);
-    kill(tree.steward(), libc::SIGKILL);
+    kill(tree.supervisor(), libc::SIGKILL);
     assert_eq!(tree.end().signal(), Some(libc::SIGTERM), "the command was ended");
     are_free(&sleepers);
 }
@@ -161,13 +161,13 @@ fn both_are_killed_at_once() {
         folder.display()
     );
     let mut tree = Marked::start("both", &["strict"], &script);
-    let steward = tree.steward();
+    let supervisor = tree.supervisor();
     until("both loops run", || (tree.named("sh").len() >= 3).then_some(()));
     kill(tree.front.id(), libc::SIGSTOP);
-    kill(steward, libc::SIGKILL);
+    kill(supervisor, libc::SIGKILL);
     kill(tree.front.id(), libc::SIGKILL);
     tree.end();
-    until("the table is gone", || cpus(steward).is_none().then_some(()));
+    until("the table is gone", || cpus(supervisor).is_none().then_some(()));
     fs::write(folder.join("go"), "").unwrap();
     // Programs that are executed from now on find no table, and give back what they inherited.
     let free = until("both sleep", || {
@@ -181,8 +181,8 @@ fn both_are_killed_at_once() {
 }
 
 /// The table of a tree, as other processes see it now.
-fn table(steward: u32) -> Option<Glimpse> {
-    let files = fs::read_dir(format!("/proc/{steward}/fd")).ok()?;
+fn table(supervisor: u32) -> Option<Glimpse> {
+    let files = fs::read_dir(format!("/proc/{supervisor}/fd")).ok()?;
     let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
     paths.find_map(|path: PathBuf| {
         let target = fs::read_link(&path).ok()?;
@@ -197,8 +197,8 @@ fn members_that_are_killed_are_taken_out() {
     }
     let script = "i=0; while [ $i -lt 40 ]; do sh -c 'while :; do /bin/true; done' & i=$((i+1)); done; sleep 1000; exit";
     let tree = Marked::start("members", &[], script);
-    let steward = tree.steward();
-    until("it has a table", || table(steward));
+    let supervisor = tree.supervisor();
+    until("it has a table", || table(supervisor));
     // They execute one program after the other meanwhile, so some die with a home just taken or just given
     // back. The command sleeps once it has begun all of them; then there are more shells only while a loop
     // forks.
@@ -208,7 +208,7 @@ fn members_that_are_killed_are_taken_out() {
     });
     let mut random = fastrand::Rng::with_seed(11);
     random.shuffle(&mut loops);
-    let command = until("the command is known", || first_child(steward));
+    let command = until("the command is known", || first_child(supervisor));
     for pid in loops.iter().filter(|pid| **pid != command) {
         kill(*pid, libc::SIGKILL);
     }
@@ -216,7 +216,7 @@ fn members_that_are_killed_are_taken_out() {
         kill(pid, libc::SIGKILL);
     }
     until("the dead are taken out, and counted out", || {
-        let table = table(steward)?;
+        let table = table(supervisor)?;
         let view = table.view()?;
         let living: BTreeSet<u32> = view.entries().map(|(_, entry, _)| entry.pid).collect();
         let all_live = living.iter().all(|pid| cpus(*pid).is_some());

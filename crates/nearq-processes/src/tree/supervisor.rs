@@ -93,7 +93,7 @@ pub(crate) struct Ways {
     pub(crate) choose: Choose,
 }
 
-pub(crate) struct Steward<'a> {
+pub(crate) struct Supervisor<'a> {
     table: Table,
     widest: CpuSet,
     ways: Ways,
@@ -112,7 +112,7 @@ pub(crate) struct Steward<'a> {
     notice: &'a dyn Fn(&str),
 }
 
-impl<'a> Steward<'a> {
+impl<'a> Supervisor<'a> {
     pub(crate) fn new(
         table: Table,
         nodes: Nodes,
@@ -122,7 +122,7 @@ impl<'a> Steward<'a> {
         notice: &'a dyn Fn(&str),
     ) -> Self {
         let cpu_time = vec![(Duration::ZERO, Duration::ZERO); nodes.len()];
-        Steward {
+        Supervisor {
             table,
             widest,
             ways,
