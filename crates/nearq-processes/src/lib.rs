@@ -7,7 +7,7 @@
 //! | `observe` | what CPUs and tasks have done since the last measurement |
 //! | `survey` | which processes live where now, on the whole machine |
 //! | `tree` | the table that all processes of a tree share, the process that keeps it, and how a tree is started |
-//! | `rebalancer` | once per period measures, lets [`nearq_home::Keeper`] decide, and changes the masks of threads; keeps accounts |
+//! | `rebalancer` | once per period measures, lets [`nearq_home::SoftAffinity`] decide, and changes the masks of threads; keeps accounts |
 //! | `jobs` | runs a command for each of many inputs, each job at home on a node |
 //! | `search` | which file a command is |
 //! | `system` | signals and processes, as the system has them |

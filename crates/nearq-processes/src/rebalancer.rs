@@ -1,4 +1,4 @@
-//! Keeps tasks at home: once per period it measures, lets the keeper decide, changes the masks of threads, and updates accounts.
+//! Keeps tasks at home: once per period it measures, lets `SoftAffinity` decide, changes the masks of threads, and updates accounts.
 //!
 //! A task begins on the CPUs of its home: its starter ensures that. From then on the rebalancer changes the masks of its threads,
 //! but only of those that have the mask that the rebalancer knows: a thread that has set another one itself meant it, and is left
@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nearq_home::{
-    Action, Evidence, Keeper, Load, Mover, NodeLoad, Nodes, Seen, Verdict, VerdictReason, Weights,
-    milli,
+    Action, Evidence, Load, Mover, NodeLoad, Nodes, Seen, SoftAffinity, Verdict, VerdictReason,
+    Weights, milli,
 };
 use nearq_platform::{Linux, Threads as _};
 use nearq_topology::CpuSet;
@@ -101,7 +101,7 @@ pub enum Event {
 /// Keeps tasks at home.
 #[derive(Debug)]
 pub struct Rebalancer {
-    keeper: Keeper,
+    affinity: SoftAffinity,
     weights: Weights,
     observer: Observer,
     tasks: BTreeMap<u64, Task>,
@@ -144,7 +144,7 @@ impl Rebalancer {
             others: vec![0; nodes.len()],
             loads: vec![NodeLoad::default(); nodes.len()],
             observer: Observer::new(nodes.clone()),
-            keeper: Keeper::new(nodes, weights.clone()),
+            affinity: SoftAffinity::new(nodes, weights.clone()),
             weights,
             tasks: BTreeMap::new(),
             processes: BTreeSet::new(),
@@ -165,7 +165,7 @@ impl Rebalancer {
 
     /// The existing places.
     pub fn nodes(&self) -> &Nodes {
-        self.keeper.nodes()
+        self.affinity.nodes()
     }
 
     /// A task has begun with this process, whose threads have the mask of its home. With `kept` false it is only watched: it stays
@@ -178,7 +178,7 @@ impl Rebalancer {
         let mask = self.nodes().get(home).cpus.clone();
         let cpu_time = vec![Duration::ZERO; self.nodes().len()];
         if kept {
-            self.keeper.add(id, home);
+            self.affinity.add(id, home);
         }
         let task = Task {
             process,
@@ -196,7 +196,7 @@ impl Rebalancer {
 
     /// A task has ended, or is no longer watched. Returns what was known about it.
     pub fn remove(&mut self, id: u64) -> Option<Account> {
-        self.keeper.remove(id);
+        self.affinity.remove(id);
         let mut task = self.tasks.remove(&id)?;
         self.processes.remove(&task.process);
         task.come_home(Instant::now());
@@ -215,7 +215,7 @@ impl Rebalancer {
 
     /// The indices of the nodes where a task may run while it is out.
     pub fn out(&self, id: u64) -> Option<&[usize]> {
-        self.keeper.out(id)
+        self.affinity.out(id)
     }
 
     /// The load of each node, for [`nearq_home::pick`]; what other programs do counts if it is significant.
@@ -246,7 +246,7 @@ impl Rebalancer {
 
     /// How long until the next [`step`](Self::step); none if there is nothing to do.
     pub fn period(&self) -> Option<Duration> {
-        let period = self.keeper.period().max((self.cost() * SHARE).min(LONGEST));
+        let period = self.affinity.period().max((self.cost() * SHARE).min(LONGEST));
         (!self.nodes().is_single() && !self.tasks.is_empty()).then_some(period)
     }
 
@@ -267,7 +267,7 @@ impl Rebalancer {
                 node: deeds.node.unwrap_or(self.tasks[id].account.home),
             })
             .collect();
-        let actions = self.keeper.step(self.begin.elapsed(), &self.loads, &seen);
+        let actions = self.affinity.step(self.begin.elapsed(), &self.loads, &seen);
         let mut events: Vec<Event> =
             actions.into_iter().filter_map(|action| self.act(action)).collect();
         self.costs[self.steps % COSTS] = cpu_time().saturating_sub(begin);
@@ -326,7 +326,7 @@ impl Rebalancer {
         let mask = self.nodes().cpus_of(to.as_deref().unwrap_or(&[home]));
         let task = self.tasks.get_mut(&id)?;
         if !task.confine(&mask, &self.processes) {
-            self.keeper.remove(id);
+            self.affinity.remove(id);
             task.kept = false;
             task.come_home(Instant::now());
             return Some(Event::LeftAlone { id });
@@ -385,11 +385,11 @@ impl Rebalancer {
                         task.account.home = to;
                         task.account.why = Some(why.clone());
                         task.come_home(begin);
-                        self.keeper.add(id, to);
+                        self.affinity.add(id, to);
                         if task.confine(&nodes.get(to).cpus, &self.processes) {
                             events.push(Event::Moved { id, to, why });
                         } else {
-                            self.keeper.remove(id);
+                            self.affinity.remove(id);
                             task.kept = false;
                             events.push(Event::LeftAlone { id });
                         }

@@ -6,7 +6,7 @@
 //! - **overload**: a node is the home of twice as many tasks as it has CPUs, while others idle; then half of the tasks end. Was
 //!   every CPU used, and do the tasks that had to leave come home?
 //!
-//! Each is run without homes (the kernel alone), with homes (picked when a task starts, kept by the keeper of `nearq_home`), and with
+//! Each is run without homes (the kernel alone), with homes (picked when a task starts, kept by `nearq_home::SoftAffinity`), and with
 //! dynamic homes, which follow the memory. On the real machine (`real`) tasks are processes of this command; on a simulated
 //! one (`simulated`) they are simulated processes whose accesses are declared, and there is one more row: tasks pinned in turn to
 //! the CPUs of all nodes with their memory beside them (`oracle`), which no system that must discover this placement can beat by much.

@@ -1,7 +1,7 @@
 //! Which scheduler the kernel has: its own, or the node affine one, which `nearq-scx` loads into a real one.
 //!
-//! Under the node affine scheduler tasks are just started: it gives them their homes itself, and no keeper watches over them. That is
-//! one row, `home scheduler`, beside the kernel's own without homes.
+//! Under the node affine scheduler tasks are just started: it gives them their homes itself, and no `SoftAffinity` watches over them. That
+//! is one row, `home scheduler`, beside the kernel's own without homes.
 
 use super::plan::{Row, Scenario};
 use super::real;

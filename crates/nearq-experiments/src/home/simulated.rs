@@ -1,4 +1,4 @@
-//! Runs on a simulated machine: tasks, the storm, and the keeper of homes.
+//! Runs on a simulated machine: tasks, the storm, and soft affinity.
 
 use super::Ran;
 use super::plan::{Plan, Row, Start, Storm, starts};
@@ -6,7 +6,9 @@ use super::scheduler::under_home;
 use super::task::{ELEMENT, Memory, Told, work};
 use crate::harness::{failed, simulate};
 use crate::{Error, Machine};
-use nearq_home::{Action, Evidence, Keeper, Mover, NodeLoad, Nodes, Seen, Verdict, Weights, milli};
+use nearq_home::{
+    Action, Evidence, Mover, NodeLoad, Nodes, Seen, SoftAffinity, Verdict, Weights, milli,
+};
 use nearq_platform::{
     Atomic as _, AtomicInt as _, Instant, LockPlatform as _, MemoryPolicy, Ordering,
     Placement as _, Threads as _,
@@ -313,7 +315,7 @@ fn hackbench(storm: Storm, call: Duration) {
     children.into_iter().flatten().for_each(Sim::wait_process);
 }
 
-// The thread that watches over the tasks of a simulated run: reads what the simulated kernel counts, asks the keeper, sets
+// The thread that watches over the tasks of a simulated run: reads what the simulated kernel counts, asks `SoftAffinity`, sets
 // affinities.
 //
 // It is an ordinary process of the machine that sleeps from period to period, pays for its system calls, and comes late when
@@ -331,12 +333,12 @@ struct Watched {
 /// Keeps tasks at home until all have ended; if homes move, they move to where the memory is.
 pub(super) fn keep(nodes: Nodes, tasks: &[(Thread, usize)], moves: bool) {
     let weights = Weights::default();
-    let mut keeper = Keeper::new(nodes.clone(), weights.clone());
+    let mut affinity = SoftAffinity::new(nodes.clone(), weights.clone());
     let start = Sim::now();
     let mut watched: Vec<Watched> = Vec::new();
     for (thread, home) in tasks {
         let Ok(before) = Sim::thread_statistics(*thread) else { continue };
-        keeper.add(thread.number(), *home);
+        affinity.add(thread.number(), *home);
         let mover = Mover::new(*home, Duration::ZERO);
         let cpu_time = vec![Duration::ZERO; nodes.len()];
         watched.push(Watched { thread: *thread, before, mover, cpu_time });
@@ -344,29 +346,29 @@ pub(super) fn keep(nodes: Nodes, tasks: &[(Thread, usize)], moves: bool) {
     let mut cpus = Sim::cpu_statistics();
     let mut then = Sim::now();
     let mut considered = Duration::ZERO;
-    keeper.step(then - start, &vec![NodeLoad::default(); nodes.len()], &[]);
+    affinity.step(then - start, &vec![NodeLoad::default(); nodes.len()], &[]);
     while !watched.is_empty() {
-        Sim::sleep(keeper.period());
+        Sim::sleep(affinity.period());
         let mut seen = Vec::with_capacity(watched.len());
         watched.retain_mut(|task| {
             let now = Sim::thread_statistics(task.thread);
             match now {
                 Ok(now) => seen.push(task.look(now, &nodes)),
-                Err(_) => keeper.remove(task.thread.number()),
+                Err(_) => affinity.remove(task.thread.number()),
             }
             now.is_ok()
         });
         let (before, now) = (std::mem::replace(&mut cpus, Sim::cpu_statistics()), Sim::now());
         let loads = node_loads(&nodes, &before, &cpus, now - then);
         then = now;
-        for action in keeper.step(now - start, &loads, &seen) {
-            act(&action, &keeper, &watched);
+        for action in affinity.step(now - start, &loads, &seen) {
+            act(&action, &affinity, &watched);
         }
         let interval = Duration::from_millis(weights.move_interval_ms().into());
         if moves && now - start >= considered + interval {
             considered = now - start;
             for task in &mut watched {
-                task.consider(considered, &mut keeper, &weights);
+                task.consider(considered, &mut affinity, &weights);
             }
         }
     }
@@ -383,27 +385,27 @@ impl Watched {
     }
 
     /// Moves the home to where the memory is, if that is worth it.
-    fn consider(&mut self, now: Duration, keeper: &mut Keeper, weights: &Weights) {
-        let nodes = keeper.nodes().clone();
+    fn consider(&mut self, now: Duration, affinity: &mut SoftAffinity, weights: &Weights) {
+        let nodes = affinity.nodes().clone();
         let Some(pages) = pages(self.thread, &nodes) else { return };
         let nothing = vec![Duration::ZERO; nodes.len()];
         let cpu_time = std::mem::replace(&mut self.cpu_time, nothing);
         let evidence = Evidence { pages, cpu_time };
         if let Verdict::Move { to, .. } = self.mover.consider(now, &evidence, &nodes, weights) {
-            keeper.add(self.thread.number(), to);
+            affinity.add(self.thread.number(), to);
             restrict(self.thread, &[to], &nodes);
         }
     }
 }
 
-/// Does what the keeper says.
-fn act(action: &Action, keeper: &Keeper, watched: &[Watched]) {
+/// Does what `SoftAffinity` says.
+fn act(action: &Action, affinity: &SoftAffinity, watched: &[Watched]) {
     let (id, to) = match action {
         Action::LetOut { id, to } => (*id, to.clone()),
-        Action::BringHome { id } => (*id, keeper.home(*id).into_iter().collect()),
+        Action::BringHome { id } => (*id, affinity.home(*id).into_iter().collect()),
     };
     if let Some(task) = watched.iter().find(|task| task.thread.number() == id) {
-        restrict(task.thread, &to, keeper.nodes());
+        restrict(task.thread, &to, affinity.nodes());
     }
 }
 

@@ -133,7 +133,7 @@ fn who_has_chosen_its_cpus_itself_is_left_alone() {
     assert_eq!(rebalancer.act(let_out(ours)), Some(out));
     assert_eq!(Linux::affinity_of(ours).unwrap(), nodes.get(1).cpus);
     assert_eq!(
-        (rebalancer.keeper.home(own.into()), rebalancer.keeper.home(ours.into())),
+        (rebalancer.affinity.home(own.into()), rebalancer.affinity.home(ours.into())),
         (None, Some(0))
     );
 }

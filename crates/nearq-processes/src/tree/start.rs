@@ -8,8 +8,8 @@
 //! ```
 //!
 //! There are two processes, so that if either is killed the other undoes the changes to the tree. Both adopt the orphans of their
-//! descendants (subreapers), so that each knows the whole tree. When the supervisor is gone, the command ends by SIGTERM; when the first process is
-//! gone, the supervisor ends the command.
+//! descendants (subreapers), so that each knows the whole tree. When the supervisor is gone, the command ends by SIGTERM; when the
+//! first process is gone, the supervisor ends the command.
 //!
 //! **Terminal and signals.** The command is in the group of the first process, the supervisor in one of its own: what the terminal sends
 //! goes to the first process, which ignores it, and to the command. A signal from another process to the first is passed on to the

@@ -4,8 +4,8 @@
 //! |---|---|---|
 //! | the home of a new task | `nq_pick` | `least_loaded` |
 //! | the imbalance at which a task leaves for a CPU that is not idle | `nq_out_of_balance` | `Weights::is_worth_leaving` |
-//! | how long a stray stays away, and how much longer if it has to leave again soon | `nq_running`, `nq_tick` | `Keeper` |
-//! | whether a stray goes home | `nq_leaves` | `Keeper` |
+//! | how long a stray stays away, and how much longer if it has to leave again soon | `nq_running`, `nq_tick` | `SoftAffinity` |
+//! | whether a stray goes home | `nq_leaves` | `SoftAffinity` |
 //!
 //! They differ by design, because the kernel knows at once what a process sees once per period:
 //!
@@ -16,18 +16,18 @@
 //! - **Distances** count as the next multiple of ten for the policy: its delay for any other node must not be zero. Of nodes at
 //!   distance 10 from each other, `nearq-home` takes the first, while the policy stays where it is.
 //! - **Room at home.** The policy sends a stray home if its home without it is no more crowded than its current node with it: this is a
-//!   step from queue to queue, and an idle CPU of any node ends the wait. The keeper counts the stray at home too, because a mask keeps it
-//!   there for a period.
-//! - **Times.** For the policy, a task leaves again soon if it does so within a second. For the keeper the limit is 400 ms, because all
-//!   tasks must be at home within a second of a disturbance's end, and they stay away longer: 40 ms, not 20 ms, the keeper's period.
+//!   step from queue to queue, and an idle CPU of any node ends the wait. `SoftAffinity` counts the stray at home too, because a mask keeps
+//!   it there for a period.
+//! - **Times.** For the policy, a task leaves again soon if it does so within a second. For `SoftAffinity` the limit is 400 ms, because all
+//!   tasks must be at home within a second of a disturbance's end, and they stay away longer: 40 ms, not 20 ms, its period.
 //!
 //! Only one side decides the rest. That a home follows the memory is left to `nearq_home::Mover`, which `nearq-scx` uses too. Which task
-//! leaves a crowded node is chosen by the CPU that takes it, or by the keeper, which lets it out. `nearq-home` knows neither the threads of
-//! a process nor tasks that have just begun their program.
+//! leaves a crowded node is chosen by the CPU that takes it, or by `SoftAffinity`, which lets it out. `nearq-home` knows neither the threads
+//! of a process nor tasks that have just begun their program.
 
 use std::time::Duration;
 
-use nearq_home::{Action, Keeper, NodeLoad, Nodes, Seen, least_loaded};
+use nearq_home::{Action, NodeLoad, Nodes, Seen, SoftAffinity, least_loaded};
 use nearq_policy_harness::Policy;
 use nearq_topology::{CpuSet, Topology};
 use proptest::prelude::*;
@@ -86,9 +86,9 @@ fn policys_stays(stay: u32, at_home: &[u64]) -> Vec<u64> {
     stays
 }
 
-/// A keeper of a machine of two nodes, with one task at home on the first one.
+/// The soft affinity of a machine of two nodes, with one task at home on the first one.
 struct Kept {
-    keeper: Keeper,
+    affinity: SoftAffinity,
     now: Duration,
 }
 
@@ -99,11 +99,11 @@ impl Kept {
             [(0, CpuSet::from_range(0..first)), (1, CpuSet::from_range(first..first + nodes[1]))];
         let mut weights = nearq_home::Weights::default();
         weights.set("stay_ms", stay).unwrap();
-        let mut keeper =
-            Keeper::new(Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]), weights);
-        keeper.add(0, 0);
-        keeper.step(Duration::ZERO, &[NodeLoad::default(); 2], &[]);
-        Kept { keeper, now: Duration::ZERO }
+        let mut affinity =
+            SoftAffinity::new(Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]), weights);
+        affinity.add(0, 0);
+        affinity.step(Duration::ZERO, &[NodeLoad::default(); 2], &[]);
+        Kept { affinity, now: Duration::ZERO }
     }
 
     /// Lets that many milliseconds pass, in which the nodes have these tasks. Ours wants a CPU all the time, and waits for
@@ -112,16 +112,16 @@ impl Kept {
         let period = Duration::from_millis(millis);
         self.now += period;
         let waited = period * waits / 1000;
-        let node = usize::from(self.keeper.out(0).is_some());
+        let node = usize::from(self.affinity.out(0).is_some());
         let seen = Seen { id: 0, ran: period.saturating_sub(waited), waited, node };
         let load = |node: usize| {
-            let cpus = self.keeper.nodes().get(node).cpus.len();
+            let cpus = self.affinity.nodes().get(node).cpus.len();
             NodeLoad {
                 runnable: 1000 * tasks[node] as u32,
                 idle: 1000 * cpus.saturating_sub(tasks[node]) as u32,
             }
         };
-        self.keeper.step(self.now, &[load(0), load(1)], &[seen])
+        self.affinity.step(self.now, &[load(0), load(1)], &[seen])
     }
 
     /// Its home is so crowded that it is let out.
@@ -131,8 +131,8 @@ impl Kept {
     }
 }
 
-/// The same by the keeper.
-fn keepers_stays(stay: u32, at_home: &[u64]) -> Vec<u64> {
+/// The same by `SoftAffinity`.
+fn soft_affinitys_stays(stay: u32, at_home: &[u64]) -> Vec<u64> {
     let mut kept = Kept::new([1, 1], stay);
     let stays = at_home.iter().map(|time| {
         kept.leaves(*time);
@@ -174,8 +174,8 @@ fn policy_lets_go(cpus: [usize; 2], at_home: usize, here: usize) -> bool {
     policy.leaves(&mut stray, CPUS)
 }
 
-/// The same by the keeper.
-fn keeper_brings_home(cpus: [usize; 2], at_home: usize, here: usize) -> bool {
+/// The same by `SoftAffinity`.
+fn soft_affinity_brings_home(cpus: [usize; 2], at_home: usize, here: usize) -> bool {
     let mut kept = Kept::new(cpus, 10);
     kept.leaves(100);
     let waits = 1000 * here.saturating_sub(cpus[1]) / here;
@@ -267,7 +267,7 @@ proptest! {
         // At home, before it has to leave.
         soon in prop::collection::vec(prop_oneof![3 => 1..390_u64, 1 => 1_001..3_000_u64], 1..8),
     ) {
-        prop_assert_eq!(policys_stays(stay, &soon), keepers_stays(stay, &soon));
+        prop_assert_eq!(policys_stays(stay, &soon), soft_affinitys_stays(stay, &soon));
     }
 
     #[test]
@@ -276,11 +276,11 @@ proptest! {
         at_home in 0..8_usize,
         here in 1..8_usize,
     ) {
-        let (policy, keeper) = (policy_lets_go(cpus, at_home, here), keeper_brings_home(cpus, at_home, here));
+        let (policy, affinity) = (policy_lets_go(cpus, at_home, here), soft_affinity_brings_home(cpus, at_home, here));
         let (crowd_at_home, crowd_here) = (at_home * cpus[1], here * cpus[0]);
         // Loads are smoothed: equal loads may differ a little.
         prop_assume!(at_home < cpus[0] || crowd_at_home != crowd_here);
         let is_between = at_home >= cpus[0] && crowd_at_home < crowd_here;
-        prop_assert_eq!(policy, keeper || is_between);
+        prop_assert_eq!(policy, affinity || is_between);
     }
 }

@@ -1,6 +1,6 @@
 //! Soft affinity for tasks for which only the allowed CPUs can be set: which are let out of a crowded home, and which come back.
 //!
-//! A kernel keeps a task on the CPUs of its mask, and has no mask that is only a wish. So once per period the keeper checks the
+//! A kernel keeps a task on the CPUs of its mask, and has no mask that is only a wish. So once per period `SoftAffinity` checks the
 //! loads and changes masks: hard ones, for a while.
 //!
 //! ```text
@@ -96,23 +96,23 @@ struct Out {
 ///
 /// ```
 /// use core::time::Duration;
-/// use nearq_home::{Action, Keeper, NodeLoad, Nodes, Seen, Weights};
+/// use nearq_home::{Action, SoftAffinity, NodeLoad, Nodes, Seen, Weights};
 /// use nearq_topology::Topology;
 ///
 /// let machine = Topology::from_synthetic("numa:2 core:1")?;
-/// let mut keeper = Keeper::new(Nodes::of(&machine, machine.online()), Weights::default());
-/// keeper.add(7, 0);
-/// keeper.add(8, 0);
+/// let mut affinity = SoftAffinity::new(Nodes::of(&machine, machine.online()), Weights::default());
+/// affinity.add(7, 0);
+/// affinity.add(8, 0);
 /// // Two tasks share the one CPU of node 0, while node 1 idles.
 /// let half = |id| Seen { id, ran: Duration::from_millis(10), waited: Duration::from_millis(10), node: 0 };
 /// let loads = [NodeLoad { runnable: 2000, idle: 0 }, NodeLoad { runnable: 0, idle: 1000 }];
-/// keeper.step(Duration::from_millis(0), &loads, &[]);
-/// let actions = keeper.step(Duration::from_millis(20), &loads, &[half(7), half(8)]);
+/// affinity.step(Duration::from_millis(0), &loads, &[]);
+/// let actions = affinity.step(Duration::from_millis(20), &loads, &[half(7), half(8)]);
 /// assert_eq!(actions, [Action::LetOut { id: 7, to: vec![1] }]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Keeper {
+pub struct SoftAffinity {
     nodes: Nodes,
     weights: Weights,
     tasks: BTreeMap<u64, Task>,
@@ -120,10 +120,10 @@ pub struct Keeper {
     busy: bool,
 }
 
-impl Keeper {
-    /// A keeper without tasks.
+impl SoftAffinity {
+    /// Without tasks.
     pub fn new(nodes: Nodes, weights: Weights) -> Self {
-        Keeper { nodes, weights, tasks: BTreeMap::new(), last: None, busy: false }
+        SoftAffinity { nodes, weights, tasks: BTreeMap::new(), last: None, busy: false }
     }
 
     /// The existing places.

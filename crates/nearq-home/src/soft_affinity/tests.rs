@@ -1,4 +1,4 @@
-//! The keeper with a model of a kernel that shares each node's CPUs evenly among the tasks that may run there.
+//! `SoftAffinity` with a model of a kernel that shares each node's CPUs evenly among the tasks that may run there.
 
 use super::*;
 use nearq_topology::Topology;
@@ -18,7 +18,7 @@ struct Model {
 
 /// A machine of nodes on which tasks run, and others that are pinned.
 struct Kernel {
-    keeper: Keeper,
+    affinity: SoftAffinity,
     now: Duration,
     tasks: Vec<Model>,
     /// Hogs of other programs, by node.
@@ -34,7 +34,7 @@ impl Kernel {
         let nodes = Nodes::of(&machine, machine.online());
         Kernel {
             hogs: vec![0; nodes.len()],
-            keeper: Keeper::new(nodes, Weights::default()),
+            affinity: SoftAffinity::new(nodes, Weights::default()),
             now: Duration::ZERO,
             tasks: Vec::new(),
             actions: Vec::new(),
@@ -50,22 +50,23 @@ impl Kernel {
         let id = self.tasks.iter().map(|task| task.id + 1).max().unwrap_or(1);
         let (used, used_at_home) = (Duration::ZERO, Duration::ZERO);
         self.tasks.push(Model { id, home, wants, to: vec![home], used, used_at_home });
-        self.keeper.add(id, home);
+        self.affinity.add(id, home);
         id
     }
 
     fn end(&mut self, id: u64) {
         self.tasks.retain(|task| task.id != id);
-        self.keeper.remove(id);
+        self.affinity.remove(id);
     }
 
-    /// Lets some time pass, in the keeper's periods.
+    /// Lets some time pass, in its periods.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         while self.now < end {
-            let period = self.keeper.period();
+            let period = self.affinity.period();
             self.now += period;
-            let capacity: Vec<u32> = self.keeper.nodes().iter().map(|node| node.capacity).collect();
+            let capacity: Vec<u32> =
+                self.affinity.nodes().iter().map(|node| node.capacity).collect();
             // Wide tasks take from each of their nodes in proportion to its CPUs.
             let mut demand: Vec<f64> =
                 self.hogs.iter().map(|hogs| f64::from(*hogs) * 1000.0).collect();
@@ -118,7 +119,7 @@ impl Kernel {
             if in_vain {
                 self.idled_in_vain += period;
             }
-            for action in self.keeper.step(self.now, &loads, &seen) {
+            for action in self.affinity.step(self.now, &loads, &seen) {
                 match &action {
                     Action::LetOut { id, to } => self.task(*id).to = to.clone(),
                     Action::BringHome { id } => {
@@ -162,7 +163,7 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
     // All four CPUs are used from the second period on.
     assert!(kernel.used() >= Duration::from_millis(39_600), "{:?}", kernel.used());
     assert_eq!(kernel.actions.len(), 2, "{:?}", kernel.actions);
-    assert_eq!(kernel.keeper.count_out(), 2);
+    assert_eq!(kernel.affinity.count_out(), 2);
     for pair in [[0, 1], [2, 3]] {
         // Whichever of them leaves.
         let mut kernel2 = Kernel::new("numa:2 core:2");
@@ -174,7 +175,7 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
             kernel2.end(ids[index]);
         }
         kernel2.run(SECOND);
-        assert_eq!(kernel2.keeper.count_out(), 0);
+        assert_eq!(kernel2.affinity.count_out(), 0);
         assert!(kernel2.home_percent() > 99.0);
     }
 }
@@ -185,7 +186,7 @@ fn strays_that_have_each_others_room_return_together() {
     let nodes = Nodes::of(&machine, machine.online());
     // The number of tasks per CPU: one, where each task is on the next one's home; and three, where two of each node are.
     for each in [1, 3] {
-        let mut keeper = Keeper::new(nodes.clone(), Weights::default());
+        let mut affinity = SoftAffinity::new(nodes.clone(), Weights::default());
         let mut now = Duration::ZERO;
         let at = |node, runnable| {
             let mut loads = [NodeLoad { runnable: 1000 * each, idle: 0 }; 3];
@@ -196,27 +197,27 @@ fn strays_that_have_each_others_room_return_together() {
             let (ran, waited) = (Duration::from_millis(ran), Duration::from_millis(waited));
             Seen { id, ran, waited, node }
         };
-        let mut step = |keeper: &mut Keeper, period, loads: &[NodeLoad], seen: &[Seen]| {
+        let mut step = |affinity: &mut SoftAffinity, period, loads: &[NodeLoad], seen: &[Seen]| {
             now += Duration::from_millis(period);
-            keeper.step(now, loads, seen)
+            affinity.step(now, loads, seen)
         };
-        (0..3).for_each(|id| keeper.add(id, id as usize));
+        (0..3).for_each(|id| affinity.add(id, id as usize));
         // So quickly that no task has been away long enough to come back.
-        step(&mut keeper, 10, &at(0, 0), &[]);
+        step(&mut affinity, 10, &at(0, 0), &[]);
         for id in 0..3 {
             let (home, next) = (id as usize, (id as usize + 1) % 3);
             let mut loads = at(next, 0);
             loads[home].runnable = 2500;
-            let actions = step(&mut keeper, 10, &loads, &[seen(id, home, 2, 8)]);
+            let actions = step(&mut affinity, 10, &loads, &[seen(id, home, 2, 8)]);
             assert!(actions.contains(&Action::LetOut { id, to: vec![next] }), "{id}: {actions:?}");
         }
-        assert_eq!(keeper.count_out(), 3);
+        assert_eq!(affinity.count_out(), 3);
         let full = [NodeLoad { runnable: 1000 * each, idle: 0 }; 3];
         let where_they_are: Vec<Seen> =
             (0..3).map(|id| seen(id, (id as usize + 1) % 3, 100, 0)).collect();
-        let actions = step(&mut keeper, 100, &full, &where_they_are);
+        let actions = step(&mut affinity, 100, &full, &where_they_are);
         assert_eq!(actions.len(), 3, "{each}: {actions:?}");
-        assert_eq!(keeper.count_out(), 0);
+        assert_eq!(affinity.count_out(), 0);
     }
     // A task whose home is not freed stays, and so does one that waits for it; the others go.
     let weights = Weights::default();
@@ -256,7 +257,7 @@ fn the_nearest_that_idles_is_taken_first() {
     let rows = [vec![10, 32, 20], vec![32, 10, 20], vec![20, 20, 10]];
     let machine = Topology::from_synthetic("numa:3 core:1").unwrap().with_distances(&rows).unwrap();
     let mut kernel = Kernel::new("numa:3 core:1");
-    kernel.keeper = Keeper::new(Nodes::of(&machine, machine.online()), Weights::default());
+    kernel.affinity = SoftAffinity::new(Nodes::of(&machine, machine.online()), Weights::default());
     kernel.start(0);
     kernel.start(0);
     kernel.run(SECOND);
@@ -267,7 +268,7 @@ fn the_nearest_that_idles_is_taken_first() {
     kernel.start(2);
     kernel.run(SECOND);
     assert!(kernel.idled_in_vain < SECOND / 2, "{:?} {:?}", kernel.idled_in_vain, kernel.actions);
-    assert_eq!(kernel.keeper.count_out(), 1, "{:?}", kernel.actions);
+    assert_eq!(kernel.affinity.count_out(), 1, "{:?}", kernel.actions);
 }
 
 #[test]
@@ -275,10 +276,10 @@ fn one_that_has_outgrown_its_home_may_use_more() {
     let mut kernel = Kernel::new("numa:4 core:2");
     let id = kernel.start_wanting(1, 5000);
     kernel.run(SECOND);
-    assert_eq!(kernel.keeper.out(id), Some(&[1, 0, 2][..]));
+    assert_eq!(kernel.affinity.out(id), Some(&[1, 0, 2][..]));
     kernel.task(id).wants = 1500;
     kernel.run(SECOND);
-    assert_eq!(kernel.keeper.out(id), None);
+    assert_eq!(kernel.affinity.out(id), None);
 }
 
 #[test]
@@ -289,7 +290,7 @@ fn on_one_node_nothing_is_done() {
     }
     kernel.run(SECOND);
     assert!(kernel.actions.is_empty());
-    assert_eq!(kernel.keeper.period(), Duration::from_millis(100));
+    assert_eq!(kernel.affinity.period(), Duration::from_millis(100));
 }
 
 /// The events of a random sequence.
@@ -348,7 +349,7 @@ proptest! {
         }
         kernel.run(SECOND);
         if crowd.iter().all(|crowd| *crowd <= 2000) {
-            prop_assert_eq!(kernel.keeper.count_out(), 0);
+            prop_assert_eq!(kernel.affinity.count_out(), 0);
         }
     }
 }
