@@ -118,8 +118,8 @@ impl<P: Platform> Home<P> {
         let mut change = self.inside.change.lock();
         change.why = format!("node {node} was requested");
         self.inside.put(&mut change, node as u32);
-        if let Some(mover) = &mut change.mover {
-            mover.set(index, inside::since_start(P::now()));
+        if let Some(migration) = &mut change.migration {
+            migration.set(index, inside::since_start(P::now()));
         }
         Ok(())
     }

@@ -19,18 +19,18 @@
 //! | `pick` | where something new is at home |
 //! | `weights` | how much imbalance makes a task leave its home; all numbers that can be set |
 //! | `soft_affinity` | which tasks are let out of their home now, and which come back: soft affinity, made of masks of CPUs |
-//! | `mover` | whether the home itself should move, because the memory is elsewhere |
+//! | `home_migration` | whether the home itself should move, because the memory is elsewhere |
 //!
 //! Loads are in thousandths ("milli") of a task or of a CPU. Nodes are named by their index in [`Nodes`], distances are the
 //! firmware's: 10 within a node, more between nodes.
 
-mod mover;
+mod home_migration;
 mod nodes;
 mod pick;
 mod soft_affinity;
 mod weights;
 
-pub use mover::{Evidence, Mover, Verdict, VerdictReason};
+pub use home_migration::{Evidence, HomeMigration, Verdict, VerdictReason};
 pub use nodes::{Node, NodeError, Nodes};
 pub use pick::{Load, least_loaded, pick};
 pub use soft_affinity::{Action, NodeLoad, Seen, SoftAffinity, milli};

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use nearq_home::{
-    Action, Evidence, Load, Mover, NodeLoad, Nodes, Seen, SoftAffinity, Verdict, VerdictReason,
-    Weights, milli,
+    Action, Evidence, HomeMigration, Load, NodeLoad, Nodes, Seen, SoftAffinity, Verdict,
+    VerdictReason, Weights, milli,
 };
 use nearq_platform::{Linux, Threads as _};
 use nearq_topology::CpuSet;
@@ -129,7 +129,7 @@ struct Task {
     mask: CpuSet,
     kept: bool,
     out_since: Option<Instant>,
-    mover: Mover,
+    migration: HomeMigration,
     /// CPU time by node since its memory was last measured.
     recent: Vec<Duration>,
     memory_seen: Instant,
@@ -186,7 +186,7 @@ impl Rebalancer {
             mask,
             kept,
             out_since: None,
-            mover: Mover::new(home, self.begin.elapsed()),
+            migration: HomeMigration::new(home, self.begin.elapsed()),
             recent: cpu_time,
             memory_seen: now,
         };
@@ -379,7 +379,7 @@ impl Rebalancer {
             let cpu_time = core::mem::replace(&mut task.recent, vec![Duration::ZERO; nodes.len()]);
             if self.follows && task.kept {
                 let evidence = Evidence { pages: resident, cpu_time };
-                match task.mover.consider(now, &evidence, &nodes, &self.weights) {
+                match task.migration.consider(now, &evidence, &nodes, &self.weights) {
                     Verdict::Stay(why) => task.account.why = Some(why),
                     Verdict::Move { to, why } => {
                         task.account.home = to;

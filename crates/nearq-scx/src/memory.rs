@@ -1,9 +1,9 @@
 //! Dynamic homes: once a second, finds where the memory of processes that use CPUs is, and acts if that is not their home.
 //!
 //! Under a loaded scheduler the kernel does not balance memory between nodes; this module does it instead. The scheduler's own account of
-//! each process says which processes to sample. [`nearq_home::Mover`] decides when memory has been elsewhere for long enough, [`Remedy`]
-//! what is done then. [`Crowds`] says which processes should get another home because their node has been crowded for long. A process whose
-//! home was told is left alone, and so is one that has outgrown its node, because its threads have several homes.
+//! each process says which processes to sample. [`nearq_home::HomeMigration`] decides when memory has been elsewhere for long enough,
+//! [`Remedy`] what is done then. [`Crowds`] says which processes should get another home because their node has been crowded for long. A
+//! process whose home was told is left alone, and so is one that has outgrown its node, because its threads have several homes.
 //!
 //! Sampling may take a hundredth of a CPU: what is spent beyond that is saved in the following seconds. So only processes that have run are
 //! sampled, and seldom those whose memory was found at home and has not grown since. A separate thread moves pages, one process at a time,
@@ -259,8 +259,8 @@ impl Memory {
             let mut ran = process.ran;
             ran.iter_mut().zip(known.ran).for_each(|(now, before)| *now -= before);
             (known.ran, known.seen) = (process.ran, now);
-            if known.mover.home() != home {
-                known.mover.set(home, now - self.began);
+            if known.migration.home() != home {
+                known.migration.set(home, now - self.began);
                 (known.away, known.settled) = (Away::default(), None);
             }
             let mut one = Busy { pid, process, ran, sampled: known.sampled, room: None };
@@ -322,12 +322,12 @@ impl Memory {
         let part = (pages - evidence.pages[own]) * 1000 / pages.max(1);
         let known = self.followed.get_mut(&one.pid)?;
         known.settled = (part <= SETTLED_BUT_FOR).then_some(one.process.touched);
-        let verdict = known.mover.consider(at, &evidence, &self.nodes, &self.weights);
+        let verdict = known.migration.consider(at, &evidence, &self.nodes, &self.weights);
         let Verdict::Move { to, why } = verdict else {
             return self.crowded(look, one, found, &evidence).map(Considered::Crowded);
         };
-        // For the mover it stays at home until the kernel reports another home.
-        known.mover.set(own, at);
+        // For `HomeMigration` it stays at home until the kernel reports another home.
+        known.migration.set(own, at);
         self.follow_memory(look, one, found.bytes / 1000 * part, part, to, &why, places)
             .map(Considered::Decided)
     }

@@ -1,11 +1,11 @@
 //! Dynamic homes: they move to where most of their memory is, and most of their items' CPU time was.
 //!
 //! The monitor judges them, at most once in the interval of the weights and only while there is work: sampling 256 pages costs some 0.1 ms,
-//! too much between two items. For how it judges, see `nearq_home::Mover`.
+//! too much between two items. For how it judges, see `nearq_home::HomeMigration`.
 
 use core::time::Duration;
 
-use nearq_home::{Evidence, Mover, Nodes, Verdict, Weights};
+use nearq_home::{Evidence, HomeMigration, Nodes, Verdict, Weights};
 use nearq_platform::{Instant, Platform};
 
 use super::inside::{Inside, index_of, since_start};
@@ -54,12 +54,13 @@ impl<P: Platform> Inside<P> {
         let mut change = self.change.lock();
         let Some(node) = self.known_node() else { return };
         let Some(index) = index_of(nodes, node) else { return };
-        let mover = change.mover.get_or_insert_with(|| Mover::new(index, since_start(now)));
-        if mover.home() != index {
+        let migration =
+            change.migration.get_or_insert_with(|| HomeMigration::new(index, since_start(now)));
+        if migration.home() != index {
             // The nodes that may be used have changed, and with them the indices.
-            mover.set(index, since_start(now));
+            migration.set(index, since_start(now));
         }
-        match mover.consider(since_start(now), &evidence, nodes, weights) {
+        match migration.consider(since_start(now), &evidence, nodes, weights) {
             Verdict::Stay(why) => change.why = why.to_string(),
             Verdict::Move { to, why } => {
                 change.why = why.to_string();

@@ -10,7 +10,7 @@
 use core::ops::Range;
 use std::sync::Arc;
 
-use nearq_home::{Mover, Nodes};
+use nearq_home::{HomeMigration, Nodes};
 use nearq_lock::Mutex;
 use nearq_platform::{Atomic, AtomicInt, Instant, Ordering, Platform};
 
@@ -40,7 +40,7 @@ pub(super) struct Change {
     /// The reason for its node, in words.
     pub(super) why: String,
     /// Decides its moves, with the index of the home among the nodes of that moment.
-    pub(super) mover: Option<Mover>,
+    pub(super) migration: Option<HomeMigration>,
 }
 
 /// Memory that belongs to a home.
@@ -71,7 +71,7 @@ impl<P: Platform> Inside<P> {
             handles: P::AtomicU32::new(0),
             follows: P::AtomicU32::new(0),
             cpu_time: (0..homes.map.nodes()).map(|_| P::AtomicU64::new(0)).collect(),
-            change: Mutex::new_in(Change { counted: None, why, mover: None }),
+            change: Mutex::new_in(Change { counted: None, why, migration: None }),
             ranges: Mutex::new_in(Ranges::default()),
         });
         homes.add(&made);
@@ -163,9 +163,9 @@ impl<P: Platform> Inside<P> {
     pub(super) fn set_follows(&self, follows: bool, nodes: &Nodes, now: Instant) {
         let mut change = self.change.lock();
         self.follows.store(u32::from(follows), Ordering::Relaxed);
-        change.mover = None;
+        change.migration = None;
         if follows && let Some(index) = self.known_node().and_then(|node| index_of(nodes, node)) {
-            change.mover = Some(Mover::new(index, since_start(now)));
+            change.migration = Some(HomeMigration::new(index, since_start(now)));
         }
     }
 
@@ -188,7 +188,9 @@ impl<P: Platform> Inside<P> {
         if self.change.is_locked() {
             let why = "it was being changed when the process was forked".to_owned();
             // SAFETY: this is the only thread, and it is not in the middle of a change: no user's code runs there.
-            unsafe { self.change.renew(Change { counted: self.known_node(), why, mover: None }) };
+            unsafe {
+                self.change.renew(Change { counted: self.known_node(), why, migration: None })
+            };
         }
         if self.ranges.is_locked() {
             // SAFETY: this is the only thread, and has no guard of `ranges`: no user's code, which could fork, runs under that lock.
@@ -202,7 +204,7 @@ pub(super) fn index_of(nodes: &Nodes, node: u32) -> Option<usize> {
     nodes.iter().position(|known| known.id == node as usize)
 }
 
-/// The clock, as movers need it.
+/// The clock, as `HomeMigration` needs it.
 pub(super) fn since_start(now: Instant) -> core::time::Duration {
     core::time::Duration::from_nanos(now.as_nanos())
 }

@@ -7,7 +7,7 @@ use super::task::{ELEMENT, Memory, Told, work};
 use crate::harness::{failed, simulate};
 use crate::{Error, Machine};
 use nearq_home::{
-    Action, Evidence, Mover, NodeLoad, Nodes, Seen, SoftAffinity, Verdict, Weights, milli,
+    Action, Evidence, HomeMigration, NodeLoad, Nodes, Seen, SoftAffinity, Verdict, Weights, milli,
 };
 use nearq_platform::{
     Atomic as _, AtomicInt as _, Instant, LockPlatform as _, MemoryPolicy, Ordering,
@@ -325,7 +325,7 @@ fn hackbench(storm: Storm, call: Duration) {
 struct Watched {
     thread: Thread,
     before: ThreadStatistics,
-    mover: Mover,
+    migration: HomeMigration,
     /// CPU time by node since the home was last considered.
     cpu_time: Vec<Duration>,
 }
@@ -339,9 +339,9 @@ pub(super) fn keep(nodes: Nodes, tasks: &[(Thread, usize)], moves: bool) {
     for (thread, home) in tasks {
         let Ok(before) = Sim::thread_statistics(*thread) else { continue };
         affinity.add(thread.number(), *home);
-        let mover = Mover::new(*home, Duration::ZERO);
+        let migration = HomeMigration::new(*home, Duration::ZERO);
         let cpu_time = vec![Duration::ZERO; nodes.len()];
-        watched.push(Watched { thread: *thread, before, mover, cpu_time });
+        watched.push(Watched { thread: *thread, before, migration, cpu_time });
     }
     let mut cpus = Sim::cpu_statistics();
     let mut then = Sim::now();
@@ -391,7 +391,7 @@ impl Watched {
         let nothing = vec![Duration::ZERO; nodes.len()];
         let cpu_time = std::mem::replace(&mut self.cpu_time, nothing);
         let evidence = Evidence { pages, cpu_time };
-        if let Verdict::Move { to, .. } = self.mover.consider(now, &evidence, &nodes, weights) {
+        if let Verdict::Move { to, .. } = self.migration.consider(now, &evidence, &nodes, weights) {
             affinity.add(self.thread.number(), to);
             restrict(self.thread, &[to], &nodes);
         }

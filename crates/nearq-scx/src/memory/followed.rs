@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nearq_home::Mover;
+use nearq_home::HomeMigration;
 use nearq_scx_policy::layout::{NODES, Process};
 
 use crate::crowd::Away;
@@ -17,7 +17,7 @@ const GROWN: u64 = 1 << 20;
 /// What is known of a process from one look to the next.
 #[derive(Debug)]
 pub(super) struct Followed {
-    pub(super) mover: Mover,
+    pub(super) migration: HomeMigration,
     pub(super) ran: [u64; NODES],
     /// The last look at which it had run.
     pub(super) seen: Instant,
@@ -42,7 +42,7 @@ impl Followed {
     pub(super) fn new(home: usize, now: Instant) -> Self {
         Followed {
             // Its first home was no choice by memory: it may be left at once.
-            mover: Mover::new(home, Duration::ZERO),
+            migration: HomeMigration::new(home, Duration::ZERO),
             ran: [0; NODES],
             seen: now,
             sampled: None,

@@ -188,7 +188,7 @@ fn those_that_ran_are_looked_at_and_now_and_then_who_has_ended_is_forgotten() {
     // Another process of the same number begins from zero.
     kernel.processes[0].1 = process(1, 1_000_000);
     memory.follow(&look(&nq, &kernel, at(12)));
-    assert_eq!((memory.followed[&7].ran[1], memory.followed[&7].mover.home()), (1_000_000, 1));
+    assert_eq!((memory.followed[&7].ran[1], memory.followed[&7].migration.home()), (1_000_000, 1));
 }
 
 #[test]

@@ -21,9 +21,9 @@
 //! - **Times.** For the policy, a task leaves again soon if it does so within a second. For `SoftAffinity` the limit is 400 ms, because all
 //!   tasks must be at home within a second of a disturbance's end, and they stay away longer: 40 ms, not 20 ms, its period.
 //!
-//! Only one side decides the rest. That a home follows the memory is left to `nearq_home::Mover`, which `nearq-scx` uses too. Which task
-//! leaves a crowded node is chosen by the CPU that takes it, or by `SoftAffinity`, which lets it out. `nearq-home` knows neither the threads
-//! of a process nor tasks that have just begun their program.
+//! Only one side decides the rest. That a home follows the memory is left to `nearq_home::HomeMigration`, which `nearq-scx` uses too. Which
+//! task leaves a crowded node is chosen by the CPU that takes it, or by `SoftAffinity`, which lets it out. `nearq-home` knows neither the
+//! threads of a process nor tasks that have just begun their program.
 
 use std::time::Duration;
 

@@ -22,21 +22,21 @@ pub struct Evidence {
 ///
 /// ```
 /// use core::time::Duration;
-/// use nearq_home::{Evidence, Mover, Nodes, Verdict, Weights};
+/// use nearq_home::{Evidence, HomeMigration, Nodes, Verdict, Weights};
 /// use nearq_topology::Topology;
 ///
 /// let machine = Topology::from_synthetic("numa:2 core:2")?;
 /// let (nodes, weights) = (Nodes::of(&machine, machine.online()), Weights::default());
-/// let mut mover = Mover::new(0, Duration::ZERO);
+/// let mut migration = HomeMigration::new(0, Duration::ZERO);
 /// let elsewhere = Evidence { pages: vec![10, 90], cpu_time: Vec::new() };
 /// let at = Duration::from_secs;
-/// assert!(matches!(mover.consider(at(2), &elsewhere, &nodes, &weights), Verdict::Stay(_)));
-/// let Verdict::Move { to, why } = mover.consider(at(3), &elsewhere, &nodes, &weights) else { panic!() };
+/// assert!(matches!(migration.consider(at(2), &elsewhere, &nodes, &weights), Verdict::Stay(_)));
+/// let Verdict::Move { to, why } = migration.consider(at(3), &elsewhere, &nodes, &weights) else { panic!() };
 /// assert_eq!((to, why.to_string().contains("90 % of its memory")), (1, true));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Mover {
+pub struct HomeMigration {
     home: usize,
     moved: Duration,
     /// The node that was better when it was last considered.
@@ -115,10 +115,10 @@ pub struct Share {
     pub cpu_time: Option<u32>,
 }
 
-impl Mover {
+impl HomeMigration {
     /// For a task that is at home there since `now`.
     pub fn new(home: usize, now: Duration) -> Self {
-        Mover { home, moved: now, better: None }
+        HomeMigration { home, moved: now, better: None }
     }
 
     /// Where it is at home.
@@ -128,7 +128,7 @@ impl Mover {
 
     /// From now on it is at home there, because the home was set.
     pub fn set(&mut self, home: usize, now: Duration) {
-        *self = Mover::new(home, now);
+        *self = HomeMigration::new(home, now);
     }
 
     /// Considers the new evidence, and decides. A move counts as done when this returns it.
@@ -296,25 +296,25 @@ mod tests {
     #[test]
     fn it_moves_to_its_memory_when_that_is_seen_twice() {
         let (nodes, weights) = (nodes(), Weights::default());
-        let mut mover = Mover::new(0, at(0));
+        let mut migration = HomeMigration::new(0, at(0));
         // The task runs at home all the time, but that does not keep it there.
         let there = evidence([100, 0, 900], [1000, 0, 0]);
-        let first = mover.consider(at(5000), &there, &nodes, &weights);
+        let first = migration.consider(at(5000), &there, &nodes, &weights);
         assert!(matches!(first, Verdict::Stay(VerdictReason::Once { .. })), "{first:?}");
-        let second = mover.consider(at(5100), &there, &nodes, &weights);
+        let second = migration.consider(at(5100), &there, &nodes, &weights);
         assert!(matches!(second, Verdict::Move { to: 2, .. }), "{second:?}");
-        assert_eq!(mover.home(), 2);
-        let third = mover.consider(at(5200), &there, &nodes, &weights);
+        assert_eq!(migration.home(), 2);
+        let third = migration.consider(at(5200), &there, &nodes, &weights);
         assert!(matches!(third, Verdict::Stay(VerdictReason::Best { .. })), "{third:?}");
     }
 
     #[test]
     fn it_moves_once_an_interval_and_not_for_little() {
         let (nodes, weights) = (nodes(), Weights::default());
-        let mut mover = Mover::new(0, at(0));
+        let mut migration = HomeMigration::new(0, at(0));
         let little = evidence([400, 600, 0], [0, 0, 0]);
         for now in [2000, 3000, 4000] {
-            let verdict = mover.consider(at(now), &little, &nodes, &weights);
+            let verdict = migration.consider(at(now), &little, &nodes, &weights);
             assert!(
                 matches!(verdict, Verdict::Stay(VerdictReason::NotWorthIt { .. })),
                 "{verdict:?}"
@@ -323,8 +323,8 @@ mod tests {
         let (second, first) = (evidence([0, 1, 0], [0; 3]), evidence([1, 0, 0], [0; 3]));
         let mut moves = Vec::new();
         for now in (5000..10_000).step_by(100) {
-            let there = if mover.home() == 0 { &second } else { &first };
-            if let Verdict::Move { .. } = mover.consider(at(now), there, &nodes, &weights) {
+            let there = if migration.home() == 0 { &second } else { &first };
+            if let Verdict::Move { .. } = migration.consider(at(now), there, &nodes, &weights) {
                 moves.push(now);
             }
         }
@@ -336,19 +336,19 @@ mod tests {
         let nodes = nodes();
         let mut weights = Weights::default();
         let time = evidence([0; 3], [100, 900, 0]);
-        let mut mover = Mover::new(0, at(0));
+        let mut migration = HomeMigration::new(0, at(0));
         for now in [2000, 3000] {
-            let verdict = mover.consider(at(now), &time, &nodes, &weights);
+            let verdict = migration.consider(at(now), &time, &nodes, &weights);
             assert!(
                 matches!(verdict, Verdict::Stay(VerdictReason::NotWorthIt { .. })),
                 "{verdict:?}"
             );
         }
         weights.set("move_time", 1000).unwrap();
-        mover.consider(at(4000), &time, &nodes, &weights);
-        let verdict = mover.consider(at(5000), &time, &nodes, &weights);
+        migration.consider(at(4000), &time, &nodes, &weights);
+        let verdict = migration.consider(at(5000), &time, &nodes, &weights);
         assert!(matches!(verdict, Verdict::Move { to: 1, .. }), "{verdict:?}");
-        let nothing = mover.consider(at(9000), &Evidence::default(), &nodes, &weights);
+        let nothing = migration.consider(at(9000), &Evidence::default(), &nodes, &weights);
         assert_eq!(nothing, Verdict::Stay(VerdictReason::Unknown { home: 1 }));
     }
 
@@ -356,8 +356,9 @@ mod tests {
     fn on_one_node_it_says_so() {
         let machine = Topology::from_synthetic("core:2").unwrap();
         let nodes = Nodes::of(&machine, machine.online());
-        let mut mover = Mover::new(0, at(0));
-        let verdict = mover.consider(at(1), &evidence([1; 3], [1; 3]), &nodes, &Weights::default());
+        let mut migration = HomeMigration::new(0, at(0));
+        let verdict =
+            migration.consider(at(1), &evidence([1; 3], [1; 3]), &nodes, &Weights::default());
         let Verdict::Stay(why) = verdict else { panic!("{verdict:?}") };
         assert!(why.is_one_node() && why.to_string().contains("one node"), "{why}");
     }
@@ -370,16 +371,16 @@ mod tests {
             looks in prop::collection::vec((0_u64..500, [0_u64..100, 0..100, 0..100], [0_u64..100, 0..100, 0..100]), 1..60),
         ) {
             let (nodes, weights) = (nodes(), Weights::default());
-            let mut mover = Mover::new(1, at(0));
+            let mut migration = HomeMigration::new(1, at(0));
             let (mut now, mut last) = (0, 0);
             for (step, pages, millis) in looks {
                 now += step;
-                let home = mover.home();
+                let home = migration.home();
                 let seen = evidence(pages, millis);
-                match mover.consider(at(now), &seen, &nodes, &weights) {
-                    Verdict::Stay(_) => prop_assert_eq!(mover.home(), home),
+                match migration.consider(at(now), &seen, &nodes, &weights) {
+                    Verdict::Stay(_) => prop_assert_eq!(migration.home(), home),
                     Verdict::Move { to, .. } => {
-                        prop_assert_eq!(mover.home(), to);
+                        prop_assert_eq!(migration.home(), to);
                         prop_assert!(to != home && now - last >= 1000);
                         let shares = Shares::of(&seen, &nodes);
                         prop_assert!(shares.score(to, &weights) >= shares.score(home, &weights) + 300);
