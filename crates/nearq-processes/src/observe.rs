@@ -23,7 +23,7 @@ use crate::proc::{self, Clock, TICK};
 
 /// What one task did since the last measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deeds {
+pub struct TaskUsage {
     /// Its processes that live, with their threads.
     pub threads: Vec<(u32, Vec<u32>)>,
     /// How long its threads ran, by index of the nodes.
@@ -34,7 +34,7 @@ pub struct Deeds {
     pub node: Option<usize>,
 }
 
-impl Deeds {
+impl TaskUsage {
     /// How long it ran, on all nodes.
     pub fn ran_in_all(&self) -> Duration {
         self.ran.iter().sum()
@@ -132,28 +132,29 @@ impl Observer {
 
     /// What a process, and all that it has started, did in the period; those in `others` are separate tasks, together with what they
     /// have started.
-    pub fn task(&mut self, process: u32, others: &BTreeSet<u32>) -> Deeds {
-        let mut deeds = Deeds { ran: vec![Duration::ZERO; self.nodes.len()], ..Deeds::default() };
+    pub fn task(&mut self, process: u32, others: &BTreeSet<u32>) -> TaskUsage {
+        let mut usage =
+            TaskUsage { ran: vec![Duration::ZERO; self.nodes.len()], ..TaskUsage::default() };
         let mut last = None;
         let processes = proc::tree(process, others);
         for (process, threads) in &processes {
             for thread in threads {
-                let node = self.thread(*process, *thread, &mut deeds);
+                let node = self.thread(*process, *thread, &mut usage);
                 last = last.or(node);
             }
         }
-        deeds.threads = processes;
-        let most = deeds
+        usage.threads = processes;
+        let most = usage
             .ran
             .iter()
             .enumerate()
             .max_by_key(|(index, ran)| (**ran, self.nodes.len() - index));
-        deeds.node = most.filter(|(_, ran)| !ran.is_zero()).map(|(index, _)| index).or(last);
-        deeds
+        usage.node = most.filter(|(_, ran)| !ran.is_zero()).map(|(index, _)| index).or(last);
+        usage
     }
 
     /// Adds what a thread did. Returns where it last was.
-    fn thread(&mut self, process: u32, thread: u32, deeds: &mut Deeds) -> Option<usize> {
+    fn thread(&mut self, process: u32, thread: u32, usage: &mut TaskUsage) -> Option<usize> {
         let stat = proc::thread_stat(process, thread).filter(|stat| !stat.has_ended())?;
         let clock = proc::thread_clock(process, thread)
             .unwrap_or(Clock { ran: stat.cpu_time(), waited: Duration::ZERO });
@@ -170,10 +171,10 @@ impl Observer {
         } else {
             done.waited.min(self.period.saturating_sub(ran))
         };
-        deeds.waited += waited;
+        usage.waited += waited;
         let node = self.nodes.of_cpu(stat.cpu);
         if let Some(node) = node {
-            deeds.ran[node] += ran;
+            usage.ran[node] += ran;
         }
         node
     }
@@ -226,17 +227,17 @@ mod tests {
     }
 
     /// Measures until a condition holds.
-    fn until(observer: &mut Observer, process: u32, is_so: impl Fn(&Deeds, &NodeLoad) -> bool) {
+    fn until(observer: &mut Observer, process: u32, is_so: impl Fn(&TaskUsage, &NodeLoad) -> bool) {
         let begin = Instant::now();
         loop {
             std::thread::sleep(Duration::from_millis(50));
             let load = observer.nodes_loads()[0];
-            let deeds = observer.task(process, &BTreeSet::new());
-            assert!(deeds.ran_in_all() + deeds.waited <= observer.period() * 64);
-            if is_so(&deeds, &load) {
+            let usage = observer.task(process, &BTreeSet::new());
+            assert!(usage.ran_in_all() + usage.waited <= observer.period() * 64);
+            if is_so(&usage, &load) {
                 return;
             }
-            assert!(begin.elapsed() < Duration::from_secs(50), "{deeds:?} {load:?}");
+            assert!(begin.elapsed() < Duration::from_secs(50), "{usage:?} {load:?}");
         }
     }
 
@@ -249,14 +250,14 @@ mod tests {
             }
             let spins = Started::sh("while :; do :; done");
             let busy = Duration::from_millis(30);
-            until(&mut observer, spins.0.id(), |deeds, load| {
-                deeds.ran_in_all() + deeds.waited > busy
+            until(&mut observer, spins.0.id(), |usage, load| {
+                usage.ran_in_all() + usage.waited > busy
                     && load.runnable > 300
-                    && deeds.node == Some(0)
+                    && usage.node == Some(0)
             });
             let sleeps = Started::sh("sleep 60");
-            until(&mut observer, sleeps.0.id(), |deeds, _| {
-                !deeds.is_gone() && deeds.ran_in_all() + deeds.waited < Duration::from_millis(5)
+            until(&mut observer, sleeps.0.id(), |usage, _| {
+                !usage.is_gone() && usage.ran_in_all() + usage.waited < Duration::from_millis(5)
             });
         }
     }
@@ -265,8 +266,8 @@ mod tests {
     fn what_a_task_has_started_is_of_it_unless_it_is_a_task_of_its_own() {
         let mut observer = Observer::new(one_place());
         let tree = Started::sh("(while :; do :; done) & trap 'kill $!' TERM; wait");
-        until(&mut observer, tree.0.id(), |deeds, _| {
-            deeds.threads.len() == 2 && !deeds.ran_in_all().is_zero()
+        until(&mut observer, tree.0.id(), |usage, _| {
+            usage.threads.len() == 2 && !usage.ran_in_all().is_zero()
         });
         observer.nodes_loads();
         let all = observer.task(tree.0.id(), &BTreeSet::new());

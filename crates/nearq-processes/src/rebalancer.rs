@@ -18,7 +18,7 @@ use nearq_home::{
 use nearq_platform::{Linux, Threads as _};
 use nearq_topology::CpuSet;
 
-use crate::observe::{Deeds, Observer};
+use crate::observe::{Observer, TaskUsage};
 use crate::proc;
 
 /// A period is at least this many times as long as a measurement takes.
@@ -257,14 +257,14 @@ impl Rebalancer {
         }
         let begin = cpu_time();
         self.loads = self.observer.nodes_loads();
-        let deeds = self.look();
-        let seen: Vec<Seen> = deeds
+        let usage = self.look();
+        let seen: Vec<Seen> = usage
             .iter()
-            .map(|(id, deeds)| Seen {
+            .map(|(id, usage)| Seen {
                 id: *id,
-                ran: deeds.ran_in_all(),
-                waited: deeds.waited,
-                node: deeds.node.unwrap_or(self.tasks[id].account.home),
+                ran: usage.ran_in_all(),
+                waited: usage.waited,
+                node: usage.node.unwrap_or(self.tasks[id].account.home),
             })
             .collect();
         let actions = self.affinity.step(self.begin.elapsed(), &self.loads, &seen);
@@ -272,33 +272,33 @@ impl Rebalancer {
             actions.into_iter().filter_map(|action| self.act(action)).collect();
         self.costs[self.steps % COSTS] = cpu_time().saturating_sub(begin);
         self.steps += 1;
-        self.look_at_memory(&deeds, &mut events);
+        self.look_at_memory(&usage, &mut events);
         events
     }
 
     /// What each task did, which is added to its account.
-    fn look(&mut self) -> BTreeMap<u64, Deeds> {
+    fn look(&mut self) -> BTreeMap<u64, TaskUsage> {
         let period = self.observer.period();
         let mut all = BTreeMap::new();
         // Thousandths of a CPU that the tasks used on each node, and that they waited for.
         let mut ran = vec![0_u32; self.nodes().len()];
         let mut waited = vec![0_u32; self.nodes().len()];
         for (id, task) in &mut self.tasks {
-            let deeds = self.observer.task(task.process, &self.processes);
+            let usage = self.observer.task(task.process, &self.processes);
             let account = &mut task.account;
-            for (node, time) in deeds.ran.iter().enumerate() {
+            for (node, time) in usage.ran.iter().enumerate() {
                 account.cpu_time[node] += *time;
                 task.recent[node] += *time;
                 ran[node] = ran[node].saturating_add(milli(*time, period));
             }
-            account.waited += deeds.waited;
-            if let Some(node) = deeds.node {
-                waited[node] = waited[node].saturating_add(milli(deeds.waited, period));
+            account.waited += usage.waited;
+            if let Some(node) = usage.node {
+                waited[node] = waited[node].saturating_add(milli(usage.waited, period));
                 account.first.get_or_insert(node);
                 let before = account.last.replace(node);
                 account.migrations += u32::from(before.is_some_and(|before| before != node));
             }
-            all.insert(*id, deeds);
+            all.insert(*id, usage);
         }
         for (node, load) in self.loads.iter_mut().enumerate() {
             // What is known about each task is finer than what is known about CPUs.
@@ -343,7 +343,7 @@ impl Rebalancer {
     }
 
     /// Measures the memory of the tasks whose turn it is, and moves their homes if homes follow memory.
-    fn look_at_memory(&mut self, deeds: &BTreeMap<u64, Deeds>, events: &mut Vec<Event>) {
+    fn look_at_memory(&mut self, usage: &BTreeMap<u64, TaskUsage>, events: &mut Vec<Event>) {
         let (begin, used) = (Instant::now(), cpu_time());
         if begin < self.memory_at {
             return;
@@ -363,7 +363,7 @@ impl Rebalancer {
         for id in due {
             let task = self.tasks.get_mut(&id).expect("it was just seen");
             task.memory_seen = begin;
-            let processes = deeds.get(&id).into_iter().flat_map(|deeds| &deeds.threads);
+            let processes = usage.get(&id).into_iter().flat_map(|usage| &usage.threads);
             let maps = processes.filter_map(|(process, _)| proc::resident(*process)).flatten();
             let mut resident = vec![0; nodes.len()];
             for (memory, bytes) in maps {
