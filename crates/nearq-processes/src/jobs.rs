@@ -19,13 +19,13 @@
 //! | `running`, `report`, `tree` | one job: its process group, what it used, what it left behind |
 //! | `output`, `output/writer` | outputs, kept together in bounded memory, and printed |
 //! | `halt` | failures, and what they end |
-//! | `signals`, `guard` | nothing outlives the engine |
+//! | `signals`, `orphan_reaper` | nothing outlives the engine |
 
 mod engine;
 mod find;
-mod guard;
 mod halt;
 mod input;
+mod orphan_reaper;
 mod output;
 mod placement;
 mod preview;
@@ -40,9 +40,9 @@ mod tree;
 
 pub use engine::{Audience, Error, Plan, run};
 pub use find::{NoProgram, find};
-pub use guard::VARIABLE;
 pub use halt::{End, Halt, exit_status};
 pub use input::{Each, Group, Inputs, Separator};
+pub use orphan_reaper::VARIABLE;
 pub use output::{Around, Order};
 pub use placement::Homes;
 pub use preview::preview;

@@ -320,7 +320,7 @@ fn more_jobs_than_the_limit_on_processes_wait_for_their_turn() {
     let mut command = Command::new(crate::PROGRAM);
     command.args(["run", "-j0", "--json", "-", "sleep", "0.0{}", ":::"]).args(&numbers);
     command.stdin(Stdio::null());
-    // The command, its guard and its printer are three.
+    // The command, its orphan reaper and its printer are three.
     let Some(output) = output_with_few_processes(&mut command, 7) else { return };
     let said = errors(&output);
     assert_eq!(output.status.code(), Some(0), "{said}");

@@ -6,7 +6,7 @@
 //!
 //! Jobs lead process groups of their own: signals from the terminal reach only the engine, which passes them on. The jobs' first
 //! processes end with the engine, however it ends. Other processes that are left are found because the engine is the reaper of all of
-//! them (`tree`), or by the guard.
+//! them (`tree`), or by the orphan reaper.
 
 mod start;
 
@@ -24,9 +24,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 
 use super::find::{NoProgram, find};
-use super::guard::Guard;
 use super::halt::{Decision, Halt};
 use super::input::{Group, Inputs};
+use super::orphan_reaper::OrphanReaper;
 use super::output::{self, Around, Broken, Order, Printer};
 use super::placement::{Homes, Placement};
 use super::report::{Counts, Outcome, Report};
@@ -143,7 +143,7 @@ struct Engine<'a> {
     signals: Signals,
     printer: Printer,
     placement: Placement,
-    guard: Option<Guard>,
+    reaper: Option<OrphanReaper>,
     path: Option<OsString>,
     environment: Vec<CString>,
     /// Where the command is, if it is the same for all jobs.
@@ -197,8 +197,8 @@ impl<'a> Engine<'a> {
         let value = format!("{}.{}", std::process::id(), now_in_nanos());
         let spawner = Spawner::new();
         let signals = Signals::take()?;
-        let guard = Guard::start(&value);
-        if let Err(error) = &guard {
+        let reaper = OrphanReaper::start(&value);
+        if let Err(error) = &reaper {
             audience.notice(&format!(
                 "no second process can be started: {error}; if this one is killed by SIGKILL, the processes of jobs keep running"
             ));
@@ -220,7 +220,7 @@ impl<'a> Engine<'a> {
             signals,
             printer: Printer::new(plan.order, output::limit(), plan.around, plan.to_error)?,
             placement,
-            guard: guard.ok(),
+            reaper: reaper.ok(),
             path,
             environment: environment(&value),
             program,
@@ -393,9 +393,9 @@ impl<'a> Engine<'a> {
 
     fn take_ends(&mut self) {
         while let Ok(Some((pid, child, usage))) = next_child() {
-            // Orphans of jobs end here as well, and so does the guard if it is killed.
-            if let Some(guard) = self.guard.take_if(|guard| guard.is(pid)) {
-                guard.ended();
+            // Orphans of jobs end here as well, and so does the orphan reaper if it is killed.
+            if let Some(reaper) = self.reaper.take_if(|reaper| reaper.is(pid)) {
+                reaper.ended();
             }
             if let Child::Stopped(signal) = child {
                 self.job_stopped(pid, signal);
@@ -486,8 +486,8 @@ impl<'a> Engine<'a> {
 
     /// Ends what jobs have left behind.
     fn end_what_is_left(&mut self) {
-        // First the guard: it is a child as well.
-        self.guard = None;
+        // First the orphan reaper: it is a child as well.
+        self.reaper = None;
         let begin = Instant::now();
         let mut told = BTreeSet::new();
         // Those with more rights than this process.

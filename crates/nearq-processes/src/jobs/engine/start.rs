@@ -10,8 +10,8 @@ use nearq_platform::{NotSpawned, ProcessSpec, Spawned};
 
 use super::Engine;
 use crate::jobs::find::{NoProgram, find};
-use crate::jobs::guard;
 use crate::jobs::input::Group;
+use crate::jobs::orphan_reaper;
 use crate::jobs::room;
 use crate::jobs::running::Running;
 use crate::system::Child;
@@ -196,7 +196,7 @@ pub(super) fn named(error: &io::Error) -> String {
 /// What jobs find in their environment: the caller's, and the mark of this run.
 pub(super) fn environment(value: &str) -> Vec<CString> {
     let entry = |name: &[u8], value: &[u8]| CString::new([name, b"=", value].concat()).ok();
-    let own = std::env::vars_os().filter(|(name, _)| name != guard::VARIABLE);
+    let own = std::env::vars_os().filter(|(name, _)| name != orphan_reaper::VARIABLE);
     let own = own.filter_map(|(name, value)| entry(name.as_bytes(), value.as_bytes()));
-    own.chain(entry(guard::VARIABLE.as_bytes(), value.as_bytes())).collect()
+    own.chain(entry(orphan_reaper::VARIABLE.as_bytes(), value.as_bytes())).collect()
 }

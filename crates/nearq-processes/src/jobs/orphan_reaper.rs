@@ -1,12 +1,13 @@
 //! A second process that ends what is left when the engine is killed by a signal that cannot be handled.
 //!
 //! A job's first process gets a signal at the engine's end (`PR_SET_PDEATHSIG`); the processes that it has started do not. The
-//! guard waits for the engine's end through a descriptor of the engine's process, and does nothing else. It finds what is left by
+//! orphan reaper waits for the engine's end through a descriptor of the engine's process, and does nothing else. It finds what is left by
 //! the environment: jobs have [`VARIABLE`] with a value that no other run has had, and pass it on. A process that clears its
 //! environment or makes a session of its own is not found.
 //!
-//! The guard is a fork of the engine without a program of its own, which costs a tenth of a millisecond. So the engine must have only one
-//! thread when it begins: a fork of a process with several may do almost nothing. An engine that ends in order ends its guard first.
+//! The orphan reaper is a fork of the engine without a program of its own, which costs a tenth of a millisecond. So the engine must have
+//! only one thread when it starts the reaper: a fork of a process with several may do almost nothing. An engine that ends in order ends its
+//! orphan reaper first.
 
 use std::fs;
 use std::io;
@@ -30,24 +31,25 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How long after that to wait for processes that do not even end when killed: they hang in the kernel.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A guard that lives.
+/// An orphan reaper that runs.
 #[derive(Debug)]
-pub(crate) struct Guard(Pid);
+pub(crate) struct OrphanReaper(Pid);
 
-impl Guard {
+impl OrphanReaper {
     /// Begins. `value` is what the jobs of this run have in [`VARIABLE`]. The caller has one thread.
     pub(crate) fn start(value: &str) -> io::Result<Self> {
         let engine = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         let session = system::own_session();
-        // SAFETY: the caller has one thread, so the child has all that there is, and no lock is held by a thread that it has not.
+        // SAFETY: the caller has one thread, so the child has all that there is, and no lock is held by a thread that the child does not
+        // have.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 watch(engine, session, value);
-                // SAFETY: numbers only. Nothing of the engine's is run or written: no exit handlers, no buffers.
+                // SAFETY: numbers only. None of the engine's exit handlers is run, and none of its buffers written.
                 unsafe { libc::_exit(0) }
             }
-            pid => Pid::from_raw(pid).map(Guard).ok_or_else(|| io::ErrorKind::Other.into()),
+            pid => Pid::from_raw(pid).map(OrphanReaper).ok_or_else(|| io::ErrorKind::Other.into()),
         }
     }
 
@@ -62,7 +64,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for OrphanReaper {
     fn drop(&mut self) {
         // It has nothing to lose, and its signals are blocked.
         let _ = kill_process(self.0, Signal::KILL);
@@ -71,7 +73,7 @@ impl Drop for Guard {
     }
 }
 
-/// All that the guard does.
+/// All that the orphan reaper does.
 fn watch(engine: OwnedFd, session: u32, value: &str) {
     leave();
     // We must not keep the engine's files open: a reader of its output waits for the end of it.
@@ -83,7 +85,7 @@ fn watch(engine: OwnedFd, session: u32, value: &str) {
     end_all(session, value);
 }
 
-/// Out of the reach of the terminal and of signals.
+/// Leaves the reach of the terminal and of signals.
 fn leave() {
     SignalSet::all().block();
     // It fails for the leader of a group, which a child just forked is not.
@@ -118,18 +120,18 @@ fn alone(descriptor: OwnedFd) -> io::Result<OwnedFd> {
 fn end_all(session: u32, value: &str) {
     let wanted = format!("{VARIABLE}={value}");
     let begin = Instant::now();
-    let mut told: Vec<u32> = Vec::new();
+    let mut signalled: Vec<u32> = Vec::new();
     while begin.elapsed() < GRACE + PATIENCE {
         let kill = begin.elapsed() >= GRACE;
         let mut left = 0;
         for (pid, process) in of_run(&wanted, session) {
             left += 1;
             let signal = if kill { Signal::KILL } else { Signal::TERM };
-            if kill || !told.contains(&pid) {
+            if kill || !signalled.contains(&pid) {
                 // It may have ended meanwhile; the descriptor belongs to the very process that was checked.
                 let _ = pidfd_send_signal(&process, signal);
                 let _ = pidfd_send_signal(&process, Signal::CONT);
-                told.push(pid);
+                signalled.push(pid);
             }
         }
         if left == 0 {
