@@ -268,7 +268,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
             "-I{}: there is no {} in the command; write {} where the input belongs, or leave out -I{}: then the input is appended",
         ));
     }
-    let each = Each { inputs: options.max_args, room: template.room() };
+    let each = Each { inputs: options.max_args, space: template.space() };
     let inputs = options.inputs(words, each)?;
     if options.dry_run {
         return preview(&template, inputs, width, &homes);

@@ -13,7 +13,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `engine`, `engine/start` | the loop: starts, waits in one `poll`, handles ends |
-//! | `input`, `room` | inputs, and how many fit in a command |
+//! | `input`, `argument_space` | inputs, and how many fit in a command |
 //! | `template`, `shell`, `quote`, `find` | what is run: placeholders, lines for a shell, quoting, `PATH` |
 //! | `placement`, `preview` | homes; what would run where |
 //! | `running`, `report`, `tree` | one job: its process group, what it used, what it left behind |
@@ -21,6 +21,7 @@
 //! | `halt` | failures, and what they end |
 //! | `signals`, `orphan_reaper` | nothing outlives the engine |
 
+mod argument_space;
 mod engine;
 mod find;
 mod halt;
@@ -31,13 +32,13 @@ mod placement;
 mod preview;
 mod quote;
 mod report;
-mod room;
 mod running;
 mod shell;
 mod signals;
 mod template;
 mod tree;
 
+pub use argument_space::ArgumentSpace;
 pub use engine::{Audience, Error, Plan, run};
 pub use find::{NoProgram, find};
 pub use halt::{End, Halt, exit_status};
@@ -48,7 +49,6 @@ pub use placement::Homes;
 pub use preview::preview;
 pub use quote::{quote, quoted};
 pub use report::{Counts, Outcome, Report, most};
-pub use room::Room;
 pub use template::{BadCommand, Template, foreign_placeholder};
 
 pub use crate::system::die_by;

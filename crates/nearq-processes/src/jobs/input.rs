@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use super::room::{self, Room};
+use super::argument_space::{self, ArgumentSpace};
 
 /// How many jobs are read ahead: enough for a count of what is left, and bounded in case a program writes inputs without end.
 const AHEAD: usize = 65_536;
@@ -48,13 +48,13 @@ pub struct Each {
     /// The most that it has.
     pub inputs: usize,
     /// What fits in a command.
-    pub room: Room,
+    pub space: ArgumentSpace,
 }
 
 impl Each {
     /// That many, whether they fit or not.
     pub const fn of(inputs: usize) -> Self {
-        Self { inputs, room: Room::UNLIMITED }
+        Self { inputs, space: ArgumentSpace::UNLIMITED }
     }
 }
 
@@ -219,7 +219,7 @@ impl Stream {
     }
 
     fn check(&self) -> io::Result<()> {
-        let longest = room::longest();
+        let longest = argument_space::longest();
         let text = if self.begun.len() > longest {
             format!("an input is longer than {longest} bytes, the limit for an argument")
         } else if self.group_bytes > AHEAD_BYTES {
@@ -266,7 +266,7 @@ fn add(
     // The bytes in memory are counted like those of the command: they are a few more.
     let length = input.len();
     let in_command = *bytes - group.len() * BESIDES + length;
-    if !group.is_empty() && !each.room.has(group.len() + 1, in_command) {
+    if !group.is_empty() && !each.space.fits(group.len() + 1, in_command) {
         push(group, bytes);
     }
     *bytes += length + BESIDES;
@@ -324,16 +324,16 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_into_a_command_is_split() {
-        let room = Room { all: 30, word: 100, times: 1, besides: 9, in_word: [0, 0] };
-        let each = Each { inputs: 5, room };
+        let space = ArgumentSpace { all: 30, word: 100, times: 1, besides: 9, in_word: [0, 0] };
+        let each = Each { inputs: 5, space };
         let parts = [vec!["a", "b", "c"], vec!["d", "e"]];
         assert_eq!(all(b"a\nb\nc\nd\ne\n", Separator::LINE, each), parts);
         let list = |text: &str| text.bytes().map(|byte| vec![byte]).collect::<Vec<_>>();
         let mut inputs = Inputs::list(list("abcde"), each);
         assert_eq!([inputs.take(), inputs.take()], [Some(list("abc")), Some(list("de"))]);
         // An input that does not fit even alone is left for the kernel to refuse.
-        let room = Room { all: 2, ..room };
-        assert_eq!(all(b"a\nb", Separator::LINE, Each { inputs: 5, room }), [["a"], ["b"]]);
+        let space = ArgumentSpace { all: 2, ..space };
+        assert_eq!(all(b"a\nb", Separator::LINE, Each { inputs: 5, space }), [["a"], ["b"]]);
     }
 
     #[test]

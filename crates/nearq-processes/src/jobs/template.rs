@@ -14,8 +14,8 @@
 //! A word that is a placeholder and nothing else becomes one word for each of the job's inputs; inside a word they stand side by
 //! side, with blanks between. If no word has a placeholder, the inputs are appended. `shell` handles a line for a shell.
 
+use super::argument_space::{self, ArgumentSpace};
 use super::quote::quote;
-use super::room::{self, Room};
 use super::shell::{self, Line, SHELL};
 
 /// Which part of an input is wanted.
@@ -124,31 +124,34 @@ impl Template {
     }
 
     /// What fits in one command. Inputs with numbers cannot be split: then what does not fit is an error of the job.
-    pub fn room(&self) -> Room {
-        let mut room =
-            Room { all: room::for_arguments(), word: room::longest(), ..Room::UNLIMITED };
+    pub fn space(&self) -> ArgumentSpace {
+        let mut space = ArgumentSpace {
+            all: argument_space::for_arguments(),
+            word: argument_space::longest(),
+            ..ArgumentSpace::UNLIMITED
+        };
         for pieces in &self.words {
             let fixed: usize = pieces.iter().map(fixed).sum();
             let all = pieces.iter().filter(|piece| matches!(piece, Piece::All(_))).count();
             if pieces.iter().any(|piece| matches!(piece, Piece::One(..))) {
-                return Room::UNLIMITED;
+                return ArgumentSpace::UNLIMITED;
             }
-            room.all = room.all.saturating_sub(fixed + room::EACH);
-            room.times += all;
+            space.all = space.all.saturating_sub(fixed + argument_space::EACH);
+            space.times += all;
             if self.shell {
-                room.word = room.word.saturating_sub(fixed);
-                room.in_word = [0, all * shell::EACH_VALUE];
-                room.besides = room::EACH + shell::EACH_VALUE;
+                space.word = space.word.saturating_sub(fixed);
+                space.in_word = [0, all * shell::EACH_VALUE];
+                space.besides = argument_space::EACH + shell::EACH_VALUE;
             } else {
                 // A word that is only a placeholder becomes a word for each input. Elsewhere a blank separates them.
-                room.besides = room::EACH;
+                space.besides = argument_space::EACH;
                 if !matches!(pieces.as_slice(), [Piece::All(_)]) && all > 0 {
-                    room.word = room.word.min(room::longest().saturating_sub(fixed));
-                    room.in_word = room.in_word.map(|before| before.max(all));
+                    space.word = space.word.min(argument_space::longest().saturating_sub(fixed));
+                    space.in_word = space.in_word.map(|before| before.max(all));
                 }
             }
         }
-        room
+        space
     }
 
     /// The program, if it is the same for all jobs.
@@ -456,15 +459,15 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_as_many_inputs_as_the_kernel_takes() {
+    fn as_many_inputs_fit_as_the_kernel_accepts() {
         let most = |words: &[&str], shell: bool, length: usize| {
             let template = Template::new(words, usize::MAX, shell).unwrap();
-            let room = template.room();
+            let space = template.space();
             let (mut few, mut many) = (0, 10_000_000);
             while many - few > 1 {
                 let inputs = usize::midpoint(few, many);
-                let has = room.has(inputs, inputs * length);
-                (few, many) = if has { (inputs, many) } else { (few, inputs) };
+                let fits = space.fits(inputs, inputs * length);
+                (few, many) = if fits { (inputs, many) } else { (few, inputs) };
             }
             let runs = |inputs: usize| {
                 let inputs = vec!["x".repeat(length); inputs];
@@ -485,7 +488,7 @@ mod tests {
         let (shell, _) = most(&["true {} {.}"], true, 5);
         assert!(shell > 100, "{shell}");
         let numbered = Template::new(&["echo", "{2}", "{1}"], 2, false).unwrap();
-        assert_eq!(numbered.room(), Room::UNLIMITED);
+        assert_eq!(numbered.space(), ArgumentSpace::UNLIMITED);
     }
 
     #[test]

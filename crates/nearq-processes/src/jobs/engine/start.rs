@@ -9,10 +9,10 @@ use std::time::{Instant, SystemTime};
 use nearq_platform::{NotSpawned, ProcessSpec, Spawned};
 
 use super::Engine;
+use crate::jobs::argument_space;
 use crate::jobs::find::{NoProgram, find};
 use crate::jobs::input::Group;
 use crate::jobs::orphan_reaper;
-use crate::jobs::room;
 use crate::jobs::running::Running;
 use crate::system::Child;
 
@@ -155,8 +155,8 @@ impl Engine<'_> {
                     126,
                     format!(
                         "{text}; an argument may have at most {} bytes, all arguments together {} (ulimit -s)",
-                        room::longest(),
-                        room::for_arguments()
+                        argument_space::longest(),
+                        argument_space::for_arguments()
                     ),
                 ),
                 _ => NotStarted::Failed(126, text),

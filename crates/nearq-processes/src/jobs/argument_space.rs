@@ -17,7 +17,7 @@ pub(crate) const EACH: usize = 1 + size_of::<usize>();
 
 /// The available space, and how much of it an input takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ArgumentSpace {
     /// Bytes for the inputs of one command, all together.
     pub(crate) all: usize,
     /// Bytes for them in the word that has most of them.
@@ -29,13 +29,13 @@ pub struct Room {
     pub(crate) in_word: [usize; 2],
 }
 
-impl Room {
+impl ArgumentSpace {
     /// No limit: what does not fit is left for the kernel to refuse.
     pub const UNLIMITED: Self =
         Self { all: usize::MAX, word: usize::MAX, times: 0, besides: 0, in_word: [0, 0] };
 
     /// Whether `inputs` inputs of `bytes` bytes in all fit.
-    pub(crate) fn has(&self, inputs: usize, bytes: usize) -> bool {
+    pub(crate) fn fits(&self, inputs: usize, bytes: usize) -> bool {
         let taken = |times: usize, besides: usize| {
             bytes.saturating_mul(times).saturating_add(inputs.saturating_mul(besides))
         };
@@ -65,15 +65,15 @@ mod tests {
 
     #[test]
     fn an_input_counts_as_often_as_it_stands_in_the_command() {
-        let room = Room { all: 100, word: 50, times: 2, besides: 9, in_word: [1, 1] };
-        assert!(room.has(2, 32) && !room.has(2, 33), "2 x (32 + 2 x 9) = 100");
-        let room = Room { times: 1, besides: 0, ..room };
-        assert!(room.has(1, 49) && !room.has(1, 50), "the word");
-        assert!(Room::UNLIMITED.has(usize::MAX, usize::MAX));
+        let space = ArgumentSpace { all: 100, word: 50, times: 2, besides: 9, in_word: [1, 1] };
+        assert!(space.fits(2, 32) && !space.fits(2, 33), "2 x (32 + 2 x 9) = 100");
+        let space = ArgumentSpace { times: 1, besides: 0, ..space };
+        assert!(space.fits(1, 49) && !space.fits(1, 50), "the word");
+        assert!(ArgumentSpace::UNLIMITED.fits(usize::MAX, usize::MAX));
     }
 
     #[test]
-    fn the_kernel_takes_as_much_as_there_is_room_for_and_not_much_more() {
+    fn the_kernel_accepts_what_fits_and_not_much_more() {
         let run = |word: usize, words: usize| {
             let mut command = std::process::Command::new("/bin/true");
             command.args(std::iter::repeat_n("x".repeat(word), words)).status().is_ok()
