@@ -35,8 +35,8 @@ const OF_LOCKS: &str = "nearq-lock/src";
 /// The lines of examples that name a crate which the reader does not have.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut offences = Vec::new();
-    for place in OF_USERS {
-        sources::each(&root.join("crates").join(place), &mut |path, text| {
+    for folder in OF_USERS {
+        sources::each(&root.join("crates").join(folder), &mut |path, text| {
             offend(path, text, "nearq", &mut offences);
         })?;
     }

@@ -59,7 +59,7 @@ struct Correction {
     /// The document's place in the list.
     document: usize,
     /// Where it is in the document's source.
-    place: Range<usize>,
+    range: Range<usize>,
     figure: String,
     problem: String,
 }
@@ -111,10 +111,10 @@ pub(crate) fn check(write: bool) -> Result<String, String> {
 /// Writes the figures into the documents' texts. Which were changed.
 fn write_into(sources: &mut [String], mut corrections: Vec<Correction>) -> BTreeSet<usize> {
     // From the end on, so that the places before stay.
-    corrections.sort_by_key(|correction| Reverse(correction.place.start));
+    corrections.sort_by_key(|correction| Reverse(correction.range.start));
     let mut changed = BTreeSet::new();
-    for Correction { document, place, figure, .. } in corrections {
-        sources[document].replace_range(place, &figure);
+    for Correction { document, range, figure, .. } in corrections {
+        sources[document].replace_range(range, &figure);
         changed.insert(document);
     }
     changed
@@ -160,7 +160,7 @@ fn compare(documents: &[Prose], entries: &[Entry], records: &mut Records) -> Out
                                 Ok(Some((figure, problem))) => {
                                     outcome.corrections.push(Correction {
                                         document: number,
-                                        place: document.source(&range),
+                                        range: document.source(&range),
                                         figure,
                                         problem: format!("{at}: {problem}"),
                                     });

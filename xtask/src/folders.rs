@@ -9,10 +9,10 @@ use crate::sources;
 const SOURCES: &str = "crates/nearq-core/src";
 
 /// A folder, and those that it may import.
-type Room = (&'static str, &'static [&'static str]);
+type FolderRule = (&'static str, &'static [&'static str]);
 
 /// Every folder, in an order in which none imports what comes later. What lies beside the folders is `lib.rs`, which may import all.
-const PLAN: [Room; 14] = [
+const PLAN: [FolderRule; 14] = [
     ("base", &[]),
     ("homes", &["base"]),
     ("layout", &["base", "homes"]),
@@ -40,10 +40,10 @@ const LARGEST_CIRCLE: usize = 6;
 
 /// Names every import that is not in the plan, and every circle that is too large or spans folders.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
-    let place = root.join(SOURCES);
+    let folder = root.join(SOURCES);
     let mut files = BTreeMap::new();
-    sources::each(&place, &mut |path, text| {
-        let module = path.strip_prefix(&place).expect("it is below").with_extension("");
+    sources::each(&folder, &mut |path, text| {
+        let module = path.strip_prefix(&folder).expect("it is below").with_extension("");
         files.insert(module.to_string_lossy().into_owned(), stripped(text));
     })?;
     Ok(offences(&files))

@@ -10,7 +10,7 @@ mod errors;
 mod examples;
 mod figures;
 mod folders;
-mod house;
+mod layers;
 #[cfg(feature = "listing")]
 mod listing;
 mod metadata;
@@ -26,7 +26,7 @@ usage: cargo xtask CHECK
   api        every type that a public signature of nearq names can be reached under `nearq::` (needs the nightly toolchain)
   counts     queueing, spawning and locking take the instructions that .ci/counts records, within 5 and 1 % (needs valgrind); with
              --write, they are written there
-  house      crates use each other only as the plan in house.rs allows; examples import `nearq`, not the crates inside; the `Debug`
+  layers     crates use each other only as the plan in layers.rs allows; examples import `nearq`, not the crates inside; the `Debug`
              form of every error reads as its `Display` form
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
              with --write, changed figures are written into the prose
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         ["api"] => api::check(),
         ["counts"] => counts::check(false),
         ["counts", "--write"] => counts::check(true),
-        ["house"] => house::check(),
+        ["layers"] => layers::check(),
         ["figures"] => figures::check(false),
         ["figures", "--write"] => figures::check(true),
         #[cfg(feature = "listing")]

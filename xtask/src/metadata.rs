@@ -4,7 +4,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 use std::path::Path;
 use std::process::Command;
 
-/// The house is two workspaces: the loadable scheduler takes a compiler for the kernel to build, and has a lock file of
+/// The crates are in two workspaces: the loadable scheduler takes a compiler for the kernel to build, and has a lock file of
 /// its own.
 const WORKSPACES: [&str; 2] = ["Cargo.toml", "crates/nearq-scx/Cargo.toml"];
 

@@ -90,8 +90,8 @@ pub(crate) fn check_variants() -> Result<String, String> {
         planted.insert(file, plant(variant, &text)?);
     }
     let tests = variants.first().map(|variant| &variant.tests).ok_or("there are no variants")?;
-    let place = target(&root).join("variants");
-    let copy = Copy::made(&root, &place, &planted)?;
+    let folder = target(&root).join("variants");
+    let copy = Copy::made(&root, &folder, &planted)?;
     let status = copy.cargo_test(tests, PATIENCE).status().map_err(no_timeout)?;
     if status.success() {
         Ok("each variant was found".into())
@@ -127,22 +127,22 @@ pub(crate) struct Copy {
 
 impl Copy {
     pub(crate) fn of(root: &Path) -> Result<Self, String> {
-        let place = target(root).join("mistakes");
-        Self::made(root, &place, &BTreeMap::new())
+        let folder = target(root).join("mistakes");
+        Self::made(root, &folder, &BTreeMap::new())
     }
 
-    /// A copy in `place`, which is built there too, as cargo takes crates of two checkouts for the same. Some files have other texts.
+    /// A copy in `folder`, which is built there too, as cargo takes crates of two checkouts for the same. Some files have other texts.
     fn made(
         root: &Path,
-        place: &Path,
+        folder: &Path,
         planted: &BTreeMap<PathBuf, String>,
     ) -> Result<Self, String> {
-        let copy = place.join("checkout");
+        let copy = folder.join("checkout");
         fs::create_dir_all(&copy).map_err(|error| format!("{}: {error}", copy.display()))?;
         let copy = fs::canonicalize(&copy).map_err(|error| error.to_string())?;
         make_same(root, &sources::files(root)?, &copy, planted)
             .map_err(|error| format!("the checkout cannot be copied: {error}"))?;
-        Ok(Copy { root: copy, target: place.join("target"), sound: RefCell::default() })
+        Ok(Copy { root: copy, target: folder.join("target"), sound: RefCell::default() })
     }
 
     /// How the mistake was found, or why it was not.
@@ -354,8 +354,8 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_files_of_the_checkout_and_no_others() {
-        let place = std::env::temp_dir().join(format!("nearq-xtask-{}", std::process::id()));
-        let (root, copy) = (place.join("root"), place.join("copy"));
+        let folder = std::env::temp_dir().join(format!("nearq-xtask-{}", std::process::id()));
+        let (root, copy) = (folder.join("root"), folder.join("copy"));
         let write = |path: PathBuf, text: &str| {
             fs::create_dir_all(path.parent().expect("in a folder")).expect("it can be made");
             fs::write(path, text).expect("it can be written");
@@ -377,7 +377,7 @@ mod tests {
         let left = copy.join("a/gone").exists() || copy.join("gone").exists();
         let missing = BTreeSet::from([PathBuf::from("nothing")]);
         let refused = make_same(&root, &missing, &copy, &BTreeMap::new());
-        fs::remove_dir_all(&place).expect("made above");
+        fs::remove_dir_all(&folder).expect("made above");
         assert_eq!(made, Ok(()));
         assert_eq!(texts, ["new", "planted", "same"]);
         assert!(!left, "what has been deleted stays in the copy");

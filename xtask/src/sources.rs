@@ -8,16 +8,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Calls `see` with the path and the text of a Rust file, or of each one below a folder, in order.
-pub(crate) fn each(place: &Path, see: &mut dyn FnMut(&Path, &str)) -> Result<(), String> {
-    let told = |error| format!("cannot read {}: {error}", place.display());
-    if place.is_dir() {
-        let entries: Result<Vec<_>, _> = fs::read_dir(place).map_err(told)?.collect();
-        let mut paths: Vec<_> = entries.map_err(told)?.iter().map(fs::DirEntry::path).collect();
+pub(crate) fn each(path: &Path, see: &mut dyn FnMut(&Path, &str)) -> Result<(), String> {
+    let cannot_read = |error| format!("cannot read {}: {error}", path.display());
+    if path.is_dir() {
+        let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(cannot_read)?.collect();
+        let mut paths: Vec<_> =
+            entries.map_err(cannot_read)?.iter().map(fs::DirEntry::path).collect();
         paths.sort();
         return paths.iter().try_for_each(|path| each(path, see));
     }
-    if place.extension().is_some_and(|extension| extension == "rs") {
-        see(place, &fs::read_to_string(place).map_err(told)?);
+    if path.extension().is_some_and(|extension| extension == "rs") {
+        see(path, &fs::read_to_string(path).map_err(cannot_read)?);
     }
     Ok(())
 }

@@ -79,8 +79,8 @@ fn offences(file: &str, text: &str, retired: &[Retired<'_>]) -> Vec<String> {
 /// Whether the word stands in the line as a whole.
 fn has_word(line: &str, word: &str) -> bool {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-    line.match_indices(word).any(|(place, _)| {
-        !line[..place].ends_with(is_part) && !line[place + word.len()..].starts_with(is_part)
+    line.match_indices(word).any(|(at, _)| {
+        !line[..at].ends_with(is_part) && !line[at + word.len()..].starts_with(is_part)
     })
 }
 

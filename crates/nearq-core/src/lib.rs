@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Sources are in folders. A folder imports only those above it in this table, and of these only those that its head names; `cargo xtask
-//! house` checks it. The head of a folder's main file (`pool.rs` for `pool`) says what each of its files holds, and which locks and words
+//! layers` checks it. The head of a folder's main file (`pool.rs` for `pool`) says what each of its files holds, and which locks and words
 //! are its own.
 //!
 //! | folder | purpose |

@@ -85,16 +85,16 @@ impl Prose {
         let mut places = Vec::new();
         let Some(Part::Text(first)) = parts.first() else { return places };
         for (start, _) in self.text.match_indices(first.as_str()) {
-            if let Some(place) = self.place(parts, start) {
-                places.push(place);
+            if let Some(ranges) = self.match_at(parts, start) {
+                places.push(ranges);
             }
         }
         places
     }
 
-    fn place(&self, parts: &[Part], start: usize) -> Option<Vec<Range<usize>>> {
+    fn match_at(&self, parts: &[Part], start: usize) -> Option<Vec<Range<usize>>> {
         let mut at = start;
-        let mut place = Vec::new();
+        let mut ranges = Vec::new();
         for part in parts {
             let end = match part {
                 Part::Text(text) => {
@@ -106,7 +106,7 @@ impl Prose {
                     (self.text[at..at + length] == **written).then_some(at + length)?
                 }
             };
-            place.push(at..end);
+            ranges.push(at..end);
             at = end;
         }
         // "8 writers" is not in "48 writers" or "1.8 writers", nor "Linux 6" in "Linux 6.18".
@@ -116,7 +116,7 @@ impl Prose {
         let after = self.text[at..].strip_prefix(['.', ',']).unwrap_or(&self.text[at..]);
         let cut = digit(self.text[start..].chars().next()) && digit(before.chars().next_back())
             || digit(self.text[..at].chars().next_back()) && digit(after.chars().next());
-        (!cut).then_some(place)
+        (!cut).then_some(ranges)
     }
 
     /// The numbers that are no part of a word or of code.

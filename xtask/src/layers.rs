@@ -1,5 +1,5 @@
-//! The plan of the house: which of our crates may use which. What is not in the plan is refused, so that a new
-//! arrow is a decision and not an accident. With it go the rules for the sources: `folders`, `examples` and `errors`.
+//! The layers of the workspace: which of our crates may use which. What is not in the plan is refused, so that a new arrow is a decision
+//! and not an accident. The rules for the sources are checked along with it: `folders`, `examples` and `errors`.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::metadata::{self, Package};
 use crate::{errors, examples, folders};
 
 /// A crate, what it may use, and what its tests may use besides.
-type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
+type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-/// Every crate, in an order in which nobody uses what comes later: there are no circles.
-const PLAN: [Room; 23] = [
+/// Every crate, in an order in which none uses what comes later: there are no circles.
+const PLAN: [CrateRule; 23] = [
     ("nearq-topology", &[], &[]),
     ("nearq-home", &["nearq-topology"], &[]),
     ("nearq-command", &["nearq-topology"], &[]),
@@ -99,7 +99,7 @@ pub(crate) fn check() -> Result<String, String> {
     let members = metadata::members()?;
     let offences: Vec<String> = members.iter().flat_map(offences).collect();
     if !offences.is_empty() {
-        return Err(format!("{}\nthe plan is in xtask/src/house.rs", offences.join("\n")));
+        return Err(format!("{}\nthe plan is in xtask/src/layers.rs", offences.join("\n")));
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let offences =
@@ -117,7 +117,7 @@ pub(crate) fn check() -> Result<String, String> {
 /// What of a crate is not in the plan.
 fn offences(package: &Package) -> Vec<String> {
     let name = &package.name;
-    let Some((_, may_use, tests_may_use)) = PLAN.iter().find(|(room, ..)| room == name) else {
+    let Some((_, may_use, tests_may_use)) = PLAN.iter().find(|(other, ..)| other == name) else {
         return vec![format!("{name}: no such crate in the plan")];
     };
     let refused = package.uses.iter().filter(|used| {
@@ -126,8 +126,8 @@ fn offences(package: &Package) -> Vec<String> {
     });
     refused
         .map(|used| {
-            let who = if used.tests_only { "the tests of " } else { "" };
-            format!("{who}{name} may not use {}", used.name)
+            let user = if used.tests_only { "the tests of " } else { "" };
+            format!("{user}{name} may not use {}", used.name)
         })
         .collect()
 }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_plan_has_no_circles() {
         for (index, (name, may_use, _)) in PLAN.iter().enumerate() {
-            let earlier = |used: &&str| PLAN[..index].iter().any(|(room, ..)| room == used);
+            let earlier = |used: &&str| PLAN[..index].iter().any(|(other, ..)| other == used);
             assert!(may_use.iter().all(earlier), "{name} uses what comes later");
         }
     }
