@@ -142,7 +142,7 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
     if nodes.is_single() {
         text += "This machine has one node, so everything is at home.\n";
     }
-    text += &places(nodes, survey);
+    text += &by_node(nodes, survey);
     if survey.supervisors.is_empty() {
         text += "\nno `nearq run` is keeping homes now";
         text += if nodes.is_single() {
@@ -161,21 +161,21 @@ fn text(nodes: &Nodes, survey: &Survey, pages: bool, width: usize) -> String {
     text
 }
 
-fn places(nodes: &Nodes, survey: &Survey) -> String {
+fn by_node(nodes: &Nodes, survey: &Survey) -> String {
     let head = ["NODE", "CPUS", "BUSY", "WAITING", "HOMES", "AWAY", "MEMORY", "ELSEWHERE"];
     let mut rows = vec![head.map(String::from).to_vec()];
-    for (node, place) in nodes.iter().zip(&survey.places) {
+    for (node, on_node) in nodes.iter().zip(&survey.nodes) {
         let cpus = node.cpus.len() as u32 * 1000;
-        let busy = cpus.saturating_sub(place.load.idle);
+        let busy = cpus.saturating_sub(on_node.load.idle);
         rows.push(vec![
             node.id.to_string(),
             node.cpus.to_string(),
             milli(busy),
-            milli(place.load.runnable.saturating_sub(busy)),
-            place.residents.to_string(),
-            place.away.to_string(),
-            bytes(place.bytes_home),
-            bytes(place.bytes_away),
+            milli(on_node.load.runnable.saturating_sub(busy)),
+            on_node.residents.to_string(),
+            on_node.away.to_string(),
+            bytes(on_node.bytes_home),
+            bytes(on_node.bytes_away),
         ]);
     }
     let mut sides = [Side::Right; 8];
@@ -225,19 +225,19 @@ fn row(nodes: &Nodes, resident: &Resident, pages: bool) -> Vec<String> {
 }
 
 fn value(nodes: &Nodes, survey: &Survey) -> Value {
-    let places: Vec<Value> = nodes
+    let by_node: Vec<Value> = nodes
         .iter()
-        .zip(&survey.places)
-        .map(|(node, place)| {
+        .zip(&survey.nodes)
+        .map(|(node, on_node)| {
             json!({
                 "node": node.id,
                 "cpus": node.cpus.iter().collect::<Vec<_>>(),
-                "runnable": f64::from(place.load.runnable) / 1000.0,
-                "idle": f64::from(place.load.idle) / 1000.0,
-                "homes": place.residents,
-                "away": place.away,
-                "bytes_home": place.bytes_home,
-                "bytes_away": place.bytes_away,
+                "runnable": f64::from(on_node.load.runnable) / 1000.0,
+                "idle": f64::from(on_node.load.idle) / 1000.0,
+                "homes": on_node.residents,
+                "away": on_node.away,
+                "bytes_home": on_node.bytes_home,
+                "bytes_away": on_node.bytes_away,
             })
         })
         .collect();
@@ -258,7 +258,7 @@ fn value(nodes: &Nodes, survey: &Survey) -> Value {
         })
         .collect();
     json!({
-        "nodes": places,
+        "nodes": by_node,
         "processes": processes,
         "keepers": survey.supervisors,
         "hidden": survey.hidden,
@@ -269,7 +269,7 @@ fn value(nodes: &Nodes, survey: &Survey) -> Value {
 mod tests {
     use super::*;
     use nearq_home::NodeLoad;
-    use nearq_processes::survey::Place;
+    use nearq_processes::survey::NodeSurvey;
 
     fn survey() -> (Nodes, Survey) {
         let places = [(0, "0-3".parse().unwrap()), (1, "4-7".parse().unwrap())];
@@ -285,9 +285,15 @@ mod tests {
         };
         let load = NodeLoad { runnable: 4500, idle: 500 };
         let survey = Survey {
-            places: vec![
-                Place { load, residents: 1, away: 1, bytes_home: 3 << 20, bytes_away: 9 << 20 },
-                Place::default(),
+            nodes: vec![
+                NodeSurvey {
+                    load,
+                    residents: 1,
+                    away: 1,
+                    bytes_home: 3 << 20,
+                    bytes_away: 9 << 20,
+                },
+                NodeSurvey::default(),
             ],
             residents: vec![
                 resident(11, Some(0), 1, Residence::Home(How::Exec, State::Out)),
@@ -329,7 +335,7 @@ mod tests {
     fn one_node_says_so() {
         let nodes = Nodes::pretended(&[(0, "0-1".parse().unwrap())], &[vec![10]]);
         let survey = Survey {
-            places: vec![Place::default()],
+            nodes: vec![NodeSurvey::default()],
             residents: vec![],
             supervisors: vec![],
             hidden: 0,

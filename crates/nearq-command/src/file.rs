@@ -26,9 +26,9 @@ pub fn refusal(option: &str, path: &Path, error: &io::Error) -> String {
 /// # Errors
 /// It could not be written.
 pub fn probe(path: &Path) -> io::Result<()> {
-    match Place::of(path)? {
-        Place::Itself | Place::Descriptor(_) => Ok(()),
-        Place::Name { name, .. } => draft_beside(&name).map(drop),
+    match Destination::of(path)? {
+        Destination::Itself | Destination::Descriptor(_) => Ok(()),
+        Destination::Name { name, .. } => draft_beside(&name).map(drop),
     }
 }
 
@@ -37,20 +37,22 @@ pub fn probe(path: &Path) -> io::Result<()> {
 /// # Errors
 /// It could not be written.
 pub fn is_ordinary(path: &Path) -> io::Result<bool> {
-    Ok(matches!(Place::of(path)?, Place::Name { .. }))
+    Ok(matches!(Destination::of(path)?, Destination::Name { .. }))
 }
 
 /// If two of these files, each with the option that names it, are the same: the message about that.
 pub fn named_twice(files: &[(&str, &Path)]) -> Option<String> {
-    let place = |path: &Path| match Place::of(path) {
-        Ok(Place::Name { name, .. }) => Some(name),
+    let destination = |path: &Path| match Destination::of(path) {
+        Ok(Destination::Name { name, .. }) => Some(name),
         // Files that are written directly may be written twice.
         _ => None,
     };
-    let places: Vec<_> = files.iter().map(|(option, path)| (option, path, place(path))).collect();
-    places.iter().enumerate().find_map(|(index, (option, path, place))| {
-        let earlier =
-            places[..index].iter().find(|earlier| place.is_some() && earlier.2 == *place)?;
+    let destinations: Vec<_> =
+        files.iter().map(|(option, path)| (option, path, destination(path))).collect();
+    destinations.iter().enumerate().find_map(|(index, (option, path, destination))| {
+        let earlier = destinations[..index]
+            .iter()
+            .find(|earlier| destination.is_some() && earlier.2 == *destination)?;
         let path = path.display();
         Some(format!("{option} {path}: {} writes this file; give another one", earlier.0))
     })
@@ -70,15 +72,15 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 /// As of [`write()`].
 pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
     let written_on = |mut file: File| file.write_all(text).map(|()| file);
-    match Place::of(path)? {
-        Place::Itself => written_on(OpenOptions::new().write(true).open(path)?),
-        Place::Descriptor(number) => {
+    match Destination::of(path)? {
+        Destination::Itself => written_on(OpenOptions::new().write(true).open(path)?),
+        Destination::Descriptor(number) => {
             // SAFETY: a file was found at this number. If the number belongs to another file by now, that one is written instead, as a
             // shell would do.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
             written_on(descriptor.try_clone_to_owned()?.into())
         }
-        Place::Name { name, before } => {
+        Destination::Name { name, before } => {
             let mut draft = draft_beside(&name)?;
             draft.write_all(text).map_err(plain)?;
             if let Some((permissions, user, group)) = before {
@@ -94,7 +96,7 @@ pub fn begin(path: &Path, text: &[u8]) -> io::Result<File> {
 }
 
 /// Where a text is written.
-enum Place {
+enum Destination {
     /// To the existing file.
     Itself,
     /// To this open descriptor.
@@ -103,7 +105,7 @@ enum Place {
     Name { name: PathBuf, before: Option<(Permissions, u32, u32)> },
 }
 
-impl Place {
+impl Destination {
     fn of(path: &Path) -> io::Result<Self> {
         let (name, before) = match fs::metadata(path) {
             Ok(data) if data.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),

@@ -22,7 +22,7 @@ use rustix::process::geteuid;
 
 use crate::socket::{self, Directory};
 use process::Process;
-use reach::Place;
+use reach::SocketDirectory;
 
 /// Most names that are read in one directory.
 const MOST_NAMES: usize = 1 << 16;
@@ -157,18 +157,19 @@ impl Candidate {
     }
 
     /// The directory, if it belongs to that user, or to root, which may become any user.
-    fn open(&self, user: u32) -> io::Result<Place> {
-        let place = Place::open(self.root.as_deref(), &self.directory).and_then(|place| {
-            if place.owner == user || place.owner == 0 {
-                return Ok(place);
-            }
-            Err(io::Error::other(format!(
-                "its directory belongs to user {}, and the process to user {user}",
-                place.owner
-            )))
-        });
+    fn open(&self, user: u32) -> io::Result<SocketDirectory> {
+        let directory =
+            SocketDirectory::open(self.root.as_deref(), &self.directory).and_then(|directory| {
+                if directory.owner == user || directory.owner == 0 {
+                    return Ok(directory);
+                }
+                Err(io::Error::other(format!(
+                    "its directory belongs to user {}, and the process to user {user}",
+                    directory.owner
+                )))
+            });
         // The caller's directory need not be the process's: what is wrong with it need not be reported.
-        if self.root.is_none() { place.map_err(|_| Errno::NOENT.into()) } else { place }
+        if self.root.is_none() { directory.map_err(|_| Errno::NOENT.into()) } else { directory }
     }
 }
 
@@ -183,12 +184,13 @@ pub fn processes() -> io::Result<Vec<Found>> {
     let may_ask = |user: u32| own.is_root() || user == own.as_raw();
     let mut found = BTreeMap::new();
     for (path, owner) in directories() {
-        let is_wanted =
-            |place: &Place| may_ask(place.owner) && owner.is_none_or(|owner| owner == place.owner);
-        let place = Place::open(None, &path).ok().filter(is_wanted);
-        let Some(place) = place else { continue };
-        for name in names(&place, &path) {
-            if let Some(one) = listening(&place, &name, path.join(&name), None) {
+        let is_wanted = |directory: &SocketDirectory| {
+            may_ask(directory.owner) && owner.is_none_or(|owner| owner == directory.owner)
+        };
+        let directory = SocketDirectory::open(None, &path).ok().filter(is_wanted);
+        let Some(directory) = directory else { continue };
+        for name in names(&directory, &path) {
+            if let Some(one) = listening(&directory, &name, path.join(&name), None) {
                 found.entry(one.pid).or_insert(one);
             }
         }
@@ -202,8 +204,8 @@ pub fn processes() -> io::Result<Vec<Found>> {
         let process = Process::of(pid).filter(|process| may_ask(process.user));
         let Some(process) = process else { continue };
         let one = elsewhere(&process).into_iter().find_map(|candidate| {
-            let place = candidate.open(process.user).ok()?;
-            listening(&place, &candidate.name, candidate.path(), Some(pid))
+            let directory = candidate.open(process.user).ok()?;
+            listening(&directory, &candidate.name, candidate.path(), Some(pid))
         });
         found.extend(one.map(|one| (pid, one)));
     }
@@ -221,8 +223,13 @@ fn can_open() -> io::Result<()> {
 }
 
 /// The process that listens on a socket, if it is the wanted one.
-fn listening(place: &Place, name: &str, path: PathBuf, wanted: Option<u32>) -> Option<Found> {
-    let socket = place.socket(name).ok()?;
+fn listening(
+    directory: &SocketDirectory,
+    name: &str,
+    path: PathBuf,
+    wanted: Option<u32>,
+) -> Option<Found> {
+    let socket = directory.socket(name).ok()?;
     let (pid, user) = match socket.connect_once() {
         Ok(stream) => {
             let (peer, process) = socket.listener(&stream)?;
@@ -236,7 +243,7 @@ fn listening(place: &Place, name: &str, path: PathBuf, wanted: Option<u32>) -> O
         Err(_) => return None,
     };
     let is_wanted = wanted.is_none_or(|wanted| wanted == pid);
-    let is_its_own = place.owner == user || place.owner == 0;
+    let is_its_own = directory.owner == user || directory.owner == 0;
     (is_wanted && is_its_own).then_some(Found { pid, user, socket: path })
 }
 
@@ -327,13 +334,13 @@ fn children(path: &str) -> Vec<PathBuf> {
 
 /// The numbers that name something in a directory. If it is the caller's, sockets of processes that are gone are removed first. Another
 /// user's directory is read if the caller is root or the directory is open.
-fn names(place: &Place, path: &Path) -> Vec<String> {
-    if place.owner == geteuid().as_raw()
+fn names(directory: &SocketDirectory, path: &Path) -> Vec<String> {
+    if directory.owner == geteuid().as_raw()
         && let Ok(directory) = Directory::open(path)
     {
         directory.clean();
     }
-    place.names(MOST_NAMES).into_iter().filter(|name| name.parse::<u32>().is_ok()).collect()
+    directory.names(MOST_NAMES).into_iter().filter(|name| name.parse::<u32>().is_ok()).collect()
 }
 
 /// Where a process has its socket by its own variables and below its own root.

@@ -30,7 +30,7 @@
 
 use core::time::Duration;
 
-use nearq_platform::{Atomic, AtomicInt, ForkHooks, Linux, LockPlatform, Ordering, Places};
+use nearq_platform::{Atomic, AtomicInt, CacheMap, ForkHooks, Linux, LockPlatform, Ordering};
 
 use crate::fallible;
 use crate::lines::Row;
@@ -77,7 +77,7 @@ pub(crate) struct Domain<P: LockPlatform> {
 /// What the locks of a process share.
 pub(crate) struct ProcessState<P: LockPlatform> {
     pub(crate) waiters: WaiterSlab<P>,
-    places: Places,
+    cache_map: CacheMap,
     pub(crate) domains: Box<[Domain<P>]>,
     /// How many domains have CPUs that the process may use.
     pub(crate) used_domains: usize,
@@ -224,8 +224,8 @@ impl<P: LockPlatform> ProcessState<P> {
     }
 
     fn make() -> *const () {
-        let places = P::places();
-        let caches = places.caches();
+        let cache_map = P::cache_map();
+        let caches = cache_map.caches();
         let count = caches.len().clamp(1, MOST_DOMAINS);
         let mut domains: Vec<Domain<P>> = (0..count)
             .map(|_| Domain { spinners: P::AtomicU32::new(0), cap: 0, node: 0, memory: None })
@@ -241,7 +241,7 @@ impl<P: LockPlatform> ProcessState<P> {
         }
         let process = ProcessState {
             waiters: WaiterSlab::new(thread_ended::<P>),
-            places,
+            cache_map,
             domains: domains.into_boxed_slice(),
             used_domains,
             looks: looks::<P>(),
@@ -383,8 +383,8 @@ impl<P: LockPlatform> ProcessState<P> {
         if self.domains.len() == 1 {
             return 0;
         }
-        let cache = self.places.cache_of(P::current_cpu());
-        cache * self.domains.len() / self.places.caches().len()
+        let cache = self.cache_map.cache_of(P::current_cpu());
+        cache * self.domains.len() / self.cache_map.caches().len()
     }
 
     /// How many reads take about this many microseconds.

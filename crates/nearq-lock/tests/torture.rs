@@ -123,7 +123,7 @@ fn torture() {
     let time = Duration::from_secs(number_from("NEARQ_TORTURE_SECONDS", 2));
     println!("torture for {time:?} with NEARQ_TORTURE_SEED={seed}");
     start();
-    let count = (Linux::places().cpus() * 4).clamp(8, 64);
+    let count = (Linux::cache_map().cpus() * 4).clamp(8, 64);
     let scene = Arc::new(Scene::new());
     let mut chance = Chance::new(seed, 0);
     let (mut workers, mut children) = (Vec::new(), Vec::new());

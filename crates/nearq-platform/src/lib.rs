@@ -27,6 +27,7 @@ compile_error!(
 );
 
 mod atomic;
+mod cache_map;
 mod cell;
 mod error;
 mod held_locks;
@@ -35,7 +36,6 @@ mod linux;
 mod lock_platform;
 mod parker;
 mod placement;
-mod places;
 mod platform;
 mod retry;
 mod said;
@@ -49,6 +49,7 @@ mod threads;
 mod time;
 
 pub use atomic::{Atomic, AtomicInt, ConstAtomic, Ordering};
+pub use cache_map::{CacheInfo, CacheMap};
 pub use cell::PlatformCell;
 pub use error::OsError;
 pub use held_locks::HeldLocks;
@@ -59,7 +60,6 @@ pub use lock_platform::{ConstPlatform, ForkHooks, LockPlatform, MemoryPolicy, Wa
 pub use nearq_topology::debug_as_display;
 pub use parker::Parker;
 pub use placement::{Look, Machine, Placement, Residency};
-pub use places::{Place, Places};
 pub use platform::Platform;
 pub use retry::{Attempt, PAUSE, Retries};
 pub use said::Said;

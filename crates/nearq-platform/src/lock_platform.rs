@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use crate::{Atomic, AtomicInt, ConstAtomic, HeldLocks, Instant, OsError, Places};
+use crate::{Atomic, AtomicInt, CacheMap, ConstAtomic, HeldLocks, Instant, OsError};
 
 /// What a machine can do for a lock: atomics, sleeping and spinning, time, which thread the caller is and where it runs, forks.
 ///
@@ -76,8 +76,8 @@ pub trait LockPlatform: Copy + Send + Sync + Sized + core::fmt::Debug + 'static 
     /// The CPU that the caller runs on. It may run on another one by the time it uses the answer.
     fn current_cpu() -> usize;
 
-    /// Which CPUs are near each other, read again; one place with one CPU if the machine cannot be read.
-    fn places() -> Places;
+    /// Which CPUs are near each other, read again; one cache with one CPU if the machine cannot be read.
+    fn cache_map() -> CacheMap;
 
     // ---- the caller -------------------------------------------------------------------------------------
 

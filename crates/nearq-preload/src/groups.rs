@@ -14,12 +14,12 @@ use std::alloc::{self, Layout};
 
 use nearq_platform::{Atomic, AtomicInt, Linux, Ordering, Platform, PlatformCell, Threads};
 
-/// A thing, or the place for one.
-type Place<T, P> = <P as Threads>::Cell<MaybeUninit<T>>;
+/// A thing, or memory for one.
+type Slot<T, P> = <P as Threads>::Cell<MaybeUninit<T>>;
 
 struct Group<T: 'static, const EACH: usize, P: Platform> {
     had: P::AtomicU64,
-    things: [Place<T, P>; EACH],
+    things: [Slot<T, P>; EACH],
     /// Does not change once the group is pushed.
     next: P::Cell<*const Self>,
 }
@@ -47,24 +47,24 @@ impl<T, const EACH: usize, P: Platform> Groups<T, EACH, P> {
         })
     }
 
-    /// A free place, which the caller has until it gives it back; none if there is no memory for more.
-    pub(crate) fn take(&self) -> Option<&'static Place<T, P>> {
+    /// A free slot, which the caller has until it gives it back; none if there is no memory for more.
+    pub(crate) fn take(&self) -> Option<&'static Slot<T, P>> {
         self.all().find_map(Group::take).or_else(|| self.add())
     }
 
-    /// The caller no longer has the place.
-    pub(crate) fn give_back(&self, thing: *const Place<T, P>) {
+    /// The caller no longer has the slot.
+    pub(crate) fn give_back(&self, thing: *const Slot<T, P>) {
         for group in self.all() {
-            if let Some(place) = group.things.iter().position(|one| ptr::eq(one, thing)) {
-                group.had.fetch_and(!(1 << place), Ordering::Release);
+            if let Some(slot) = group.things.iter().position(|one| ptr::eq(one, thing)) {
+                group.had.fetch_and(!(1 << slot), Ordering::Release);
                 return;
             }
         }
     }
 
-    /// The first place of a new group; none if there is no memory.
+    /// The first slot of a new group; none if there is no memory.
     #[cold]
-    fn add(&self) -> Option<&'static Place<T, P>> {
+    fn add(&self) -> Option<&'static Slot<T, P>> {
         // SAFETY: not of size zero.
         let group =
             unsafe { alloc::alloc(Layout::new::<Group<T, EACH, P>>()) }.cast::<Group<T, EACH, P>>();
@@ -98,14 +98,14 @@ impl<T, const EACH: usize, P: Platform> Group<T, EACH, P> {
     /// The bits of all things.
     const ALL: u64 = u64::MAX >> (64 - EACH);
 
-    fn take(&self) -> Option<&Place<T, P>> {
+    fn take(&self) -> Option<&Slot<T, P>> {
         // Relaxed: decided by the step below.
         let mut had = self.had.load(Ordering::Relaxed);
         while had != Self::ALL {
-            let place = had.trailing_ones();
-            let before = self.had.fetch_or(1 << place, Ordering::Acquire);
-            if before & 1 << place == 0 {
-                return Some(&self.things[place as usize]);
+            let slot = had.trailing_ones();
+            let before = self.had.fetch_or(1 << slot, Ordering::Acquire);
+            if before & 1 << slot == 0 {
+                return Some(&self.things[slot as usize]);
             }
             had = before;
         }
@@ -128,9 +128,9 @@ mod tests {
     fn have_one(things: &Few, number: u32) {
         let thing = things.take().expect("there is memory");
         // SAFETY: only the caller has it; that is tested.
-        thing.with_mut(|place| unsafe { (*place).write(number) });
+        thing.with_mut(|slot| unsafe { (*slot).write(number) });
         // SAFETY: still only the caller has it; it was written above.
-        assert_eq!(thing.with(|place| unsafe { (*place).assume_init() }), number);
+        assert_eq!(thing.with(|slot| unsafe { (*slot).assume_init() }), number);
         things.give_back(thing);
     }
 

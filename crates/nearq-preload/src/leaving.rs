@@ -2,13 +2,13 @@
 //! they have no other. POSIX leaves undefined what becomes of the mutex or the condition variable; with the C library's mutex it works.
 //!
 //! # Protocol
-//! Each thread has a row of *places*, one for each wait that it is in: the outermost wait, the wait of a handler that has interrupted that
-//! one, and so on. A place has the address of the wait on the stack, a `Stay` (`nearq_lock`), and the thread's cancellation state or type
+//! Each thread has a row of *entries*, one for each wait that it is in: the outermost wait, the wait of a handler that has interrupted that
+//! one, and so on. An entry has the address of the wait on the stack, a `Stay` (`nearq_lock`), and the thread's cancellation state or type
 //! from before the wait.
 //!
-//! - *wait*: take the next place ([`begin`]), wait by its stay, give it back ([`end`]).
+//! - *wait*: take the next entry ([`begin`]), wait by its stay, give it back ([`end`]).
 //! - *jump*: the functions that jump are replaced by ours. They leave each wait whose stack address is below the stack pointer that the
-//!   jump goes to, the innermost first: give its place back, clean up what the wait leaves behind (`Stay::leave`), and restore the
+//!   jump goes to, the innermost first: give its entry back, clean up what the wait leaves behind (`Stay::leave`), and restore the
 //!   cancellation state or type. Then they call the C library's function, which jumps. A thread that has left a wait for a condition stays
 //!   of the deferred type: the frames of the wait, which cannot be unwound (`cancel.rs`), are on its stack until it has jumped.
 //!
@@ -16,7 +16,7 @@
 //! 1. **A wait to which the thread returns is not left.** A handler may jump within itself. What counts is the stack pointer in the jump's
 //!    buffer. If the handler runs on a stack of its own (`sigaltstack`), a jump within that stack leaves no wait on another stack, and a
 //!    jump out of it leaves all waits that are on it.
-//! 2. **A wait is left by its own thread, before any of its frames is overwritten.** Places are not on the stack.
+//! 2. **A wait is left by its own thread, before any of its frames is overwritten.** Entries are not on the stack.
 //! 3. Nothing here allocates, takes a mutex, or changes `errno`. For a thread that does not wait, a jump costs one more read of a
 //!    thread-local value.
 //!
@@ -43,7 +43,7 @@ use nearq_platform::SavedErrno;
 use crate::cancel;
 
 /// How many nested waits are followed.
-const PLACES: usize = 4;
+const ENTRIES: usize = 4;
 
 /// How a thread could be cancelled before it waited.
 #[derive(Clone, Copy)]
@@ -63,7 +63,7 @@ struct After {
 }
 
 /// What is noted about a wait.
-struct Place {
+struct WaitEntry {
     stay: Stay,
     index: usize,
     /// An address in the stack, below the frame of the function that the program has called.
@@ -74,36 +74,36 @@ struct Place {
 }
 
 /// What a thread needs for itself while it waits.
-struct Own {
+struct ThreadWaits {
     /// The summons by which the thread is called away (`cancel.rs`).
     summons: Summons,
-    /// How many of the places are in use, by waits that the thread is in.
+    /// How many of the entries are in use, by waits that the thread is in.
     depth: AtomicUsize,
-    places: [Place; PLACES],
+    entries: [WaitEntry; ENTRIES],
 }
 
 /// A wait that the caller is in.
 pub(crate) struct InWait<'a> {
-    own: &'a Own,
+    waits: &'a ThreadWaits,
     /// None if the thread is in too many waits.
-    place: Option<&'a Place>,
+    entry: Option<&'a WaitEntry>,
 }
 
 impl<'a> InWait<'a> {
     /// The stay by which it may be left.
     pub(crate) fn stay(&self) -> Option<&'a Stay> {
-        self.place.map(|place| &place.stay)
+        self.entry.map(|entry| &entry.stay)
     }
 
     /// The summons by which the caller may be called away.
     pub(crate) fn summons(&self) -> &'a Summons {
-        &self.own.summons
+        &self.waits.summons
     }
 }
 
-impl Place {
+impl WaitEntry {
     const fn new(index: usize) -> Self {
-        Place {
+        WaitEntry {
             stay: Stay::new(),
             index,
             top: Cell::new(0),
@@ -115,64 +115,64 @@ impl Place {
 
 thread_local! {
     /// Without a destructor, so that it exists at any time of the thread's life.
-    static OWN: Own = const {
-        Own {
+    static THREAD_WAITS: ThreadWaits = const {
+        ThreadWaits {
             summons: Summons::new(),
             depth: AtomicUsize::new(0),
-            places: [Place::new(0), Place::new(1), Place::new(2), Place::new(3)],
+            entries: [WaitEntry::new(0), WaitEntry::new(1), WaitEntry::new(2), WaitEntry::new(3)],
         }
     };
 }
 
-fn own<'a>() -> &'a Own {
+fn thread_waits<'a>() -> &'a ThreadWaits {
     // SAFETY: it exists as long as the thread, without a destructor; only that thread uses the reference.
-    unsafe { &*OWN.with(ptr::from_ref) }
+    unsafe { &*THREAD_WAITS.with(ptr::from_ref) }
 }
 
 /// The caller's summons, at a fixed place in each thread.
 pub(crate) fn summons<'a>() -> &'a Summons {
-    &own().summons
+    &thread_waits().summons
 }
 
 /// The caller, which could be cancelled as `before` says, is about to wait.
 #[inline]
 pub(crate) fn begin<'a>(before: Before) -> InWait<'a> {
-    let own = own();
+    let waits = thread_waits();
     // Relaxed, here and below: only the thread and its signal handlers access it.
-    let place = own.places.get(own.depth.load(Ordering::Relaxed));
-    if let Some(place) = place {
-        let (top, waits_by) = (ptr::from_ref(&before).addr(), own.summons.waits_by());
+    let entry = waits.entries.get(waits.depth.load(Ordering::Relaxed));
+    if let Some(entry) = entry {
+        let (top, waits_by) = (ptr::from_ref(&before).addr(), waits.summons.waits_by());
         let fill_in = || {
-            place.top.set(top);
-            place.before.set(before);
-            place.waits_by.set(Some(waits_by));
+            entry.top.set(top);
+            entry.before.set(before);
+            entry.waits_by.set(Some(waits_by));
         };
         fill_in();
-        // A handler that finds the place must find it filled in.
+        // A handler that finds the entry must find it filled in.
         compiler_fence(Ordering::Release);
-        own.depth.store(place.index + 1, Ordering::Relaxed);
+        waits.depth.store(entry.index + 1, Ordering::Relaxed);
         compiler_fence(Ordering::Release);
-        // Before the place was taken, a handler that waited may have used it.
+        // Before the entry was taken, a handler that waited may have used it.
         fill_in();
     }
-    InWait { own, place }
+    InWait { waits, entry }
 }
 
 /// The caller is no longer in that wait.
 #[inline]
 pub(crate) fn end(wait: &InWait<'_>) {
-    if let Some(place) = wait.place {
+    if let Some(entry) = wait.entry {
         // Relaxed: only the thread and its signal handlers access it.
-        wait.own.depth.store(place.index, Ordering::Relaxed);
+        wait.waits.depth.store(entry.index, Ordering::Relaxed);
     }
 }
 
 /// In the child of a fork, whose only thread is the caller: its waits for conditions end for no reason, if it returns to them.
 pub(crate) fn forked() {
-    let own = own();
+    let waits = thread_waits();
     // Relaxed: only the thread and its signal handlers access it.
-    let depth = own.depth.load(Ordering::Relaxed);
-    own.places.iter().take(depth).for_each(|place| place.stay.forked());
+    let depth = waits.depth.load(Ordering::Relaxed);
+    waits.entries.iter().take(depth).for_each(|entry| entry.stay.forked());
 }
 
 /// The caller, in a program that is ours, is about to jump to where the buffer says. It may end here, if it is of the asynchronous type.
@@ -182,7 +182,7 @@ pub(crate) fn forked() {
 #[inline]
 pub(crate) unsafe extern "C-unwind" fn jumps(buffer: *const c_void) {
     // Relaxed: only the thread and its signal handlers access it.
-    if own().depth.load(Ordering::Relaxed) != 0 {
+    if thread_waits().depth.load(Ordering::Relaxed) != 0 {
         // SAFETY: as the caller promises.
         unsafe { leave(buffer) };
     }
@@ -208,32 +208,33 @@ unsafe extern "C-unwind" fn leave(buffer: *const c_void) {
 /// then. False if the jump does not leave it.
 #[inline(never)]
 extern "C" fn leave_one(to: usize, after: &mut After) -> bool {
-    let own = own();
+    let waits = thread_waits();
     // Relaxed for both: only the thread and its signal handlers access it.
-    let Some(index) = own.depth.load(Ordering::Relaxed).checked_sub(1) else { return false };
-    let place = &own.places[index];
+    let Some(index) = waits.depth.load(Ordering::Relaxed).checked_sub(1) else { return false };
+    let entry = &waits.entries[index];
     let _saved = SavedErrno::new();
     let here = ptr::from_ref(&index).addr();
-    if !is_left(place.top.get(), to, here, own_stack().as_ref()) {
+    if !is_left(entry.top.get(), to, here, own_stack().as_ref()) {
         return false;
     }
-    own.depth.store(index, Ordering::Relaxed);
+    waits.depth.store(index, Ordering::Relaxed);
     // SAFETY: the caller is about to jump out of it. It waits for a mutex or a condition, which the program must not have destroyed.
-    unsafe { place.stay.leave() };
-    if let Some(by) = place.waits_by.get() {
-        own.summons.waits_again(by);
+    unsafe { entry.stay.leave() };
+    if let Some(by) = entry.waits_by.get() {
+        waits.summons.waits_again(by);
     }
-    match place.before.get() {
+    match entry.before.get() {
         Before::State(state) => after.state = Some(state),
         Before::Type(kind) => after.kind = kind,
     }
     true
 }
 
-/// Whether a jump from `here` to the stack pointer `to` leaves the wait whose stack address is `top`. `own` is the alternate signal stack
-/// if the caller runs on it.
-fn is_left(top: usize, to: usize, here: usize, own: Option<&Range<usize>>) -> bool {
-    let is_there = |address| own.is_some_and(|own| own.contains(&address));
+/// Whether a jump from `here` to the stack pointer `to` leaves the wait whose stack address is `top`. `signal_stack` is the alternate
+/// signal stack if the caller runs on it.
+fn is_left(top: usize, to: usize, here: usize, signal_stack: Option<&Range<usize>>) -> bool {
+    let is_there =
+        |address| signal_stack.is_some_and(|signal_stack| signal_stack.contains(&address));
     match (is_there(top), is_there(to)) {
         (true, false) => true,
         (false, true) => false,
@@ -329,7 +330,7 @@ mod tests {
 
     #[test]
     fn what_is_below_the_stack_pointer_of_the_jump_is_left() {
-        let own = 1000..2000;
+        let signal_stack = 1000..2000;
         for (top, to, here, on_own, left) in [
             (500, 600, 450, false, true),
             (500, 480, 450, false, false),
@@ -347,8 +348,12 @@ mod tests {
             (2500, 1500, 1100, false, false),
             (2500, 2600, 1100, false, true),
         ] {
-            let own = on_own.then_some(&own);
-            assert_eq!(is_left(top, to, here, own), left, "{top} {to} {here} {own:?}");
+            let signal_stack = on_own.then_some(&signal_stack);
+            assert_eq!(
+                is_left(top, to, here, signal_stack),
+                left,
+                "{top} {to} {here} {signal_stack:?}"
+            );
         }
     }
 
@@ -360,12 +365,12 @@ mod tests {
 
     #[test]
     fn places_are_given_back() {
-        let depth = || own().depth.load(Ordering::Relaxed);
-        let waits: Vec<_> = (0..=PLACES).map(|_| begin(Before::State(0))).collect();
-        assert_eq!(depth(), PLACES);
-        assert!(waits[PLACES].stay().is_none() && waits[PLACES - 1].stay().is_some());
-        end(&waits[PLACES]);
-        assert_eq!(depth(), PLACES);
+        let depth = || thread_waits().depth.load(Ordering::Relaxed);
+        let waits: Vec<_> = (0..=ENTRIES).map(|_| begin(Before::State(0))).collect();
+        assert_eq!(depth(), ENTRIES);
+        assert!(waits[ENTRIES].stay().is_none() && waits[ENTRIES - 1].stay().is_some());
+        end(&waits[ENTRIES]);
+        assert_eq!(depth(), ENTRIES);
         // The outer wait ends, and the inner ones were not ended before.
         end(&waits[1]);
         assert_eq!(depth(), 1);

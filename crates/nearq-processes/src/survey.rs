@@ -57,7 +57,7 @@ pub struct Resident {
 
 /// A node, and what is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeSurvey {
     /// The load of its CPUs.
     pub load: NodeLoad,
     /// Processes that are at home here.
@@ -74,7 +74,7 @@ pub struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// By index of the nodes.
-    pub places: Vec<Place>,
+    pub nodes: Vec<NodeSurvey>,
     /// Processes, by number.
     pub residents: Vec<Resident>,
     /// Supervisors: `nearq` processes that keep homes now.
@@ -104,7 +104,7 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
     thread::sleep(sample);
     let loads = observer.nodes_loads();
     let mut survey = Survey {
-        places: loads.into_iter().map(|load| Place { load, ..Place::default() }).collect(),
+        nodes: loads.into_iter().map(|load| NodeSurvey { load, ..NodeSurvey::default() }).collect(),
         residents: Vec::new(),
         supervisors: Vec::new(),
         hidden: 0,
@@ -147,14 +147,14 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
 impl Survey {
     fn count(&mut self, resident: &Resident) {
         let Some(home) = resident.home else { return };
-        let place = &mut self.places[home];
-        place.residents += 1;
-        place.away += usize::from(resident.now.is_some_and(|now| now != home));
+        let on_node = &mut self.nodes[home];
+        on_node.residents += 1;
+        on_node.away += usize::from(resident.now.is_some_and(|now| now != home));
         for (node, bytes) in resident.bytes.iter().flatten().enumerate() {
             if node == home {
-                place.bytes_home += bytes;
+                on_node.bytes_home += bytes;
             } else {
-                place.bytes_away += bytes;
+                on_node.bytes_away += bytes;
             }
         }
     }
@@ -338,6 +338,6 @@ mod tests {
         let survey = look(&nodes, Which { all: true }, Duration::from_millis(20));
         let own = survey.residents.iter().find(|found| found.pid == std::process::id()).unwrap();
         assert!(matches!(own.residence, Residence::Free | Residence::Home(..)));
-        assert_eq!(survey.places.len(), 1);
+        assert_eq!(survey.nodes.len(), 1);
     }
 }

@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::crowd::{Away, Better, Crowds, Relocation};
 use crate::decisions::{self, Decision, Log};
 use crate::pages::{Moved, Order, Pages};
-use crate::remedy::{self, Place, Remedy, Situation};
+use crate::remedy::{self, NodeUse, Remedy, Situation};
 use crate::residency::{self, Residency};
 use crate::state::{node_id, node_index};
 
@@ -192,7 +192,7 @@ impl Memory {
     fn consider_all(&mut self, look: &Look<'_, impl Kernel>, begun: Duration) -> Vec<Decision> {
         let mut said = Vec::new();
         let mut crowded: Option<Relocation> = None;
-        let (mut busy, mut places) = self.follow(look);
+        let (mut busy, mut nodes_use) = self.follow(look);
         // Processes of a crowd come first, unless they are known to stay; then those that were not sampled for longest, and among those the
         // one that has used most.
         let would_go = |one: &Busy| {
@@ -215,7 +215,7 @@ impl Memory {
                 known.settled = found.is_none().then_some(one.process.touched);
             }
             if let Some(found) = found {
-                match self.consider(look, &one, &found, &mut places) {
+                match self.consider(look, &one, &found, &mut nodes_use) {
                     Some(Considered::Decided(decision)) => said.push(decision),
                     Some(Considered::Crowded(other))
                         if crowded.is_none_or(|best| best.gain() < other.gain()) =>
@@ -233,15 +233,15 @@ impl Memory {
     }
 
     /// The processes that used CPUs since the last round, and for each node how much the processes at home there used.
-    fn follow(&mut self, look: &Look<'_, impl Kernel>) -> (Vec<Busy>, Vec<Place>) {
+    fn follow(&mut self, look: &Look<'_, impl Kernel>) -> (Vec<Busy>, Vec<NodeUse>) {
         let Look { nq, kernel, now, .. } = *look;
         self.crowds.look(nq);
-        let mut places: Vec<Place> = (0..nq.nodes.min(NODES as u32))
+        let mut nodes_use: Vec<NodeUse> = (0..nq.nodes.min(NODES as u32))
             .map(|index| {
                 let on = &nq.on_node[index as usize];
                 let capacity = u64::from(on.capacity) * 1000 / u64::from(UNIT);
                 let node = node_id(nq, index).unwrap_or_default();
-                Place { node, used: 0, capacity, load: on.load.into() }
+                NodeUse { node, used: 0, capacity, load: on.load.into() }
             })
             .collect();
         let mut busy = Vec::new();
@@ -269,8 +269,8 @@ impl Memory {
             let away = (one.nanos() - at_home) * 1000 / one.nanos().max(1);
             known.away.look((uses >= LEAST_USE).then_some(away));
             known.stays &= known.away.for_long().is_some();
-            if let Some(place) = places.get_mut(process.home as usize) {
-                place.used += uses;
+            if let Some(node_use) = nodes_use.get_mut(process.home as usize) {
+                node_use.used += uses;
             }
             if uses >= LEAST_USE {
                 one.room = self.room(look, &one);
@@ -291,7 +291,7 @@ impl Memory {
             }
             known.seen == now || !are_all && (!prunes || kernel.process(*pid).is_some())
         });
-        (busy, places)
+        (busy, nodes_use)
     }
 
     /// The index of a node among those that can be homes, from the policy's index.
@@ -313,7 +313,7 @@ impl Memory {
         look: &Look<'_, impl Kernel>,
         one: &Busy,
         found: &Residency,
-        places: &mut [Place],
+        nodes_use: &mut [NodeUse],
     ) -> Option<Considered> {
         let evidence = self.evidence(look.nq, one, found);
         let at = look.now - self.began;
@@ -328,7 +328,7 @@ impl Memory {
         };
         // For `HomeMigration` it stays at home until the kernel reports another home.
         known.migration.set(own, at);
-        self.follow_memory(look, one, found.bytes / 1000 * part, part, to, &why, places)
+        self.follow_memory(look, one, found.bytes / 1000 * part, part, to, &why, nodes_use)
             .map(Considered::Decided)
     }
 
@@ -361,7 +361,7 @@ impl Memory {
         part: u64,
         to: usize,
         why: &VerdictReason,
-        places: &mut [Place],
+        nodes_use: &mut [NodeUse],
     ) -> Option<Decision> {
         let (pid, process, nq) = (one.pid, &one.process, look.nq);
         let home = process.home as usize;
@@ -373,8 +373,8 @@ impl Memory {
         let there = node_index(nq, self.nodes.get(to).id as u32)? as usize;
         let uses = look.thousandths(one.nanos());
         let situation = Situation {
-            home: *places.get(home)?,
-            there: *places.get(there)?,
+            home: *nodes_use.get(home)?,
+            there: *nodes_use.get(there)?,
             distance: self.nodes.distance(own, to),
             bytes,
             part,
@@ -391,10 +391,10 @@ impl Memory {
             Remedy::Go => {
                 look.kernel.tell(pid, Told { node: there_id, why: HomeReason::Memory as u32 });
                 self.followed.get_mut(&pid)?.told = Some(look.now);
-                places[there].used += uses;
-                places[home].used = places[home].used.saturating_sub(uses);
-                places[there].load += 1000;
-                places[home].load = places[home].load.saturating_sub(1000);
+                nodes_use[there].used += uses;
+                nodes_use[home].used = nodes_use[home].used.saturating_sub(uses);
+                nodes_use[there].load += 1000;
+                nodes_use[home].load = nodes_use[home].load.saturating_sub(1000);
                 self.crowds.goes(home, there, uses);
                 format!("{why}; {choice}")
             }

@@ -21,7 +21,7 @@ const TOLERANCE: u64 = 100;
 
 /// How much of a node is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NodeUse {
     /// The operating system's number.
     pub(crate) node: u32,
     /// CPUs that the processes at home there used in the last period, and CPUs that exist; in thousandths.
@@ -34,9 +34,9 @@ pub(crate) struct Place {
 /// What is known of a process, its home and the node of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Situation {
-    pub(crate) home: Place,
+    pub(crate) home: NodeUse,
     /// Where most of its memory is.
-    pub(crate) there: Place,
+    pub(crate) there: NodeUse,
     /// From one to the other.
     pub(crate) distance: u32,
     /// Memory that is not at home, and which part of all that is, in thousandths.
@@ -109,14 +109,14 @@ pub(crate) fn moving(bytes: u64, for_mebibyte: Duration) -> Duration {
     for_mebibyte.saturating_mul(mebibytes)
 }
 
-impl Place {
+impl NodeUse {
     fn has_room_for(&self, uses: u64) -> bool {
         self.used + uses <= self.capacity * (1000 + TOLERANCE) / 1000
     }
 
     /// Whether it is no fuller than another node if a process that uses this much comes from there.
-    fn is_no_fuller_with(&self, uses: u64, other: &Place) -> bool {
-        let all = |place: &Place| u128::from(place.load.max(place.used));
+    fn is_no_fuller_with(&self, uses: u64, other: &NodeUse) -> bool {
+        let all = |node_use: &NodeUse| u128::from(node_use.load.max(node_use.used));
         let with = all(self) + u128::from(uses);
         with * u128::from(other.capacity) <= all(other) * u128::from(self.capacity)
     }
@@ -171,10 +171,10 @@ mod tests {
 
     /// Four CPUs each; all of a process of one CPU is on node 1, and it has run for ten seconds.
     fn situation() -> Situation {
-        let place = |node| Place { node, used: 1000, capacity: 4000, load: 1000 };
+        let node_use = |node| NodeUse { node, used: 1000, capacity: 4000, load: 1000 };
         Situation {
-            home: place(0),
-            there: place(1),
+            home: node_use(0),
+            there: node_use(1),
             distance: 20,
             bytes: 64 << 20,
             part: 1000,
@@ -187,8 +187,8 @@ mod tests {
         }
     }
 
-    fn full(place: Place) -> Place {
-        Place { used: 4000, load: 6000, ..place }
+    fn full(node_use: NodeUse) -> NodeUse {
+        NodeUse { used: 4000, load: 6000, ..node_use }
     }
 
     fn chosen(situation: &Situation) -> (Remedy, String) {
@@ -207,7 +207,7 @@ mod tests {
     fn it_goes_where_it_is_no_fuller_with_it_than_at_home() {
         let both = situation();
         let both = Situation { home: full(both.home), there: full(both.there), ..both };
-        let home = Place { load: 7000, ..both.home };
+        let home = NodeUse { load: 7000, ..both.home };
         assert_eq!(chosen(&Situation { home, ..both }).0, Remedy::Go);
         // It would make a crowd there, so its memory is moved.
         assert_eq!(chosen(&both).0, Remedy::MovePages);

@@ -9,7 +9,7 @@ pub(crate) const FULL_CAPACITY: u64 = 1024;
 
 /// Where a CPU is.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct CpuLocation {
     core: u32,
     llc: u32,
     node: u32,
@@ -19,7 +19,7 @@ struct Place {
 #[derive(Debug)]
 pub(crate) struct Hardware {
     topology: Topology,
-    places: Vec<Place>,
+    locations: Vec<CpuLocation>,
     /// For each CPU the others of its core.
     siblings: Vec<Vec<u32>>,
     /// For each CPU its share of the fastest one's speed, of 1024.
@@ -32,13 +32,14 @@ pub(crate) struct Hardware {
 impl Hardware {
     pub(crate) fn new(topology: Topology, costs: &Costs) -> Self {
         let numbers = topology.possible().last().map_or(0, |last| last + 1);
-        let mut places = vec![Place::default(); numbers];
+        let mut locations = vec![CpuLocation::default(); numbers];
         let mut siblings = vec![Vec::new(); numbers];
         let mut capacities = vec![FULL_CAPACITY; numbers];
         let unknown = node_of_unknown(&topology);
         for cpu in topology.cpus() {
             let node = cpu.node_index.unwrap_or(unknown) as u32;
-            places[cpu.id] = Place { core: cpu.core_index as u32, llc: cpu.llc_index as u32, node };
+            locations[cpu.id] =
+                CpuLocation { core: cpu.core_index as u32, llc: cpu.llc_index as u32, node };
             let core = &topology.cores()[cpu.core_index].cpus;
             siblings[cpu.id] =
                 core.iter().filter(|other| *other != cpu.id).map(|other| other as u32).collect();
@@ -47,7 +48,7 @@ impl Hardware {
             }
         }
         let between_nodes = by_node(&topology, 0, costs.same_package, costs.other_package);
-        Hardware { topology, places, siblings, capacities, between_nodes, costs: *costs }
+        Hardware { topology, locations, siblings, capacities, between_nodes, costs: *costs }
     }
 
     pub(crate) fn topology(&self) -> &Topology {
@@ -56,22 +57,22 @@ impl Hardware {
 
     /// One more than the largest CPU number.
     pub(crate) fn numbers(&self) -> usize {
-        self.places.len()
+        self.locations.len()
     }
 
     /// The CPUs under the same last-level cache.
     pub(crate) fn llc_cpus(&self, cpu: usize) -> &CpuSet {
-        &self.topology.llcs()[self.places[cpu].llc as usize].cpus
+        &self.topology.llcs()[self.locations[cpu].llc as usize].cpus
     }
 
     /// The CPUs of the same node.
     pub(crate) fn node_cpus(&self, cpu: usize) -> &CpuSet {
-        &self.topology.nodes()[self.places[cpu].node as usize].cpus
+        &self.topology.nodes()[self.locations[cpu].node as usize].cpus
     }
 
     /// The CPUs of the same core.
     pub(crate) fn core_cpus(&self, cpu: usize) -> &CpuSet {
-        &self.topology.cores()[self.places[cpu].core as usize].cpus
+        &self.topology.cores()[self.locations[cpu].core as usize].cpus
     }
 
     /// The other CPUs of the same core.
@@ -81,17 +82,17 @@ impl Hardware {
 
     /// Index of the CPU's core.
     pub(crate) fn core(&self, cpu: usize) -> usize {
-        self.places[cpu].core as usize
+        self.locations[cpu].core as usize
     }
 
     /// Index of the CPU's last-level cache.
     pub(crate) fn llc(&self, cpu: usize) -> usize {
-        self.places[cpu].llc as usize
+        self.locations[cpu].llc as usize
     }
 
     /// Index of the CPU's node.
     pub(crate) fn node(&self, cpu: usize) -> usize {
-        self.places[cpu].node as usize
+        self.locations[cpu].node as usize
     }
 
     /// The CPU's share of the fastest one's speed, of [`FULL_CAPACITY`].
@@ -101,7 +102,7 @@ impl Hardware {
 
     /// Nanoseconds that a line takes from one CPU to another.
     pub(crate) fn transfer(&self, from: usize, to: usize) -> u64 {
-        let (a, b) = (self.places[from], self.places[to]);
+        let (a, b) = (self.locations[from], self.locations[to]);
         if from == to {
             self.costs.own_line
         } else if a.node != b.node {

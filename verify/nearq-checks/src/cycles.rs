@@ -41,7 +41,7 @@ where
     // Whether a state that was met is on the way to the current one, and how far along.
     let mut met: HashMap<u64, Option<usize>> = HashMap::new();
     for state in model.init_states() {
-        let mut way: Vec<Place<M>> = Vec::new();
+        let mut way: Vec<PathStep<M>> = Vec::new();
         let mut next = Some((state, None));
         loop {
             if let Some((state, by)) = next.take() {
@@ -51,11 +51,11 @@ where
                         entry.insert(Some(way.len()));
                         let mut actions = Vec::new();
                         model.actions(&state, &mut actions);
-                        way.push(Place { state, key, by, actions });
+                        way.push(PathStep { state, key, by, actions });
                     }
                     Entry::Occupied(entry) => {
                         if let Some(from) = *entry.get() {
-                            let steps = way.into_iter().map(|place| place.by).chain([by]);
+                            let steps = way.into_iter().map(|step| step.by).chain([by]);
                             let mut there: Vec<M::Action> = steps.flatten().collect();
                             let circle = there.split_off(from);
                             return Err(Circle { way: there, circle });
@@ -81,7 +81,7 @@ where
 }
 
 /// A state on the way, the step that led there, and the steps still to try from it.
-struct Place<M: Model> {
+struct PathStep<M: Model> {
     state: M::State,
     key: u64,
     by: Option<M::Action>,

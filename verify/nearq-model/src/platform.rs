@@ -5,8 +5,8 @@ use core::ops::Range;
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, OsError, Placement,
-    Places, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads, Wait,
+    Atomic, CacheMap, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, OsError,
+    Placement, Residency, RunState, SchedPolicy, Scheduling, ThreadSpec, Threads, Wait,
 };
 use nearq_topology::{CpuSet, Limits, Topology};
 
@@ -153,8 +153,8 @@ impl LockPlatform for Loom {
         CPU.with(StdCell::get)
     }
 
-    fn places() -> Places {
-        Places::of(&Self::machine().expect("the made-up machine is well formed"))
+    fn cache_map() -> CacheMap {
+        CacheMap::of(&Self::machine().expect("the made-up machine is well formed"))
     }
 
     fn number() -> u32 {

@@ -65,7 +65,7 @@ struct Cpu {
 
 /// Where a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum WaitsOn {
     Queue(usize, (u64, u64)),
     Cpu(usize),
 }
@@ -76,7 +76,7 @@ struct Entry {
     task: Task,
     thread: Thread,
     process: u64,
-    waits: Option<Place>,
+    waits: Option<WaitsOn>,
     /// The idle CPU that `select_cpu` has claimed for it.
     claimed: Option<usize>,
     /// It has woken up and found no idle CPU.
@@ -149,23 +149,23 @@ impl Home {
     }
 
     /// Puts a thread into the queue where it must wait.
-    fn wait(&mut self, slot: usize, place: Place) {
-        self.entries[slot].waits = Some(place);
-        match place {
-            Place::Queue(llc, key) => {
+    fn wait(&mut self, slot: usize, on: WaitsOn) {
+        self.entries[slot].waits = Some(on);
+        match on {
+            WaitsOn::Queue(llc, key) => {
                 self.queues[llc].insert(key, slot);
             }
-            Place::Cpu(cpu) => self.cpus[cpu].next.push_back(slot),
+            WaitsOn::Cpu(cpu) => self.cpus[cpu].next.push_back(slot),
         }
     }
 
     /// Takes a thread out of the queue where it waits.
     fn wait_no_more(&mut self, slot: usize) {
         match self.entries[slot].waits.take() {
-            Some(Place::Queue(llc, key)) => {
+            Some(WaitsOn::Queue(llc, key)) => {
                 self.queues[llc].remove(&key);
             }
-            Some(Place::Cpu(cpu)) => self.cpus[cpu].next.retain(|other| *other != slot),
+            Some(WaitsOn::Cpu(cpu)) => self.cpus[cpu].next.retain(|other| *other != slot),
             None => {}
         }
     }
@@ -205,7 +205,7 @@ impl Home {
         if self.cpus[cpu].next.is_empty()
             && let Some(next) = self.look(cpu, Some(slot), now)
         {
-            self.wait(next, Place::Cpu(cpu));
+            self.wait(next, WaitsOn::Cpu(cpu));
         }
         !self.cpus[cpu].next.is_empty()
     }
@@ -217,7 +217,7 @@ impl Home {
         let task = &mut self.entries[slot].task;
         let llc = self.policy.enqueue(task, cpu, woken, now);
         let key = (task.vtime, key);
-        self.wait(slot, Place::Queue(llc, key));
+        self.wait(slot, WaitsOn::Queue(llc, key));
         let task = &mut self.entries[slot].task;
         if let Some(idle) = self.policy.wake(task, llc, now) {
             kernel.kick(idle);
@@ -284,7 +284,7 @@ impl Scheduler for Home {
         self.policy.runnable(&mut entry.task);
         if let Some(claimed) = entry.claimed.take() {
             debug_assert_eq!(claimed, cpu, "the CPU is the one that was chosen");
-            self.wait(slot, Place::Cpu(cpu));
+            self.wait(slot, WaitsOn::Cpu(cpu));
             return;
         }
         if matches!(reason, Reason::Preempted | Reason::Exec) {
@@ -293,7 +293,7 @@ impl Scheduler for Home {
                 let (node, task) = (self.policy.node_of(cpu), &mut self.entries[slot].task);
                 let stays = reason == Reason::Preempted && !self.policy.leaves(task, cpu);
                 if task.home as usize == node || stays {
-                    self.wait(slot, Place::Cpu(cpu));
+                    self.wait(slot, WaitsOn::Cpu(cpu));
                     return;
                 }
             }

@@ -16,7 +16,7 @@ use nearq_sim::{Sim, compute};
 
 use super::ledger::{Ledger, Unit};
 use super::plan::{Body, FuturePlan, Handle, Member, Pause, SetEnd, Step};
-use super::program::{Actor, Answer, Captured, Stage, drop_quietly, me, note};
+use super::program::{Actor, Answer, Captured, ProgramState, drop_quietly, me, note};
 use super::steps::poll_once;
 
 /// What a closure carries, and drops at its end.
@@ -102,7 +102,7 @@ impl Drop for Wake {
 
 /// A future of the program. It must not be moved, and reports if it was.
 struct Program {
-    stage: Arc<Stage>,
+    state: Arc<ProgramState>,
     number: usize,
     /// The queue that polls it.
     on: usize,
@@ -114,22 +114,22 @@ struct Program {
 }
 
 impl Program {
-    fn new(stage: &Arc<Stage>, number: usize, on: usize, plan: &Arc<FuturePlan>) -> Self {
+    fn new(state: &Arc<ProgramState>, number: usize, on: usize, plan: &Arc<FuturePlan>) -> Self {
         Program {
-            stage: Arc::clone(stage),
+            state: Arc::clone(state),
             number,
             on,
             plan: Arc::clone(plan),
             at: 0,
             place: None,
-            _captured: Captured::new(&stage.ledger, format!("future {number}"))
-                .that_panics(stage.plan.hardships.drops_panic),
+            _captured: Captured::new(&state.ledger, format!("future {number}"))
+                .that_panics(state.plan.hardships.drops_panic),
             _pinned: PhantomPinned,
         }
     }
 
     fn wait(&self, pause: Pause, waker: &Waker) {
-        let ledger = &self.stage.ledger;
+        let ledger = &self.state.ledger;
         let wake = |twice| Wake {
             ledger: Arc::clone(ledger),
             future: self.number,
@@ -141,7 +141,7 @@ impl Program {
                 ledger.begin_wake(self.number);
                 waker.wake_by_ref();
             }),
-            Pause::Outside { twice } => self.stage.wakers.leave(wake(twice)),
+            Pause::Outside { twice } => self.state.wakers.leave(wake(twice)),
             Pause::Closure { queue } => {
                 let body = Body {
                     steps: vec![Step::Compute(Duration::from_micros(1))],
@@ -149,7 +149,7 @@ impl Program {
                 };
                 let wake: Luggage = Box::new(wake(false));
                 let actor = Actor { within: Some(self.on), ..Actor::default() };
-                drop(self.stage.spawn(queue, &Arc::new(body), actor, Some(wake)));
+                drop(self.state.spawn(queue, &Arc::new(body), actor, Some(wake)));
             }
         }
     }
@@ -161,7 +161,7 @@ impl Future for Program {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         // SAFETY: nothing is moved out of it.
         let this = unsafe { self.get_unchecked_mut() };
-        let ledger = Arc::clone(&this.stage.ledger);
+        let ledger = Arc::clone(&this.state.ledger);
         ledger.begin_poll(this.number, me());
         note(format_args!("future {} is polled", this.number));
         let place = std::ptr::from_ref(this).addr();
@@ -181,13 +181,13 @@ impl Future for Program {
         if this.plan.panics {
             resume_unwind(Box::new(panic_text(this.number)));
         }
-        Poll::Ready(Answer::new(this.number, this.stage.plan.hardships.drops_panic))
+        Poll::Ready(Answer::new(this.number, this.state.plan.hardships.drops_panic))
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        self.stage.ledger.future_dropped(self.number);
+        self.state.ledger.future_dropped(self.number);
     }
 }
 
@@ -200,7 +200,7 @@ fn drop_text(future: usize) -> String {
     Captured::text(&format!("future {future}"))
 }
 
-impl Stage {
+impl ProgramState {
     pub(super) fn future(
         self: &Arc<Self>,
         number: usize,
@@ -282,13 +282,13 @@ impl Stage {
                 Member::Closure(body) => {
                     let unit = self.ledger.add_closure();
                     let call = self.ledger.begin_call(unit, number, actor.cpu);
-                    let (stage, body) = (Arc::clone(self), Arc::clone(body));
+                    let (state, body) = (Arc::clone(self), Arc::clone(body));
                     let captured = Arc::new(Captured::new(&self.ledger, self.name(unit)));
                     out.closures.push((unit, body.panics, Arc::downgrade(&captured)));
                     set.spawn(move || {
                         let _captured = captured;
                         let actor = Actor { within: Some(number), ..Actor::default() };
-                        stage.run(unit, &body, actor, false, |_| body.panics);
+                        state.run(unit, &body, actor, false, |_| body.panics);
                         Joined::Closure(Answer::new(unit, drops_panic))
                     });
                     self.ledger.end_call(call, true);

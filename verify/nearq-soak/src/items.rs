@@ -7,13 +7,13 @@ use nearq_platform::LockPlatform;
 use nearq_sim::Sim;
 
 use super::ledger::Unit;
-use super::program::{Actor, Answer, Item, Stage, note};
+use super::program::{Actor, Answer, Item, ProgramState, note};
 use super::steps::poll_once;
 
 /// After its time, an item is where it must be, or refused, within this period.
 const LATEST: Duration = Duration::from_millis(200);
 
-impl Stage {
+impl ProgramState {
     /// A handle of an item, unless the program has dropped the last one.
     fn work(&self, item: usize) -> Option<Item> {
         let slot = self.works.lock().expect("not held by a panic")[item].clone();

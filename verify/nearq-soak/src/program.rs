@@ -1,6 +1,6 @@
 //! Carries a program out: on the simulated machine, with the real runtime, reporting to the ledger what it does and sees.
 //!
-//! Everything here runs on simulated threads. What the program shares with itself (`Stage`) is plain memory under
+//! Everything here runs on simulated threads. What the program shares with itself (`ProgramState`) is plain memory under
 //! locks that no thread holds across a call of the platform.
 
 use std::ops::Deref;
@@ -30,7 +30,7 @@ const OWN_SWITCHES: u64 = 2;
 pub(crate) const NOTE: &str = "soak: ";
 
 /// What the threads of a program share.
-pub(super) struct Stage {
+pub(super) struct ProgramState {
     pub(super) plan: Plan,
     pub(super) ledger: Arc<Ledger>,
     // Counted by `Arc`: cloning a handle of the runtime itself is a call of the platform.
@@ -167,17 +167,17 @@ pub(super) fn panic_text(unit: Unit) -> String {
 
 /// The first thread of the program.
 pub(crate) fn main(plan: &Plan, ledger: &Arc<Ledger>) {
-    let stage = Stage::set(plan, ledger);
+    let state = ProgramState::set(plan, ledger);
     let issuers: Vec<_> = (0..plan.issuers.len())
         .map(|issuer| {
-            let stage = Arc::clone(&stage);
+            let state = Arc::clone(&state);
             let affinity = plan.issuers[issuer].pinned.map(CpuSet::single);
-            start(&format!("issuer-{issuer}"), affinity, move || stage.issue(issuer))
+            start(&format!("issuer-{issuer}"), affinity, move || state.issue(issuer))
         })
         .collect();
     let outside = {
-        let stage = Arc::clone(&stage);
-        start("outside", None, move || stage.wakers.wake_them())
+        let state = Arc::clone(&state);
+        start("outside", None, move || state.wakers.wake_them())
     };
     let scarcity = plan.hardships.refused.map(|(after, time)| {
         let faults = plan.faults;
@@ -194,10 +194,10 @@ pub(crate) fn main(plan: &Plan, ledger: &Arc<Ledger>) {
     });
     issuers.into_iter().for_each(Sim::join);
     scarcity.into_iter().for_each(Sim::join);
-    stage.come_to_rest();
-    stage.wakers.close();
+    state.come_to_rest();
+    state.wakers.close();
     Sim::join(outside);
-    stage.strike();
+    state.strike();
 }
 
 /// Starts a thread. The machine may refuse some; then tries again.
@@ -222,7 +222,7 @@ fn start(
     }
 }
 
-impl Stage {
+impl ProgramState {
     // ---- beginning and end -----------------------------------------------------------------------------------
 
     fn set(plan: &Plan, ledger: &Arc<Ledger>) -> Arc<Self> {
@@ -254,7 +254,7 @@ impl Stage {
             runtime = runtime.thread_limit(threads);
         }
         let runtime = runtime.build().expect("the simulated machine can be described");
-        let stage = Arc::new(Stage {
+        let state = Arc::new(ProgramState {
             plan: plan.clone(),
             ledger: Arc::clone(ledger),
             runtime: Mutex::new(None),
@@ -264,23 +264,23 @@ impl Stage {
             wakers: Wakers::default(),
         });
         for number in 0..plan.queues.len() {
-            let queue = stage.build(&runtime, number);
-            stage.queues.lock().expect("not held by a panic").push(Some(Arc::new(queue)));
+            let queue = state.build(&runtime, number);
+            state.queues.lock().expect("not held by a panic").push(Some(Arc::new(queue)));
         }
         for number in 0..plan.items.len() {
             let unit = ledger.add_unit(format!("item {number}"));
             debug_assert_eq!(unit, number, "items are the first units");
             let (on, captured) =
-                (Arc::clone(&stage), Captured::new(ledger, format!("item {number}")));
+                (Arc::clone(&state), Captured::new(ledger, format!("item {number}")));
             let captured = captured.that_panics(plan.hardships.drops_panic);
             let work = Work::<Sim>::new_in(move |work: &Work<Sim>| {
                 let _ = &captured;
                 on.run_item(number, work);
             });
-            stage.works.lock().expect("not held by a panic").push(Some(Arc::new(Item(Some(work)))));
+            state.works.lock().expect("not held by a panic").push(Some(Arc::new(Item(Some(work)))));
         }
-        *stage.runtime.lock().expect("not held by a panic") = Some(Arc::new(runtime));
-        stage
+        *state.runtime.lock().expect("not held by a panic") = Some(Arc::new(runtime));
+        state
     }
 
     fn build(&self, runtime: &Runtime<Sim>, number: usize) -> Workqueue<Sim> {

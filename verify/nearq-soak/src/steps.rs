@@ -16,7 +16,7 @@ use super::futures::{Kept, Luggage};
 use super::ledger::{Call, Ledger, Promised, Unit};
 use super::plan::{Body, Change, Handle, Kind, Op, Step, To};
 use super::program::{
-    Actor, Answer, Captured, Item, PATIENCE, Stage, drop_quietly, note, panic_text,
+    Actor, Answer, Captured, Item, PATIENCE, ProgramState, drop_quietly, note, panic_text,
 };
 
 /// The shortest and the longest slice that may be asked for.
@@ -39,7 +39,7 @@ pub(super) fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> 
     }
 }
 
-impl Stage {
+impl ProgramState {
     // ---- steps -----------------------------------------------------------------------------------------------
 
     pub(super) fn step(self: &Arc<Self>, step: &Step, actor: Actor<'_>, kept: &mut Vec<Kept>) {
@@ -188,7 +188,7 @@ impl Stage {
         let queue = self.queue(number)?;
         let unit = self.ledger.add_closure();
         let call = self.ledger.begin_call(unit, number, actor.cpu);
-        let (stage, body, captured) =
+        let (state, body, captured) =
             (Arc::clone(self), Arc::clone(body), Captured::new(&self.ledger, self.name(unit)));
         // A closure whose drop wakes others must not panic: the simulated machine stands still while it unwinds.
         let panics = self.plan.hardships.drops_panic;
@@ -196,7 +196,7 @@ impl Stage {
         let closure = move || {
             let _captured = (captured.used(), luggage);
             let actor = Actor { within: Some(number), ..Actor::default() };
-            stage.run(unit, &body, actor, false, |_| body.panics);
+            state.run(unit, &body, actor, false, |_| body.panics);
             Answer::new(unit, panics)
         };
         let handle = if self.plan.is_drained(number) {

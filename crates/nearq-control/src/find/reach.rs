@@ -27,13 +27,13 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::PATH).union(OFlags::CL
 
 /// A directory of sockets, open.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SocketDirectory {
     fd: OwnedFd,
     /// The user that owns it.
     pub(super) owner: u32,
 }
 
-impl Place {
+impl SocketDirectory {
     /// Opens a directory, as the caller sees it or below a root. It must be one that only its owner can write.
     pub(super) fn open(root: Option<&Path>, path: &Path) -> io::Result<Self> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -48,7 +48,7 @@ impl Place {
         if Mode::from_raw_mode(found.st_mode).intersects(Mode::WGRP | Mode::WOTH) {
             return Err(io::Error::other("users other than its owner can write to that directory"));
         }
-        Ok(Place { fd, owner: found.st_uid })
+        Ok(SocketDirectory { fd, owner: found.st_uid })
     }
 
     /// At most that many of the names in the directory.

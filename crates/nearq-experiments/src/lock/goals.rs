@@ -1,7 +1,7 @@
 //! From samples to figures, what the document published, and the goals.
 
 use super::contestant::{AUTO, NUMA, PARKING_LOT, PLAIN, PTHREAD, PTHREAD_ADAPTIVE, STD};
-use super::load::{Load, Place, Sample, scenario};
+use super::load::{CpuPlacement, Load, Sample, scenario};
 use nearq_report::metric::{self, Metric};
 use nearq_report::{Collector, Row, Summary, find};
 use serde::Serialize;
@@ -248,7 +248,7 @@ pub(super) fn judge(
     rows: &[Row],
     scenarios: impl Iterator<Item = (Load, usize)>,
     simulated: bool,
-    place: Place,
+    place: CpuPlacement,
 ) -> Vec<Goal> {
     let scenarios: Vec<(Load, usize)> = scenarios.collect();
     let mut goals = Vec::new();
@@ -257,7 +257,7 @@ pub(super) fn judge(
         let figures = Figures { rows, load, writers: writers.collect() };
         if !simulated {
             goals.extend(figures.beside_others());
-        } else if load == Load::Short && place == Place::Compact {
+        } else if load == Load::Short && place == CpuPlacement::Compact {
             goals.extend(figures.beside_plain());
         }
     }

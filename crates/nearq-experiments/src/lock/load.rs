@@ -110,14 +110,14 @@ pub(super) fn loads(
 
 /// Which CPUs the writers are pinned to first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum CpuPlacement {
     /// All cores of a last-level cache before those of the next.
     Compact,
     /// A core of each last-level cache in turn, the next one on another node.
     Spread,
 }
 
-impl Place {
+impl CpuPlacement {
     pub(super) fn named(name: Option<&str>) -> Result<Self, Error> {
         match name {
             None | Some("compact") => Ok(Self::Compact),
@@ -144,7 +144,7 @@ impl Place {
     }
 }
 
-fn order(topology: &Topology, usable: nearq_topology::CpuSet, place: Place) -> Vec<usize> {
+fn order(topology: &Topology, usable: nearq_topology::CpuSet, place: CpuPlacement) -> Vec<usize> {
     // What is not known about a CPU counts as the same for all of them.
     let place_of = |cpu| {
         let (node, cache) = (topology.node_index(cpu), topology.llc_index(cpu));
@@ -170,7 +170,7 @@ fn order(topology: &Topology, usable: nearq_topology::CpuSet, place: Place) -> V
         by_core.push((rank(&mut siblings, core), node, cache, cpu));
     }
     by_core.sort_unstable();
-    if place == Place::Compact {
+    if place == CpuPlacement::Compact {
         return by_core.into_iter().map(|(.., cpu)| cpu).collect();
     }
     let mut spread: Vec<_> = by_core

@@ -30,7 +30,7 @@ use crate::highpri;
 use crate::{Error, Machine};
 use clap::Args;
 use goals::judge;
-use load::{Place, described};
+use load::{CpuPlacement, described};
 use nearq_lock::Settings;
 use nearq_platform::{Atomic as _, Linux, Ordering};
 use nearq_sim::Sim;
@@ -100,7 +100,7 @@ fn bump<P: Host>(count: &P::AtomicU64) {
 pub struct Job {
     loads: Vec<Load>,
     writers: Vec<usize>,
-    place: Place,
+    place: CpuPlacement,
     cpus: Vec<usize>,
     outside_ns: usize,
     /// The same in rounds of computing.
@@ -149,7 +149,7 @@ impl Experiment for LockOptions {
         let loads = load::loads(shape, self.section.as_deref(), self.common.quick)?;
         let writers = self.writers.clone().unwrap_or_else(|| WRITERS.to_vec());
         all_within("--writers", &writers, MOST_WRITERS)?;
-        let place = Place::named(self.place.as_deref())?;
+        let place = CpuPlacement::named(self.place.as_deref())?;
         let outside_ns = self.outside_ns.unwrap_or(OUTSIDE_NS[0]);
         within("--outside", outside_ns, 0, OUTSIDE_NS[1])?;
         let duration = if machine.model().is_none() { DURATION } else { SIMULATED_DURATION };
@@ -265,7 +265,7 @@ fn measure(
             goals::collect(&mut run.figures, load, writers, &samples);
         }
     }
-    if machine.name() == goals::MACHINE && job.place == Place::Compact {
+    if machine.name() == goals::MACHINE && job.place == CpuPlacement::Compact {
         goals::publish(&mut run.figures, job.scenarios());
     }
     let rows = contestants.iter().map(|contestant| contestant.row).collect();

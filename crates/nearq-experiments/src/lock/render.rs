@@ -2,7 +2,7 @@
 
 use super::contestant::{AUTO, NUMA, PLAIN};
 use super::goals::variation;
-use super::load::{Load, Place, described, scenario};
+use super::load::{CpuPlacement, Load, described, scenario};
 use super::{Facts, Job, LONG, goals as published};
 use crate::harness::Host as _;
 use crate::harness::table::{self, Column, counted, median, or_none, reached};
@@ -150,8 +150,8 @@ fn goals(facts: &Facts<'_>) -> String {
     }
     if facts.verdict.is_empty() {
         let why = match (facts.model(), facts.plan.place) {
-            (Some(_), Place::Spread) => "spread placement is shown without goals",
-            (Some(_), Place::Compact) => {
+            (Some(_), CpuPlacement::Spread) => "spread placement is shown without goals",
+            (Some(_), CpuPlacement::Compact) => {
                 "on a simulated machine there are goals for the short section, and 1 to 8, 16, 32, 48 and 64 writers"
             }
             (None, _) => "they are about torture",

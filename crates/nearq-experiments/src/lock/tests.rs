@@ -38,7 +38,7 @@ impl Exclusive for Open {
 #[test]
 fn a_lock_that_does_not_exclude_is_found_by_every_load() {
     let machine = Machine::named("numa:2 l3:2 core:2").unwrap();
-    let cpus = Place::Compact.order(&machine);
+    let cpus = CpuPlacement::Compact.order(&machine);
     for load in [Load::Short, Load::Long, Load::Epoll, Load::Dwom, Load::Mwrm, Load::Mwum] {
         let duration = Duration::from_micros(200);
         let plan = Plan { load, writers: 8, cpus: cpus.clone(), outside: 10, duration };

@@ -59,7 +59,7 @@ impl<H: Host> Shared<H> {
 
 /// Where a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum BlockState {
     Idle,
     Encrypting,
     Writing,
@@ -69,7 +69,7 @@ enum Stage {
 
 /// A block that an issuer has in flight.
 struct Slot<L: Payload> {
-    stage: Stage,
+    state: BlockState,
     place: u64,
     proof: Proof<L>,
     cargo: Arc<Mutex<Cargo>>,
@@ -184,7 +184,7 @@ impl<L: Payload> Issuer<L> {
     fn lost(&self) -> Error {
         let seconds = LOST_AFTER.as_secs();
         let stuck: Vec<String> =
-            self.slots.iter().map(|slot| format!("{:?}", slot.stage)).collect();
+            self.slots.iter().map(|slot| format!("{:?}", slot.state)).collect();
         Error::run(format!(
             "no block came back for {seconds} s; {} blocks are: {}",
             self.in_flight,
@@ -195,7 +195,7 @@ impl<L: Payload> Issuer<L> {
     /// Generates the next block of a slot and queues its encryption, unless the run is over.
     fn begin(&mut self, index: usize) -> Result<(), Error> {
         let slot = &mut self.slots[index];
-        slot.stage = Stage::Idle;
+        slot.state = BlockState::Idle;
         if self.shared.stopped() {
             return Ok(());
         }
@@ -207,24 +207,25 @@ impl<L: Payload> Issuer<L> {
             slot.proof = self.blocks.generate(cargo.data.as_mut().expect("the block is back"));
         }
         self.in_flight += 1;
-        slot.queue(Stage::Encrypting)
+        slot.queue(BlockState::Encrypting)
     }
 
     fn item_done(&mut self, index: usize) -> Result<(), Error> {
-        match self.slots[index].stage {
-            Stage::Encrypting => self.transfer(index, Direction::Write),
-            Stage::Decrypting => {
+        match self.slots[index].state {
+            BlockState::Encrypting => self.transfer(index, Direction::Write),
+            BlockState::Decrypting => {
                 self.in_flight -= 1;
                 self.check(index)?;
                 self.begin(index)
             }
-            stage => unreachable!("an item reported a block that is {stage:?}"),
+            state => unreachable!("an item reported a block that is {state:?}"),
         }
     }
 
     fn transfer(&mut self, index: usize, direction: Direction) -> Result<(), Error> {
         let slot = &mut self.slots[index];
-        slot.stage = if direction == Direction::Write { Stage::Writing } else { Stage::Reading };
+        slot.state =
+            if direction == Direction::Write { BlockState::Writing } else { BlockState::Reading };
         let data = open(&slot.cargo).data.take().expect("the item is done");
         match self.lane.start(Transfer { direction, slot: index, place: slot.place, data })? {
             Some(transfer) => self.transfer_done(transfer),
@@ -238,7 +239,7 @@ impl<L: Payload> Issuer<L> {
         open(&slot.cargo).data = Some(transfer.data);
         match transfer.direction {
             Direction::Write => self.transfer(index, Direction::Read),
-            Direction::Read => slot.queue(Stage::Decrypting),
+            Direction::Read => slot.queue(BlockState::Decrypting),
         }
     }
 
@@ -275,17 +276,24 @@ impl<L: Payload> Slot<L> {
             }))
         };
         let (encrypt, decrypt) = (item(Cipher::encrypt), item(Cipher::decrypt));
-        Self { stage: Stage::Idle, place: 0, proof: Default::default(), cargo, encrypt, decrypt }
+        Self {
+            state: BlockState::Idle,
+            place: 0,
+            proof: Default::default(),
+            cargo,
+            encrypt,
+            decrypt,
+        }
     }
 
-    fn queue(&mut self, stage: Stage) -> Result<(), Error> {
-        self.stage = stage;
-        let item = if stage == Stage::Encrypting { &self.encrypt } else { &self.decrypt };
+    fn queue(&mut self, state: BlockState) -> Result<(), Error> {
+        self.state = state;
+        let item = if state == BlockState::Encrypting { &self.encrypt } else { &self.decrypt };
         if item.queue() {
             return Ok(());
         }
         Err(Error::run(format!(
-            "an item that had run counts as queued still, {stage:?} block {}",
+            "an item that had run counts as queued still, {state:?} block {}",
             self.place
         )))
     }

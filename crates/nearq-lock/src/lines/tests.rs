@@ -67,8 +67,8 @@ fn a_node_that_is_refused_is_no_error() {
 /// Asks the kernel (`move_pages`) where it put them.
 #[test]
 fn on_this_machine_each_domain_has_its_lines_on_its_node() {
-    let places = Linux::places();
-    let nodes: Vec<_> = places.caches().iter().map(|cache| cache.memory).collect();
+    let map = Linux::cache_map();
+    let nodes: Vec<_> = map.caches().iter().map(|cache| cache.memory).collect();
     if nodes.iter().all(|node| *node == nodes[0]) {
         let how = "run the tests on a machine with several";
         return skipped("lines on their nodes", "this machine has one node", how);

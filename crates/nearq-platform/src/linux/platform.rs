@@ -20,8 +20,8 @@ use super::thread::Thread;
 use super::{ending, fork, home_hint, machine, memory, retry, run_state, spawn, thread};
 use crate::sys::{self, Errno};
 use crate::{
-    Attempt, ForkHooks, HeldLocks, Instant, LockPlatform, Look, Machine, MemoryPolicy, Ordering,
-    OsError, Placement, Places, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask,
+    Attempt, CacheMap, ForkHooks, HeldLocks, Instant, LockPlatform, Look, Machine, MemoryPolicy,
+    Ordering, OsError, Placement, Residency, RunState, Said, SchedPolicy, Scheduling, SignalMask,
     ThreadSpec, Threads, Wait,
 };
 
@@ -164,8 +164,8 @@ impl LockPlatform for Linux {
         sys::current_cpu()
     }
 
-    fn places() -> Places {
-        Self::machine().map_or_else(|_| Places::single(1), |machine| Places::of(&machine))
+    fn cache_map() -> CacheMap {
+        Self::machine().map_or_else(|_| CacheMap::single(1), |machine| CacheMap::of(&machine))
     }
 
     #[inline]

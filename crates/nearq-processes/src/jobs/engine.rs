@@ -1,4 +1,4 @@
-//! The loop: starts jobs while there are places, waits for what happens next, and handles ends.
+//! The loop: starts jobs while there are slots, waits for what happens next, and handles ends.
 //!
 //! One thread does it all, and waits in one `poll`: for signals (the end of a child is one), for inputs while there is space for them,
 //! for the printer, and, only if there are several nodes, for the next check of homes. So a slow writer of inputs or a slow reader of
@@ -153,9 +153,9 @@ struct Engine<'a> {
     /// A second descriptor of standard error, if jobs have it as their standard output.
     error: Option<OwnedFd>,
     running: BTreeMap<u32, Running>,
-    /// Places below `highest_place` in which nothing runs.
-    free_places: BTreeSet<usize>,
-    highest_place: usize,
+    /// Slots below `highest_slot` in which nothing runs.
+    free_slots: BTreeSet<usize>,
+    highest_slot: usize,
     number: u64,
     /// A job for which there was no process.
     put_off: Option<(u64, Group)>,
@@ -227,8 +227,8 @@ impl<'a> Engine<'a> {
             input: input(plan.tty)?,
             error,
             running: BTreeMap::new(),
-            free_places: BTreeSet::new(),
-            highest_place: 0,
+            free_slots: BTreeSet::new(),
+            highest_slot: 0,
             number: 0,
             put_off: None,
             retry: None,
@@ -422,7 +422,7 @@ impl<'a> Engine<'a> {
     }
 
     fn job_ended(&mut self, job: Running, end: Child, usage: &libc::rusage) {
-        self.free_places.insert(job.place);
+        self.free_slots.insert(job.slot);
         self.retry = None;
         self.ended += 1;
         self.stopped += u64::from(job.stopped);

@@ -10,7 +10,7 @@ use super::input::Inputs;
 use super::placement::Homes;
 use super::template::Template;
 
-/// More places than that are not distinguished, so that the memory for them is bounded.
+/// More slots than that are not distinguished, so that the memory for them is bounded.
 const MOST_PLACES: usize = 65_536;
 
 /// Calls `each` with every job's home and command, until `each` stops it. Homes are as if nothing else ran and jobs took equally long,
@@ -42,19 +42,19 @@ pub fn preview(
             inputs.fill()?;
             continue;
         };
-        let place = number % width;
-        if let Some(before) = running.get(place) {
+        let slot = number % width;
+        if let Some(before) = running.get(slot) {
             loads[*before].homes -= 1000;
         }
         let home = homes.fixed.unwrap_or_else(|| pick(&homes.nodes, &loads, Some(0)));
         loads[home].homes += 1000;
-        if place < running.len() {
-            running[place] = home;
+        if slot < running.len() {
+            running[slot] = home;
         } else {
             running.push(home);
         }
         number += 1;
-        if each(home, template.show(&job, number as u64, place + 1)).is_break() {
+        if each(home, template.show(&job, number as u64, slot + 1)).is_break() {
             return Ok(());
         }
     }

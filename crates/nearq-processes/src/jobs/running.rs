@@ -14,8 +14,8 @@ use crate::system::{self, Child, next_child};
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) number: u64,
-    /// The place that it runs in, from 1.
-    pub(crate) place: usize,
+    /// The slot that it runs in, from 1.
+    pub(crate) slot: usize,
     pub(crate) command: Vec<u8>,
     /// Its first process, and its process group, if it leads one: both have that number.
     pub(crate) pid: u32,

@@ -82,7 +82,7 @@ pub(super) fn check(line: &[Piece]) -> Result<(), &'static str> {
         match piece {
             Piece::Text(text) => reader.read(text),
             // These are digits, which are literal in any context.
-            Piece::Number | Piece::Place => reader.read(b"0"),
+            Piece::Number | Piece::Slot => reader.read(b"0"),
             Piece::All(_) | Piece::One(..) => {
                 reader.check()?;
                 reader.read(b"x");

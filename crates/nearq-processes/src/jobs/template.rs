@@ -9,7 +9,7 @@
 //! | `{/.}` | without its folders and its extension |
 //! | `{1}`, `{2.}`, `{3/}`, ... | the same of the job's first, second, third input |
 //! | `{#}` | the job's number, from 1 |
-//! | `{%}` | the number of the place that it runs in, from 1 to as many as run at a time |
+//! | `{%}` | the number of the slot that it runs in, from 1 to as many as run at a time |
 //!
 //! A word that is a placeholder and nothing else becomes one word for each of the job's inputs; inside a word they stand side by
 //! side, with blanks between. If no word has a placeholder, the inputs are appended. `shell` handles a line for a shell.
@@ -36,7 +36,7 @@ pub(super) enum Piece {
     /// One of them, from 0.
     One(usize, Part),
     Number,
-    Place,
+    Slot,
 }
 
 /// A command with placeholders.
@@ -74,9 +74,9 @@ impl std::fmt::Display for BadCommand {
                     "{{{asked}}}: each job has only {has}; give more with --max-args N or with more ::: lists"
                 )
             }
-            Self::Misplaced(place) => write!(
+            Self::Misplaced(context) => write!(
                 f,
-                "--shell: a placeholder is {place}, where an input cannot be passed safely (without any placeholder the input is \
+                "--shell: a placeholder is {context}, where an input cannot be passed safely (without any placeholder the input is \
                  appended); write it outside of quotes, where it is always one word, as in x={{}}; echo \"$x\""
             ),
         }
@@ -164,9 +164,9 @@ impl Template {
         }
     }
 
-    /// The words of the job `number` (from 1) in place `place` (from 1).
-    pub fn expand<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, place: usize) -> Vec<Vec<u8>> {
-        let job = Job { inputs, number, place };
+    /// The words of the job `number` (from 1) in slot `slot` (from 1).
+    pub fn expand<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, slot: usize) -> Vec<Vec<u8>> {
+        let job = Job { inputs, number, slot };
         if self.shell {
             let mut line = Line::default();
             for pieces in &self.words {
@@ -191,9 +191,9 @@ impl Template {
     }
 
     /// The command as a user would type it: one line for a shell, with the inputs in quotes.
-    pub fn show<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, place: usize) -> Vec<u8> {
+    pub fn show<I: AsRef<[u8]>>(&self, inputs: &[I], number: u64, slot: usize) -> Vec<u8> {
         if self.shell {
-            let job = Job { inputs, number, place };
+            let job = Job { inputs, number, slot };
             let mut line = Vec::new();
             let append = |line: &mut Vec<u8>, text: &[u8]| line.extend_from_slice(text);
             for pieces in &self.words {
@@ -201,7 +201,7 @@ impl Template {
             }
             return line;
         }
-        let words = self.expand(inputs, number, place);
+        let words = self.expand(inputs, number, slot);
         super::quote::quoted(words.iter().map(Vec::as_slice))
     }
 }
@@ -209,7 +209,7 @@ impl Template {
 struct Job<'a, I> {
     inputs: &'a [I],
     number: u64,
-    place: usize,
+    slot: usize,
 }
 
 impl<I: AsRef<[u8]>> Job<'_, I> {
@@ -225,7 +225,7 @@ impl<I: AsRef<[u8]>> Job<'_, I> {
             match piece {
                 Piece::Text(bytes) => text(line, bytes),
                 Piece::Number => text(line, self.number.to_string().as_bytes()),
-                Piece::Place => text(line, self.place.to_string().as_bytes()),
+                Piece::Slot => text(line, self.slot.to_string().as_bytes()),
                 Piece::All(part) => {
                     for (index, input) in self.inputs.iter().enumerate() {
                         if index > 0 {
@@ -249,7 +249,7 @@ impl<I: AsRef<[u8]>> Job<'_, I> {
 fn fixed(piece: &Piece) -> usize {
     match piece {
         Piece::Text(text) => text.len(),
-        Piece::Number | Piece::Place => 20,
+        Piece::Number | Piece::Slot => 20,
         Piece::All(_) | Piece::One(..) => 0,
     }
 }
@@ -286,7 +286,7 @@ fn pieces(word: &[u8]) -> Vec<Piece> {
 fn placeholder(inside: &[u8]) -> Option<Piece> {
     match inside {
         b"#" => return Some(Piece::Number),
-        b"%" => return Some(Piece::Place),
+        b"%" => return Some(Piece::Slot),
         _ => {}
     }
     let (digits, ending) = numbered(inside);

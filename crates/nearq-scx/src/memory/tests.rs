@@ -85,12 +85,12 @@ fn considered(memory: &mut Memory, nq: &Nq, kernel: &mut Fake, times: u64) -> Ve
             process.ran[process.home as usize] += 1_000_000_000;
         }
         let look = look(nq, kernel, now);
-        let (busy, mut places) = memory.follow(&look);
+        let (busy, mut nodes_use) = memory.follow(&look);
         for one in busy {
             if !memory.is_due(&look, &one) {
                 continue;
             }
-            match memory.consider(&look, &one, &there(), &mut places) {
+            match memory.consider(&look, &one, &there(), &mut nodes_use) {
                 Some(Considered::Decided(decision)) => said.push(decision),
                 Some(Considered::Crowded(other)) => panic!("{other}"),
                 None => {}
@@ -142,9 +142,9 @@ fn who_rests_is_not_looked_at() {
     let now = Instant::now();
     let second = Duration::from_secs(1);
     memory.follow(&look(&nq, &kernel, now));
-    let (busy, places) = memory.follow(&look(&nq, &kernel, now + second));
+    let (busy, nodes_use) = memory.follow(&look(&nq, &kernel, now + second));
     assert!(busy.is_empty());
-    assert_eq!((places.len(), places[0].used, places[0].capacity), (2, 0, 4000));
+    assert_eq!((nodes_use.len(), nodes_use[0].used, nodes_use[0].capacity), (2, 0, 4000));
     // A process that is gone is forgotten, and a new one of the same number does not count from below zero.
     let fresh = Fake { processes: vec![(7, process(0, 1))], ..Fake::default() };
     let (busy, _) = memory.follow(&look(&nq, &fresh, now + second * 2));
@@ -200,12 +200,12 @@ fn memory_that_was_found_at_home_is_seldom_looked_at() {
     let due = |memory: &mut Memory, kernel: &mut Fake, second: u64, at_home: u64| {
         kernel.processes[0].1.ran[0] += 1_000_000_000;
         let look = look(&nq, kernel, start + Duration::from_secs(second));
-        let (busy, mut places) = memory.follow(&look);
+        let (busy, mut nodes_use) = memory.follow(&look);
         let is_due = memory.is_due(&look, &busy[0]);
         if is_due {
             let nodes = vec![(0, at_home), (1, 200 - at_home)];
             memory.followed.get_mut(&7).unwrap().sampled = Some(look.now);
-            memory.consider(&look, &busy[0], &Residency { nodes, bytes: 64 << 20 }, &mut places);
+            memory.consider(&look, &busy[0], &Residency { nodes, bytes: 64 << 20 }, &mut nodes_use);
         }
         is_due
     };
@@ -273,12 +273,12 @@ fn crowd(
         process.ran[1] += 334_000_000;
     }
     let look = look(nq, kernel, now);
-    let (busy, mut places) = memory.follow(&look);
+    let (busy, mut nodes_use) = memory.follow(&look);
     let mut wishes = Vec::new();
     for one in busy {
         let bytes = megabytes[one.pid as usize - 7] << 20;
         let found = Residency { nodes: vec![(0, 190), (1, 10)], bytes };
-        match memory.consider(&look, &one, &found, &mut places) {
+        match memory.consider(&look, &one, &found, &mut nodes_use) {
             Some(Considered::Crowded(wish)) => wishes.push(wish),
             Some(Considered::Decided(other)) => panic!("{other:?}"),
             None => {}

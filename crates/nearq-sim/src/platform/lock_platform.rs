@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use nearq_platform::{
-    Atomic, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, OsError, Places,
+    Atomic, CacheMap, HeldLocks, Instant, LockPlatform, Machine, MemoryPolicy, Ordering, OsError,
     Wait,
 };
 
@@ -90,10 +90,10 @@ impl LockPlatform for Sim {
     }
 
     /// Free of charge: a program reads it once, at a time of its own choice.
-    fn places() -> Places {
-        let world = context::expect("LockPlatform::places").world.borrow();
+    fn cache_map() -> CacheMap {
+        let world = context::expect("LockPlatform::cache_map").world.borrow();
         let topology = world.hardware.topology().clone().with_online(&world.online);
-        Places::of(&Machine { topology, limits: world.limits.clone() })
+        CacheMap::of(&Machine { topology, limits: world.limits.clone() })
     }
 
     fn number() -> u32 {

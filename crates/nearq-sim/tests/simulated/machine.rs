@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::common::{machine, spawn, spawn_on};
 
 /// Where a thread puts its name.
-type Place = Mutex<Option<Thread>, Sim>;
+type ThreadCell = Mutex<Option<Thread>, Sim>;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -55,7 +55,7 @@ fn no_cpu_idles_while_work_waits() {
 #[test]
 fn threads_of_one_cpu_share_it_by_weight() {
     let (light, heavy, state) = on("core:1", || {
-        let cell = Arc::new([Place::new_in(None), Place::new_in(None)]);
+        let cell = Arc::new([ThreadCell::new_in(None), ThreadCell::new_in(None)]);
         for (at, nice) in [5, 0].into_iter().enumerate() {
             let cell = Arc::clone(&cell);
             let spec = ThreadSpec { nice: Some(nice), ..ThreadSpec::default() };
@@ -133,7 +133,7 @@ fn affinity_is_respected_from_the_first_instruction_and_after_changes() {
 fn a_thread_is_moved_while_it_computes() {
     on("core:4", || {
         let start = Sim::now();
-        let busy = Arc::new(Place::new_in(None));
+        let busy = Arc::new(ThreadCell::new_in(None));
         let theirs = Arc::clone(&busy);
         let handle = spawn_on("1", move || {
             *theirs.lock() = Some(Sim::current_thread());
@@ -358,11 +358,11 @@ fn slots_settings_and_ids_belong_to_the_caller() {
 #[test]
 fn a_gone_thread_is_told_from_one_in_its_place() {
     on("core:2", || {
-        let place = Arc::new(Place::new_in(None));
-        let theirs = Arc::clone(&place);
+        let cell = Arc::new(ThreadCell::new_in(None));
+        let theirs = Arc::clone(&cell);
         Sim::join(spawn(move || *theirs.lock() = Some(Sim::current_thread())));
         let second = spawn(|| Sim::sleep(MILLISECOND));
-        let gone = place.lock().expect("it ran");
+        let gone = cell.lock().expect("it ran");
         assert_eq!(Sim::run_state(gone), Ok(RunState::Ended));
         assert_eq!(
             Sim::set_scheduling(gone, SchedPolicy::Normal, 3, None).expect_err("it ended").errno(),

@@ -46,7 +46,7 @@ struct Mount {
 
 /// Where the process's group is in one mount.
 #[derive(Debug, PartialEq)]
-enum Place {
+enum InMount {
     /// At this path below the mount's root.
     Below(Vec<String>),
     /// Somewhere below it.
@@ -215,10 +215,10 @@ fn groups(
     let mut below: Vec<(&Mount, Vec<String>)> = Vec::new();
     let mut hidden = Vec::new();
     for mount in mounts {
-        match place(path, &mount.root) {
-            Place::Below(rest) => below.push((mount, rest)),
-            Place::Hidden => hidden.push(*mount),
-            Place::Outside => {}
+        match in_mount(path, &mount.root) {
+            InMount::Below(rest) => below.push((mount, rest)),
+            InMount::Hidden => hidden.push(*mount),
+            InMount::Outside => {}
         }
     }
     below.sort_by_key(|(mount, rest)| (mount.is_covered, Reverse(rest.len())));
@@ -269,20 +269,24 @@ const CPUSETS: [&str; 4] =
     ["cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"];
 
 /// Where the group `path` is in a mount whose root is the group `root`.
-fn place(path: &str, root: &str) -> Place {
+fn in_mount(path: &str, root: &str) -> InMount {
     let parts = |path: &str| -> Vec<String> {
         path.split('/').filter(|part| !part.is_empty() && *part != ".").map(str::to_owned).collect()
     };
     let (path, root) = (parts(path), parts(root));
     if let Some(rest) = path.strip_prefix(root.as_slice()) {
         return if rest.iter().any(|part| part == "..") {
-            Place::Outside
+            InMount::Outside
         } else {
-            Place::Below(rest.to_vec())
+            InMount::Below(rest.to_vec())
         };
     }
     let ups = |parts: &[String]| parts.iter().take_while(|part| *part == "..").count();
-    if ups(&root) == root.len() && root.len() > ups(&path) { Place::Hidden } else { Place::Outside }
+    if ups(&root) == root.len() && root.len() > ups(&path) {
+        InMount::Hidden
+    } else {
+        InMount::Outside
+    }
 }
 
 fn quota(groups: &[PathBuf], version_2: bool, files: &mut Files, found: &mut Found) {
@@ -336,25 +340,25 @@ fn cpuset(groups: &[PathBuf], files: &mut Files, found: &mut Found) {
 mod tests {
     use super::*;
 
-    fn below(parts: &[&str]) -> Place {
-        Place::Below(parts.iter().map(|part| (*part).to_owned()).collect())
+    fn below(parts: &[&str]) -> InMount {
+        InMount::Below(parts.iter().map(|part| (*part).to_owned()).collect())
     }
 
     #[test]
     fn the_place_of_a_group_in_a_mount() {
-        assert_eq!(place("/", "/"), below(&[]));
-        assert_eq!(place("/a/b", "/"), below(&["a", "b"]));
-        assert_eq!(place("/docker/abc/x", "/docker/abc"), below(&["x"]));
-        assert_eq!(place("/docker/abc", "/docker/abc"), below(&[]));
-        assert_eq!(place("/docker/abcd", "/docker/abc"), Place::Outside);
-        assert_eq!(place("/../other", "/.."), below(&["other"]));
-        assert_eq!(place("/../other", "/"), Place::Outside);
-        assert_eq!(place("/", "/.."), Place::Hidden);
-        assert_eq!(place("/x", "/../.."), Place::Hidden);
-        assert_eq!(place("/../x", "/../.."), Place::Hidden);
-        assert_eq!(place("/../../x", "/.."), Place::Outside);
-        assert_eq!(place("/", "/../other"), Place::Outside);
-        assert_eq!(place("/", "/a"), Place::Outside);
+        assert_eq!(in_mount("/", "/"), below(&[]));
+        assert_eq!(in_mount("/a/b", "/"), below(&["a", "b"]));
+        assert_eq!(in_mount("/docker/abc/x", "/docker/abc"), below(&["x"]));
+        assert_eq!(in_mount("/docker/abc", "/docker/abc"), below(&[]));
+        assert_eq!(in_mount("/docker/abcd", "/docker/abc"), InMount::Outside);
+        assert_eq!(in_mount("/../other", "/.."), below(&["other"]));
+        assert_eq!(in_mount("/../other", "/"), InMount::Outside);
+        assert_eq!(in_mount("/", "/.."), InMount::Hidden);
+        assert_eq!(in_mount("/x", "/../.."), InMount::Hidden);
+        assert_eq!(in_mount("/../x", "/../.."), InMount::Hidden);
+        assert_eq!(in_mount("/../../x", "/.."), InMount::Outside);
+        assert_eq!(in_mount("/", "/../other"), InMount::Outside);
+        assert_eq!(in_mount("/", "/a"), InMount::Outside);
     }
 
     #[test]

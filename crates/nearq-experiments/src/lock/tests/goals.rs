@@ -32,14 +32,14 @@ fn the_worst_number_of_writers_and_the_medians_decide() {
         (&beside(PTHREAD), 8, rates, [1.0, 1.0, 1.0]),
     ]);
     let scenarios = [1, 2, 8, 128].map(|writers| (Load::Short, writers));
-    let goals = judge(&rows, scenarios.into_iter(), false, Place::Spread);
+    let goals = judge(&rows, scenarios.into_iter(), false, CpuPlacement::Spread);
     let short: Vec<_> = goals.iter().map(|goal| (goal.reached, goal.writers, goal.met)).collect();
     assert_eq!(short.len(), 6, "{goals:?}");
     assert_eq!(short[0], (0.94, Some(1), false));
     assert_eq!(short[1], (0.97, Some(2), true));
     assert!((short[2].0 - (0.97_f64 * 1.2).sqrt()).abs() < 1e-12 && short[2].2);
     assert_eq!(short[3..], [(0.6, Some(8), true), (0.7, Some(2), false), (1.0, Some(8), true)]);
-    assert_eq!(judge(&[], scenarios.into_iter(), false, Place::Compact), []);
+    assert_eq!(judge(&[], scenarios.into_iter(), false, CpuPlacement::Compact), []);
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn gains_are_judged_where_the_document_has_some_and_losses_where_writers_are_few
     let figures = gains.map(|(writers, gain)| (AUTO, writers, metric::GAIN, [gain; 3]));
     let rows = rows(&figures);
     let scenarios = || gains.iter().map(|(writers, _)| (Load::Short, *writers));
-    let goals = judge(&rows, scenarios(), true, Place::Compact);
+    let goals = judge(&rows, scenarios(), true, CpuPlacement::Compact);
     let short: Vec<_> =
         goals.iter().map(|goal| (goal.writers.unwrap(), goal.goal, goal.met)).collect();
     assert_eq!(
         short,
         [(1, -1.0, true), (4, -1.0, true), (8, -1.0, false), (16, 72.0, true), (64, 91.0, false)]
     );
-    assert_eq!(judge(&rows, scenarios(), true, Place::Spread), [], "shown without a goal");
+    assert_eq!(judge(&rows, scenarios(), true, CpuPlacement::Spread), [], "shown without a goal");
 }
 
 #[test]

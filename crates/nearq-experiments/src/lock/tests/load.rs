@@ -7,13 +7,13 @@ fn compact_fills_a_cache_and_spread_goes_round_nodes_and_caches() {
     let machine = Machine::named("numa:2 l3:2 core:2 pu:2").unwrap();
     let topology = machine.topology();
     let cache = |cpu: &usize| topology.llc_index(*cpu).unwrap();
-    let compact = Place::Compact.order(&machine);
+    let compact = CpuPlacement::Compact.order(&machine);
     let caches: Vec<usize> = compact.iter().map(cache).collect();
     assert_eq!(caches, [0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3]);
     let cores: std::collections::BTreeSet<_> =
         compact[..8].iter().map(|cpu| topology.core_index(*cpu)).collect();
     assert_eq!(cores.len(), 8, "siblings come last");
-    let spread = Place::Spread.order(&machine);
+    let spread = CpuPlacement::Spread.order(&machine);
     let caches: Vec<usize> = spread.iter().map(cache).collect();
     assert_eq!(caches, [0, 2, 1, 3, 0, 2, 1, 3, 0, 2, 1, 3, 0, 2, 1, 3]);
     let mut all = spread;
@@ -24,7 +24,7 @@ fn compact_fills_a_cache_and_spread_goes_round_nodes_and_caches() {
 #[test]
 fn the_document_s_machine_is_filled_in_the_order_of_its_cpus() {
     let machine = Machine::named("epyc-7551-2s").unwrap();
-    let compact = Place::Compact.order(&machine);
+    let compact = CpuPlacement::Compact.order(&machine);
     assert_eq!(compact[..64], (0..64).collect::<Vec<_>>());
 }
 
@@ -42,5 +42,5 @@ fn shapes_and_sections_are_loads() {
     );
     assert_eq!(refused(None, Some("tiny")), "--section \"tiny\": give short, long or both");
     assert!(refused(Some("epoll"), Some("long")).contains("--shape epoll has no sections"));
-    assert!(Place::named(Some("x")).unwrap_err().to_string().contains("compact or spread"));
+    assert!(CpuPlacement::named(Some("x")).unwrap_err().to_string().contains("compact or spread"));
 }

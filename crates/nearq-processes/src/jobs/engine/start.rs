@@ -1,4 +1,4 @@
-//! Starting one job: its place, its words, its program, its files, its process.
+//! Starting one job: its slot, its words, its program, its files, its process.
 
 use std::ffi::CString;
 use std::io::{self, PipeWriter};
@@ -40,14 +40,14 @@ enum NotStarted {
 
 impl Engine<'_> {
     pub(super) fn start(&mut self, number: u64, inputs: &Group) -> Attempt {
-        let place = self.take_place();
-        let words = self.template.expand(inputs, number, place);
-        let command = self.template.show(inputs, number, place);
+        let slot = self.take_slot();
+        let words = self.template.expand(inputs, number, slot);
+        let command = self.template.show(inputs, number, slot);
         let home = self.placement.choose();
         let pipes = match self.printer.open(number) {
             Ok(pipes) => pipes,
             Err(error) => {
-                self.free_places.insert(place);
+                self.free_slots.insert(slot);
                 return Attempt::Limited(Limit::of(
                     &error,
                     "pipes for a job's output cannot be created",
@@ -61,7 +61,7 @@ impl Engine<'_> {
         drop(pipes);
         let mut job = Running {
             number,
-            place,
+            slot,
             command,
             pid: 0,
             started,
@@ -83,7 +83,7 @@ impl Engine<'_> {
                 Attempt::Runs
             }
             Err(NotStarted::Limited(limit)) => {
-                self.free_places.insert(place);
+                self.free_slots.insert(slot);
                 self.printer.put_off(number);
                 Attempt::Limited(limit)
             }
@@ -164,10 +164,10 @@ impl Engine<'_> {
         })
     }
 
-    fn take_place(&mut self) -> usize {
-        self.free_places.pop_first().unwrap_or_else(|| {
-            self.highest_place += 1;
-            self.highest_place
+    fn take_slot(&mut self) -> usize {
+        self.free_slots.pop_first().unwrap_or_else(|| {
+            self.highest_slot += 1;
+            self.highest_slot
         })
     }
 }

@@ -9,24 +9,24 @@ use crate::Machine;
 ///
 /// Caches and nodes are named by their index in the machine's [`Topology`]. Looking a CPU up is one load.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct CacheMap {
     by_cpu: Vec<u32>,
-    caches: Vec<Place>,
+    caches: Vec<CacheInfo>,
 }
 
-/// A last-level cache as a place where threads run.
+/// A last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Index of its node; 0 where the machine does not say.
+pub struct CacheInfo {
+    /// Index of its node; 0 if the machine does not say.
     pub node: usize,
-    /// The system's number of that node, as memory policies name it; `None` where the machine does not say.
+    /// The system's number of that node, as memory policies name it; `None` if the machine does not say.
     pub memory: Option<usize>,
     /// How many of its CPUs the process may use.
     pub cpus: usize,
 }
 
-impl Places {
-    /// The places of a machine, as far as its limits let this process use them.
+impl CacheMap {
+    /// The caches of a machine, as far as its limits let this process use them.
     pub fn of(machine: &Machine) -> Self {
         let topology: &Topology = &machine.topology;
         let usable = machine.limits.effective();
@@ -35,22 +35,22 @@ impl Places {
         let caches = topology
             .llcs()
             .iter()
-            .map(|cache| Place {
+            .map(|cache| CacheInfo {
                 node: cache.node_index.unwrap_or(0),
                 memory: cache.node_index.map(|node| topology.nodes()[node].id),
                 cpus: cache.cpus.intersection(&usable).len(),
             })
             .collect();
-        Places { by_cpu, caches }
+        CacheMap { by_cpu, caches }
     }
 
-    /// One place for all: for when only the number of the machine's CPUs is known.
+    /// One cache for all CPUs, for when only the number of the machine's CPUs is known.
     pub fn single(cpus: usize) -> Self {
-        Places { by_cpu: Vec::new(), caches: vec![Place { node: 0, memory: None, cpus }] }
+        CacheMap { by_cpu: Vec::new(), caches: vec![CacheInfo { node: 0, memory: None, cpus }] }
     }
 
     /// The caches.
-    pub fn caches(&self) -> &[Place] {
+    pub fn caches(&self) -> &[CacheInfo] {
         &self.caches
     }
 
@@ -81,14 +81,13 @@ mod tests {
     fn caches_count_the_cpus_that_may_be_used() {
         let topology = Topology::from_synthetic("numa:2 l3:2 core:2 pu:1").expect("well formed");
         let limits = Limits::unlimited(CpuSet::from_range(1..6));
-        let places = Places::of(&Machine { topology, limits });
-        let counted: Vec<_> =
-            places.caches().iter().map(|place| (place.node, place.cpus)).collect();
+        let map = CacheMap::of(&Machine { topology, limits });
+        let counted: Vec<_> = map.caches().iter().map(|cache| (cache.node, cache.cpus)).collect();
         assert_eq!(counted, [(0, 1), (0, 2), (1, 2), (1, 0)]);
-        let memory: Vec<_> = places.caches().iter().map(|place| place.memory).collect();
+        let memory: Vec<_> = map.caches().iter().map(|cache| cache.memory).collect();
         assert_eq!(memory, [Some(0), Some(0), Some(1), Some(1)]);
-        assert_eq!((places.cache_of(0), places.cache_of(5), places.cache_of(7)), (0, 2, 3));
-        assert_eq!((places.cache_of(99), places.in_use(), places.cpus()), (0, 3, 5));
-        assert_eq!(Places::single(3).caches(), [Place { node: 0, memory: None, cpus: 3 }]);
+        assert_eq!((map.cache_of(0), map.cache_of(5), map.cache_of(7)), (0, 2, 3));
+        assert_eq!((map.cache_of(99), map.in_use(), map.cpus()), (0, 3, 5));
+        assert_eq!(CacheMap::single(3).caches(), [CacheInfo { node: 0, memory: None, cpus: 3 }]);
     }
 }
