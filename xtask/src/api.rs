@@ -38,7 +38,7 @@ struct Documented(BTreeMap<String, Value>);
 
 /// The crate that users add and those whose types it exports, each with its features.
 pub(crate) fn crates() -> impl Iterator<Item = (&'static str, &'static str)> {
-    INNER.into_iter().chain([(FACADE, "metrics")])
+    INNER.into_iter().chain([(FACADE, "prometheus_client_0_25")])
 }
 
 /// Names each type that a signature has and `nearq` does not export.

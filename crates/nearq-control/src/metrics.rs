@@ -87,6 +87,21 @@ impl Source for RuntimeSource {
     }
 }
 
+/// The counts of a runtime now, for [`text`].
+///
+/// ```
+/// # mod nearq { pub use {nearq_control::metrics, nearq_core::Runtime}; }
+/// use nearq::{Runtime, metrics};
+///
+/// let text = metrics::text(metrics::statistics(Runtime::global()), vec![("service", "crypt".to_owned())]);
+/// assert!(text.contains("nearq_workers{service=\"crypt\"}"));
+/// ```
+#[cfg(feature = "runtime")]
+pub fn statistics(runtime: &Runtime) -> Statistics {
+    // A runtime always answers; see the target.
+    RuntimeTarget::new(runtime.clone()).statistics().unwrap_or_default()
+}
+
 #[cfg(feature = "runtime")]
 impl Metrics<RuntimeSource> {
     /// A collector of a runtime's counts: `Runtime::global()` for the process-wide one.
@@ -99,16 +114,16 @@ impl Metrics<RuntimeSource> {
     /// let mut registry = Registry::default();
     /// registry.register_collector(Box::new(Metrics::of_runtime(Runtime::global())));
     /// ```
-    pub fn of_runtime(runtime: Runtime) -> Self {
-        Metrics::new(RuntimeSource(RuntimeTarget::new(runtime)))
+    pub fn of_runtime(runtime: &Runtime) -> Self {
+        Metrics::new(RuntimeSource(RuntimeTarget::new(runtime.clone())))
     }
 
     /// As [`of_runtime`](Self::of_runtime), and has items timed while it lives, at most 20,000 a second.
     ///
     /// # Errors
     /// They cannot be timed.
-    pub fn of_timed_runtime(runtime: Runtime) -> Result<Self, Refusal> {
-        let mut target = RuntimeTarget::new(runtime);
+    pub fn of_timed_runtime(runtime: &Runtime) -> Result<Self, Refusal> {
+        let mut target = RuntimeTarget::new(runtime.clone());
         target.time_items(true)?;
         Ok(Metrics::new(RuntimeSource(target)))
     }

@@ -45,7 +45,7 @@ pub(crate) fn ask(value: Option<&[u8]>) {
         Ok(Ok(Access::Off)) => NO,
         Ok(Ok(Access::Read)) => READ,
         Ok(Ok(Access::Full)) => FULL,
-        Ok(Err(_)) | Err(_) => UNKNOWN,
+        _ => UNKNOWN,
     };
     ASKED.store(asked, Ordering::Relaxed);
 }

@@ -53,9 +53,12 @@ pub mod control {
 }
 #[cfg(feature = "metrics")]
 pub mod metrics {
-    //! The process's counts as OpenMetrics, for the program's own exporter.
+    //! The process's counts as OpenMetrics: as text ([`text`]) or, with the feature `prometheus_client_0_25`, by a collector for a registry
+    //! of that crate's version.
 
-    pub use nearq_control::metrics::*;
+    pub use nearq_control::metrics::{CONTENT_TYPE, statistics, text, write_text};
+    #[cfg(feature = "prometheus_client_0_25")]
+    pub use nearq_control::metrics::{Metrics, RuntimeSource, Source, prometheus_client};
     pub use nearq_control::protocol::{
         Bucket, Histogram, PodStatistics, QueueStatistics, Refusal, Statistics,
     };

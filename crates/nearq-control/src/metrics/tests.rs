@@ -270,11 +270,11 @@ fn a_runtime_is_exported_with_its_times_if_they_were_asked_for() {
         families(&text).iter().for_each(check);
         text
     };
-    let plain = exported(Metrics::of_runtime(runtime.clone()));
+    let plain = exported(Metrics::of_runtime(&runtime));
     assert!(plain.contains("nearq_queue_items_completed_total{queue=\"exported\",id="), "{plain}");
     assert!(plain.contains("nearq_timing 0") && !plain.contains("nearq_queue_run_seconds"));
     assert!(!plain.contains("nearq_control_cpu"));
-    let timed = exported(Metrics::of_timed_runtime(runtime.clone()).unwrap());
+    let timed = exported(Metrics::of_timed_runtime(&runtime).unwrap());
     assert!(timed.contains("nearq_timing 1"), "{timed}");
     assert!(timed.contains("nearq_queue_run_seconds_count{queue=\"exported\""), "{timed}");
 }

@@ -19,8 +19,10 @@ pub struct Process {
     #[serde(deserialize_with = "bounds::name")]
     pub version: String,
     /// What its settings allow to users other than root.
+    #[serde(with = "wire")]
     pub control: Access,
     /// What the caller may do.
+    #[serde(with = "wire")]
     pub allowed: Access,
     /// How long the server has been there.
     pub since_ns: u64,
@@ -33,8 +35,8 @@ pub struct Process {
 }
 
 /// What a caller may do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Access {
     /// Nothing: there is no socket.
     Off,
@@ -43,6 +45,32 @@ pub enum Access {
     Read,
     /// Read and change.
     Full,
+}
+
+mod wire {
+    //! An access in messages: a word.
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Access;
+
+    pub(super) fn serialize<S: Serializer>(access: &Access, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match access {
+            Access::Off => "off",
+            Access::Read => "read",
+            Access::Full => "full",
+        })
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Access, D::Error> {
+        match std::borrow::Cow::<'de, str>::deserialize(from)?.as_ref() {
+            "off" => Ok(Access::Off),
+            "read" => Ok(Access::Read),
+            "full" => Ok(Access::Full),
+            other => Err(D::Error::unknown_variant(other, &["off", "read", "full"])),
+        }
+    }
 }
 
 impl Access {

@@ -154,7 +154,7 @@ impl<P: Platform> Queue<P> {
     /// Leads issuers to a set that is drained.
     fn switch(&self, config: &mut Config<P>, to: usize) {
         let from = core::mem::replace(&mut config.sets.current, to);
-        // SeqCst: before anything can be queued there; see `is_over` and `Turn`. The threads that wait for the set are notified afterwards:
+        // SeqCst: before anything can be queued there; see `is_over` and `InactiveQueue`. The threads that wait for the set are notified afterwards:
         // Dekker's pattern with `WaitQueue::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards (`advance`); a
         // round increments it, then checks for what was queued (`PoolWorkqueue::is_drained`).
         self.flushing.generations[to].fetch_add(1, Ordering::SeqCst);
