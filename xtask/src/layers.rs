@@ -1,10 +1,10 @@
 //! The layers of the workspace: which of our crates may use which. What is not in the plan is refused, so that a new arrow is a decision
-//! and not an accident. The rules for the sources are checked along with it: `folders`, `examples` and `errors`.
+//! and not an accident. The rules for the sources are checked along with it: `folders`, `examples`, `errors` and `paths`.
 
 use std::path::Path;
 
 use crate::metadata::{self, Package};
-use crate::{errors, examples, folders};
+use crate::{errors, examples, folders, paths};
 
 /// A crate, what it may use, and what its tests may use besides.
 type CrateRule = (&'static str, &'static [&'static str], &'static [&'static str]);
@@ -36,7 +36,11 @@ const PLAN: [CrateRule; 23] = [
         &["nearq-core", "nearq-lock", "nearq-platform", "nearq-topology"],
         &["nearq"],
     ),
-    ("nearq", &["nearq-control", "nearq-core", "nearq-platform", "nearq-topology"], &[]),
+    (
+        "nearq",
+        &["nearq-control", "nearq-core", "nearq-platform", "nearq-topology"],
+        &["nearq-lock"],
+    ),
     ("nearq-report", &["nearq-command", "nearq-platform", "nearq-sim", "nearq-topology"], &[]),
     (
         "nearq-experiments",
@@ -102,14 +106,19 @@ pub(crate) fn check() -> Result<String, String> {
         return Err(format!("{}\nthe plan is in xtask/src/layers.rs", offences.join("\n")));
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let offences =
-        [folders::check(&root)?, examples::check(&root)?, errors::check(&root)?].concat();
+    let offences = [
+        folders::check(&root)?,
+        examples::check(&root)?,
+        errors::check(&root)?,
+        paths::check(&root)?,
+    ]
+    .concat();
     if !offences.is_empty() {
         return Err(offences.join("\n"));
     }
     let arrows: usize = members.iter().map(|package| package.uses.len()).sum();
     Ok(format!(
-        "{} crates, {arrows} arrows between them, all in the plan, as are those between the folders of nearq-core; examples and errors are as they should be",
+        "{} crates, {arrows} arrows between them, all in the plan, as are those between the folders of nearq-core; examples, errors and paths in the documents are as they should be",
         members.len()
     ))
 }

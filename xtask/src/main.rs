@@ -16,6 +16,7 @@ mod listing;
 mod metadata;
 mod mistakes;
 mod orderings;
+mod paths;
 mod sources;
 mod words;
 
@@ -27,7 +28,7 @@ usage: cargo xtask CHECK
   counts     queueing, spawning and locking take the instructions that .ci/counts records, within 5 and 1 % (needs valgrind); with
              --write, they are written there
   layers     crates use each other only as the plan in layers.rs allows; examples import `nearq`, not the crates inside; the `Debug`
-             form of every error reads as its `Display` form
+             form of every error reads as its `Display` form; paths in ARCHITECTURE.md, CONTRIBUTING.md and docs/design exist
   figures    every figure in the prose is recorded or listed as given, and every result is in the table;
              with --write, changed figures are written into the prose
   listing    the public interface is what .ci/interface records, item by item; with --write, it is written there (needs the nightly
