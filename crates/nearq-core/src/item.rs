@@ -64,7 +64,7 @@
 //!   (`task`). The item whose function forked runs in the child as well (`fork`).
 //!
 //! # The folder
-//! Imports `base`, `home` and `timer`. An item knows neither queues nor pools: it has an account, which it stores and compares, and whose
+//! Imports `base`, `homes` and `timer`. An item knows neither queues nor pools: it has an account, which it stores and compares, and whose
 //! owner is called through a trait (`account`). README.md in the folder lists the races.
 //!
 //! | file | what it holds |

@@ -1,4 +1,4 @@
-//! Which pools a queue has, as determined by its settings and the machine. Imports `base`.
+//! Which pools a queue has, as determined by its settings and the machine. Imports `base` and `homes`.
 //!
 //! | file | what it holds |
 //! |---|---|

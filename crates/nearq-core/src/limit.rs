@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `pwq` | a queue on a pool: what has entered there, and what has ended |
+//! | `pool_workqueue` | a queue on a pool: what has entered there, and what has ended |
 //! | `node_active` | the limit of a domain: admitting, holding back, activating |
 //! | `credits` | items that a pwq may admit without reading the limit |
 //! | `inactive_queue`, `activation_item` | what is held back, as the activating worker has it; the item that asks a worker to activate |

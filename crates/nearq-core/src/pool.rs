@@ -26,7 +26,7 @@
 //! (`threads`); if there are many such pools, the monitor does not check them (`service`).
 //!
 //! # The folder
-//! Imports `base`, `home`, `layout` and `item`; calls the runtime through a trait (`services`). README.md in the folder lists the races.
+//! Imports `base`, `homes`, `layout` and `item`; calls the runtime through a trait (`services`). README.md in the folder lists the races.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -7,7 +7,7 @@
 //! `concurrency_limits`.
 //!
 //! # The folder
-//! Imports `base`, `home`, `layout`, `timer`, `observe` and `pool`.
+//! Imports `base`, `homes`, `layout`, `timer`, `observe` and `pool`.
 //!
 //! | file | what it holds |
 //! |---|---|

@@ -26,7 +26,7 @@
 //! * The memory is one allocation, freed by the thread that ends the last of these: `PENDING`, `RUNNING`, `STALE`, the references.
 //!
 //! # The folder
-//! Imports `base`, `home`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: waiting for a
+//! Imports `base`, `homes`, `item`, `pool`, `limit` and `queue`. `work`: items that are queued again and again. `join`: waiting for a
 //! result; forms a circle with this file, which has the states. `future`: futures. `waiting`: waiting for items. Its own: bits 3 to 8 of
 //! the word, and the place of the waker.
 

@@ -44,7 +44,8 @@ pub struct Attributes {
     pub affinity_enabled: bool,
     /// The CPUs that the queue's items may run on; `None` is all that the process may use.
     pub cpumask: Option<CpuSet>,
-    /// The nice value of the workers, -20 (most favoured) to 19; 0 is the value of the thread that made the runtime. No effect with `idle`.
+    /// The nice value of the workers, -20 (most favoured) to 19; 0 is the value of the thread that made the runtime. No effect with
+    /// `sched_idle`.
     pub nice: i32,
     /// The workers are of the class `SCHED_IDLE`: they run when nothing else wants the CPU. The nice value and the slice have no
     /// effect meanwhile, and are in effect again when this is switched off.

@@ -18,7 +18,8 @@
 //! adds one number to the word, whatever is in it. The count has 32 bits, and so have the counts that it is compared with: far fewer items
 //! than that are on pools and running.
 //!
-//! All are `SeqCst`, because the order of the closed ceiling and the version matters, and (`pwq`) that of what has entered and ended.
+//! All are `SeqCst`, because the order of the closed ceiling and the version matters, and (`pool_workqueue`) that of what has entered and
+//! ended.
 
 use nearq_platform::{Atomic, AtomicInt, Ordering, Platform};
 

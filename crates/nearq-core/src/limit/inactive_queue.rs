@@ -18,7 +18,7 @@ use crate::limit::node_active::NodeActive;
 use crate::limit::pool_workqueue::PoolWorkqueue;
 use crate::pool::Pool;
 
-/// What was taken off the inactive inboxes, by pool, and which pool has the next inactive_queue.
+/// What was taken off the inactive inboxes, by pool, and which pool has the next turn.
 pub(crate) struct InactiveQueue<P: Platform> {
     pools: Vec<OfPool<P>>,
     next: usize,

@@ -2,9 +2,9 @@
 //!
 //! # Flush: the pwqs are the colour
 //! A flush must not wait for what is queued after it began, or a busy queue would hold it up for ever. The kernel paints each item in one
-//! of 16 colours. Here an item is counted on its pwq anyway, so there are several *sets* of pwqs for the same pools, and issuers use one
-//! of them at a time. A flush leads them to another set, and waits until the pwqs of all others are drained (`pwq`). Newer items proceed
-//! meanwhile, and no item pays for the flush.
+//! of 16 colours. Here an item is counted on its pwq anyway, so there are several *sets* of pwqs for the same pools, and issuers use one of
+//! them at a time. A flush leads them to another set, and waits until the pwqs of all others are drained (`pool_workqueue`). Newer items
+//! proceed meanwhile, and no item pays for the flush.
 //!
 //! A set is used again once all its pwqs are drained; there are at most [`SETS`]. Each time, its *generation* is incremented: a thread that
 //! waited for the set sees from the generation that the set was drained, whatever has been queued there since.
@@ -154,9 +154,9 @@ impl<P: Platform> Queue<P> {
     /// Leads issuers to a set that is drained.
     fn switch(&self, config: &mut Config<P>, to: usize) {
         let from = core::mem::replace(&mut config.sets.current, to);
-        // SeqCst: before anything can be queued there; see `is_over` and `InactiveQueue`. The threads that wait for the set are notified afterwards:
-        // Dekker's pattern with `WaitQueue::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards (`advance`); a
-        // round increments it, then checks for what was queued (`PoolWorkqueue::is_drained`).
+        // SeqCst: before anything can be queued there; see `is_over` and `InactiveQueue`. The threads that wait for the set are notified
+        // afterwards: Dekker's pattern with `WaitQueue::mark`. Likewise `rounds`: a thread that has queued something reads it afterwards
+        // (`advance`); a round increments it, then checks for what was queued (`PoolWorkqueue::is_drained`).
         self.flushing.generations[to].fetch_add(1, Ordering::SeqCst);
         let age = self.flushing.rounds.fetch_add(1, Ordering::SeqCst) + 1;
         for pwq in self.pwqs_in_service().filter(|pwq| pwq.set == to) {

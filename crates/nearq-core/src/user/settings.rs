@@ -97,7 +97,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// process may use that CPU. Each CPU has one worker that runs, and another if that blocks; they serve all per-CPU queues of their
     /// priority. `max_active` counts for each CPU by itself. For short items, and for data that belong to a CPU.
     ///
-    /// Of its other attributes, only nice, idle and slice can be set. While a CPU is offline, its items run on any other.
+    /// Of its other attributes, only `nice`, `sched_idle`, `time_slice` and `max_active` can be set. While a CPU is offline, its items run
+    /// on any other.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -227,7 +228,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// The workers' nice value, -20 (most favoured) to 19. 0, or not set, is the nice value of the caller that made the runtime.
     ///
     /// A value that is refused for lack of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
-    /// below 0, a [slice](Self::slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
+    /// below 0, a [slice](Self::time_slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
     /// [`Workqueue::effective_nice`](crate::inspect::QueueView::effective_nice) tells what the workers have.
     pub fn nice(mut self, nice: i32) -> Self {
         self.attributes.nice = nice;

@@ -79,7 +79,8 @@ impl<P: Platform> QueueView<P> {
         self.change(|attributes| attributes.nice = nice)
     }
 
-    /// Changes whether the workers run only when nothing else wants the CPU; see [`WorkqueueBuilder::idle`](crate::WorkqueueBuilder::idle).
+    /// Changes whether the workers run only when nothing else wants the CPU; see
+    /// [`WorkqueueBuilder::sched_idle`](crate::WorkqueueBuilder::sched_idle).
     ///
     /// # Errors
     /// None; it returns a `Result` like the other attributes' functions.
@@ -87,7 +88,8 @@ impl<P: Platform> QueueView<P> {
         self.change(|attributes| attributes.sched_idle = sched_idle)
     }
 
-    /// Changes how long a worker runs in one go; `None` is the system's own. See [`WorkqueueBuilder::slice`](crate::WorkqueueBuilder::slice).
+    /// Changes how long a worker runs in one go; `None` is the system's own. See
+    /// [`WorkqueueBuilder::time_slice`](crate::WorkqueueBuilder::time_slice).
     ///
     /// # Errors
     /// It is not between 0.1 and 100 ms.

@@ -75,7 +75,7 @@ impl<P: Platform> QueueView<P> {
     }
 
     /// The nice value that the queue's workers actually have: the one that was set, or the nearest that is allowed. 19 with
-    /// [`idle`](crate::WorkqueueBuilder::idle).
+    /// [`sched_idle`](crate::WorkqueueBuilder::sched_idle).
     ///
     /// Known from the last worker of that nice value that was started, for any queue. Before there was one, it is what the caller could
     /// have for itself: the limit `RLIMIT_NICE` and a try, which leaves the caller as it was.
