@@ -27,7 +27,17 @@ fn unlike(text: &str) -> Vec<&str> {
         let is_the_trait = before.ends_with("::") || before.ends_with(' ');
         is_the_trait.then(|| after.split([' ', '<', '{']).next().unwrap_or(after))
     });
-    errors.filter(|error| !text.contains(&format!("debug_as_display!({error});"))).collect()
+    errors
+        .filter(|error| !text.contains(&format!("debug_as_display!({error});")))
+        .filter(|error| !reads_as_display(text, error))
+        .collect()
+}
+
+/// Whether a generic error, for which there is no macro, implements `Debug` by its `Display`.
+fn reads_as_display(text: &str, error: &str) -> bool {
+    let implementation = text.split_once(&format!("Debug for {error}<"));
+    let body = implementation.and_then(|(_, after)| after.split_once("\n}\n"));
+    body.is_some_and(|(body, _)| body.contains("Display::fmt(self"))
 }
 
 #[cfg(test)]
@@ -39,5 +49,13 @@ mod tests {
         let text = "impl std::error::Error for Bad {}\nnearq_topology::debug_as_display!(Good);\n\
                     impl Error for Good {\nimpl<T> From<Error> for Other {}\n";
         assert_eq!(unlike(text), ["Bad"]);
+    }
+
+    #[test]
+    fn a_generic_error_may_implement_debug_by_its_display() {
+        let text = "impl<F> std::error::Error for Kept<F> {\n}\nimpl<F> fmt::Debug for Kept<F> {\n    \
+                    fmt::Display::fmt(self, f)\n}\nimpl<F> Error for Lost<F> {\n}\n\
+                    impl<F> fmt::Debug for Lost<F> {\n    f.write_str(\"\")\n}\n";
+        assert_eq!(unlike(text), ["Lost"]);
     }
 }

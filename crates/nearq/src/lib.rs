@@ -34,9 +34,9 @@
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
 //! | `NEARQ_AFFINITY` | a switch | `0`: no queue's scope has an effect |
 //! | `NEARQ_CONTROL` | `off read full` | what users other than root may do by the control socket (`read`); `off` if it is not known |
-//! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node is chosen for a [`Home`] that may be anywhere |
+//! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node is chosen for a [`Home`](home::Home) that may be anywhere |
 //! | `NEARQ_HOME_INHERIT` | a switch | `0`: items that an item with a home queues do not inherit it |
-//! | `NEARQ_HOME_WEIGHTS` | `imbalance=2000,...` | the numbers that homes are chosen by: [`Weights`] |
+//! | `NEARQ_HOME_WEIGHTS` | `imbalance=2000,...` | the numbers that homes are chosen by: [`Weights`](home::Weights) |
 //! | `NEARQ_STALL_AFTER` | seconds | if work waits and nothing starts for this long (30 s), that is reported; `0`: never |
 
 #[cfg(feature = "control")]

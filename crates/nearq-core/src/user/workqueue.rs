@@ -297,7 +297,7 @@ impl<P: Platform> Workqueue<P> {
     /// Each wake queues it again, for the pod of the CPU that the waker runs on, at the end of what waits there: a future that wakes itself
     /// without end lets others run. It is never polled twice at once, and no wake is lost; what the waker wrote is visible to the poll. It
     /// may be woken from any thread, even after it has ended. No wake allocates. It counts under
-    /// [`max_active`](WorkqueueBuilder::max_active) while it is queued or polled, not while it waits for a wake.
+    /// [`max_active`](crate::WorkqueueBuilder::max_active) while it is queued or polled, not while it waits for a wake.
     ///
     /// Its panic is passed to the joiner ([`JoinError::Panicked`](crate::JoinError)). It is dropped by the worker that polled it last.
     ///
@@ -367,10 +367,10 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// In a worker, another worker takes this one's place meanwhile.
     ///
-    /// **Within an item of the same queue**, the item keeps its place under [`max_active`](WorkqueueBuilder::max_active), so there may be
-    /// none left for the closures. Such a scope runs those that no worker has started itself, in the item's place, in the order in which
-    /// they were spawned: it comes to an end whatever the limit is, even on a queue that runs one item at a time. Items of two queues that
-    /// each enter a scope on the other one can still wait for each other.
+    /// **Within an item of the same queue**, the item keeps its place under [`max_active`](crate::WorkqueueBuilder::max_active), so there
+    /// may be none left for the closures. Such a scope runs those that no worker has started itself, in the item's place, in the order in
+    /// which they were spawned: it comes to an end whatever the limit is, even on a queue that runs one item at a time. Items of two queues
+    /// that each enter a scope on the other one can still wait for each other.
     ///
     /// # Panics
     /// With the panic of `f`, or else of the first closure that panicked, after all have ended. If the queue is being
