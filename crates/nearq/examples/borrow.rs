@@ -43,9 +43,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let shade = |steps: &u8| char::from(b" .:-=+*#%@"[usize::from(*steps) * 9 / 255]);
         println!("{}", row.iter().map(shade).collect::<String>().trim_end());
     }
-    let links = queue.statistics();
-    let items: u64 = links.iter().map(|link| link.completed).sum();
-    let time: Duration = links.iter().map(|link| link.cpu_time).sum();
+    let pools = queue.statistics();
+    let items: u64 = pools.iter().map(|pool| pool.completed).sum();
+    let time: Duration = pools.iter().map(|pool| pool.cpu_time).sum();
     println!("{items} items, {time:.1?} of the workers' CPU time");
     Ok(())
 }

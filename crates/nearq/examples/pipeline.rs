@@ -104,8 +104,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let seconds = begin.elapsed().as_secs_f64();
     println!("{checked} blocks sealed, opened and checked in {seconds:.2} s");
-    for link in queue.statistics() {
-        println!("  CPUs {}: {} items, {:.1?} CPU time", link.pod, link.completed, link.cpu_time);
+    for row in queue.statistics() {
+        println!("  CPUs {}: {} items, {:.1?} CPU time", row.pod, row.completed, row.cpu_time);
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ fn work_a_little() {
     black_box((0..20_000_u64).fold(1_u64, |sum, n| black_box(sum.wrapping_mul(31) ^ n)));
 }
 
-/// Prints what has happened on each link since `before`.
+/// Prints what has happened on each pool since `before`.
 fn report(queue: &Workqueue, before: &[PoolStatistics]) {
     println!(
         "\n{}{}, at most {} items active",
@@ -38,21 +38,21 @@ fn report(queue: &Workqueue, before: &[PoolStatistics]) {
         "  {:>5}  {:10}  {:>9}  {:>9}  {:>6}  {:>11}",
         "pool", "CPUs", "completed", "CPU ms", "helped", "repatriated"
     );
-    for link in queue.statistics() {
-        // Links stay when the queue leaves their pool, and their figures continue from where they were.
-        let old = before.iter().find(|old| old.pool == link.pool);
-        let since = |count: fn(&PoolStatistics) -> u64| count(&link) - old.map_or(0, count);
-        let completed = since(|link| link.completed);
+    for row in queue.statistics() {
+        // The figures of a pool that the queue has left stay, and continue if it comes back.
+        let old = before.iter().find(|old| old.pool == row.pool);
+        let since = |count: fn(&PoolStatistics) -> u64| count(&row) - old.map_or(0, count);
+        let completed = since(|row| row.completed);
         let old_time = old.map_or(Duration::ZERO, |old| old.cpu_time);
-        let cpu_time = link.cpu_time.saturating_sub(old_time);
+        let cpu_time = row.cpu_time.saturating_sub(old_time);
         if completed > 0 {
             println!(
                 "  {:>5}  {:10}  {completed:>9}  {:>9.1}  {:>6}  {:>11}",
-                link.pool,
-                link.pod.to_list(),
+                row.pool,
+                row.pod.to_list(),
                 cpu_time.as_secs_f64() * 1e3,
-                since(|link| link.helped),
-                since(|link| link.repatriated),
+                since(|row| row.helped),
+                since(|row| row.repatriated),
             );
         }
     }

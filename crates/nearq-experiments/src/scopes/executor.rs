@@ -82,10 +82,10 @@ impl<H: Host> Executor for Queue<H> {
     }
 
     fn counts(&self) -> Option<Counts> {
-        let add = |sum: Counts, link: &PoolStatistics| Counts {
-            completed: sum.completed + link.completed,
-            helped: sum.helped + link.helped,
-            repatriated: sum.repatriated + link.repatriated,
+        let add = |sum: Counts, row: &PoolStatistics| Counts {
+            completed: sum.completed + row.completed,
+            helped: sum.helped + row.helped,
+            repatriated: sum.repatriated + row.repatriated,
         };
         Some(self.0.statistics().iter().fold(Counts::default(), add))
     }
