@@ -92,11 +92,7 @@ fn text(rows: &[Row], with_users: bool) -> String {
     let mut cells = vec![head.to_vec()];
     cells.extend(rows.iter().map(|row| {
         let process = row.process.as_ref();
-        let access = process.map(|process| match process.control {
-            Access::Off => "off",
-            Access::Read => "read",
-            Access::Full => "full",
-        });
+        let access = process.map(|process| process.control.name());
         let runtime = process.filter(|process| process.runtime);
         let command = match (process, &row.error) {
             (Some(process), _) => plain(&process.command),

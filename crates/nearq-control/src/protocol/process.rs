@@ -56,11 +56,7 @@ mod wire {
     use super::Access;
 
     pub(super) fn serialize<S: Serializer>(access: &Access, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(match access {
-            Access::Off => "off",
-            Access::Read => "read",
-            Access::Full => "full",
-        })
+        to.serialize_str(access.name())
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Access, D::Error> {
@@ -74,6 +70,15 @@ mod wire {
 }
 
 impl Access {
+    /// Its name: `off`, `read` or `full`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Off => "off",
+            Access::Read => "read",
+            Access::Full => "full",
+        }
+    }
+
     /// What [`FromStr`] takes, in words.
     pub const NAMES: &str =
         "off, read or full; 0, no and false are off, and 1, on, yes and true are read";

@@ -387,13 +387,13 @@ fn the_words_of_enumerations_are_all_described() {
         words.variants().map(|word| word.name().to_string()).collect()
     };
     // Each is one of ours, and there are no more of ours.
-    let access = words("Access").into_iter().map(Value::from);
-    let access: Vec<Access> = access.map(|word| serde_json::from_value(word).unwrap()).collect();
+    let access: Vec<Access> = words("Access").iter().map(|word| word.parse().unwrap()).collect();
     assert_eq!(access, [Access::Off, Access::Read, Access::Full]);
-    for access in access {
-        match access {
-            Access::Off | Access::Read | Access::Full => {}
-        }
+    for (access, word) in access.into_iter().zip(words("Access")) {
+        let process = Process { control: access, ..Process::default() };
+        let sent = serde_json::to_value(&process).unwrap();
+        assert_eq!(sent["control"], Value::from(word));
+        assert_eq!(serde_json::from_value::<Process>(sent).unwrap().control, access);
     }
     let kinds = words("TraceKind").into_iter().map(Value::from);
     let kinds: Vec<TraceKind> = kinds.map(|word| serde_json::from_value(word).unwrap()).collect();
