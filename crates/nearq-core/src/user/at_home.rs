@@ -10,13 +10,15 @@ use crate::homes::Home;
 use crate::pool::context;
 
 impl<P: Platform> Home<P> {
-    /// The calling thread is at home from now on, until the return value is dropped: it runs on the node's CPUs and nowhere else, as far as
-    /// its affinity allows them, and memory that it touches first comes from there.
+    /// Keeps the calling thread at home until the returned guard is dropped: it runs on the node's CPUs only, as far as its affinity allows
+    /// them, and memory that it touches first comes from the node.
     ///
-    /// This is **hard**, unlike items' homes: if the node's CPUs are busy, the thread waits, whatever other CPUs are idle. Threads that it
-    /// starts meanwhile inherit both. If there is only one node, this does nothing. If a memory policy is refused, there is one warning.
-    /// The node affine scheduler of the whole machine is told as well, if it is loaded; but not about a process's first thread, which would
-    /// stand for the whole process.
+    /// Unlike the homes of items, this is **hard**: if the node's CPUs are busy, the thread waits, even if other CPUs are idle. Threads
+    /// that it starts meanwhile inherit both the CPUs and the memory policy. If there is only one node, this does nothing. If the system
+    /// refuses the memory policy, there is one warning.
+    ///
+    /// A machine-wide scheduler for home nodes (`nearq-scx`), if it is loaded, learns of this too. An exception is the first thread of a
+    /// process, which would stand for the whole process.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -32,7 +34,8 @@ impl<P: Platform> Home<P> {
     /// ```
     ///
     /// # Errors
-    /// The thread may run on none of the node's CPUs, or the system refuses to move it there.
+    /// The thread may run on none of the node's CPUs ([`Error::MaskNotAllowed`]); or the system refuses to move it there
+    /// ([`Error::Refused`]).
     pub fn enter(&self) -> Result<AtHome<P>, Error> {
         Ok(AtHome { before: self.move_thread()?, home: self.clone(), thread: PhantomData })
     }
@@ -84,8 +87,8 @@ struct Before {
     tells: bool,
 }
 
-/// The calling thread is at home while this lives; returned by [`Home::enter`]. Drop the guards of one thread in the reverse order of their
-/// creation.
+/// Keeps the calling thread at home while it lives; returned by [`Home::enter`]. Drop the guards of one thread in the reverse order of
+/// their creation.
 #[must_use = "the thread is at home as long as this lives"]
 #[derive(Debug)]
 pub struct AtHome<P: Platform = Linux> {
@@ -96,12 +99,13 @@ pub struct AtHome<P: Platform = Linux> {
 }
 
 impl<P: Platform> AtHome<P> {
-    /// The home.
+    /// Returns the home.
     pub fn home(&self) -> &Home<P> {
         &self.home
     }
 
-    /// The thread stays at home until it ends, or another guard of it is dropped. The home counts as used for the life of the process.
+    /// Keeps the thread at home until it ends, or until another guard of it is dropped. The home counts on its node for the life of the
+    /// process.
     ///
     /// ```
     /// # use nearq_core as nearq;

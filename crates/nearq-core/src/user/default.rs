@@ -74,12 +74,12 @@ static FREEZABLE: Once<Workqueue> = Once::new();
 const UNBOUND_MAX_ACTIVE: usize = 2048;
 
 impl Runtime<Linux> {
-    /// Settings of a new runtime.
+    /// Returns the settings of a new runtime.
     pub fn builder() -> RuntimeBuilder {
         Self::builder_in()
     }
 
-    /// The process-wide runtime, made on first use with the default settings, or those of
+    /// Returns the process-wide runtime, which is made on first use with the default settings, or those of
     /// [`build_global`](RuntimeBuilder::build_global). It is never dropped: a process may exit while its items run.
     ///
     /// # Panics
@@ -91,17 +91,18 @@ impl Runtime<Linux> {
         }
     }
 
-    /// As [`global`](Self::global). If an environment variable has an unknown value, there is one warning, and it counts as not set.
+    /// Returns the process-wide runtime as [`global`](Self::global) does, but an error instead of a panic. If an environment variable has
+    /// an unknown value, it counts as not set, and one warning says so.
     ///
     /// # Errors
-    /// The machine cannot be described.
+    /// The machine cannot be described ([`Error::Machine`]).
     pub fn try_global() -> Result<&'static Self, Error> {
         RUNTIME.get_or_make(|| build_global(Self::builder()))
     }
 }
 
 impl RuntimeBuilder<Linux> {
-    /// Makes the process-wide runtime with these settings. Call it before anything else uses that runtime: at the beginning of `main`.
+    /// Builds the process-wide runtime with these settings. Call it at the beginning of `main`, before anything else uses that runtime.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -115,7 +116,7 @@ impl RuntimeBuilder<Linux> {
     /// ```
     ///
     /// # Errors
-    /// It exists already ([`Error::GlobalExists`]), or as [`build`](Self::build).
+    /// It exists already ([`Error::GlobalExists`]); or as [`build`](Self::build).
     pub fn build_global(self) -> Result<&'static Runtime, Error> {
         if RUNTIME.get().is_some() {
             return Err(Error::GlobalExists);
@@ -137,9 +138,10 @@ pub fn attend_default(attendant: fn()) {
     let _ = ATTENDANT.get_or_make(|| Ok(attendant));
 }
 
-/// The per-CPU queue for short items that need none of their own; 1024 items active at most on each CPU.
+/// Returns the per-CPU queue for short items that need no queue of their own; at most 1024 items are active on each CPU. The kernel's
+/// `system_percpu_wq`.
 ///
-/// An item should not take long, nor wait for another item of this queue: those of the same CPU wait behind it.
+/// An item must not take long or wait for another item of this queue, because the items of a CPU run one after the other.
 ///
 /// # Panics
 /// If [`Runtime::try_global`] fails.
@@ -147,7 +149,15 @@ pub fn percpu() -> &'static Workqueue {
     system(&PERCPU, || Workqueue::builder("events").per_cpu())
 }
 
-/// The queue for anything that needs none of its own and may run on any CPU nearby; 2048 items active at most.
+/// Returns the queue for anything that needs no queue of its own and may run on any CPU nearby; at most 2048 items are active. The kernel's
+/// `system_dfl_wq`, formerly `system_unbound_wq`.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// let sum = nearq::system::unbound().spawn(|| (1..=10).sum::<u32>());
+/// assert_eq!(sum.join()?, 55);
+/// # Ok::<(), nearq::JoinError>(())
+/// ```
 ///
 /// # Panics
 /// If [`Runtime::try_global`] fails.
@@ -155,7 +165,8 @@ pub fn unbound() -> &'static Workqueue {
     system(&UNBOUND, || Workqueue::builder("events_unbound").max_active(UNBOUND_MAX_ACTIVE))
 }
 
-/// As [`percpu`], [favoured](WorkqueueBuilder::highpri) by the scheduler: for short items that must not wait for the CPU.
+/// Returns a queue as [`percpu`], but with workers that the scheduler [favours](WorkqueueBuilder::highpri): for short items that must not
+/// wait for the CPU. The kernel's `system_highpri_wq`.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -170,7 +181,8 @@ pub fn highpri() -> &'static Workqueue {
     system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu().highpri())
 }
 
-/// As [`percpu`], for items that take long, so that a wait for other items does not include them.
+/// Returns a queue as [`percpu`], for items that take long: a thread that flushes [`percpu`] does not wait for them. The kernel's
+/// `system_long_wq`.
 ///
 /// # Panics
 /// If [`Runtime::try_global`] fails.
@@ -178,7 +190,8 @@ pub fn long() -> &'static Workqueue {
     system(&LONG, || Workqueue::builder("events_long").per_cpu())
 }
 
-/// As [`unbound`], for items that take long, so that a wait for other items does not include them.
+/// Returns a queue as [`unbound`], for items that take long: a thread that flushes [`unbound`] does not wait for them. The kernel's
+/// `system_dfl_long_wq`.
 ///
 /// # Panics
 /// If [`Runtime::try_global`] fails.
@@ -186,7 +199,7 @@ pub fn unbound_long() -> &'static Workqueue {
     system(&UNBOUND_LONG, || Workqueue::builder("events_dfl_long").max_active(UNBOUND_MAX_ACTIVE))
 }
 
-/// As [`percpu`], for items that [`Runtime::freeze`] holds back.
+/// Returns a queue as [`percpu`], for items that [`Runtime::freeze`] holds back. The kernel's `system_freezable_wq`.
 ///
 /// # Panics
 /// If [`Runtime::try_global`] fails.

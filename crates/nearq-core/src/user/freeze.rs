@@ -19,13 +19,15 @@ use crate::base::error::Error;
 use crate::queue::runtime::Runtime;
 
 impl<P: Platform> Runtime<P> {
-    /// Freezes: [freezable](crate::WorkqueueBuilder::freezable) queues start nothing any more. What is queued on them waits until
-    /// [`thaw`](Self::thaw). Returns when none of their items is on a pool or running, or when the runtime is thawed meanwhile. Use it, for
-    /// example, before a process is checkpointed, or before something is taken away that their items use.
+    /// Freezes the runtime: its [freezable](crate::WorkqueueBuilder::freezable) queues start nothing until [`thaw`](Self::thaw), and hold
+    /// back what is queued on them. Blocks until none of their items waits for a worker or runs, or until the runtime is thawed. Other
+    /// queues go on.
     ///
-    /// Freezing a runtime that is already frozen changes nothing, and waits like the first time. A queue that is made meanwhile is frozen,
-    /// too. While frozen, dropping a queue on which something waits takes until the thaw; a changed limit counts from the thaw on. A
-    /// running item that waits for a frozen one goes on after the thaw; so this does not return before another thread thaws.
+    /// Use it, for example, before a checkpoint of the process, or before you take away something that the items use.
+    ///
+    /// Freezing a runtime that is already frozen changes nothing, and waits like the first call. A queue that is built meanwhile is frozen,
+    /// too. While the runtime is frozen, dropping a queue that holds something back blocks until the thaw, and a changed limit takes effect
+    /// at the thaw. If a running item waits for a held-back one, this call does not return before another thread thaws the runtime.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -42,7 +44,7 @@ impl<P: Platform> Runtime<P> {
     /// ```
     ///
     /// # Errors
-    /// The caller is an item of a freezable queue of this runtime: it would wait for itself. Nothing is frozen then.
+    /// [`Error::Deadlock`] inside an item of a freezable queue of this runtime, which would wait for itself. Nothing is frozen then.
     pub fn freeze(&self) -> Result<(), Error> {
         if self.runs_freezable() {
             return Err(Error::Deadlock(
@@ -63,7 +65,7 @@ impl<P: Platform> Runtime<P> {
         Ok(())
     }
 
-    /// Thaws: what waits on freezable queues starts. Does nothing if nothing is frozen.
+    /// Thaws the runtime: what freezable queues have held back starts. Does nothing if the runtime is not frozen.
     pub fn thaw(&self) {
         self.inner().freezer.change(false);
         for queue in self.inner().freezable_queues() {
@@ -71,7 +73,7 @@ impl<P: Platform> Runtime<P> {
         }
     }
 
-    /// Whether freezable queues start nothing: from the beginning of [`freeze`](Self::freeze) to [`thaw`](Self::thaw).
+    /// Returns whether freezable queues start nothing: from the beginning of [`freeze`](Self::freeze) to [`thaw`](Self::thaw).
     pub fn is_frozen(&self) -> bool {
         self.inner().freezer.is_frozen()
     }

@@ -27,22 +27,24 @@ use crate::user::workqueue::Workqueue;
 
 /// Queues to a workqueue without keeping it open: a weak, cloneable reference that items, services and threads can store.
 ///
-/// The drop of the last [`Workqueue`] drains the queue as usual. From then on a handle is refused, unless the caller is one of the queue's
-/// own running items: [`try_spawn`](Self::try_spawn) and [`try_queue`](Self::try_queue) return [`Error::Ended`], and joining what
-/// [`spawn`](Self::spawn) returned gives [`JoinError::Refused`](crate::JoinError::Refused). What was queued before the drop runs.
+/// The drop of the last [`Workqueue`] drains the queue as usual. What was queued before runs. From then on a handle is refused, unless the
+/// caller is one of the queue's own running items: [`try_spawn`](Self::try_spawn) and [`try_queue`](Self::try_queue) return
+/// [`Error::Ended`], and joining what [`spawn`](Self::spawn) returned gives [`JoinError::Refused`](crate::JoinError::Refused).
 ///
-/// Its functions do what those of the same name of [`Workqueue`] do; [`upgrade`](Self::upgrade) gives the others. They change one more
-/// cache line, which all handles of the queue share: a thread that queues millions of items a second keeps a clone of the `Workqueue`.
+/// Its functions do what those of the same name of [`Workqueue`] do; [`upgrade`](Self::upgrade) gives access to the others. Each call by a
+/// handle also changes a cache line that all handles of the queue share. So a thread that queues millions of items a second should keep a
+/// clone of the `Workqueue` instead.
 ///
 /// ```
 /// # use nearq_core as nearq;
 /// use nearq::{Handle, Work, Workqueue};
+/// use std::time::Duration;
 ///
 /// /// Queues itself again until the service ends.
 /// fn tick(queue: &Handle) -> Work {
 ///     let queue = queue.clone();
 ///     Work::new(move |work: &Work| {
-///         queue.queue_delayed(work, std::time::Duration::from_secs(1));
+///         queue.queue_delayed(work, Duration::from_secs(1));
 ///     })
 /// }
 ///
@@ -67,7 +69,7 @@ impl<P: Platform> Handle<P> {
         &self.view.queue
     }
 
-    /// The queue itself; none once its last [`Workqueue`] has been dropped. While the result lives, the queue is kept open.
+    /// Returns the queue itself; `None` once its last [`Workqueue`] has been dropped. The result keeps the queue open while it lives.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -84,7 +86,7 @@ impl<P: Platform> Handle<P> {
         self.shared().try_add_owner().then(|| Workqueue::of(Arc::clone(self.shared())))
     }
 
-    /// As [`Workqueue::queue`]. Also false if the queue has ended.
+    /// Queues `work` as [`Workqueue::queue`] does. Also returns false if the queue has ended.
     pub fn queue(&self, work: &Work<P>) -> bool {
         match self.try_queue(work) {
             Ok(queued) => queued,
@@ -96,7 +98,7 @@ impl<P: Platform> Handle<P> {
         }
     }
 
-    /// As [`Workqueue::try_queue`].
+    /// Queues `work` as [`Workqueue::try_queue`] does.
     ///
     /// # Errors
     /// As [`Workqueue::try_queue`]; or [`Error::Ended`].
@@ -108,7 +110,7 @@ impl<P: Platform> Handle<P> {
         self.within(|| queue.try_queue(work.item()))
     }
 
-    /// As [`Workqueue::queue_delayed`]. Also false if the queue has ended.
+    /// Queues `work` later, as [`Workqueue::queue_delayed`] does. Also returns false if the queue has ended.
     pub fn queue_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
         match self.try_queue_delayed(work, delay) {
             Ok(queued) => queued,
@@ -120,10 +122,10 @@ impl<P: Platform> Handle<P> {
         }
     }
 
-    /// As [`Workqueue::try_queue_delayed`].
+    /// Queues `work` later, as [`Workqueue::try_queue_delayed`] does.
     ///
     /// # Errors
-    /// As [`Workqueue::try_queue_delayed`]; or [`Error::Ended`], also in one of the queue's own items.
+    /// As [`Workqueue::try_queue_delayed`]; or [`Error::Ended`], also inside one of the queue's own items.
     pub fn try_queue_delayed(&self, work: &Work<P>, delay: Duration) -> Result<bool, Error> {
         let queue = self.shared();
         let result = self.within(|| queue.try_queue_delayed(work.item(), P::current_cpu(), delay));
@@ -134,7 +136,7 @@ impl<P: Platform> Handle<P> {
         result
     }
 
-    /// As [`Workqueue::spawn`].
+    /// Queues a closure as [`Workqueue::spawn`] does.
     pub fn spawn<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
@@ -142,7 +144,7 @@ impl<P: Platform> Handle<P> {
         self.task().spawn(closure)
     }
 
-    /// As [`Workqueue::try_spawn`].
+    /// Queues a closure as [`Workqueue::try_spawn`] does.
     ///
     /// # Errors
     /// As [`Workqueue::try_spawn`]; or [`Error::Ended`].
@@ -153,7 +155,7 @@ impl<P: Platform> Handle<P> {
         self.task().try_spawn(closure)
     }
 
-    /// As [`Workqueue::spawn_future`].
+    /// Queues a future as [`Workqueue::spawn_future`] does.
     pub fn spawn_future<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -161,12 +163,12 @@ impl<P: Platform> Handle<P> {
         self.task().spawn_future(future)
     }
 
-    /// As [`Workqueue::task`].
+    /// Returns a builder for one closure or future, as [`Workqueue::task`] does.
     pub fn task(&self) -> TaskBuilder<'_, P> {
         TaskBuilder::by_handle(self)
     }
 
-    /// As [`Workqueue::join_set`].
+    /// Returns an empty set of closures and futures, as [`Workqueue::join_set`] does.
     pub fn join_set<T: Send + 'static>(&self) -> JoinSet<T, P> {
         JoinSet::new(self.clone())
     }

@@ -10,17 +10,17 @@ use crate::pool::Pool;
 use crate::pool::worker::Worker;
 use crate::queue::runtime::Runtime;
 
-/// A pool, for display.
+/// A pool: the workers of one pod, for one priority. See [`Runtime::pools`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PoolInfo {
-    /// Its number.
+    /// The pool's number.
     pub id: PoolId,
-    /// Its workers' nice value as asked for.
+    /// The nice value that was set for its workers.
     pub nice: i32,
     /// Whether its workers are of the class `SCHED_IDLE`.
     pub idle_class: bool,
-    /// Its workers' slice as asked for; `None` is the system's own.
+    /// The time slice that was set for its workers; `None` is the system's own.
     pub slice: Option<Duration>,
     /// Whether it is the pool of one CPU, for per-CPU queues.
     pub bound: bool,
@@ -28,15 +28,15 @@ pub struct PoolInfo {
     pub strict: bool,
     /// Whether idle workers of other pods take its items.
     pub helping: bool,
-    /// The pod's CPUs.
+    /// The CPUs of its pod.
     pub pod: CpuSet,
     /// The CPUs that its workers may go to.
     pub allowed: CpuSet,
-    /// Its threads.
+    /// The number of its workers.
     pub workers: usize,
-    /// How many of them sleep.
+    /// How many of its workers sleep for lack of work.
     pub sleeping: usize,
-    /// Items that were taken off the inbox and have not begun.
+    /// Items that wait for a worker; the newest are not counted yet.
     pub ready: usize,
 }
 
@@ -60,19 +60,19 @@ impl PoolInfo {
     }
 }
 
-/// A worker, for display.
+/// A worker thread; see [`Runtime::workers`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerState {
-    /// Its pool's number.
+    /// The number of its pool.
     pub pool: PoolId,
-    /// The thread's number in the system's own tools.
+    /// The thread's number in the system's own tools (on Linux, its thread ID).
     pub thread_id: Option<u64>,
-    /// Whether it is a queue's [rescuer](crate::WorkqueueBuilder::rescuer) that is at the pool.
+    /// Whether it is a queue's [rescuer](crate::WorkqueueBuilder::rescuer), which works for the pool now.
     pub rescuer: bool,
-    /// Whether it sleeps.
+    /// Whether it sleeps for lack of work.
     pub sleeping: bool,
-    /// What it runs, or ran last before it looked for more.
+    /// The name of the function that it runs, or that it ran last before it searched for more work.
     pub function: Option<&'static str>,
     /// The description that the item has set; see [`set_description`](crate::set_description).
     pub description: String,
@@ -92,14 +92,26 @@ impl WorkerState {
 }
 
 impl<P: Platform> Runtime<P> {
-    /// The pools that queues use, and those that still have threads, for display.
+    /// Returns the pools that queues use, and those that still have threads. For tools that show how the runtime divides the machine, and
+    /// how many threads each part has.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// # let queue = nearq::Workqueue::builder("shown").build()?;
+    /// # queue.spawn(|| ()).join().unwrap();
+    /// for pool in nearq::Runtime::global().pools() {
+    ///     println!("pool {} on CPUs {}: {} workers, {} asleep", pool.id, pool.pod, pool.workers, pool.sleeping);
+    /// }
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
     pub fn pools(&self) -> Vec<PoolInfo> {
         let pools = self.inner().pools.lock();
         let used = pools.in_service().filter(|pool| pool.is_used() || pool.threads().0 != 0);
         used.map(|pool| PoolInfo::of(pool)).collect()
     }
 
-    /// Every worker, for display.
+    /// Returns every worker, those that sleep included. For tools that find out what a thread of the program is; [`running`](Self::running)
+    /// says more about the items that run.
     pub fn workers(&self) -> Vec<WorkerState> {
         // A rescuer counts as one while it is at a pool.
         let workers = self

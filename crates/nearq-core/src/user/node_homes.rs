@@ -10,17 +10,17 @@ use crate::base::error::Error;
 use crate::homes::{HomeChoice, Homes};
 use crate::queue::runtime::Runtime;
 
-/// A node that can be a home, as it is now.
+/// A node that can be a home, and its present load; see [`Runtime::home_nodes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeHomes {
-    /// Its number.
+    /// The node's number.
     pub node: usize,
-    /// Its CPUs that the process may use.
+    /// The CPUs of the node that the process may use.
     pub cpus: CpuSet,
-    /// Homes that were given out there; 0 if there is only one node.
+    /// The number of homes given out there; 0 if there is only one node.
     pub homes: u32,
-    /// Workers that run something there which is not at home there.
+    /// The number of workers that run something there that is not at home there.
     pub others: u32,
 }
 
@@ -29,7 +29,7 @@ impl<P: Platform> Runtime<P> {
         &self.inner().services.homes
     }
 
-    /// The nodes that can be a [home](crate::home::Home), and the number of homes on each.
+    /// Returns the nodes that can be a [home](crate::home::Home), and the number of homes on each.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -50,15 +50,24 @@ impl<P: Platform> Runtime<P> {
         .collect()
     }
 
-    /// The weights of homes: at which imbalance others take an item whose home is elsewhere, and when a dynamic home moves.
+    /// Returns the weights of homes. They decide at which imbalance workers of other nodes take an item whose home is elsewhere, and when a
+    /// dynamic home moves.
     pub fn home_weights(&self) -> Weights {
         self.homes_of().weights()
     }
 
-    /// Changes one of the [weights](Self::home_weights), by its name; in effect at once.
+    /// Changes one of the [weights](Self::home_weights), by its name. In effect at once.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// let runtime = nearq::Runtime::global();
+    /// runtime.set_home_weight("move_interval_ms", 5_000)?;
+    /// assert_eq!(runtime.home_weights().get("move_interval_ms"), Some(5_000));
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// There is none of that name, or the value is not allowed; the error says what is allowed.
+    /// [`Error::Weight`] if there is no weight with that name, or the value is not allowed; the error says what is allowed.
     pub fn set_home_weight(&self, name: &str, value: u32) -> Result<(), Error> {
         let mut weights = self.home_weights();
         weights.set(name, value).map_err(Error::Weight)?;
@@ -66,23 +75,23 @@ impl<P: Platform> Runtime<P> {
         Ok(())
     }
 
-    /// When the node of a home that may be anywhere is chosen.
+    /// Returns when the node of a [picked](crate::home::Home::pick) home is chosen.
     pub fn home_choice(&self) -> HomeChoice {
         self.homes_of().choice()
     }
 
-    /// Changes when the node of a home is chosen; for homes that are picked from now on.
+    /// Changes when the node of a [picked](crate::home::Home::pick) home is chosen. In effect for homes that are picked from now on.
     pub fn set_home_choice(&self, choice: HomeChoice) {
         self.homes_of().set_choice(choice);
     }
 
-    /// Whether what an item with a home queues is at home there too, if neither it nor its queue has a home: closures and futures that it
-    /// spawns, for good, and a [`Work`](crate::Work) for that run. On unless it was switched off.
+    /// Returns whether homes are inherited: whether what an item with a home queues is at home there too, if neither it nor its queue has a
+    /// home. Closures and futures inherit the home for good, a [`Work`](crate::Work) for that run. On by default.
     pub fn inherits_homes(&self) -> bool {
         self.homes_of().inherits()
     }
 
-    /// Changes whether homes are inherited; for what is queued from now on.
+    /// Changes whether homes are [inherited](Self::inherits_homes). In effect for what is queued from now on.
     pub fn set_inherits_homes(&self, inherits: bool) {
         self.homes_of().set_inherits(inherits);
     }

@@ -25,10 +25,11 @@ impl<P: Platform> Queue<P> {
 }
 
 impl<P: Platform> Runtime<P> {
-    /// Times items of all queues until the return value is dropped: how long they wait from queueing to start, and how long they run.
-    /// [`QueueView::times`](crate::inspect::QueueView::times) has the result. Only a sample of the items is timed, 20,000 a second at most
-    /// over all queues of the runtime. Each queue has its share of that, so a queue with few items is timed completely even beside one with
-    /// many.
+    /// Times items of all queues until the returned guard is dropped: how long they wait from queueing to start, and how long they run.
+    /// Read the result with [`QueueView::times`](crate::inspect::QueueView::times).
+    ///
+    /// Only a sample of the items is timed: at most 20,000 a second over all queues of the runtime. Each queue has its share of that, so a
+    /// queue with few items is timed completely even beside a queue with many.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -37,14 +38,13 @@ impl<P: Platform> Runtime<P> {
     /// let queue = Workqueue::builder("timed").build()?;
     /// let timing = Runtime::global().time_items();
     /// queue.spawn(|| ());
-    /// queue.flush()?; // The joiner of a task goes on a moment before it is counted.
-    /// let timed = Runtime::global().queues().into_iter().find(|queue| queue.name() == "timed").unwrap();
-    /// let times = timed.times().unwrap();
+    /// queue.flush()?; // A joined task is counted a moment after `join` has returned; a flushed one has been counted.
+    /// let times = queue.times().unwrap();
     /// assert_eq!((times.wait.samples, times.run.samples), (1, 1));
     /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
-    /// Available with the feature `observe`, which is on by default; without it nothing would be timed.
+    /// Exists with the default feature `control` of the crate `nearq` (`observe` of `nearq-core`). Without it, nothing would be timed.
     #[cfg(feature = "observe")]
     pub fn time_items(&self) -> TimingGuard<P> {
         self.inner().observation.add_timing();
@@ -52,13 +52,13 @@ impl<P: Platform> Runtime<P> {
         TimingGuard { runtime: self.clone(), epoch: P::fork_epoch() }
     }
 
-    /// Records what happens to items from now on: those of one queue, given by its [number](crate::inspect::QueueView::id), or of all. One
-    /// item of `every` is recorded, rounded up to a power of two, 2^20 at most; what is beyond 20,000 items a second is left out anyway.
+    /// Records what happens to items from now on: to those of one queue, given by its [number](crate::inspect::QueueView::id), or to all.
     ///
-    /// The events are kept in buffers of a fixed size, 32768 at most; what is not [taken](Tracer::take) in time is overwritten and
-    /// counted.
+    /// One item in `every` is recorded; `every` is rounded up to a power of two, 2^20 at most. More items are left out if there are more
+    /// than 20,000 a second. The events are kept in buffers of a fixed size, at most 32768 in all. Events that are not
+    /// [taken](Tracer::take) in time are overwritten, and [counted](Tracer::dropped).
     ///
-    /// Available with the feature `observe`, which is on by default; without it nothing would be traced.
+    /// Exists with the default feature `control` of the crate `nearq` (`observe` of `nearq-core`). Without it, nothing would be traced.
     #[cfg(feature = "observe")]
     pub fn trace(&self, queue: Option<QueueId>, every: u32) -> Tracer<P> {
         let inner = self.inner();
@@ -72,12 +72,12 @@ impl<P: Platform> Runtime<P> {
         Tracer { runtime: self.clone(), number, queue, cursors, dropped, lost, epoch }
     }
 
-    /// Items that have been timed or traced.
+    /// Returns the number of items that have been timed or traced.
     pub fn samples(&self) -> u64 {
         self.inner().observation.samples()
     }
 
-    /// Whether items are timed or traced now.
+    /// Returns whether items are timed or traced now.
     pub fn is_observed(&self) -> bool {
         self.inner().observation.has_readers()
     }
@@ -96,7 +96,7 @@ impl<P: Platform> Runtime<P> {
 #[cfg(all(doctest, not(feature = "observe")))]
 pub struct NotRecorded;
 
-/// While it lives, items are timed: see [`Runtime::time_items`].
+/// Times items while it lives; returned by [`Runtime::time_items`].
 #[must_use = "items are timed until it is dropped"]
 #[derive(Debug)]
 pub struct TimingGuard<P: Platform = nearq_platform::Linux> {
@@ -113,7 +113,23 @@ impl<P: Platform> Drop for TimingGuard<P> {
     }
 }
 
-/// While it lives, what happens to items is recorded: see [`Runtime::trace`].
+/// Records what happens to items while it lives; returned by [`Runtime::trace`].
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Runtime, Workqueue};
+///
+/// let queue = Workqueue::builder("traced").build()?;
+/// // Every item of this queue. The tracer records until it is dropped.
+/// let mut tracer = Runtime::global().trace(Some(queue.id()), 1);
+/// queue.spawn(|| 2 + 3);
+/// queue.flush()?;
+/// for event in tracer.take(1000) {
+///     println!("{:?} of {} on CPU {} after {:?}", event.kind, event.function(), event.cpu, event.took);
+/// }
+/// assert_eq!(tracer.dropped(), 0);
+/// # Ok::<(), nearq::Error>(())
+/// ```
 #[must_use = "events are written down until it is dropped"]
 #[derive(Debug)]
 pub struct Tracer<P: Platform = nearq_platform::Linux> {
@@ -129,8 +145,8 @@ pub struct Tracer<P: Platform = nearq_platform::Linux> {
 }
 
 impl<P: Platform> Tracer<P> {
-    /// What has happened since the last call, `most` events at most, ordered by time unless a thread was interrupted between reading the
-    /// clock and recording the event.
+    /// Returns what has happened since the last call, about `most` events at most. They are ordered by time, unless a thread was
+    /// interrupted between reading the clock and recording its event. Empty in the child of a fork.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -158,14 +174,14 @@ impl<P: Platform> Tracer<P> {
         events
     }
 
-    /// Events that were overwritten before they were taken, or found no room, since the trace began. Some of them may belong to queues that
-    /// were not asked for.
+    /// Returns the number of events since the trace began that were overwritten before they were taken, or for which there was no space.
+    /// Some of them may belong to queues that are not traced.
     pub fn dropped(&self) -> u64 {
         let lost = self.runtime.inner().observation.lost();
         self.dropped + lost.saturating_sub(self.lost)
     }
 
-    /// One item of this many is recorded now: the largest such number of the queues that are traced.
+    /// Returns how many items there are now for each one that is recorded: the largest such number of the queues that are traced.
     pub fn every(&self) -> u64 {
         let queues = self.runtime.inner().live_queues();
         let traced = queues.iter().filter(|queue| self.queue.is_none_or(|of| of == queue.id));

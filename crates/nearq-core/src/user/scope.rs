@@ -41,9 +41,29 @@ const MOST_SPAWNED: u32 = u32::MAX / 2;
 /// A closure of a scope, its lifetime forgotten.
 type Closure = Box<dyn FnOnce() + Send>;
 
-/// Where closures that borrow are spawned; passed to the closure of [`Workqueue::scope`](crate::Workqueue::scope).
+/// Spawns closures that borrow; passed to the closure of [`Workqueue::scope`](crate::Workqueue::scope).
 ///
-/// It is on the stack of the thread that waits, and other threads write it: so it has a cache line of its own.
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Workqueue;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// let queue = Workqueue::builder("words").build()?;
+/// let text = String::from("near its data");
+/// let length = AtomicUsize::new(0);
+/// queue.scope(|scope| {
+///     for word in text.split(' ') {
+///         // Borrows `text` and `length`. A closure of a scope may spawn further ones.
+///         scope.spawn(|| {
+///             length.fetch_add(word.len(), Ordering::Relaxed);
+///         });
+///     }
+/// });
+/// assert_eq!(length.into_inner(), 11);
+/// # Ok::<(), nearq::Error>(())
+/// ```
+///
+/// The value has a cache line of its own, because it is on the stack of the thread that waits, and other threads write it.
 #[repr(align(64))]
 pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     queue: &'scope Workqueue<P>,
@@ -267,8 +287,8 @@ impl<'scope, P: Platform> Scope<'scope, '_, P> {
 
     /// Queues a closure that may borrow what outlives the scope. It ends before the scope does.
     ///
-    /// If the queue is being [drained](crate::Workqueue::drain), and the caller is not one of its own items, the closure is dropped, and
-    /// the scope panics when it ends.
+    /// If the queue is being [drained](crate::Workqueue::drain) and the caller is not one of its own items, the closure is dropped, and the
+    /// scope panics when it ends.
     pub fn spawn(&'scope self, closure: impl FnOnce() + Send + 'scope) {
         self.leave_behind();
         // Relaxed: the scope reads it after it has spawned.

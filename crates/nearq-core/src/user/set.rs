@@ -293,11 +293,11 @@ impl<T: Send, P: Platform> Members<T, P> {
     }
 }
 
-/// Closures and futures spawned on one queue, and joined in the order in which they end.
+/// Closures and futures that are spawned on one queue and joined in the order in which they end.
 ///
-/// The set has a [`Handle`] of the queue, so a service can hold both in one struct. It does not keep the queue open.
+/// The set keeps a [`Handle`] of the queue, so a service can store both in one struct. It does not keep the queue open.
 ///
-/// Taking a result costs the same whether ten or ten thousand are still running: each of them puts itself on the set's list
+/// Taking a result costs the same whether ten or ten thousand members are still running, because each member puts itself on the set's list
 /// when it ends.
 ///
 /// **Dropping** the set cancels what has not started; the rest goes on by itself.
@@ -319,13 +319,31 @@ impl<T: Send, P: Platform> Members<T, P> {
 /// assert_eq!(sum, 385);
 /// # Ok::<(), nearq::Error>(())
 /// ```
+///
+/// In an async task, await [`join_next`](Self::join_next):
+///
+/// ```
+/// # use nearq_core as nearq;
+/// # let queue = nearq::Workqueue::builder("set").build()?;
+/// let mut set = queue.join_set();
+/// (1..=10_u32).for_each(|number| set.spawn(move || number * number));
+/// let task = async move {
+///     let mut sum = 0;
+///     while let Some(result) = set.join_next().await {
+///         sum += result?;
+///     }
+///     Ok::<u32, nearq::JoinError>(sum)
+/// };
+/// # assert_eq!(queue.spawn_future(task).join()??, 385);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct JoinSet<T: Send + 'static, P: Platform = Linux> {
     queue: Handle<P>,
     members: Members<T, P>,
 }
 
 impl<T: Send + 'static, P: Platform> JoinSet<T, P> {
-    /// An empty set, whose members run on the queue of that handle.
+    /// Makes an empty set, whose members run on the queue of `queue`.
     pub fn new(queue: Handle<P>) -> Self {
         JoinSet { queue, members: Members::new() }
     }
@@ -343,26 +361,29 @@ impl<T: Send + 'static, P: Platform> JoinSet<T, P> {
         self.queue.task().send_or_refuse(item);
     }
 
-    /// The queue that the members run on.
+    /// Returns the queue that the members run on.
     pub fn queue(&self) -> &Handle<P> {
         &self.queue
     }
 
-    /// Members whose results have not been taken.
+    /// Returns the number of members whose results have not been taken.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether every result has been taken.
+    /// Returns whether every result has been taken.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The result of the next member that ends; waits for it. `None` if there are no members. What the member wrote is visible.
+    /// Blocks until the next member has ended, and returns its result; `None` if there are no members. What the member wrote is visible.
+    /// The form to await is [`join_next`](Self::join_next).
     ///
-    /// In a worker, another worker takes this one's place meanwhile. If the limit of the queue holds all members back, and every item that
-    /// has a place of that limit, including the caller's, waits like that, none of them would ever end: one of them is returned as
-    /// [`JoinError::Deadlock`]; it goes on by itself.
+    /// On a worker, another worker runs in its place meanwhile.
+    ///
+    /// If the caller is itself an item of the queue, the limit may hold all members back while the caller, and every other item that counts
+    /// under the limit, waits like that. Then none of them would ever end. So one of the members is returned as [`JoinError::Deadlock`]; it
+    /// goes on by itself.
     pub fn blocking_join_next(&mut self) -> Option<Result<T, JoinError>> {
         loop {
             let result = self.members.take();
@@ -378,17 +399,18 @@ impl<T: Send + 'static, P: Platform> JoinSet<T, P> {
         }
     }
 
-    /// The result of a member that has ended; `None` if there is none at the moment.
+    /// Returns the result of a member that has ended; `None` if there is none at the moment. Does not block.
     pub fn try_join_next(&mut self) -> Option<Result<T, JoinError>> {
         self.members.take()
     }
 
-    /// As [`blocking_join_next`](Self::blocking_join_next), as a future. Dropping it before it is ready loses nothing.
+    /// Returns a future that does what [`blocking_join_next`](Self::blocking_join_next) does. Dropping it before it is ready loses no
+    /// result.
     pub fn join_next(&mut self) -> JoinNext<'_, T, P> {
         JoinNext { set: self }
     }
 
-    /// As [`join_next`](Self::join_next), for futures written by hand.
+    /// Polls for the result of the next member that ends, as [`join_next`](Self::join_next) does. For futures that are written by hand.
     pub fn poll_join_next(
         &mut self,
         context: &mut Context<'_>,
@@ -396,8 +418,8 @@ impl<T: Send + 'static, P: Platform> JoinSet<T, P> {
         self.members.poll(context)
     }
 
-    /// Cancels every member, as [`JoinHandle::cancel`] does: closures that have not started, and all futures. They stay
-    /// members; their results are [`JoinError::Cancelled`].
+    /// Cancels every member, as [`JoinHandle::cancel`] does: closures that have not started, and all futures. They stay members; their
+    /// results are [`JoinError::Cancelled`].
     pub fn cancel_all(&self) {
         for handle in self.members.handles() {
             handle.cancel();
@@ -419,8 +441,9 @@ impl<T: Send + 'static, P: Platform> core::fmt::Debug for JoinSet<T, P> {
     }
 }
 
-/// The next result of a [`JoinSet`], as a future; see [`JoinSet::join_next`]. [`JoinHandle`] says which thread calls its waker, and what
-/// applies if threads are refused.
+/// A future that waits for the next result of a [`JoinSet`]; returned by [`JoinSet::join_next`].
+///
+/// [`JoinHandle`](JoinHandle#wakers) says which thread calls its waker, and what applies if threads are refused.
 #[must_use = "a future does nothing until it is awaited"]
 pub struct JoinNext<'set, T: Send + 'static, P: Platform = Linux> {
     set: &'set mut JoinSet<T, P>,

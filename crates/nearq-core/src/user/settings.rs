@@ -15,9 +15,10 @@ use crate::queue::runtime::Runtime;
 use crate::queue::{Queue, QueueFlags};
 use crate::user::workqueue::Workqueue;
 
-/// Settings of a workqueue that is about to be made.
+/// Settings of a workqueue that is about to be built.
 ///
-/// What a queue is for good takes no argument; what [can be changed](crate::inspect::QueueView::change) while it runs takes a value.
+/// Settings that are fixed for the life of the queue take no argument. Those that [can be changed](crate::inspect::QueueView::change) while
+/// it runs take a value.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -34,12 +35,12 @@ use crate::user::workqueue::Workqueue;
 ///
 /// | setting | if not set |
 /// |---|---|
-/// | [`kind`](Self::kind), [`per_cpu`](Self::per_cpu), [`ordered`](Self::ordered) | unbound |
+/// | [`kind`](Self::kind), [`per_cpu`](Self::per_cpu), [`ordered`](Self::ordered) | unbound: an item may run on any CPU of a pod |
 /// | [`affinity_scope`](Self::affinity_scope) | the runtime's default, which is `cache_shard` |
 /// | [`affinity_strict`](Self::affinity_strict), [`localize`](Self::localize) | off |
 /// | [`helping`](Self::helping), [`affinity_enabled`](Self::affinity_enabled) | on |
 /// | [`cpumask`](Self::cpumask) | all CPUs that the process may use |
-/// | [`nice`](Self::nice), [`highpri`](Self::highpri), [`sched_idle`](Self::sched_idle), [`time_slice`](Self::time_slice) | as the thread that made the runtime |
+/// | [`nice`](Self::nice), [`highpri`](Self::highpri), [`sched_idle`](Self::sched_idle), [`time_slice`](Self::time_slice) | as the thread that built the runtime |
 /// | [`max_active`](Self::max_active), [`min_active`](Self::min_active) | 1024; 8 on each node |
 /// | [`home`](Self::home), [`memory`](Self::memory) | no home; memory from the homes of items |
 /// | [`freezable`](Self::freezable), [`cpu_intensive`](Self::cpu_intensive), [`rescuer`](Self::rescuer) | not |
@@ -59,7 +60,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
 }
 
 impl<P: Platform> Runtime<P> {
-    /// Settings of a new queue on this runtime.
+    /// Returns the settings of a new queue on this runtime.
     pub fn workqueue_builder(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
         let unused = || unreachable!("the runtime is named");
         WorkqueueBuilder::new(name.into(), Some(self.clone()), unused)
@@ -68,7 +69,8 @@ impl<P: Platform> Runtime<P> {
 
 #[cfg(target_os = "linux")]
 impl Workqueue<Linux> {
-    /// Settings of a new queue on the process-wide runtime, which is made when the first queue is.
+    /// Returns the settings of a new queue on the process-wide runtime, which is made when the first queue is built. Several queues may
+    /// have the same name.
     pub fn builder(name: impl Into<String>) -> WorkqueueBuilder {
         WorkqueueBuilder::new(name.into(), None, || Runtime::try_global().cloned())
     }
@@ -93,12 +95,13 @@ impl<P: Platform> WorkqueueBuilder<P> {
         }
     }
 
-    /// A per-CPU queue: an item runs on the CPU that queued it, or on that of [`queue_on`](Workqueue::queue_on), and nowhere else while the
-    /// process may use that CPU. Each CPU has one worker that runs, and another if that blocks; they serve all per-CPU queues of their
-    /// priority. `max_active` counts for each CPU by itself. For short items, and for data that belong to a CPU.
+    /// Makes it a per-CPU queue: an item runs on the CPU that queued it, or on the CPU given to [`queue_on`](Workqueue::queue_on), and
+    /// nowhere else while the process may use that CPU. For short items, and for data that belong to a CPU.
     ///
-    /// Of its other attributes, only `nice`, `sched_idle`, `time_slice` and `max_active` can be set. While a CPU is offline, its items run
-    /// on any other.
+    /// Each CPU has one worker that runs, and another one if that worker blocks. They serve all per-CPU queues of their priority.
+    /// `max_active` counts for each CPU separately. While a CPU is offline, its items run on any other.
+    ///
+    /// Of the other attributes, only `nice`, `sched_idle`, `time_slice` and `max_active` can be set.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -112,12 +115,14 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self.kind(QueueKind::PerCpu)
     }
 
-    /// An ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs, even while attributes
-    /// such as the mask and the nice value are changed. If one call of [`queue`](Workqueue::queue) has returned before another one begins,
-    /// the item of the first starts before that of the second; so do closures. An item that queues itself again goes to the end.
+    /// Makes it an ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs. That holds even
+    /// while attributes such as the mask and the nice value are changed.
+    ///
+    /// If one call of [`queue`](Workqueue::queue) has returned before another one begins, the item of the first starts before that of the
+    /// second. The same applies to closures. An item that queues itself again goes to the end.
     ///
     /// `max_active` is 1 and cannot be changed. (An ordinary queue with a `max_active` of 1 promises no order.) There is one pod, with all
-    /// CPUs of the queue: the scope, strictness, helping and affinity have no effect.
+    /// CPUs of the queue: the scope, strictness, helping and `affinity_enabled` have no effect.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -139,42 +144,45 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self.kind(QueueKind::Ordered)
     }
 
-    /// The kind of the queue; unbound if not set. If it is set more than once, the last one counts.
+    /// Sets the kind of the queue; unbound if not set. If it is set more than once, the last one counts.
     pub fn kind(self, kind: QueueKind) -> Self {
         WorkqueueBuilder { kind, ..self }
     }
 
-    /// [`Runtime::freeze`] holds the queue's items back until [`Runtime::thaw`]. Available for every kind of queue.
+    /// Makes it a freezable queue: [`Runtime::freeze`] holds its items back until [`Runtime::thaw`]. Available for every kind of queue.
     pub fn freezable(mut self) -> Self {
         self.flags.freezable = true;
         self
     }
 
-    /// For a [per-CPU queue](Self::per_cpu): its items compute for long, so they do not count as running, and others of their CPU start
-    /// beside them. [`max_active`](Self::max_active) limits how many of its own run at once on a CPU. Without it, an item that
-    /// computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is detected. No effect on other queues,
-    /// where more than one worker runs anyway.
+    /// Declares that the items of this [per-CPU queue](Self::per_cpu) compute for long. They do not count as running, so other items of
+    /// their CPU start beside them. [`max_active`](Self::max_active) limits how many of them run at once on a CPU.
+    ///
+    /// Without this setting, an item that computes for longer than [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after) is
+    /// detected. No effect on other queues, where more than one worker runs anyway.
     pub fn cpu_intensive(mut self) -> Self {
         self.flags.cpu_intensive = true;
         self
     }
 
-    /// A thread that is reserved for the queue, so that its items run even if no worker can be started. Available for every kind of queue.
+    /// Gives the queue a rescuer: a thread of its own, so that its items run even if no worker can be started. Available for every kind of
+    /// queue.
     ///
     /// Workers are started when work comes. A limit on threads (of the runtime, the user or the control group) or a lack of memory may
-    /// forbid that while all existing workers sleep inside their items. On most queues, work then waits until one comes back. If the very
-    /// items that sleep wait for some that do not start, that is for ever. For work that must go on, such as work that frees memory or
-    /// threads, this thread is started with the queue. 10 ms after a worker was refused, if nothing has been started since, it runs the
-    /// queue's own items, **one at a time**, in the pool where they wait, until workers can be started again or none of the queue's items
-    /// is left there.
+    /// prevent that while all existing workers sleep inside their items. On most queues, work then waits until one of them wakes up. If the
+    /// sleeping items wait for items that do not start, they wait for ever.
     ///
-    /// * It is one thread: an item of the queue that waits for another one of the same queue may wait for ever. If such work depends on
+    /// Use a rescuer for work that must go on, such as work that frees memory or threads. Its thread is started with the queue. If 10 ms
+    /// after a worker was refused nothing has been started, the rescuer runs the queue's own items, **one at a time**, in the pool where
+    /// they wait. It goes on until workers can be started again or none of the queue's items is left there.
+    ///
+    /// * It is one thread: an item of the queue that waits for another item of the same queue may wait for ever. If such work depends on
     ///   other such work, give each step a queue with a rescuer.
-    /// * It is named `nq/R-` and the queue's name, is favoured as much as the process may (nice -20 with the privilege), and runs the hooks
-    ///   of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: neither under the limit
-    ///   of threads, nor in [`Runtime::thread_count`].
-    /// * Its work is counted ([`rescued`](crate::inspect::PoolStatistics::rescued)).
-    /// * In the child of a fork it is started again with the first worker.
+    /// * Its name is `nq/R-` and the queue's name. It is favoured as much as the process may (nice -20 with the privilege), and runs the
+    ///   hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: neither under the
+    ///   limit of threads, nor in [`Runtime::thread_count`].
+    /// * Its executions are counted in [`rescued`](crate::inspect::PoolStatistics::rescued).
+    /// * In the child of a fork, it is started again with the first worker.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -189,56 +197,59 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// How CPUs are grouped; the runtime's default scope if not set.
+    /// Sets how CPUs are grouped into pods; the runtime's default scope if not set.
     pub fn affinity_scope(mut self, scope: impl Into<Option<AffinityScope>>) -> Self {
         self.attributes.affinity_scope = scope.into();
         self
     }
 
-    /// Workers never leave their pod. Off if not set: they start an item there and may be moved when that keeps CPUs busy.
+    /// Sets whether workers stay in their pod, even if CPUs elsewhere are idle. Off if not set: workers start each item in their pod, but
+    /// may be moved to keep CPUs busy.
     pub fn affinity_strict(mut self, strict: bool) -> Self {
         self.attributes.affinity_strict = strict;
         self
     }
 
-    /// An item runs on the CPU that queued it, if a worker can run there. Off if not set.
+    /// Sets whether an item runs on the very CPU that queued it, if a worker can run there. Off if not set.
     pub fn localize(mut self, localize: bool) -> Self {
         self.attributes.localize = localize;
         self
     }
 
-    /// Idle workers of other pods take items of this queue, nearest pods first. On if not set; no effect with `strict`.
+    /// Sets whether idle workers of other pods take items of this queue, those of the nearest pods first. On if not set; no effect with
+    /// [`affinity_strict`](Self::affinity_strict).
     pub fn helping(mut self, helping: bool) -> Self {
         self.attributes.helping = helping;
         self
     }
 
-    /// Off: one pod of all CPUs, whatever the scope. On if not set.
+    /// Sets whether the scope is used. Off: one pod of all CPUs, whatever the scope is. On if not set.
     pub fn affinity_enabled(mut self, on: bool) -> Self {
         self.attributes.affinity_enabled = on;
         self
     }
 
-    /// The CPUs that items may run on; all that the process may use if not set.
+    /// Sets the CPUs that items may run on; all that the process may use if not set.
     pub fn cpumask(mut self, cpus: impl Into<Option<CpuSet>>) -> Self {
         self.attributes.cpumask = cpus.into();
         self
     }
 
-    /// The workers' nice value, -20 (most favoured) to 19. 0, or not set, is the nice value of the caller that made the runtime.
+    /// Sets the nice value of the workers, from -20 (most favoured) to 19. 0, or not set, is the nice value of the thread that built the
+    /// runtime.
     ///
-    /// A value that is refused for lack of privilege is no failure: the workers have the nearest that is allowed, and, in place of a value
-    /// below 0, a [slice](Self::time_slice) of 0.1 ms. The platform's warning says once for each value what would allow it;
-    /// [`Workqueue::effective_nice`](crate::inspect::QueueView::effective_nice) tells what the workers have.
+    /// If a value is refused for lack of privilege, the queue is still built: its workers have the nearest value that is allowed, and,
+    /// instead of a value below 0, a [time slice](Self::time_slice) of 0.1 ms. A warning on standard error says, once for each value, what
+    /// would allow it. [`effective_nice`](crate::inspect::QueueView::effective_nice) returns what the workers have.
     pub fn nice(mut self, nice: i32) -> Self {
         self.attributes.nice = nice;
         self
     }
 
-    /// High priority: nice -20, in pools of their own.
+    /// Sets high priority: nice -20, in pools of its own. Shorthand for [`nice(-20)`](Self::nice).
     ///
-    /// Being queued before other items does not help an item whose worker itself waits for the CPU; a pool of its own with workers that the
-    /// scheduler favours does.
+    /// A queue that only puts urgent items before others would not help an item whose worker itself waits for the CPU. Workers that the
+    /// scheduler favours do.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -253,12 +264,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self.nice(MOST_FAVOURED)
     }
 
-    /// Low priority: workers of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the slice have no
-    /// effect then. Needs no privilege. If a container refuses the class, they have nice 19.
+    /// Sets whether the workers are of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the time slice
+    /// have no effect then. Off if not set. Needs no privilege. If a container refuses the class, the workers have nice 19.
     ///
-    /// Leaving the class does need the privilege. Suppose that, in a process without it, an item of this queue is the first to queue onto
-    /// another one: then that queue's first worker may be in the class as well, because this item's worker starts it. The platform's
-    /// warning says so. To avoid it, let a thread of the program use the other queue first.
+    /// Leaving the class does need the privilege. So, in a process without it, the first worker of another queue may be in the class as
+    /// well: namely if an item of this queue is the first to queue onto that queue, because this item's worker then starts it. A warning on
+    /// standard error says so. To avoid it, let a thread of the program use the other queue first.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -273,40 +284,50 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// How long a worker runs in one go while other threads want its CPU: 0.1 to 100 ms; the system's own if not set. With a shorter slice
-    /// it runs sooner after a sleep, needs no privilege for that, and has no larger share of the CPU. Queues with different slices have
-    /// different pools. Linux supports slices from 6.12 on; where they are not supported they have no effect.
+    /// Sets how long a worker runs without a break while other threads want its CPU: 0.1 to 100 ms; the system's own if not set. With a
+    /// shorter slice a worker runs sooner after a sleep, without any privilege and without a larger share of the CPU.
     ///
-    /// Measured on one of two CPUs (Linux 6.18), from queueing to start, with 0.1 ms and without. At nice 0: beside one busy thread median
-    /// 0.03 and 5.7 ms, p99 0.07 and 12 ms; beside 3000 threads that sleep 1 ms each time median 15 and 13 ms, p99 66 and 100 ms. At nice
-    /// -20 there is nothing to gain, and something to lose: beside those 3000 threads p99 0.9 ms with 0.1 ms, 1.8 with 1 ms, 0.4 without. A
-    /// worker's slice is also what it may use before threads come first that have used less than their share.
+    /// Queues with different slices have different pools. Linux supports slices from 6.12 on; on older kernels they have no effect.
+    ///
+    /// Measured on one of two CPUs (Linux 6.18), as the time from queueing to start:
+    ///
+    /// | nice | beside | | slice of 0.1 ms | system's slice |
+    /// |---|---|---|---|---|
+    /// | 0 | one busy thread | median / p99 | 0.03 / 0.07 ms | 5.7 / 12 ms |
+    /// | 0 | 3000 threads that sleep 1 ms each time | median / p99 | 15 / 66 ms | 13 / 100 ms |
+    /// | -20 | the same 3000 threads | p99 | 0.9 ms (1.8 ms with a slice of 1 ms) | 0.4 ms |
+    ///
+    /// So at nice -20 there is nothing to gain, and something to lose. A worker's slice is also how much it may use before threads come
+    /// first that have used less than their share.
     pub fn time_slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
         self.attributes.time_slice = slice.into();
         self
     }
 
-    /// The most items that may be on pools or running at once; others wait. 1 to 2048; 0, or not set, is 1024.
+    /// Sets the most items of the queue that may be active at once, that is, wait for a worker or run; the others are held back. 1 to 2048;
+    /// 0, or not set, is 1024.
     ///
-    /// The number is for the whole queue, but counted by node, as in the kernel: a node gets its share of it by the queue's CPUs there,
-    /// rounded up and not less than [`min_active`](Self::min_active), and pods that do not lie inside one node are counted separately. So
-    /// on a machine of several nodes slightly more may be active; [`Workqueue::limits`](crate::inspect::QueueView::limits) says how much.
+    /// The number is for the whole queue, but counted by node, as in the kernel. A node gets its share of it in proportion to the queue's
+    /// CPUs there, rounded up and not less than [`min_active`](Self::min_active). Pods that do not lie inside one node are counted
+    /// separately. So on a machine of several nodes slightly more items may be active; [`limits`](crate::inspect::QueueView::limits) says
+    /// how many.
     pub fn max_active(mut self, items: usize) -> Self {
         self.max_active = Some(items);
         self
     }
 
-    /// The number of items that may be active on each node, whatever its share of [`max_active`](Self::max_active) is: that many items of
-    /// the queue may wait for each other. 0 to `max_active`; the lesser of that and 8 if not set.
+    /// Sets how many items may be active on each node even if the node's share of [`max_active`](Self::max_active) is smaller: that many
+    /// items of the queue may wait for each other. 0 to `max_active`; the lesser of `max_active` and 8 if not set. Not for per-CPU and
+    /// ordered queues.
     pub fn min_active(mut self, items: usize) -> Self {
         self.min_active = Some(items);
         self
     }
 
-    /// The home of items that have no [home](Home) of their own; none if not set. Not for a per-CPU queue.
+    /// Sets the home of items that have no [home](Home) of their own; none if not set. Not for per-CPU queues.
     ///
-    /// They go to a pod of that node, as the queue's scope divides it. If no pod lies inside one node (the scope `system`, an ordered
-    /// queue), a worker goes there before it runs them, if it may.
+    /// Such items go to a pod of that node, as the queue's scope divides it. If no pod lies inside one node (the scope `system`, or an
+    /// ordered queue), a worker moves to the node before it runs them, if it may.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -321,17 +342,19 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// Where the memory that items touch first comes from; from their homes if not set.
+    /// Sets which node the memory that items touch first comes from; the items' homes if not set.
     pub fn memory(mut self, memory: MemoryPolicy) -> Self {
         self.attributes.memory = memory;
         self
     }
 
-    /// Makes the queue.
+    /// Builds the queue. A [rescuer](Self::rescuer) is started now; workers are started when work comes.
     ///
     /// # Errors
-    /// An attribute cannot be applied; the error says which are possible. The [rescuer](Self::rescuer) could not be started. The runtime
-    /// was [shut down](Runtime::shutdown). For the process-wide runtime: the machine cannot be described.
+    /// * An attribute cannot be applied, or this kind of queue does not have it; the error says what is possible.
+    /// * The [rescuer](Self::rescuer) could not be started ([`Error::NoRescuer`]).
+    /// * The runtime was [shut down](Runtime::shutdown) ([`Error::ShutDown`]).
+    /// * The process-wide runtime cannot be made, because the machine cannot be described ([`Error::Machine`]).
     pub fn build(self) -> Result<Workqueue<P>, Error> {
         let runtime = match self.runtime {
             Some(runtime) => runtime,

@@ -25,9 +25,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueLabel {
-    /// The [number](crate::inspect::QueueView::id).
+    /// The queue's [number](crate::inspect::QueueView::id).
     pub id: QueueId,
-    /// The name.
+    /// The queue's name.
     pub name: String,
 }
 
@@ -37,21 +37,21 @@ impl QueueLabel {
     }
 }
 
-/// What [`Runtime::waiting`] has read.
+/// The items that wait; returned by [`Runtime::waiting`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Waiting {
-    /// What waits, by place, queue and function.
+    /// The items, grouped by pool, queue and function.
     pub items: Vec<WaitingItems>,
-    /// Whether more waits than was read.
+    /// Whether more items wait than were read.
     pub truncated: bool,
 }
 
-/// An item that runs.
+/// An item that runs; see [`Runtime::running`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunningItem {
-    /// Its queue; none if the queue is about to end.
+    /// Its queue; `None` if the queue is about to end.
     pub queue: Option<QueueLabel>,
     /// The name of its function.
     pub function: &'static str,
@@ -59,32 +59,32 @@ pub struct RunningItem {
     pub description: String,
     /// The name of the worker's thread.
     pub thread: String,
-    /// The thread's number in the system's own tools.
+    /// The thread's number in the system's own tools (on Linux, its thread ID).
     pub thread_id: Option<u64>,
     /// The number of the worker's pool.
     pub pool: PoolId,
-    /// Whether the worker is a queue's rescuer.
+    /// Whether the worker is a queue's [rescuer](crate::WorkqueueBuilder::rescuer).
     pub rescuer: bool,
-    /// The longest time for which it may have run: since its worker took its batch. A batch is one item, unless items take less than 20 µs
-    /// each.
+    /// The longest time for which it may have run. A worker takes several items at once only if they take less than 20 µs each; the time
+    /// counts from there.
     pub at_most: Duration,
 }
 
-/// Items with one function that wait in one place.
+/// Items of one queue that have the same function and wait in the same pool.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitingItems {
     /// Their queue.
     pub queue: QueueLabel,
-    /// The number of the pool that they wait for.
+    /// The number of the pool whose workers will run them.
     pub pool: PoolId,
     /// The name of their function.
     pub function: &'static str,
-    /// How many there are, among those that were read.
+    /// How many of the items that were read belong to this group.
     pub count: usize,
     /// Whether the queue's limit holds them back.
     pub inactive: bool,
-    /// How long the first of those that are [timed](Runtime::time_items) has waited.
+    /// The longest time that one of them has waited, judged by those that are [timed](Runtime::time_items); `None` if none is.
     pub oldest: Option<Duration>,
 }
 
@@ -140,7 +140,7 @@ fn fold<P: Platform>(
 }
 
 impl<P: Platform> Runtime<P> {
-    /// What runs now. Read while work goes on: an item that ends meanwhile may be included or not.
+    /// Returns the items that run now. Work goes on meanwhile, so an item that ends during the call may or may not be included.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -155,7 +155,7 @@ impl<P: Platform> Runtime<P> {
     /// });
     /// has_begun.recv().unwrap();
     /// for item in Runtime::global().running() {
-    ///     println!("{} runs in {} for {:?} at most", item.function, item.thread, item.at_most);
+    ///     println!("{} has run in {} for at most {:?}", item.function, item.thread, item.at_most);
     /// }
     /// item.join().unwrap();
     /// # Ok::<(), nearq::Error>(())
@@ -183,10 +183,11 @@ impl<P: Platform> Runtime<P> {
         .collect()
     }
 
-    /// What waits now for workers, or because of limits, by function. In each pool, and in each domain of each queue, 512 items at most are
-    /// read. What a worker has taken together with the item that it runs is left out.
+    /// Returns the items that wait now, for workers or because a limit holds them back, grouped by function.
     ///
-    /// A worker that wants to take its next items may have to wait for some 10 µs.
+    /// At most 512 items are read in each pool, and in each [domain](crate::inspect::Domain) of each queue. Items that a worker has taken
+    /// together with the one that it runs are left out. During the call, a worker that wants its next items may have to wait for some 10
+    /// µs.
     pub fn waiting(&self) -> Waiting {
         self.inner().waiting()
     }

@@ -23,7 +23,7 @@ enum Target<'queue, P: Platform> {
     Handle(&'queue Handle<P>),
 }
 
-/// Settings of one closure or future before it is spawned: from [`Workqueue::task`] or [`Handle::task`].
+/// Settings of one closure or future before it is spawned; returned by [`Workqueue::task`] and [`Handle::task`].
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -59,22 +59,25 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
         }
     }
 
-    /// The [home](Home) of the task, whatever the queue's home is; a future is there whichever thread wakes it. A per-CPU queue ignores it.
+    /// Sets the [home](Home) of the task, whatever the queue's home is. A future is at home there whichever thread wakes it. A per-CPU
+    /// queue ignores it.
     pub fn home(self, home: &'queue Home<P>) -> Self {
         TaskBuilder { home: Some(home), ..self }
     }
 
-    /// The task is queued as if the caller ran on `cpu`: for the pod of that CPU or, on a per-CPU queue, for that CPU. For a future, this
-    /// applies to its first poll. That CPU decides even if the task has a home elsewhere; the home still says where its memory comes from.
+    /// Queues the task as if the caller ran on `cpu`: for the pod of that CPU or, on a per-CPU queue, for that CPU. For a future, this
+    /// applies to its first poll.
+    ///
+    /// The CPU decides even if the task has a home elsewhere; the home still decides where its memory comes from.
     ///
     /// # Errors
-    /// The machine has no such CPU.
+    /// The machine has no such CPU ([`Error::NoSuchCpu`]).
     pub fn on_cpu(self, cpu: usize) -> Result<Self, Error> {
         let cpu = self.queue().layout().places.cpu(cpu)?;
         Ok(TaskBuilder { cpu: Some(cpu), ..self })
     }
 
-    /// As [`Workqueue::spawn`].
+    /// Queues a closure as [`Workqueue::spawn`] does.
     pub fn spawn<T: Send + 'static>(
         self,
         closure: impl FnOnce() -> T + Send + 'static,
@@ -84,7 +87,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
         handle
     }
 
-    /// As [`Workqueue::try_spawn`].
+    /// Queues a closure as [`Workqueue::try_spawn`] does.
     ///
     /// # Errors
     /// As [`Workqueue::try_spawn`]; by a [`Handle`] also [`Error::Ended`].
@@ -99,7 +102,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
         }
     }
 
-    /// As [`Workqueue::spawn_future`].
+    /// Queues a future as [`Workqueue::spawn_future`] does.
     pub fn spawn_future<T: Send + 'static>(
         self,
         future: impl Future<Output = T> + Send + 'static,
@@ -110,7 +113,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
         handle
     }
 
-    /// As [`spawn_future`](Self::spawn_future), with an error that holds the future if it is refused.
+    /// Queues a future as [`spawn_future`](Self::spawn_future) does, but returns an error that holds the future if it is refused.
     ///
     /// # Errors
     /// As [`try_spawn`](Self::try_spawn).
@@ -176,7 +179,7 @@ pub(crate) fn refuse<P: Platform>(item: Pending<P>) {
     unsafe { refuse(item.into_raw()) };
 }
 
-/// Why `try_spawn` did not take a closure or future, and the closure or future itself.
+/// Why `try_spawn` or `try_spawn_future` refused a closure or future, and the closure or future itself.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -196,17 +199,17 @@ pub struct TrySpawnError<F> {
 }
 
 impl<F> TrySpawnError<F> {
-    /// Why it was refused.
+    /// Returns why it was refused.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// The reason alone; the closure or future is dropped.
+    /// Returns the reason alone; the closure or future is dropped.
     pub fn into_error(self) -> Error {
         self.error
     }
 
-    /// The closure or future, which has not begun.
+    /// Returns the closure or future, which has not begun.
     pub fn into_inner(self) -> F {
         self.task
     }

@@ -10,18 +10,42 @@ use nearq_platform::{Linux, Platform};
 use crate::queue::Queue;
 use crate::queue::runtime::Runtime;
 
-/// A workqueue as it can be read and changed: its settings, statistics and limits. It cannot queue.
+/// Reads and changes a workqueue's settings, and reads its statistics and limits. It cannot queue.
 ///
-/// [`Workqueue`](crate::Workqueue) and [`Handle`](crate::Handle) dereference to it; [`Workqueue::view`](crate::Workqueue::view) and
-/// [`Runtime::queues`] return one of its own. It does not keep the queue open: the drop of the last `Workqueue` drains the queue as usual,
-/// and what a view reads afterwards does not change any more. The memory of the queue is freed with the last view or handle.
+/// [`Workqueue`](crate::Workqueue) and [`Handle`](crate::Handle) dereference to it. [`Workqueue::view`](crate::Workqueue::view) and
+/// [`Runtime::queues`] return one of its own.
+///
+/// A view does not keep the queue open: the drop of the last `Workqueue` drains the queue as usual. What a view reads afterwards no longer
+/// changes, and changes are refused ([`Error::ShutDown`](crate::Error::ShutDown)). The memory of the queue is freed with the last view or
+/// handle.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Workqueue, inspect::QueueView};
+///
+/// fn print(queue: &QueueView) {
+///     println!("{} ({}): {} items held back", queue.name(), queue.affinity_scope_in_words(), queue.inactive());
+///     for pool in queue.statistics() {
+///         println!("  CPUs {}: {} executions, {:?} of CPU time", pool.pod, pool.completed, pool.cpu_time);
+///     }
+/// }
+///
+/// let queue = Workqueue::builder("shown").build()?;
+/// queue.spawn(|| ()).join().unwrap();
+/// print(&queue);
+///
+/// // A setter is in effect for the next item.
+/// queue.set_max_active(4)?;
+/// assert_eq!(queue.max_active(), 4);
+/// # Ok::<(), nearq::Error>(())
+/// ```
 pub struct QueueView<P: Platform = Linux> {
     pub(super) queue: Arc<Queue<P>>,
 }
 
 impl<P: Platform> Runtime<P> {
-    /// The queues that have not ended, oldest first. One whose last [`Workqueue`](crate::Workqueue) is being dropped is included until its
-    /// last item has run.
+    /// Returns the queues that have not ended, oldest first. A queue whose last [`Workqueue`](crate::Workqueue) is being dropped is
+    /// included until its last item has run.
     ///
     /// ```
     /// # use nearq_core as nearq;

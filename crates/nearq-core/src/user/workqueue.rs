@@ -20,11 +20,13 @@ use crate::user::set::JoinSet;
 use crate::user::task_builder::{self, TaskBuilder, TrySpawnError};
 use crate::user::view::QueueView;
 
-/// A named domain of attributes and limits on which work is queued. It owns no threads: queues with the same attributes
-/// share the workers of the same pods.
+/// A queue that runs work near the CPU that queued it, with attributes and limits of its own.
 ///
-/// Every attribute can be changed while items are queued and running, and is in effect for the next item: what was queued before runs where
-/// it was queued; nothing is lost, nothing runs twice.
+/// A queue owns no threads: queues with equal attributes share the workers of the same pods. So a queue costs little, and a program can
+/// have one for each kind of work.
+///
+/// Every attribute can be changed while items are queued and running. A change is in effect for the next item. What was queued before runs
+/// where it was queued: nothing is lost, and nothing runs twice.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -32,57 +34,18 @@ use crate::user::view::QueueView;
 ///
 /// let queue = Workqueue::builder("crypt").affinity_scope(AffinityScope::Cache).build()?;
 /// let sum = queue.spawn(|| (1..=10).sum::<u32>());
-/// assert_eq!(sum.join().unwrap(), 55);
-/// queue.set_affinity_scope(Some(AffinityScope::System))?;
-/// # Ok::<(), nearq::Error>(())
-/// ```
-///
-/// # Dropping it
-/// The drop waits until everything that was queued has run, however long that takes: it blocks the thread. If one of the queue's own items
-/// drops it, the drop does not wait, and the queue is kept until it is empty.
-///
-/// In an async task, the drop blocks the task's thread. Await [`drained`](Self::drained) first; the drop of an empty queue returns at once.
-///
-/// ```
-/// # use nearq_core as nearq;
-/// # let tasks = nearq::Workqueue::builder("tasks").build()?;
-/// use nearq::Workqueue;
-///
-/// let task = async {
-///     let queue = Workqueue::builder("of a task").build()?;
-///     queue.spawn(|| std::thread::sleep(std::time::Duration::from_millis(20)));
-///     queue.drained().await?;
-///     drop(queue);
-///     Ok::<(), nearq::Error>(())
-/// };
-/// # tasks.spawn_future(task).join()??;
+/// assert_eq!(sum.join()?, 55);
+/// queue.set_affinity_scope(AffinityScope::System)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A time-out around `drained` only gives up the wait of `drained`: the drop that follows waits for the same items. To give up for good,
-/// put the queue on a runtime of its own, and end that with [`Runtime::shutdown`](crate::Runtime::shutdown). After its time-out no drop
-/// waits.
-///
-/// ```
-/// # use nearq_core as nearq;
-/// use nearq::Runtime;
-/// use std::{sync::mpsc, time::Duration};
-///
-/// let runtime = Runtime::builder().build()?;
-/// let queue = runtime.workqueue_builder("stuck").build()?;
-/// let (sender, receiver) = mpsc::channel::<()>();
-/// queue.spawn(move || receiver.recv());
-/// let error = runtime.shutdown(Duration::from_millis(10)).unwrap_err();
-/// assert_eq!(error.still_running().map_or(0, |left| left.running.len()), 1);
-/// drop(queue);
-/// drop(runtime);
-/// # drop(sender);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// # Reading and changing it
+/// A `Workqueue` dereferences to [`QueueView`], which has the functions that read settings and statistics, and those that change
+/// attributes. [`handle`](Self::handle) returns a reference that queues but does not keep the queue open.
 ///
 /// # Clones
-/// Clones name the same queue, so closures and threads can each have one. The drop of the last one is the drop that is described above;
-/// other drops do nothing. A clone that an item of the queue keeps for ever keeps the queue alive.
+/// Clones name the same queue, so closures and threads can each have one. The drop of the last clone is the drop that is described below;
+/// other drops do nothing. A clone that an item of the queue never drops keeps the queue alive for good.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -100,9 +63,50 @@ use crate::user::view::QueueView;
 /// # Ok::<(), nearq::Error>(())
 /// ```
 ///
-/// # Reading and changing it
-/// The functions of [`QueueView`], to which a `Workqueue` dereferences, read what is set and what has happened, and change attributes.
-/// [`handle`](Self::handle) returns a reference that queues and does not keep the queue open.
+/// # Dropping it
+/// The drop blocks the thread until everything that was queued has run, however long that takes. The exception is a drop by one of the
+/// queue's own items: it does not wait, and the queue is kept until it is empty.
+///
+/// In an async task, await [`drained`](Self::drained) first, because the drop would block the executor's thread. The drop of an empty queue
+/// returns at once.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// # let tasks = nearq::Workqueue::builder("tasks").build()?;
+/// use nearq::Workqueue;
+/// use std::{thread::sleep, time::Duration};
+///
+/// let task = async {
+///     let queue = Workqueue::builder("of a task").build()?;
+///     queue.spawn(|| sleep(Duration::from_millis(20)));
+///     queue.drained().await?;
+///     drop(queue);
+///     Ok::<(), nearq::Error>(())
+/// };
+/// # tasks.spawn_future(task).join()??;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A time-out around `drained` ends only that wait: the drop that follows waits for the same items. To give up for good, build the queue on
+/// a runtime of its own, and end that runtime with [`Runtime::shutdown`](crate::Runtime::shutdown). After the shutdown has timed out,
+/// dropping a queue of that runtime does not wait.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Runtime;
+/// use std::{sync::mpsc, time::Duration};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let queue = runtime.workqueue_builder("stuck").build()?;
+/// let (sender, receiver) = mpsc::channel::<()>();
+/// queue.spawn(move || receiver.recv());
+/// let error = runtime.shutdown(Duration::from_millis(10)).unwrap_err();
+/// assert_eq!(error.still_running().map_or(0, |left| left.running.len()), 1);
+/// drop(queue);
+/// drop(runtime);
+/// # drop(sender);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Workqueue<P: Platform = Linux> {
     handle: ManuallyDrop<QueueView<P>>,
 }
@@ -118,12 +122,12 @@ impl<P: Platform> Workqueue<P> {
         &self.handle.queue
     }
 
-    /// A reference that queues as this does while the queue is open, and does not keep it open.
+    /// Returns a weak reference to the queue: it queues like this one, but does not keep the queue open.
     pub fn handle(&self) -> Handle<P> {
         Handle::of(self.shared())
     }
 
-    /// The queue as it can be read and changed. It does not keep the queue open.
+    /// Returns the part of the queue that reads and changes settings. It does not keep the queue open.
     pub fn view(&self) -> QueueView<P> {
         QueueView::clone(self)
     }
@@ -135,40 +139,59 @@ impl<P: Platform> Workqueue<P> {
 
     // ---- queueing ----------------------------------------------------------------------------------------
 
-    /// Queues `work` for the pod of the CPU that the caller runs on. False if it is already pending: then it stays where it is. Takes no
-    /// lock and allocates nothing. See [`Work`] for what is visible to the execution.
+    /// Queues `work` for the pod of the CPU that the caller runs on. Returns true if this call has queued it, and false if it is already
+    /// pending: then it stays where it is.
     ///
-    /// Also false if the item is [disabled](Work::disable); if the queue is being [drained](Self::drain) and the caller is not one of its
-    /// own items; or if the runtime was [shut down](crate::Runtime::shutdown) and the caller is not one of the runtime's. The latter two
-    /// are reported once per queue, and [`try_queue`](Self::try_queue) distinguishes these cases.
+    /// Takes no lock and allocates nothing. [`Work`](Work#memory-ordering) says which writes the execution sees.
+    ///
+    /// Also returns false if the item is refused:
+    ///
+    /// * It is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way.
+    /// * The queue is being [drained](Self::drain), and the caller is not one of its own items.
+    /// * The runtime was [shut down](crate::Runtime::shutdown), and the caller is not one of the runtime's items.
+    ///
+    /// The last two cause one warning on standard error for each queue. [`try_queue`](Self::try_queue) tells all of these cases apart.
     #[inline]
     pub fn queue(&self, work: &Work<P>) -> bool {
         self.inside().queue(work.item())
     }
 
-    /// As [`queue`](Self::queue), with an error if the item is refused: false means that it is already pending.
+    /// Queues `work` as [`queue`](Self::queue) does, but returns an error if the item is refused. `Ok(false)` means that it is already
+    /// pending.
     ///
     /// # Errors
-    /// The item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; the queue is being
-    /// [drained](Self::drain), and the caller is not one of its own items; or the runtime was [shut down](crate::Runtime::shutdown), and
-    /// the caller is not one of the runtime's.
+    /// * [`Error::Disabled`]: the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way.
+    /// * [`Error::Draining`]: the queue is being [drained](Self::drain), and the caller is not one of its own items.
+    /// * [`Error::ShutDown`]: the runtime was [shut down](crate::Runtime::shutdown), and the caller is not one of the runtime's items.
     pub fn try_queue(&self, work: &Work<P>) -> Result<bool, Error> {
         self.inside().try_queue(work.item())
     }
 
-    /// As [`try_queue`](Self::try_queue), for the pod of `cpu`.
+    /// Queues `work` as [`try_queue`](Self::try_queue) does, but for the pod of `cpu`; on a [per-CPU queue](WorkqueueBuilder::per_cpu), for
+    /// that CPU.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("per device").build()?;
+    /// let work = Work::new(|_| println!("in the pod of CPU 0"));
+    /// queue.queue_on(0, &work)?;
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// The machine has no such CPU; or as [`try_queue`](Self::try_queue).
+    /// The machine has no such CPU ([`Error::NoSuchCpu`]); or as [`try_queue`](Self::try_queue).
     pub fn queue_on(&self, cpu: usize, work: &Work<P>) -> Result<bool, Error> {
         self.inside().queue_on(work.item(), |places| places.cpu(cpu))
     }
 
-    /// As [`try_queue`](Self::try_queue), for the pod of a CPU of `node`: the caller's CPU if it is there, otherwise the node's first.
+    /// Queues `work` as [`try_queue`](Self::try_queue) does, but for the pod of a CPU of `node`: the caller's CPU if that is on the node,
+    /// otherwise the node's first.
     ///
     /// # Errors
-    /// The machine has no such node, or the node has no CPU; or the queue is a per-CPU one, whose items go to CPUs; or as
-    /// [`try_queue`](Self::try_queue).
+    /// The machine has no such node, or the node has no CPU ([`Error::NoSuchNode`]); or the queue is a per-CPU one, whose items go to CPUs
+    /// ([`Error::Unsupported`]); or as [`try_queue`](Self::try_queue).
     pub fn queue_on_node(&self, node: usize, work: &Work<P>) -> Result<bool, Error> {
         if self.is_per_cpu() {
             return Err(Error::Unsupported { attribute: "a node", kind: QueueKind::PerCpu });
@@ -176,19 +199,15 @@ impl<P: Platform> Workqueue<P> {
         self.inside().queue_on(work.item(), |places| places.cpu_of_node(node, P::current_cpu()))
     }
 
-    /// Queues `work` when `delay` has passed, not before, for the pod of the CPU that the caller runs on now. False if it is already
-    /// pending, on a timer or on a queue; if it is disabled; or if the runtime was [shut down](crate::Runtime::shutdown), which is reported
-    /// once per queue. [`try_queue_delayed`](Self::try_queue_delayed) distinguishes these cases. A delay of zero queues it at once, without
-    /// a timer.
+    /// Queues `work` once `delay` has passed, never earlier, for the pod of the CPU that the caller runs on now. Returns whether this call
+    /// has set the timer. A delay of zero queues the item at once, without a timer.
     ///
-    /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer; [`Work::flush`] and
-    /// [`Workqueue::flush`](Self::flush) do not wait for it. When the queue is dropped, items that wait on a timer for it are taken off it
-    /// a little later: they do not run, and are not pending any more. If nothing else has such an item, what it captured is dropped then,
-    /// by a separate thread, `nq/drop`. A runtime has at most four of these, so no more than four destructors may wait for each other. An
-    /// item that finds its queue draining does not run either; there is a warning about that.
+    /// Returns false if the item is already pending, on a timer or on a queue; if it is disabled; or if the runtime was [shut
+    /// down](crate::Runtime::shutdown), which causes one warning for each queue. [`try_queue_delayed`](Self::try_queue_delayed) tells these
+    /// cases apart.
     ///
-    /// If the system refuses the thread that waits for deadlines, each thread that waits for work tries to start it, as do the runtime's
-    /// other threads. If the runtime has none, the item waits until a thread waits for work, or asks for the item ([`Work::is_pending`]).
+    /// The item counts as pending from now on. [`Work::cancel`] takes it off the timer. [`Work::flush`] and
+    /// [`Workqueue::flush`](Self::flush) do not wait for it; [`Work::flush_delayed`] queues it at once and waits.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -201,26 +220,43 @@ impl<P: Platform> Workqueue<P> {
     /// let begin = Instant::now();
     /// assert!(queue.queue_delayed(&work, Duration::from_millis(5)));
     /// assert!(receiver.recv()? - begin >= Duration::from_millis(5));
+    ///
+    /// // An item on the timer can be cancelled.
+    /// assert!(queue.queue_delayed(&work, Duration::from_secs(3600)));
+    /// assert!(work.cancel());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    ///
+    /// # When the queue is dropped or drained
+    /// A drop of the queue does not wait for items that are on a timer. They are taken off the timer a little later: they do not run, and
+    /// are no longer pending. If nothing else keeps such an item, what it captured is dropped then, by a separate thread, `nq/drop`. A
+    /// runtime has at most four of these threads, so no more than four destructors may wait for each other.
+    ///
+    /// If the queue is being drained when the time comes, the item does not run either, and a warning says so.
+    ///
+    /// # If threads are refused
+    /// If the system refuses the thread that waits for deadlines, each thread that waits for work tries to start it, and so do the
+    /// runtime's other threads. If the runtime has none, the item waits until a thread waits for work or asks for the item
+    /// ([`Work::is_pending`]).
     pub fn queue_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
         self.shared().queue_delayed(work.item(), P::current_cpu(), delay)
     }
 
-    /// As [`queue_delayed`](Self::queue_delayed), with an error if the item is refused: false means that it is already pending.
+    /// Queues `work` as [`queue_delayed`](Self::queue_delayed) does, but returns an error if the item is refused. `Ok(false)` means that it
+    /// is already pending.
     ///
     /// # Errors
-    /// The item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or the runtime was
-    /// [shut down](crate::Runtime::shutdown). If the delay is zero, also as [`try_queue`](Self::try_queue).
+    /// [`Error::Disabled`] if the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way;
+    /// [`Error::ShutDown`] if the runtime was [shut down](crate::Runtime::shutdown). If the delay is zero, also as
+    /// [`try_queue`](Self::try_queue).
     pub fn try_queue_delayed(&self, work: &Work<P>, delay: Duration) -> Result<bool, Error> {
         self.shared().try_queue_delayed(work.item(), P::current_cpu(), delay)
     }
 
-    /// As [`try_queue_delayed`](Self::try_queue_delayed), for the pod of `cpu`.
+    /// Queues `work` as [`try_queue_delayed`](Self::try_queue_delayed) does, but for the pod of `cpu`.
     ///
     /// # Errors
-    /// The machine has no such CPU; the item is [disabled](Work::disable), or a [`cancel_sync`](Work::cancel_sync) of it is under way; or
-    /// the runtime was [shut down](crate::Runtime::shutdown). If the delay is zero, also as [`try_queue`](Self::try_queue).
+    /// The machine has no such CPU ([`Error::NoSuchCpu`]); or as [`try_queue_delayed`](Self::try_queue_delayed).
     pub fn queue_delayed_on(
         &self,
         cpu: usize,
@@ -231,14 +267,16 @@ impl<P: Platform> Workqueue<P> {
         self.shared().try_queue_delayed(work.item(), cpu, delay)
     }
 
-    /// Makes `work` be queued when `delay` has passed from now, replacing an existing queueing: false if it was idle, true if it was
-    /// pending, on a timer or on a queue, of this queue or another. A delay of zero queues it at once, at the end of the queue. A disabled
-    /// item stays idle.
+    /// Queues `work` once `delay` has passed from now, instead of when or where it is pending so far. Returns true if it was pending, on a
+    /// timer or on a queue, of this queue or another; false if it was idle.
+    ///
+    /// A delay of zero queues it at once, at the end of the queue. A disabled item stays idle.
     pub fn modify_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
         self.shared().modify_delayed(work.item(), P::current_cpu(), delay)
     }
 
-    /// Undoes one [`Work::disable`], and queues the item if that was the last; true if it was, and the item was queued for it.
+    /// Undoes one [`Work::disable`], and queues the item if that was the last one. Returns true if it was the last one and the item was
+    /// queued.
     ///
     /// # Panics
     /// If there was no `disable` to undo.
@@ -246,16 +284,29 @@ impl<P: Platform> Workqueue<P> {
         work.enable() && self.queue(work)
     }
 
-    /// Queues a closure that runs once. If the handle is dropped, the closure goes on by itself.
+    /// Queues a closure that runs once. Returns a handle that can be [joined](JoinHandle::join), which blocks, or awaited. If the handle is
+    /// dropped, the closure still runs.
     ///
-    /// [`join_set`](Self::join_set) joins many in the order in which they end, [`scope`](Self::scope) takes closures that borrow, and
-    /// [`spawn_future`](Self::spawn_future) takes futures.
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
     ///
-    /// If the queue is being [drained](Self::drain), and the caller is not one of its own items, the closure is dropped, and joining the
-    /// handle returns [`JoinError::Refused`](crate::JoinError::Refused). That is reported once per queue. [`try_spawn`](Self::try_spawn)
-    /// gives the closure back instead, and [`task`](Self::task) sets a home or a CPU.
+    /// let queue = Workqueue::builder("example").build()?;
+    /// let sum = queue.spawn(|| (1..=10).sum::<u32>());
+    /// assert_eq!(sum.join()?, 55);
+    /// // Detached: it runs, and its result is dropped.
+    /// queue.spawn(|| println!("in a worker"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
-    /// Workers block the signals that were blocked by the thread that built the runtime ([`Work`] says more).
+    /// [`scope`](Self::scope) takes closures that borrow, [`join_set`](Self::join_set) joins many in the order in which they end,
+    /// [`spawn_future`](Self::spawn_future) takes futures, and [`task`](Self::task) sets a home or a CPU.
+    ///
+    /// If the closure is refused, it is dropped, and joining the handle returns [`JoinError::Refused`](crate::JoinError::Refused). That
+    /// happens if the queue is being [drained](Self::drain), or the runtime was [shut down](crate::Runtime::shutdown), and the caller is
+    /// not one of its own items. One warning for each queue reports it. [`try_spawn`](Self::try_spawn) returns the closure instead.
+    ///
+    /// [`Work`](Work#signals) says which signals workers block.
     pub fn spawn<T: Send + 'static>(
         &self,
         closure: impl FnOnce() -> T + Send + 'static,
@@ -265,7 +316,7 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    /// As [`spawn`](Self::spawn), with an error that holds the closure if it is refused.
+    /// Queues a closure as [`spawn`](Self::spawn) does, but returns an error that holds the closure if it is refused.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -283,8 +334,8 @@ impl<P: Platform> Workqueue<P> {
     /// ```
     ///
     /// # Errors
-    /// The queue is being [drained](Self::drain), and the caller is not one of its own items; or the runtime was
-    /// [shut down](crate::Runtime::shutdown), and the caller is not one of the runtime's.
+    /// * [`Error::Draining`]: the queue is being [drained](Self::drain), and the caller is not one of its own items.
+    /// * [`Error::ShutDown`]: the runtime was [shut down](crate::Runtime::shutdown), and the caller is not one of the runtime's items.
     pub fn try_spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         &self,
         closure: F,
@@ -292,18 +343,8 @@ impl<P: Platform> Workqueue<P> {
         self.task().try_spawn(closure)
     }
 
-    /// Queues a future, which the workers poll. If the handle is dropped, the future goes on by itself.
-    ///
-    /// Each wake queues it again, for the pod of the CPU that the waker runs on, at the end of what waits there: a future that wakes itself
-    /// without end lets others run. It is never polled twice at once, and no wake is lost; what the waker wrote is visible to the poll. It
-    /// may be woken from any thread, even after it has ended. No wake allocates. It counts under
-    /// [`max_active`](crate::WorkqueueBuilder::max_active) while it is queued or polled, not while it waits for a wake.
-    ///
-    /// Its panic is passed to the joiner ([`JoinError::Panicked`](crate::JoinError)). It is dropped by the worker that polled it last.
-    ///
-    /// **Dropping the queue** drains it: futures that are queued are polled, and so are those that are woken by what still runs on the
-    /// queue. A future that waits for a wake from elsewhere does not delay the drop; that wake cancels it, whenever it comes: the future is
-    /// dropped in the thread that wakes it, and `join` returns [`Cancelled`](crate::JoinError::Cancelled).
+    /// Queues a future, which the workers poll. Returns a handle that can be awaited, or [joined](JoinHandle::join), which blocks. If the
+    /// handle is dropped, the future still runs.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -315,6 +356,20 @@ impl<P: Platform> Workqueue<P> {
     /// assert_eq!(sum.join().unwrap(), 21);
     /// # Ok::<(), nearq::Error>(())
     /// ```
+    ///
+    /// Each wake queues the future again, for the pod of the CPU that the waking thread runs on, at the end of what waits there. So a
+    /// future that keeps waking itself lets other items run. The future is never polled twice at once, and no wake is lost; what the waking
+    /// thread wrote is visible to the poll. Any thread may wake it, even after it has ended. A wake does not allocate.
+    ///
+    /// The future counts under [`max_active`](WorkqueueBuilder::max_active) while it is queued or polled, but not while it waits for a
+    /// wake.
+    ///
+    /// If it panics, joining it returns [`JoinError::Panicked`](crate::JoinError). The worker that polled it last drops it. If it is
+    /// refused, the handle says so, as for [`spawn`](Self::spawn); [`TaskBuilder::try_spawn_future`] returns the future instead.
+    ///
+    /// **Dropping the queue** drains it. Futures that are queued are polled, and so are those that are woken by what still runs on the
+    /// queue. A future that waits for a wake from elsewhere does not delay the drop. When that wake comes, it cancels the future: the
+    /// thread that wakes the future drops it, and `join` returns [`Cancelled`](crate::JoinError::Cancelled).
     pub fn spawn_future<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -325,12 +380,12 @@ impl<P: Platform> Workqueue<P> {
         handle
     }
 
-    /// Settings of one closure or future: its [home](crate::home::Home), its CPU. They are spawned by the builder's functions.
+    /// Returns a builder that spawns one closure or future with settings of its own: its [home](crate::home::Home), its CPU.
     pub fn task(&self) -> TaskBuilder<'_, P> {
         TaskBuilder::by_owner(self)
     }
 
-    /// An empty set of closures and futures, which run on this queue and are joined in the order in which they end.
+    /// Returns an empty set of closures and futures, which run on this queue and are joined in the order in which they end.
     pub fn join_set<T: Send + 'static>(&self) -> JoinSet<T, P> {
         JoinSet::new(self.handle())
     }
@@ -348,7 +403,7 @@ impl<P: Platform> Workqueue<P> {
         crate::queue::serves::<P>(self.inside())
     }
 
-    /// Queues closures that borrow, and waits until all have ended. What they wrote is visible then.
+    /// Runs `f`, which spawns closures that may borrow, and blocks until all of them have ended. What they wrote is visible then.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -365,16 +420,18 @@ impl<P: Platform> Workqueue<P> {
     /// # Ok::<(), nearq::Error>(())
     /// ```
     ///
-    /// In a worker, another worker takes this one's place meanwhile.
+    /// On a worker, another worker runs in its place meanwhile. There is no form of a scope to await: in an async task, enter it inside
+    /// [`spawn`](Self::spawn), and await that.
     ///
-    /// **Within an item of the same queue**, the item keeps its place under [`max_active`](crate::WorkqueueBuilder::max_active), so there
-    /// may be none left for the closures. Such a scope runs those that no worker has started itself, in the item's place, in the order in
-    /// which they were spawned: it comes to an end whatever the limit is, even on a queue that runs one item at a time. Items of two queues
-    /// that each enter a scope on the other one can still wait for each other.
+    /// **Within an item of the same queue**, the item keeps its place under [`max_active`](WorkqueueBuilder::max_active), so the limit may
+    /// leave none for the closures. Such a scope therefore runs the closures that no worker has started: itself, in the item's place, in
+    /// the order in which they were spawned. So it ends whatever the limit is, even on a queue that runs one item at a time. Items of two
+    /// queues that each enter a scope on the other queue can still wait for each other.
     ///
     /// # Panics
-    /// With the panic of `f`, or else of the first closure that panicked, after all have ended. If the queue is being
-    /// [drained](Self::drain), and the caller is not one of its own items: with the text of [`Error::Draining`].
+    /// With the panic of `f`, or else of the first closure that panicked, after all have ended. If the queue refuses a closure, because it
+    /// is being [drained](Self::drain) or the runtime was shut down, and the caller is not one of its own items: with the text of that
+    /// [`Error`].
     pub fn scope<'env, R>(
         &self,
         f: impl for<'scope> FnOnce(&'scope crate::user::scope::Scope<'scope, 'env, P>) -> R,
@@ -384,12 +441,12 @@ impl<P: Platform> Workqueue<P> {
 
     // ---- waiting -----------------------------------------------------------------------------------------
 
-    /// Waits until everything that was queued on this queue before the call has ended, including what waits because of the limit. What is
-    /// queued later proceeds meanwhile and is not waited for. If nothing is left, it returns at once, within a microsecond. What the items
-    /// wrote is visible to the caller.
+    /// Blocks until everything that was queued on this queue before the call has ended, including what the limit holds back. What those
+    /// items wrote is visible then. The form to await is [`flushed`](Self::flushed).
     ///
-    /// A queueing that is still in progress in another thread may be missed. Items that wait for their time are not waited for. In a
-    /// worker, another worker takes this one's place meanwhile.
+    /// Items that are queued later run meanwhile and are not waited for. Nor are items on a timer. A queueing that is still in progress in
+    /// another thread may be missed. If nothing is left, the call returns at once, within a microsecond. On a worker, another worker runs
+    /// in its place meanwhile.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -409,26 +466,37 @@ impl<P: Platform> Workqueue<P> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself. Cycles over several queues are not
-    /// detected: an item that flushes another queue, one of whose items flushes this one, waits for ever.
+    /// [`Error::Deadlock`] inside one of the queue's own items, which would wait for itself. Cycles over several queues are not detected:
+    /// an item that flushes another queue, one of whose items flushes this one, waits for ever.
     pub fn flush(&self) -> Result<(), Error> {
         self.inside().flush()
     }
 
-    /// As [`flush`](Self::flush), as a future: it waits for what was queued before its first poll.
+    /// Returns a future that does what [`flush`](Self::flush) does. It waits for what was queued before its first poll.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let log = Workqueue::builder("log").ordered().build()?;
+    /// log.spawn(|| println!("written"));
+    /// let task = async move { log.flushed().await };
+    /// # nearq::system::unbound().spawn_future(task).join()??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), for the item in which it is polled. A future that was spawned on the queue may flush it: it does not
-    /// count as running while it waits.
+    /// As [`flush`](Self::flush), for the item in which the future is polled. A future that was spawned on the queue may flush it: it does
+    /// not count as running while it waits.
     pub fn flushed(&self) -> FlushedQueue<'_, P> {
         FlushedQueue::new(self.inside())
     }
 
-    /// Waits until the queue is empty, and refuses meanwhile what does not come from one of its own running items: these may go on queueing
-    /// each other until they are done. Several threads may drain at once; the queue refuses until the last of them has finished. Afterwards
-    /// it works again. What the items wrote is visible to the caller.
+    /// Blocks until the queue is empty, and refuses new work meanwhile, except from the queue's own running items: these may go on queueing
+    /// until they are done. What the items wrote is visible then. The form to await is [`drained`](Self::drained).
     ///
-    /// If it takes longer than 10 s, the platform's warning says how many items are left; again after 100 s and 1000 s.
+    /// Afterwards the queue works again. Several threads may drain at once; the queue refuses until the last of them has finished. If a
+    /// drain takes longer than 10 s, a warning on standard error says how many items are left; again after 100 s and 1000 s.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -443,18 +511,19 @@ impl<P: Platform> Workqueue<P> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Deadlock`] from inside one of the queue's own items, which would wait for itself.
+    /// [`Error::Deadlock`] inside one of the queue's own items, which would wait for itself.
     pub fn drain(&self) -> Result<(), Error> {
         self.inside().drain()
     }
 
-    /// As [`drain`](Self::drain), as a future: from its first poll until it is done or dropped. It warns only when it is polled.
+    /// Returns a future that does what [`drain`](Self::drain) does, from its first poll until it is done or dropped. It warns only when it
+    /// is polled. Await it before you drop a queue in an async task: see [the example](Workqueue#dropping-it).
     ///
-    /// If it is dropped before it is done, for example by a time-out, the items go on, and [the drop of the queue](Workqueue#dropping-it)
-    /// waits for them.
+    /// If it is dropped before it is done, for example by a time-out, the queue works again, the items go on, and [the drop of the
+    /// queue](Workqueue#dropping-it) waits for them.
     ///
     /// # Errors
-    /// As [`drain`](Self::drain), for the item in which it is polled; also in a future that was spawned on the queue.
+    /// As [`drain`](Self::drain), for the item in which the future is polled; also in a future that was spawned on the queue.
     pub fn drained(&self) -> DrainedQueue<'_, P> {
         DrainedQueue::new(self.inside())
     }
