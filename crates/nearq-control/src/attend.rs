@@ -53,8 +53,11 @@ fn leave_the_starter(runtime: &Runtime) {
     let _ = Linux::set_scheduling(thread, SchedPolicy::Normal, 0, None);
 }
 
-/// Sets what callers other than root may do to this process over its control socket. Must be called before the first worker is
-/// started; `NEARQ_CONTROL` in the environment takes precedence. [`Access::Read`] if it is not called.
+/// Sets what tools of the process's own user may do to this process over its control socket; [`Access::Read`] if it is not called. Root may
+/// always inspect and change, unless there is no socket ([`Access::Off`]); other users are refused.
+///
+/// Call it before the first worker is started, for example at the beginning of `main`; a later call has no effect. `NEARQ_CONTROL` in the
+/// environment takes precedence.
 ///
 /// ```
 /// # mod nearq { pub mod control { pub use nearq_control::{allow, protocol::Access}; } }

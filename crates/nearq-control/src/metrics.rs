@@ -27,17 +27,17 @@ use tables::{Kind, Metric, Value};
 
 pub use prometheus_client;
 
-/// What the text is, for a server that answers with it.
+/// The content type of the text, for a server that answers scrapes.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Where a collector takes the counts from, each time it is asked for them.
+/// Where a [`Metrics`] collector takes the counts from, each time that it is scraped.
 ///
-/// Any function that gives them is one.
+/// Any function that returns them is a source.
 pub trait Source: Send + Sync + 'static {
-    /// The counts.
+    /// Returns the counts of this moment.
     ///
     /// # Errors
-    /// There are none here; then nothing is exported.
+    /// They cannot be read; then nothing is exported.
     fn statistics(&self) -> Result<Statistics, Refusal>;
 }
 
@@ -47,7 +47,7 @@ impl<F: Fn() -> Result<Statistics, Refusal> + Send + Sync + 'static> Source for 
     }
 }
 
-/// A collector of a process's counts.
+/// A collector of a process's counts, for a `prometheus_client` registry.
 ///
 /// ```
 /// # mod nearq { pub mod metrics { pub use nearq_control::{metrics::*, protocol::Statistics}; } }
@@ -69,13 +69,14 @@ pub struct Metrics<S> {
 }
 
 impl<S: Source> Metrics<S> {
-    /// A collector that asks the source each time that it is asked itself.
+    /// Makes a collector that takes the counts from `source` each time that it is scraped. [`of_runtime`](Metrics::of_runtime) makes one of
+    /// a runtime.
     pub fn new(source: S) -> Self {
         Metrics { source }
     }
 }
 
-/// A runtime of the same process, as [`Metrics::of_runtime`] takes the counts from it.
+/// A runtime of this process as a source of counts; see [`Metrics::of_runtime`].
 #[cfg(feature = "runtime")]
 #[derive(Debug)]
 pub struct RuntimeSource(RuntimeTarget);
@@ -104,7 +105,7 @@ pub fn statistics(runtime: &Runtime) -> Statistics {
 
 #[cfg(feature = "runtime")]
 impl Metrics<RuntimeSource> {
-    /// A collector of a runtime's counts: `Runtime::global()` for the process-wide one.
+    /// Makes a collector of the counts of `runtime`. For the process-wide one, pass [`Runtime::global`].
     ///
     /// ```
     /// # mod nearq { pub use {nearq_control::metrics, nearq_core::Runtime}; }
@@ -118,7 +119,7 @@ impl Metrics<RuntimeSource> {
         Metrics::new(RuntimeSource(RuntimeTarget::new(runtime.clone())))
     }
 
-    /// As [`of_runtime`](Self::of_runtime), and has items timed while it lives, at most 20,000 a second.
+    /// Makes a collector as [`of_runtime`](Self::of_runtime) does, and has items timed while it lives: at most 20,000 a second.
     ///
     /// # Errors
     /// They cannot be timed.
@@ -167,7 +168,7 @@ impl Collector for Known {
     }
 }
 
-/// Counts as one whole text, with `# EOF` at its end; each has these labels besides its own.
+/// Returns the counts as one complete text, with `# EOF` at its end. Each metric has `labels` besides its own.
 pub fn text(statistics: Statistics, labels: Vec<(&'static str, String)>) -> String {
     let mut text = String::new();
     // A string takes all that is written into it.
@@ -175,7 +176,8 @@ pub fn text(statistics: Statistics, labels: Vec<(&'static str, String)>) -> Stri
     text
 }
 
-/// Writes the same piece by piece: for many queues, the whole text is a hundred times as long as the process's answer.
+/// Writes the same text as [`text`] piece by piece, which needs less memory: for many queues, the whole text is a hundred times as long as
+/// the process's answer.
 ///
 /// # Errors
 /// The writer's.

@@ -37,17 +37,8 @@ pub use memory::{MemoryPolicy, Registered};
 pub(crate) use memory::{Wanted, WorkerMemory, most_of};
 pub(crate) use registry::{Homes, Host, warn_of_memory};
 
-/// A node of the machine where something is at home: items with this home go there, run there while its CPUs can do the work, and come back
-/// afterwards; what they allocate lies there; memory can be bound there.
-///
-/// Clones are handles of the same home. A home counts on its node, for those that are [picked](Self::pick) later, until its last handle is
-/// dropped; items and queues with this home have handles. A home belongs to a runtime, and only the queues of that runtime use it.
-///
-/// It is soft: an idle worker of another node takes an item whose home is elsewhere, as its last choice, if so many more items wait there
-/// that it is worth the distance, or if they have waited for long ([the weights](crate::Runtime::home_weights)). The item's next run is at
-/// home again.
-///
-/// On a machine of one node, or if the process may use only one, everything is at home: nothing is counted, placed or moved.
+/// A home: the node of the machine that something belongs to. Items with this home go to that node, run there while its CPUs can do the
+/// work, and come back after they ran elsewhere. What they allocate lies there, and memory can be bound there.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -65,6 +56,30 @@ pub(crate) use registry::{Homes, Host, warn_of_memory};
 /// println!("{}", home.explain());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # What can have a home
+/// | what | how |
+/// |---|---|
+/// | the items of a queue | [`WorkqueueBuilder::home`](crate::WorkqueueBuilder::home) |
+/// | the items of a queue that exists | [`QueueView::set_home`](crate::inspect::QueueView::set_home) |
+/// | an item | [`Work::set_home`](crate::Work::set_home) |
+/// | a closure, a future | [`TaskBuilder::home`](crate::TaskBuilder::home) |
+/// | memory | [`bind`](Self::bind), [`bind_slice`](Self::bind_slice) |
+/// | the calling thread | [`enter`](Self::enter) |
+///
+/// If several homes apply to an item, the first of these counts: its own, its queue's, that of the item that queues it
+/// ([inheritance](crate::Runtime::inherits_homes)).
+///
+/// # A soft limit
+/// An idle worker of another node takes an item whose home is elsewhere, as its last choice. It does so if so many more items wait there
+/// that it is worth the distance, or if they have waited for long ([the weights](crate::Runtime::home_weights)). The item's next run is at
+/// home again.
+///
+/// On a machine of one node, or if the process may use only one, everything is at home: nothing is counted, placed or moved.
+///
+/// # Clones
+/// Clones are handles of the same home. A home counts on its node, for homes that are [picked](Self::pick) later, until its last handle is
+/// dropped; items and queues with this home have handles. A home belongs to a runtime, and only the queues of that runtime use it.
 pub struct Home<P: Platform = Linux> {
     inside: Arc<Inside<P>>,
 }
@@ -102,13 +117,13 @@ impl<P: Platform> Home<P> {
         Home { inside: unsafe { Arc::from_raw(raw) } }
     }
 
-    /// The number of its node; `None` if the node is chosen when it is first needed, and has not been chosen yet.
+    /// Returns the number of its node; `None` if the node is chosen when it is first needed, and has not been chosen yet.
     pub fn node(&self) -> Option<usize> {
         self.inside.known_node().map(|node| node as usize)
     }
 
-    /// Moves the home to that node. Items that run go on where they are, and what is already queued runs where it was queued; what is
-    /// queued from now on goes to the new node. Memory that was bound is not moved.
+    /// Moves the home to the node with that number, in effect from the next queueing on. Items that run go on where they are, and what is
+    /// queued already runs where it was queued. Memory that was bound is not moved.
     ///
     /// # Errors
     /// As [`on`](Home::on).
@@ -124,7 +139,7 @@ impl<P: Platform> Home<P> {
         Ok(())
     }
 
-    /// Where it is and why, in words.
+    /// Returns a text that says where the home is, and why.
     pub fn explain(&self) -> String {
         let homes = &self.inside.homes;
         if !homes.has_several() {

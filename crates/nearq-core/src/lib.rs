@@ -68,7 +68,8 @@ pub use user::task_builder::{TaskBuilder, TrySpawnError};
 pub use user::workqueue::Workqueue;
 
 pub mod home {
-    //! Work and memory that belong to a node: [`Home`] and how one is chosen.
+    //! Work, memory and threads that belong to a NUMA node: [`Home`], how its node is chosen, and the [weights](Weights) that decide when
+    //! other nodes help.
 
     pub use crate::homes::{Home, HomeChoice, MemoryPolicy, Registered};
     pub use crate::user::at_home::AtHome;
@@ -80,6 +81,17 @@ pub mod home {
 pub mod inspect {
     //! What can be seen of a runtime while it works: queues, pools, workers, what runs and what waits. Reading costs the workers nothing,
     //! or as little as each function says.
+    //!
+    //! | to see | call |
+    //! |---|---|
+    //! | the queues | [`Runtime::queues`](crate::Runtime::queues), which returns [`QueueView`]s |
+    //! | what a queue has done | [`QueueView::statistics`] |
+    //! | what a queue runs and holds back | [`QueueView::in_flight`], [`QueueView::limits`] |
+    //! | what runs and what waits, by function | [`Runtime::running`](crate::Runtime::running), [`waiting`](crate::Runtime::waiting) |
+    //! | pools and worker threads | [`Runtime::pools`](crate::Runtime::pools), [`workers`](crate::Runtime::workers) |
+    //! | work that does not start | [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall), which is given a [`Stall`] |
+    //! | items that keep a CPU to themselves | [`Runtime::cpu_hogs`](crate::Runtime::cpu_hogs) |
+    //! | how long items wait and run, and single events | the module [`trace`](crate::trace) |
 
     pub use crate::base::ids::{PoolId, QueueId, QueueKind};
     pub use crate::layout::domain::{Domain, DomainLimit};
@@ -94,7 +106,8 @@ pub mod inspect {
 }
 
 pub mod trace {
-    //! What happens to each item, and how long items wait and run.
+    //! How long items wait and run ([`Runtime::time_items`](crate::Runtime::time_items)), and what happens to each of them
+    //! ([`Runtime::trace`](crate::Runtime::trace)). While nothing is timed or traced, this costs an item next to nothing.
 
     pub use crate::observe::histogram::{Bucket, Histogram, QueueTimes};
     pub use crate::observe::{TraceEvent, TraceKind};
@@ -102,20 +115,35 @@ pub mod trace {
 }
 
 pub mod future {
-    //! The futures that functions of this crate return.
+    //! The types of the futures that functions of this crate return. Any executor can await them.
+    //! [`JoinHandle`](crate::JoinHandle#wakers) says which thread calls their wakers.
 
     pub use crate::queue::flush::{DrainedQueue, FlushedQueue};
     pub use crate::task::waiting::Flushed;
     pub use crate::user::set::JoinNext;
 }
 
-/// The process-wide queues for work that needs none of its own, made on first use.
+/// The process-wide queues for work that needs none of its own, as in the kernel. Each is made on first use and never dropped: a process
+/// may exit while their items run.
 pub mod system {
     pub use crate::user::default::{freezable, highpri, long, percpu, unbound, unbound_long};
 }
 
-/// Sets the description of what the current item does, for observers of the worker; cut to 31 bytes, cleared when the item ends. Has no
-/// effect outside a worker.
+/// Sets the description of what the current item does, for observers of the worker. It is cut to 31 bytes, and cleared when the item ends.
+/// No effect outside an item.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Runtime, Workqueue, set_description};
+///
+/// let queue = Workqueue::builder("described").build()?;
+/// let seen = queue.spawn(|| {
+///     set_description("page 17");
+///     Runtime::global().running().iter().any(|item| item.description == "page 17")
+/// });
+/// assert!(seen.join()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn set_description(text: &str) {
     set_description_in::<nearq_platform::Linux>(text);
 }
@@ -129,11 +157,11 @@ pub fn set_description_in<P: nearq_platform::Platform>(text: &str) {
     });
 }
 
-/// Runs `f`, which may sleep for long: in a lock, a read, a remote call. If work waits, another worker takes the caller's place at once;
-/// without this hint the runtime needs some milliseconds to notice. Calls may nest. When `f` has returned, the caller goes on without
-/// waiting for a place, and another worker gives one up at the end of an item.
+/// Runs `f`, which may block the thread for long: in a lock, a read, a remote call. If work waits, another worker runs in the caller's
+/// place at once; without this hint the runtime needs some milliseconds to notice.
 ///
-/// Costs some 50 ns if no work waits. Outside a worker it is a plain call.
+/// When `f` has returned, the caller goes on without delay, and another worker stops at the end of its item instead. Calls may nest. A call
+/// costs some 50 ns if no work waits. Outside a worker it only calls `f`. The runtime's own calls that block do this themselves.
 ///
 /// ```
 /// # use nearq_core as nearq;

@@ -15,7 +15,24 @@ pub enum Belongs {
     Elsewhere,
 }
 
-/// The numbers that can be set.
+/// The numbers that decide when an item or task leaves its home, and when a dynamic home moves. Each has a name.
+///
+/// ```
+/// # mod nearq { pub mod home { pub use nearq_home::Weights; } }
+/// use nearq::home::Weights;
+///
+/// let mut weights = Weights::default();
+/// for name in Weights::names() {
+///     let (least, most) = Weights::bounds(name).unwrap();
+///     println!("{name}: {:?}, {least} to {most}; {}", weights.get(name), Weights::about(name).unwrap());
+/// }
+/// weights.set("item_imbalance", 500)?;
+/// assert_eq!(weights.get("item_imbalance"), Some(500));
+/// # Ok::<(), nearq_home::WeightError>(())
+/// ```
+///
+/// A runtime uses the weights that begin with `item_` or `move_`, which `Runtime::set_home_weight` changes. The others are for the
+/// placement of whole processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weights {
     values: [u32; COUNT],
@@ -80,17 +97,17 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// The names of all of them.
+    /// Returns the names of all weights.
     pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
         DESCRIBED.iter().map(|weight| weight.name)
     }
 
-    /// What the number of that name is for.
+    /// Returns what the weight with that name is for; `None` if there is none.
     pub fn about(name: &str) -> Option<&'static str> {
         DESCRIBED.iter().find(|weight| weight.name == name).map(|weight| weight.about)
     }
 
-    /// The least and the most that the number of that name may be.
+    /// Returns the least and the greatest value that the weight with that name may have; `None` if there is none.
     pub fn bounds(name: &str) -> Option<(u32, u32)> {
         DESCRIBED
             .iter()
@@ -98,15 +115,15 @@ impl Weights {
             .map(|weight| (weight.least, weight.most))
     }
 
-    /// The number of that name.
+    /// Returns the value of the weight with that name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<u32> {
         DESCRIBED.iter().position(|weight| weight.name == name).map(|index| self.values[index])
     }
 
-    /// Sets the number of that name.
+    /// Sets the weight with that name.
     ///
     /// # Errors
-    /// There is no number of that name, or it may not have that value.
+    /// There is no weight with that name, or it may not have that value.
     pub fn set(&mut self, name: &str, value: u32) -> Result<(), WeightError> {
         let Some(index) = DESCRIBED.iter().position(|weight| weight.name == name) else {
             return Err(WeightError::Name(name.to_owned()));
@@ -208,21 +225,21 @@ fn grown(least: u32, step: u32, distance: u32) -> u32 {
     u32::try_from(grown).unwrap_or(u32::MAX)
 }
 
-/// Why a weight cannot be set to that value.
+/// Why a weight cannot be set.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WeightError {
-    /// There is no weight of that name.
+    /// There is no weight with that name.
     Name(String),
-    /// It may not have that value.
+    /// The weight may not have that value.
     Value {
         /// Its name.
         name: &'static str,
-        /// What it should be.
+        /// The requested value.
         value: u32,
-        /// The least that it may be.
+        /// The least value that it may have.
         least: u32,
-        /// The most that it may be.
+        /// The greatest value that it may have.
         most: u32,
     },
 }

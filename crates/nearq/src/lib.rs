@@ -1,51 +1,176 @@
-//! Work queues that run work near its data.
-//!
-//! A [`Workqueue`] runs items on worker threads that belong to *pods*: groups of CPUs that share a cache, a node, or
-//! whatever its [`AffinityScope`] says. An item goes to the pod of the CPU that queued it, so it finds its data in the
-//! cache; workers are brought back to their pod before they start an item, and idle workers of other pods help, so
-//! no CPU idles while work waits. Every attribute can be changed while items are queued and running.
+//! Work queues that run work near its data: the Linux kernel's workqueues, with their affinity scopes, as a thread pool for user space.
 //!
 //! ```
-//! use nearq::{AffinityScope, Work, Workqueue};
+//! use nearq::Workqueue;
 //!
-//! let queue = Workqueue::builder("crypt").affinity_scope(AffinityScope::Cache).build()?;
-//!
-//! // A closure that runs once.
+//! let queue = Workqueue::builder("crypt").build()?;
 //! let sum = queue.spawn(|| (1..=10).sum::<u32>());
 //! assert_eq!(sum.join()?, 55);
 //!
-//! // An item that is queued again and again, without allocating; it never runs twice at once.
-//! let mut count = 0;
-//! let work = Work::new(move |_| count += 1);
-//! queue.queue(&work);
-//!
-//! // While it runs: workers may never leave their pod now.
-//! queue.set_affinity_strict(true)?;
+//! let mut squares = [1, 2, 3, 4];
+//! queue.scope(|scope| squares.iter_mut().for_each(|n| scope.spawn(move || *n *= *n)));
+//! assert_eq!(squares, [1, 4, 9, 16]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Settings from outside the program
+//! A [`Workqueue`] runs *items* on worker threads that belong to *pods*: groups of CPUs that share a cache or a node. An item goes to the
+//! pod of the CPU that queued it, so it finds its data in the cache. Idle workers of other pods help, so no CPU idles while work waits.
+//! Every attribute of a queue can be changed while items are queued and running.
 //!
-//! A value that is not known causes one warning and counts as not set. A switch may be `0`, `off`, `no` or `false`, or `1`, `on`, `yes`
-//! or `true`. Capital letters make no difference.
+//! **Side effects.** By its default feature `control`, a program that links this crate can be inspected from outside:
+//!
+//! * Before `main`, the loader calls a function that stores one address and does nothing else.
+//! * When the first worker of the process-wide runtime starts, a thread `nq/control` starts too. It listens on a Unix socket that only the
+//!   same user and root may use, and sleeps until a tool connects. A program that never starts a worker has neither.
+//! * The socket is `$XDG_RUNTIME_DIR/nearq/PID`, or else `$TMPDIR/nearq-UID/PID` (`/tmp` if that is not set). It is removed at exit.
+//!
+//! `NEARQ_CONTROL=off`, or `control::allow(Access::Off)` at the beginning of `main`, prevents the socket and the thread;
+//! `default-features = false` prevents all of this.
+//!
+//! # Which call
+//!
+//! | for | call | in the kernel |
+//! |---|---|---|
+//! | a closure | [`Workqueue::spawn`] | |
+//! | a future | [`Workqueue::spawn_future`] | |
+//! | closures that borrow | [`Workqueue::scope`] | |
+//! | many closures or futures, joined as they end | [`Workqueue::join_set`] | |
+//! | a function that is queued again and again | [`Work::new`], [`Workqueue::queue`] | `INIT_WORK`, `queue_work` |
+//! | the same, after a delay | [`Workqueue::queue_delayed`] | `queue_delayed_work` |
+//! | the same, at another time | [`Workqueue::modify_delayed`] | `mod_delayed_work` |
+//! | an item on a CPU | [`Workqueue::queue_on`]; for a closure or future, [`TaskBuilder::on_cpu`] | `queue_work_on` |
+//! | an item on a node | [`Workqueue::queue_on_node`] | `queue_work_node` |
+//! | work at [home](home::Home) | [`WorkqueueBuilder::home`], [`Work::set_home`], [`TaskBuilder::home`] | |
+//! | work that must not start | [`Work::cancel`], [`Work::disable`], [`JoinHandle::cancel`] | `cancel_work`, `disable_work` |
+//! | code in an item that blocks | [`block_in_place`] | |
+//!
+//! Queueing a [`Work`] allocates nothing, and the item never runs twice at once. A spawned closure or future is one allocation.
+//!
+//! # Which queue
+//!
+//! | items | builder | in the kernel |
+//! |---|---|---|
+//! | may run on any CPU of the pod | [`Workqueue::builder`] | `WQ_UNBOUND` |
+//! | run on the CPU that queued them | [`per_cpu`](WorkqueueBuilder::per_cpu) | `WQ_PERCPU` |
+//! | run one at a time, in order | [`ordered`](WorkqueueBuilder::ordered) | `alloc_ordered_workqueue` |
+//! | must not wait for the CPU | [`highpri`](WorkqueueBuilder::highpri) | `WQ_HIGHPRI` |
+//! | run when nothing else wants the CPU | [`sched_idle`](WorkqueueBuilder::sched_idle) | |
+//! | run at most so many at once | [`max_active`](WorkqueueBuilder::max_active) (1024) | `max_active` |
+//! | compute for long, on a per-CPU queue | [`cpu_intensive`](WorkqueueBuilder::cpu_intensive) | `WQ_CPU_INTENSIVE` |
+//! | must run even if no thread can be started | [`rescuer`](WorkqueueBuilder::rescuer) | `WQ_MEM_RECLAIM` |
+//! | must stop for a checkpoint | [`freezable`](WorkqueueBuilder::freezable) | `WQ_FREEZABLE` |
+//!
+//! Queues are cheap: those with equal attributes share their workers. For work that needs no queue of its own there are those of the module
+//! [`system`]: [`system::unbound`], [`system::percpu`], [`system::highpri`] and others.
+//!
+//! # Scopes
+//!
+//! The [`AffinityScope`] of a queue groups the CPUs into pods. A machine with two sockets, each with two L3 caches of two cores with two
+//! hardware threads:
+//!
+//! ```text
+//! CPU            0  1  2  3    4  5  6  7    8  9 10 11   12 13 14 15
+//! cpu           [ ][ ][ ][ ]  [ ][ ][ ][ ]  [ ][ ][ ][ ]  [ ][ ][ ][ ]
+//! smt           [core][core]  [core][core]  [core][core]  [core][core]
+//! cache         [    L3    ]  [    L3    ]  [    L3    ]  [    L3    ]
+//! numa          [           node 0       ]  [           node 1       ]
+//! system        [                        all                         ]
+//! ```
+//!
+//! `cache_shard`, the default, divides an L3 cache of many cores into shards of about 8 cores; on this machine it equals `cache`. With
+//! [`affinity_strict`](WorkqueueBuilder::affinity_strict), items stay in their pod even if CPUs elsewhere are idle.
+//!
+//! # Blocking and async
+//!
+//! These calls block the thread. If the thread is a worker, another worker runs in its place meanwhile. In an async task of any executor,
+//! await the form on the right instead:
+//!
+//! | waits for | blocks | await |
+//! |---|---|---|
+//! | one closure or future | [`JoinHandle::join`] | the [`JoinHandle`] itself |
+//! | the next of a set | [`JoinSet::blocking_join_next`] | [`JoinSet::join_next`] |
+//! | what was queued so far | [`Workqueue::flush`] | [`Workqueue::flushed`] |
+//! | an empty queue | [`Workqueue::drain`] | [`Workqueue::drained`] |
+//! | an item's last queueing | [`Work::flush`], [`Work::flush_delayed`] | [`Work::flushed`] |
+//! | an item that does not run | [`Work::cancel_sync`], [`Work::disable_sync`] | [`Work::disable`], then [`Work::flushed`] |
+//! | closures that borrow | [`Workqueue::scope`] | none: enter the scope inside `spawn`, and await that |
+//! | a frozen or ended runtime | [`Runtime::freeze`], [`Runtime::shutdown`] | none |
+//! | the items of a queue that is dropped | the drop of the last [`Workqueue`] | `drained` before the drop |
+//!
+//! A call that would wait for its own item returns an error ([`Error::Deadlock`]) instead. All other calls wait for no item.
+//!
+//! nearq polls futures, but has no I/O and no timers for them: use those of another runtime.
+//!
+//! # Drop and shutdown
+//!
+//! * Dropping a [`JoinHandle`] detaches: what was spawned still runs. Dropping a [`JoinSet`] cancels what has not started.
+//! * Dropping the last handle of a [`Work`] that is queued still lets it run.
+//! * Dropping the last clone of a [`Workqueue`] blocks until its items have run. A [`Handle`] does not keep it open.
+//! * The process-wide runtime and the [`system`] queues are never dropped: at exit, items that have not ended are cut off.
+//! * [`Runtime::shutdown`] refuses new work, waits with a time-out, and ends every thread.
+//!
+//! # Errors
+//!
+//! Building a queue and changing it return [`Error`]. [`Workqueue::queue`] and [`spawn`](Workqueue::spawn) do not: the first returns false,
+//! the handle of the second returns [`JoinError::Refused`]; `try_queue` and `try_spawn` return the reason. A panic in a closure or future
+//! is the [`JoinError`] of its handle; a panic in a [`Work`] is counted. Neither ends the worker. A privilege that the system refuses, such
+//! as that for a nice value, is no error: one warning on standard error says what would allow it.
+//!
+//! # Beside rayon and tokio
+//!
+//! [rayon](https://docs.rs/rayon) has parallel iterators and recursive `join`, for computations that keep all CPUs busy; nearq has neither.
+//! A rayon task should not block, and its pool does not know which CPUs share a cache. nearq replaces a worker that blocks, and runs an
+//! item near the CPU that queued it.
+//!
+//! [tokio](https://docs.rs/tokio) is for network services, with I/O and timers; nearq has neither. `spawn_blocking` moves blocking code to
+//! other threads; in nearq, an item may simply block, and with [`block_in_place`] its worker is replaced at once. Where tokio's `JoinSet`
+//! and `JoinHandle` are only awaited, those of nearq can also block ([`JoinHandle::join`]). Dropping nearq's `JoinSet` leaves what has
+//! started alone, whereas tokio's aborts it.
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `control` (default) | the control socket and the module [`control`]; [`Runtime::time_items`] and [`Runtime::trace`] |
+//! | `metrics` | the module `metrics`: the process's counts as OpenMetrics, for the program's own exporter; implies `control` |
+//! | `usdt` | each item's queueing, start and end as probes of the system (USDT), for perf, bpftrace and gdb |
+//! | `tracing` | for the crate `tracing`: each item's queueing and each stall as an event, each execution as a span |
+//!
+//! # Environment
+//!
+//! These variables are read when a runtime is built, and `NEARQ_CONTROL` when its first worker starts. A setting of [`RuntimeBuilder`]
+//! takes precedence over its variable; `NEARQ_CONTROL` takes precedence over [`control::allow`]. If a value is not known, one warning says
+//! so, and the variable counts as not set. A switch is `0`, `off`, `no` or `false`, or `1`, `on`, `yes` or `true`. Capital letters make no
+//! difference.
 //!
 //! | variable | values | effect |
 //! |---|---|---|
-//! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none |
+//! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none (`cache_shard`) |
 //! | `NEARQ_AFFINITY` | a switch | `0`: no queue's scope has an effect |
-//! | `NEARQ_CONTROL` | `off read full` | what users other than root may do by the control socket (`read`); `off` if it is not known |
-//! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node is chosen for a [`Home`](home::Home) that may be anywhere |
-//! | `NEARQ_HOME_INHERIT` | a switch | `0`: items that an item with a home queues do not inherit it |
-//! | `NEARQ_HOME_WEIGHTS` | `imbalance=2000,...` | the numbers that homes are chosen by: [`Weights`](home::Weights) |
+//! | `NEARQ_CONTROL` | `off read full` | what tools of the same user may do over the control socket (`read`); any other value: `off` |
+//! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node of a [picked](home::Home::pick) home is chosen (`now`) |
+//! | `NEARQ_HOME_INHERIT` | a switch | `0`: what an item with a home queues does not inherit that home |
+//! | `NEARQ_HOME_WEIGHTS` | `NAME=NUMBER,...` | the numbers that homes are chosen by: [`Weights`](home::Weights) |
 //! | `NEARQ_STALL_AFTER` | seconds | if work waits and nothing starts for this long (30 s), that is reported; `0`: never |
+//!
+//! `NEARQ_LOCK` is a variable of the crate `nearq-lock`, whose mutex the runtime uses.
+//!
+//! # Platforms and stability
+//!
+//! Linux on x86-64 and aarch64; Rust 1.95 or newer. From version 0.1.0 on, versions follow semantic versioning, and the change log lists
+//! every change that users may notice.
+//!
+//! Many types have a parameter `P: Platform`, with the default `Linux`. It is for tests on simulated machines: leave it out.
 
 #[cfg(feature = "control")]
 pub mod control {
-    //! The process's control socket: a process can be inspected and tuned from outside while it runs (`nearq ps`, `dump`, `top`,
-    //! `get`, `set`, `trace`, `tune`), by its own user and root.
+    //! The process's control socket: while the process runs, its own user and root can inspect and tune it with the command `nearq`
+    //! (`nearq ps`, `dump`, `top`, `get`, `set`, `trace`, `tune`).
     //!
-    //! It exists as soon as the process-wide runtime has a worker, and costs a sleeping thread. `NEARQ_CONTROL` says what users other
-    //! than root may do: `off`, `read` (the default) or `full`. Without the feature `control` it does not exist.
+    //! The socket exists as soon as the process-wide runtime has started a worker, and costs a sleeping thread, `nq/control`. By default,
+    //! tools of the same user may only inspect; [`allow`] and `NEARQ_CONTROL` (`off`, `read` or `full`) change that. Root may always
+    //! inspect and change, unless there is no socket. A program with more privileges than the process that started it (set-user-ID) has no
+    //! socket. [`status`] says where the socket is.
 
     pub use nearq_control::protocol::Access;
     pub use nearq_control::server::Status;

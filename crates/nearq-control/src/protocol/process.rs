@@ -34,16 +34,16 @@ pub struct Process {
     pub workers: u64,
 }
 
-/// What a caller may do.
+/// What a caller may do to a process over its control socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Access {
-    /// Nothing: there is no socket.
+    /// Nothing: there is no socket, not even for root.
     Off,
-    /// Read.
+    /// Inspect.
     #[default]
     Read,
-    /// Read and change.
+    /// Inspect and change.
     Full,
 }
 
@@ -84,7 +84,8 @@ impl Access {
         "off, read or full; 0, no and false are off, and 1, on, yes and true are read";
 }
 
-/// An access by its name, in capital or small letters, or by a word of a switch: one that is on is [`Read`](Access::Read).
+/// Parses the name of an access, in capital or small letters, or a word of a switch. A switch that is on is [`Read`](Access::Read), one
+/// that is off is [`Off`](Access::Off).
 ///
 /// ```
 /// # mod nearq { pub use nearq_control::protocol as control; }

@@ -4,26 +4,27 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{self, MOST_BUCKETS, MOST_ROWS};
 
-/// Counts of a process at one moment.
+/// Counts of a process at one moment. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Statistics {
-    /// When.
+    /// The moment, on the clock `CLOCK_MONOTONIC`.
     pub at_ns: u64,
     /// CPU time of the whole process.
     pub cpu_ns: u64,
     /// CPU time of the thread that answers.
     pub control_cpu_ns: u64,
-    /// Worker threads.
+    /// The number of worker threads.
     pub workers: u64,
-    /// Those of them that sleep.
+    /// How many of them sleep.
     pub idle: u64,
-    /// How many workers run at once at most: the CPUs allowed, or the quota rounded up.
+    /// How many workers of one nice value run at once at most: the number of CPUs that the process may use, or its CPU quota, rounded up,
+    /// if that is less.
     pub parallelism: u64,
     /// Whether items are timed.
     pub timing: bool,
-    /// Items that were timed, of all queues.
+    /// The number of items that were timed, over all queues.
     pub samples: u64,
-    /// The queues, oldest first. Those that are gone are missing.
+    /// The queues that have not ended, oldest first.
     #[serde(deserialize_with = "bounds::most::<MOST_ROWS, _, _>")]
     pub queues: Vec<QueueStatistics>,
     /// The pools that have workers or work, by number.
@@ -34,7 +35,7 @@ pub struct Statistics {
 /// Counts of one queue, over all its pools, earlier ones included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueStatistics {
-    /// Its number; no other queue of the process ever has it.
+    /// The queue's number; no other queue of the process ever has it.
     pub id: u64,
     /// Its name.
     #[serde(deserialize_with = "bounds::name")]
@@ -55,11 +56,11 @@ pub struct QueueStatistics {
     pub running: u64,
     /// Items that wait for a worker.
     pub waiting: u64,
-    /// Items that wait because of the limit.
+    /// Items that the limit holds back.
     pub inactive: u64,
-    /// CPU time of workers that served the queue.
+    /// CPU time of workers while they served the queue.
     pub cpu_ns: u64,
-    /// How often an item used its CPU for too long; counted for per-CPU queues.
+    /// How often an item of a per-CPU queue used its CPU for too long.
     pub cpu_intensive: u64,
     /// How often another worker was called because one slept inside an item.
     pub concurrency_wakeups: u64,
@@ -69,7 +70,7 @@ pub struct QueueStatistics {
     pub helped: u64,
     /// Whether it has a rescuer.
     pub rescuer: bool,
-    /// How often the rescuer was called.
+    /// How often the rescuer was called, because no worker could be started.
     pub mayday: u64,
     /// Executions by the rescuer.
     pub rescued: u64,
@@ -79,7 +80,7 @@ pub struct QueueStatistics {
     /// Executions of items with a home that began elsewhere.
     #[serde(default)]
     pub away: u64,
-    /// The limit.
+    /// The limit: how many items may be active at once.
     pub max_active: u64,
     /// How long items waited from queueing to start, while they are timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -89,16 +90,16 @@ pub struct QueueStatistics {
     pub run: Option<Histogram>,
 }
 
-/// How often each time occurred, since items were first timed. Each timed item stands for those that were left out beside it, so
-/// counts are approximately those of all items.
+/// How often each length of time was measured, since items were first timed. Each timed item also stands for those that were left out
+/// beside it, so the counts are approximately those of all items.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "HistogramOnWire", into = "HistogramOnWire")]
 pub struct Histogram {
-    /// Items that were timed.
+    /// The number of items that were timed.
     pub samples: u64,
-    /// Sum of all times.
+    /// The sum of all times.
     pub sum_ns: u64,
-    /// How many items had each time, in order; empty buckets are missing. A bucket is about 6 % wide.
+    /// The buckets that are not empty, shortest times first. Each is about 6 % wide.
     pub buckets: Vec<Bucket>,
 }
 
@@ -131,22 +132,22 @@ impl From<Histogram> for HistogramOnWire {
     }
 }
 
-/// One class of times.
+/// A range of times, and how many items fell into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// The shortest time that is too long for it.
+    /// The end of the range: the shortest time that is too long for it.
     pub below_ns: u64,
-    /// How many items.
+    /// How many items took a time in this range.
     pub count: u64,
 }
 
 impl Histogram {
-    /// Items that are counted.
+    /// Returns the number of items that are counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum: u64, bucket| sum.saturating_add(bucket.count))
     }
 
-    /// What has been added since `earlier`, an older state of the same histogram.
+    /// Returns what has been added since `earlier`, an older state of the same histogram.
     #[must_use]
     pub fn since(&self, earlier: &Histogram) -> Histogram {
         let mut before = earlier.buckets.iter().peekable();
@@ -166,7 +167,8 @@ impl Histogram {
         }
     }
 
-    /// The time that a part of the items (0 to 1) did not exceed, as the upper end of its bucket; none if nothing is counted.
+    /// Returns the time that a part of the items (0 to 1) did not exceed, in nanoseconds, as the upper end of its bucket; `None` if nothing
+    /// is counted.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let count = self.count();
         let wanted = ((part * count as f64).ceil() as u64).clamp(1, count.max(1));
@@ -178,7 +180,7 @@ impl Histogram {
     }
 }
 
-/// One pool, as it is now.
+/// One pool, as it is now: the workers of a pod for one priority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PodStatistics {
     /// The pool's number.
@@ -186,13 +188,13 @@ pub struct PodStatistics {
     /// The CPUs of its pod.
     #[serde(deserialize_with = "bounds::list")]
     pub cpus: String,
-    /// Its workers' nice value.
+    /// The nice value of its workers.
     pub nice: i64,
-    /// Threads.
+    /// The number of its workers.
     pub workers: u64,
-    /// Those of them that sleep.
+    /// How many of them sleep.
     pub idle: u64,
-    /// Items that were taken off the inbox and have not begun.
+    /// Items that wait for a worker; the newest are not counted yet.
     pub ready: u64,
     /// Executions that have ended there, for the queues that exist.
     pub completed: u64,

@@ -43,22 +43,22 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 static STANDING: AtomicPtr<Standing> = AtomicPtr::new(core::ptr::null_mut());
 static FILE: AtomicPtr<Name> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The status of the process's server.
+/// The status of the process's control socket; returned by [`status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
     /// It has not been needed yet: it is started with the first worker.
     NotStarted,
-    /// It listens.
+    /// The process listens.
     Listening {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// What it allows to users other than root.
+        /// What it allows to tools of the process's own user.
         access: Access,
     },
-    /// It is not wanted, for this reason.
+    /// There is no socket, for this reason.
     Off(String),
-    /// It could not be started, for this reason; or it has ended.
+    /// It could not be made, for this reason; or its thread has ended. If it could not be made, a worker that starts later tries again.
     Failed(String),
 }
 
@@ -260,7 +260,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// The status of the process's server: where it listens, or why it does not. If one has been started, waits until it has tried to listen.
+/// Returns the status of the process's control socket: where it listens, or why it does not. If it is being made, blocks until that has
+/// succeeded or failed.
 ///
 /// ```
 /// # mod nearq { pub use nearq_control::server as control; }

@@ -9,7 +9,7 @@ use nearq_topology::CpuSet;
 
 use crate::base::ids::QueueKind;
 
-/// A request that cannot be carried out; nothing was changed.
+/// A request that cannot be carried out. Nothing was changed. The text of `Display` says what was wrong, what is allowed, and what to do.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,46 +24,46 @@ pub enum Error {
     },
     /// A CPU that the machine does not have.
     NoSuchCpu {
-        /// What was asked for.
+        /// The requested CPU.
         cpu: usize,
         /// The CPUs that exist.
         possible: CpuSet,
     },
     /// A node that the machine does not have, or that has no CPU.
     NoSuchNode {
-        /// What was asked for.
+        /// The requested node.
         node: usize,
-        /// The nodes with CPUs.
+        /// The nodes that have CPUs.
         nodes: Vec<usize>,
     },
     /// A mask without any CPU.
     EmptyMask,
     /// A mask with CPUs that this process may not use.
     MaskNotAllowed {
-        /// What was asked for.
+        /// The requested mask.
         mask: CpuSet,
         /// The CPUs that this process may use.
         allowed: CpuSet,
     },
     /// A nice value outside -20 to 19.
     NiceOutOfRange(i32),
-    /// A slice outside 0.1 to 100 ms.
+    /// A time slice outside 0.1 to 100 ms.
     TimeSliceOutOfRange(Duration),
     /// A `min_active` above `max_active`.
     MinActive {
-        /// What was asked for.
+        /// The requested `min_active`.
         asked: usize,
         /// The queue's `max_active`.
         max_active: usize,
     },
     /// Something that queues of this kind do not have.
     Unsupported {
-        /// What it is.
+        /// The attribute.
         attribute: &'static str,
         /// The kind of the queue.
         kind: QueueKind,
     },
-    /// Waiting would never end; the text says why.
+    /// A wait that would never end; the text says why.
     Deadlock(&'static str),
     /// The workqueue is being drained: only its own running items may queue to it.
     Draining {
@@ -75,20 +75,21 @@ pub enum Error {
         /// The workqueue's name.
         queue: String,
     },
-    /// The work item is [disabled](crate::Work::disable).
+    /// The item is [disabled](crate::Work::disable).
     Disabled,
     /// A limit of zero threads.
     NoThreads,
-    /// The rescuer of a workqueue could not be started, or a thread without which it would not know when it is needed.
+    /// The rescuer of a workqueue could not be started, or the thread that would notice when the rescuer is needed.
     NoRescuer {
         /// The workqueue's name.
         queue: String,
         /// What was refused, and the limits that refuse it.
         refused: OsError,
     },
-    /// The runtime was shut down, or is being shut down: it accepts only what its own running items queue.
+    /// The runtime was shut down, or is being shut down: it accepts only what its own running items queue. Also returned for a change of a
+    /// queue that has ended.
     ShutDown,
-    /// The process-wide runtime exists already, so its settings cannot be chosen any more.
+    /// The process-wide runtime exists already, so its settings can no longer be chosen.
     GlobalExists,
     /// The machine could not be described.
     Machine(String),

@@ -2,24 +2,25 @@
 
 use core::fmt;
 
-/// The number of a queue: from 1 on, and never used for another queue of the runtime.
+/// The number of a queue: from 1 on, and never used for another queue of the same runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueId(pub(crate) u64);
 
-/// The number of a pool, as in its workers' names. Never used for another pool of the runtime.
+/// The number of a pool, as in the names of its workers. Never used for another pool of the same runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub(crate) u32);
 
-/// What kind of queue it is, which never changes.
+/// The kind of a queue, which never changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueKind {
-    /// Items go to the pod of the CPU that queues them, and are counted by node.
+    /// Items go to the pod of the CPU that queues them, and run on any of its CPUs. The kernel's `WQ_UNBOUND`.
     #[default]
     Unbound,
-    /// Items go to the CPU that queues them, and are counted there: see [`WorkqueueBuilder::per_cpu`](crate::WorkqueueBuilder::per_cpu).
+    /// Items go to the CPU that queues them: see [`WorkqueueBuilder::per_cpu`](crate::WorkqueueBuilder::per_cpu). The kernel's `WQ_PERCPU`.
     PerCpu,
-    /// Items run one at a time, on one pod of all CPUs: see [`WorkqueueBuilder::ordered`](crate::WorkqueueBuilder::ordered).
+    /// Items run one at a time, in the order in which they were queued: see
+    /// [`WorkqueueBuilder::ordered`](crate::WorkqueueBuilder::ordered). The kernel's `alloc_ordered_workqueue()`.
     Ordered,
 }
 

@@ -4,7 +4,16 @@ use core::fmt;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a closure that panicked left behind.
+/// What a closure or future panicked with.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// let panicked = nearq::system::unbound().spawn(|| panic!("out of paper")).join().unwrap_err();
+/// assert_eq!(panicked.message(), Some("out of paper"));
+/// let payload = panicked.into_panic().unwrap().into_payload();
+/// let again = std::thread::spawn(|| std::panic::resume_unwind(payload));
+/// assert!(again.join().is_err());
+/// ```
 pub struct Panic(Box<dyn Any + Send>);
 
 // SAFETY: a shared reference gives access only to the message, which is a `&str` or a `String` and so may be read by all threads; of any
@@ -16,12 +25,12 @@ impl Panic {
         Panic(payload)
     }
 
-    /// The value that the closure panicked with, for `std::panic::resume_unwind`.
+    /// Returns the value that the closure panicked with, for `std::panic::resume_unwind`.
     pub fn into_payload(self) -> Box<dyn Any + Send> {
         self.0
     }
 
-    /// The message, if the value is a text.
+    /// Returns the message, if the value is a text.
     pub fn message(&self) -> Option<&str> {
         self.0
             .downcast_ref::<&str>()
@@ -45,30 +54,29 @@ impl std::error::Error for Panic {}
 pub enum JoinError {
     /// It panicked.
     Panicked(Panic),
-    /// It was cancelled: by [`JoinHandle::cancel`](crate::JoinHandle::cancel), by its
-    /// [`JoinSet`](crate::JoinSet), or, if it is a future, by a wake after its queue was dropped. Or the process is the child of
-    /// a fork, and its parent runs it.
+    /// It was cancelled: by [`JoinHandle::cancel`](crate::JoinHandle::cancel), by its [`JoinSet`](crate::JoinSet), or, if it is a future,
+    /// by a wake after its queue was dropped. Or the process is the child of a fork, and the parent runs it.
     Cancelled,
-    /// It never ran: the queue did not take it, because it drains, because its last [`Workqueue`](crate::Workqueue) was dropped, or because
-    /// the runtime was shut down. `try_spawn` returns it instead, with the reason.
+    /// It never ran: the queue refused it, because it was being drained, because its last [`Workqueue`](crate::Workqueue) was dropped, or
+    /// because the runtime was shut down. `try_spawn` returns it instead, with the reason.
     Refused,
-    /// The wait for it was refused because it would never have ended: the limit of its queue holds it back, and every item that has a place
-    /// of that limit waits like the caller. It goes on by itself, and starts when one of these has ended.
+    /// The wait for it was refused because it would never have ended: the limit of its queue holds it back, and every item that counts
+    /// under that limit waits like the caller. It goes on by itself, and starts when one of these has ended.
     Deadlock,
 }
 
 impl JoinError {
-    /// Whether it was cancelled. False if its queue refused it.
+    /// Returns whether it was cancelled. False if its queue refused it.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, JoinError::Cancelled)
     }
 
-    /// Whether its queue did not take it, so that it never ran.
+    /// Returns whether its queue refused it, so that it never ran.
     pub fn is_refused(&self) -> bool {
         matches!(self, JoinError::Refused)
     }
 
-    /// The panic, if there was one.
+    /// Returns the panic, if there was one.
     pub fn panic(&self) -> Option<&Panic> {
         match self {
             JoinError::Panicked(panic) => Some(panic),
@@ -76,7 +84,7 @@ impl JoinError {
         }
     }
 
-    /// The panic, if there was one; its payload can be passed to `std::panic::resume_unwind`.
+    /// Returns the panic, if there was one; its payload can be passed to `std::panic::resume_unwind`.
     pub fn into_panic(self) -> Option<Panic> {
         match self {
             JoinError::Panicked(panic) => Some(panic),
@@ -84,7 +92,7 @@ impl JoinError {
         }
     }
 
-    /// The message of the panic, if there was one and it is a text.
+    /// Returns the message of the panic, if there was one and it is a text.
     pub fn message(&self) -> Option<&str> {
         self.panic().and_then(Panic::message)
     }

@@ -2,15 +2,15 @@
 
 use crate::base::error::Error;
 
-/// When the node of a home that may be anywhere is chosen; see [`Home::pick`](crate::home::Home::pick).
+/// When the node of a [picked](crate::home::Home::pick) home is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HomeChoice {
     /// When the home is made, as a kernel does at `fork`: homes that are made at the same time are spread, and the node is known at once.
     #[default]
     Now = 0,
-    /// When it is needed for the first time: its first item is queued, memory is bound, or a thread enters. Chosen by the load at that
-    /// moment, and nearest to the thread that needs it on a tie.
+    /// When the node is first needed: its first item is queued, memory is bound, or a thread enters. It is chosen by the load at that
+    /// moment; if two nodes are equal, the nearer to the thread that needs it.
     FirstRun = 1,
 }
 
@@ -22,7 +22,7 @@ impl HomeChoice {
     /// Every choice.
     pub const ALL: &'static [Self] = &[HomeChoice::Now, HomeChoice::FirstRun];
 
-    /// Its name, as used in settings; the text of `Display`.
+    /// Returns its name, as used in settings; the text of `Display`.
     pub fn name(self) -> &'static str {
         match self {
             HomeChoice::Now => "now",

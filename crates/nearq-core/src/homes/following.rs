@@ -12,16 +12,18 @@ use super::inside::{Inside, index_of, since_start};
 use super::{Home, Homes};
 
 impl<P: Platform> Home<P> {
-    /// Sets whether it is dynamic: it moves to where most of the [registered](Self::register) memory is, with some weight on where its
-    /// items ran. It moves only if another node is better by a margin, twice in a row, and at most once in an interval
-    /// ([`home_weights`](crate::Runtime::home_weights): `move_margin`, `move_time`, `move_interval_ms`). It is judged while the runtime has
-    /// work. If there is only one node, this does nothing.
+    /// Sets whether the home is dynamic: whether it moves to the node that has most of the [registered](Self::register) memory, with some
+    /// weight on where its items ran. Off until set.
+    ///
+    /// It moves only if another node is better by a margin, twice in a row, and at most once in an interval
+    /// ([`home_weights`](crate::Runtime::home_weights): `move_margin`, `move_time`, `move_interval_ms`). The runtime judges it only while
+    /// there is work. If there is only one node, this does nothing.
     pub fn set_dynamic(&self, dynamic: bool) {
         let nodes = self.inside().homes.nodes();
         self.inside().set_follows(dynamic, &nodes, P::now());
     }
 
-    /// Whether it is dynamic.
+    /// Returns whether the home is dynamic.
     pub fn is_dynamic(&self) -> bool {
         self.inside().follows()
     }

@@ -11,17 +11,17 @@ use crate::base::error::Error;
 /// How many pages are looked up of one range, and of all the memory of a dynamic home: some 0.1 ms.
 pub(super) const SAMPLES: usize = 256;
 
-/// Where the memory that a queue's items touch first comes from.
+/// Which node the memory that a queue's items touch first comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryPolicy {
-    /// For an item with a home: from there, even if it runs elsewhere, while that node has some. For others: from where the program gets
-    /// its memory anyway, which is mostly where they run.
+    /// The home of the item, even while the item runs elsewhere, as long as that node has free memory. For an item without a home: wherever
+    /// the program gets its memory anyway, which is mostly the node where the item runs.
     #[default]
     Home = 0,
-    /// From all nodes in turn, page by page: for memory that items of all nodes use alike.
+    /// All nodes in turn, page by page: for memory that items of all nodes use alike.
     Interleave = 1,
-    /// From where the program gets it anyway, whatever the home is.
+    /// Wherever the program gets its memory anyway, whatever the home is.
     Untouched = 2,
 }
 
@@ -34,11 +34,11 @@ impl MemoryPolicy {
         }
     }
 
-    /// Every setting.
+    /// Every policy.
     pub const ALL: &'static [Self] =
         &[MemoryPolicy::Home, MemoryPolicy::Interleave, MemoryPolicy::Untouched];
 
-    /// Its name, as used in settings; the text of `Display`.
+    /// Returns its name, as used in settings; the text of `Display`.
     pub fn name(self) -> &'static str {
         match self {
             MemoryPolicy::Home => "home",
@@ -81,12 +81,13 @@ pub(crate) fn most_of<P: Platform>(
 }
 
 impl<P: Platform> Home<P> {
-    /// Makes a range lie at home: pages that are elsewhere are moved, and pages that are touched later come from there while it has memory.
-    /// Pages that are only partly inside are left alone. If there is only one node, this does nothing.
+    /// Binds a range of memory to the home: pages that are elsewhere are moved there, and pages that are touched later come from there
+    /// while the node has free memory. Pages that are only partly in the range are left alone. If there is only one node, this does
+    /// nothing.
     ///
     /// # Errors
-    /// The home's node cannot be used any more. Or the system refuses, as many containers do ([`Error::Refused`]): the memory stays where
-    /// it is then, and the program can go on.
+    /// The home's node can no longer be used ([`Error::NoHome`]). Or the system refuses, as many containers do ([`Error::Refused`]): then
+    /// the memory stays where it is, and the program can go on.
     pub fn bind(&self, range: &mut [u8]) -> Result<(), Error> {
         let homes = &self.inside().homes;
         if !homes.has_several() {
@@ -98,7 +99,7 @@ impl<P: Platform> Home<P> {
         P::bind_memory(range, &SystemPolicy::Preferred(node), true).map_err(Error::Refused)
     }
 
-    /// As [`bind`](Self::bind), for a slice of any type.
+    /// Binds a slice of any type, as [`bind`](Self::bind) does.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -110,8 +111,10 @@ impl<P: Platform> Home<P> {
         self.bind(range)
     }
 
-    /// The range belongs to the home while the return value lives: a [dynamic](Self::set_dynamic) home moves to where most of its memory
-    /// is. The memory itself is not touched, kept or moved; addresses that are not mapped any more count as nothing.
+    /// Declares that a range of memory belongs to the home until the returned guard is dropped: a [dynamic](Self::set_dynamic) home moves
+    /// to where most of its memory is.
+    ///
+    /// The memory itself is not touched, kept or moved. Addresses that are no longer mapped count as nothing.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -128,7 +131,7 @@ impl<P: Platform> Home<P> {
         self.register_slice(range)
     }
 
-    /// As [`register`](Self::register), for a slice of any type.
+    /// Registers a slice of any type, as [`register`](Self::register) does.
     pub fn register_slice<T>(&self, slice: &[T]) -> Registered<P> {
         let start = slice.as_ptr().addr();
         let range = start..start + core::mem::size_of_val(slice);
@@ -137,7 +140,7 @@ impl<P: Platform> Home<P> {
     }
 }
 
-/// Memory that belongs to a home; returned by [`Home::register`]. When this is dropped, the memory does not belong to the home any more.
+/// Memory belongs to a home while this guard lives; returned by [`Home::register`].
 #[must_use = "the memory belongs to the home as long as this lives"]
 #[derive(Debug)]
 pub struct Registered<P: Platform = nearq_platform::Linux> {

@@ -32,41 +32,42 @@ use crate::layout::priority::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Attributes {
-    /// How CPUs are grouped; `None` follows the runtime's default.
+    /// How CPUs are grouped into pods; `None` follows the runtime's default.
     pub affinity_scope: Option<AffinityScope>,
-    /// Workers never leave their pod.
+    /// Whether workers stay in their pod, even if CPUs elsewhere are idle.
     pub affinity_strict: bool,
-    /// An item runs on the CPU that queued it, if a worker can run there.
+    /// Whether an item runs on the very CPU that queued it, if a worker can run there.
     pub localize: bool,
-    /// Idle workers of other pods take items of this queue. Has no effect if `affinity_strict` is set.
+    /// Whether idle workers of other pods take items of this queue. No effect if `affinity_strict` is set.
     pub helping: bool,
-    /// Off: one pod of all CPUs of the queue, whatever the scope says.
+    /// Whether the scope is used. If not, one pod has all CPUs of the queue, whatever the scope is.
     pub affinity_enabled: bool,
     /// The CPUs that the queue's items may run on; `None` is all that the process may use.
     pub cpumask: Option<CpuSet>,
-    /// The nice value of the workers, -20 (most favoured) to 19; 0 is the value of the thread that made the runtime. No effect with
+    /// The nice value of the workers, -20 (most favoured) to 19; 0 is the nice value of the thread that built the runtime. No effect with
     /// `sched_idle`.
     pub nice: i32,
-    /// The workers are of the class `SCHED_IDLE`: they run when nothing else wants the CPU. The nice value and the slice have no
-    /// effect meanwhile, and are in effect again when this is switched off.
+    /// Whether the workers are of the class `SCHED_IDLE`: they run when nothing else wants the CPU. The nice value and the time slice have
+    /// no effect meanwhile; they have again when this is switched off.
     pub sched_idle: bool,
-    /// How long a worker runs in one go while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. With a shorter slice
-    /// it runs sooner after a sleep, and is interrupted more often. Linux supports slices from 6.12 on; elsewhere no effect.
+    /// How long a worker runs without a break while other threads want its CPU, 0.1 to 100 ms; `None` is the system's own. With a shorter
+    /// slice a worker runs sooner after a sleep, and is interrupted more often. Linux supports slices from 6.12 on; on older kernels no
+    /// effect.
     pub time_slice: Option<Duration>,
-    /// The most items that may be on pools or running at once, 1 to 2048. Setting 0 sets 1024, more than 2048 is 2048 with one warning. A
-    /// lower limit lowers `min_active` as well, unless that is changed too; a higher one does not restore it. Always 1 for an ordered
-    /// queue. See [`WorkqueueBuilder::max_active`](crate::WorkqueueBuilder::max_active).
+    /// The most items of the queue that may be active at once, that is, wait for a worker or run: 1 to 2048. Setting 0 sets 1024; setting
+    /// more than 2048 sets 2048, with one warning. A lower limit lowers `min_active` as well, unless that is changed too; a higher one does
+    /// not restore it. Always 1 for an ordered queue. See [`WorkqueueBuilder::max_active`](crate::WorkqueueBuilder::max_active).
     pub max_active: usize,
-    /// The number of items that may be active on each node, whatever its share of `max_active` is: 0 to `max_active`. Only for queues that
-    /// are neither per-CPU nor ordered.
+    /// How many items may be active on each node even if the node's share of `max_active` is smaller: 0 to `max_active`. Only for queues
+    /// that are neither per-CPU nor ordered.
     pub min_active: usize,
-    /// Where the memory that items touch first comes from.
+    /// Which node the memory that items touch first comes from.
     pub memory: MemoryPolicy,
 }
 
 impl Default for Attributes {
-    /// The runtime's default scope, not strict, helping, affinity on, every CPU, nice 0, not idle, the system's slice, 1024 items active at
-    /// most and 8 on each node at least, memory from the homes.
+    /// The runtime's default scope, not strict, not localized, helping, affinity on, every CPU, nice 0, not `SCHED_IDLE`, the system's
+    /// slice, at most 1024 active items and at least 8 on each node, memory from the homes.
     fn default() -> Self {
         Attributes {
             affinity_scope: None,
@@ -102,7 +103,7 @@ impl Attributes {
         pick!(affinity_scope affinity_strict localize helping affinity_enabled cpumask nice sched_idle time_slice max_active min_active memory)
     }
 
-    /// The default attributes.
+    /// Returns the default attributes.
     pub fn new() -> Self {
         Self::default()
     }

@@ -23,7 +23,9 @@ pub(crate) const HIGHEST_MAX_ACTIVE: usize = 2048;
 /// The default number of interdependent items that may be active together, as in the kernel.
 pub(crate) const DEFAULT_MIN_ACTIVE: usize = 8;
 
-/// A part of a queue whose active items are counted together.
+/// A part of a queue whose active items are counted together against the limit.
+///
+/// As in the kernel, the limit of a queue is counted in several places, so that CPUs of two nodes do not write the same cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Domain {
@@ -33,12 +35,12 @@ pub enum Domain {
     Across,
     /// One CPU of a per-CPU queue.
     Cpu(usize),
-    /// All of an ordered queue.
+    /// The whole of an ordered queue.
     Whole,
 }
 
 impl Domain {
-    /// Its kind in a word: `node`, `cpu`, `across` or `whole`.
+    /// Returns its kind in a word: `node`, `cpu`, `across` or `whole`.
     pub fn kind(self) -> &'static str {
         match self {
             Domain::Node(_) => "node",
@@ -48,7 +50,7 @@ impl Domain {
         }
     }
 
-    /// The number of the node or CPU; none if it is neither.
+    /// Returns the number of the node or CPU; `None` if it is neither.
     pub fn number(self) -> Option<usize> {
         match self {
             Domain::Node(number) | Domain::Cpu(number) => Some(number),
@@ -109,13 +111,13 @@ impl Bounds {
 pub struct DomainLimit {
     /// The domain.
     pub domain: Domain,
-    /// The queue's CPUs that belong to it; none if the queue's mask has left it.
+    /// The queue's CPUs that belong to the domain; empty if the queue no longer uses it.
     pub cpus: CpuSet,
-    /// Items that may be on pools or running at once.
+    /// How many items may be active at once, that is, wait for a worker or run.
     pub limit: usize,
-    /// Items that are on pools or running. May be more than the limit for a while after it was lowered.
+    /// How many items are active. May be more than the limit for a while after the limit was lowered.
     pub active: usize,
-    /// Items that wait because of the limit.
+    /// How many items the limit holds back.
     pub inactive: usize,
 }
 

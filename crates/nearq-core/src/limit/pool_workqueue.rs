@@ -524,7 +524,7 @@ impl PoolStatistics {
     }
 }
 
-/// What is under way in a queue. Read while items come and go: each number may be a few too high or too low.
+/// The items of a queue that have not ended. Read while items come and go, so each number may be a few too high or too low.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InFlight {
@@ -532,7 +532,7 @@ pub struct InFlight {
     pub running: u64,
     /// Items that wait for a worker.
     pub waiting: u64,
-    /// Items that wait because of the limit.
+    /// Items that the limit holds back.
     pub inactive: u64,
 }
 
@@ -544,28 +544,28 @@ impl core::ops::AddAssign for InFlight {
     }
 }
 
-/// What has happened on one pool for one queue.
+/// What one pool has done for one queue; see [`QueueView::statistics`](crate::inspect::QueueView::statistics), which also has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {
     /// The pool's number.
     pub pool: PoolId,
-    /// The CPUs of the pod.
+    /// The CPUs of the pool's pod.
     pub pod: nearq_topology::CpuSet,
-    /// Executions that have begun; may be one too high for a moment per worker.
+    /// Executions that have begun. For a moment, it may be too high by one for each worker.
     pub started: u64,
     /// Executions that have ended.
     pub completed: u64,
     /// Executions that ended in a panic; they count as completed too.
     pub panicked: u64,
-    /// CPU time of the pool's workers while they ran this queue's items. Counted when a worker pauses, at the latest every millisecond
-    /// between two items; a worker that ran items of several queues in that time divides it by the number of items.
+    /// CPU time of the pool's workers while they ran this queue's items. It is counted when a worker pauses, and at least every millisecond
+    /// between two items. If a worker ran items of several queues in that time, it divides the time by the number of items.
     pub cpu_time: Duration,
-    /// How often a worker was brought back into its pod before an item.
+    /// How often a worker was brought back into its pod before it ran an item.
     pub repatriated: u64,
     /// Executions by workers of other pods.
     pub helped: u64,
-    /// How often another worker was called because one slept inside an item and had not declared it with
+    /// How often another worker was called because one slept inside an item, without having declared it with
     /// [`block_in_place`](crate::block_in_place). Counted when the item has ended.
     pub concurrency_wakeups: u64,
     /// How often an item of a per-CPU queue used its CPU for longer than the limit while others waited; see

@@ -72,20 +72,43 @@ impl<P: Platform> Recorder<P> {
     }
 }
 
-/// How often each time was measured. Each timed item stands for those that were left out beside it, so the counts are approximately those
-/// of all items.
+/// How often each length of time was measured. Each timed item also stands for those that were left out beside it, so the counts are
+/// approximately those of all items.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Runtime, Workqueue, trace::Histogram};
+///
+/// /// The time in nanoseconds that 99 % of the items did not exceed.
+/// fn p99(times: &Histogram) -> Option<u64> {
+///     let items: u64 = times.buckets.iter().map(|bucket| bucket.count).sum();
+///     let mut seen = 0;
+///     times.buckets.iter().find_map(|bucket| {
+///         seen += bucket.count;
+///         (seen * 100 >= items * 99).then_some(bucket.below_nanos)
+///     })
+/// }
+///
+/// let queue = Workqueue::builder("timed").build()?;
+/// let timing = Runtime::global().time_items();
+/// (0..100).for_each(|_| drop(queue.spawn(|| ())));
+/// queue.flush()?;
+/// let times = queue.times().unwrap();
+/// println!("99 % of the items began within {:?} ns and took less than {:?} ns", p99(&times.wait), p99(&times.run));
+/// # Ok::<(), nearq::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Histogram {
-    /// Items that were timed.
+    /// The number of items that were timed.
     pub samples: u64,
-    /// Sum of all times.
+    /// The sum of all times, in nanoseconds, by the same weights as the counts.
     pub sum_nanos: u64,
-    /// The classes that are not empty, in order; about 6 % wide.
+    /// The buckets that are not empty, shortest times first. Each is about 6 % wide.
     pub buckets: Vec<Bucket>,
 }
 
-/// How long the items of a queue took; see [`QueueView::times`](crate::inspect::QueueView::times).
+/// How long the items of a queue waited and ran; see [`QueueView::times`](crate::inspect::QueueView::times).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueTimes {
@@ -95,13 +118,13 @@ pub struct QueueTimes {
     pub run: Histogram,
 }
 
-/// One class of times.
+/// A range of times, and how many items fell into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bucket {
-    /// The least time that is too long for it.
+    /// The end of the range, in nanoseconds: the shortest time that is too long for it.
     pub below_nanos: u64,
-    /// How many items.
+    /// How many items took a time in this range.
     pub count: u64,
 }
 

@@ -30,22 +30,22 @@ pub enum TraceKind {
     End,
 }
 
-/// Something that has happened to an item.
+/// Something that has happened to an item; returned by [`Tracer::take`](crate::trace::Tracer::take).
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct TraceEvent {
-    /// When, in nanoseconds of the platform's clock.
+    /// When it happened, in nanoseconds on the clock `CLOCK_MONOTONIC`. Only differences mean something.
     pub at_nanos: u64,
-    /// What.
+    /// What happened.
     pub kind: TraceKind,
     /// The queue's [number](crate::inspect::QueueView::id).
     pub queue: QueueId,
-    /// The item's address: the same for its events, and for a later item at the same place.
+    /// The item's address: the same for all events of an item. A later item may have the same address.
     pub item: usize,
     pub(crate) name: fn() -> &'static str,
-    /// The CPU.
+    /// The CPU on which it happened.
     pub cpu: usize,
-    /// The thread, in the system's own tools; not known for a queueing.
+    /// The number of the thread in the system's own tools; `None` for a queueing.
     pub thread: Option<u64>,
     /// The number of the pool that the item goes to.
     pub pool: PoolId,
@@ -54,7 +54,7 @@ pub struct TraceEvent {
 }
 
 impl TraceEvent {
-    /// The name of the item's function.
+    /// Returns the name of the item's function.
     pub fn function(&self) -> &'static str {
         (self.name)()
     }

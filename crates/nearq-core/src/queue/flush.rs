@@ -305,10 +305,10 @@ impl<P: Platform> Drop for Draining<'_, P> {
 
 // ---- as futures ----------------------------------------------------------------------------------------------
 
-/// Waits until what was queued before has ended; see [`Workqueue::flushed`](crate::Workqueue::flushed).
+/// A future that waits until what was queued before has ended; returned by [`Workqueue::flushed`](crate::Workqueue::flushed).
 ///
-/// Dropping it before it is done is harmless. [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what applies if
-/// threads are refused.
+/// Dropping it before it is done is harmless. [`JoinHandle`](crate::JoinHandle#wakers) says which thread calls its waker, and what applies
+/// if threads are refused.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct FlushedQueue<'a, P: Platform = Linux> {
     queue: &'a Queue<P>,
@@ -316,10 +316,10 @@ pub struct FlushedQueue<'a, P: Platform = Linux> {
     listener: Listener<P>,
 }
 
-/// Drains a queue; see [`Workqueue::drained`](crate::Workqueue::drained).
+/// A future that drains a queue; returned by [`Workqueue::drained`](crate::Workqueue::drained).
 ///
-/// The queue refuses items from the first poll on. Dropping it before it is done lets the queue work again.
-/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what applies if threads are refused.
+/// The queue refuses items from the first poll on. Dropping the future before it is done lets the queue work again.
+/// [`JoinHandle`](crate::JoinHandle#wakers) says which thread calls its waker, and what applies if threads are refused.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct DrainedQueue<'a, P: Platform = Linux> {
     queue: &'a Queue<P>,

@@ -23,15 +23,33 @@ use crate::timer::Timer;
 /// What a runtime of queues is made of.
 pub(crate) type Inner<P> = Core<P, Queue<P>>;
 
-/// A runtime. Handles are cheap to clone and name the same runtime.
+/// A runtime: the worker threads that a set of queues share, and their settings. This is a handle; clones are cheap and name the same
+/// runtime.
 ///
-/// `Runtime::global()` is the process-wide one; most programs never build another.
+/// [`Runtime::global`] is the process-wide one, which [`Workqueue::builder`](crate::Workqueue::builder) uses; most programs never build
+/// another. Build one to have workers with hooks or limits of their own, or to end them all with [`shutdown`](Self::shutdown).
 ///
-/// In the child of a fork every handle works: its runtime has no threads and nothing queued, and starts afresh with the first use.
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Runtime;
+/// use std::time::Duration;
 ///
-/// When the last handle is dropped (each [`Workqueue`](crate::Workqueue) has one), the workers end; the drop waits for them. If each of two
-/// runtimes runs an item that drops the last handle of the other, they wait for each other for ever: let a thread of the program drop one
-/// of them.
+/// let runtime = Runtime::builder().thread_limit(8).build()?;
+/// let queue = runtime.workqueue_builder("plugin").build()?;
+/// let sum = queue.spawn(|| 2 + 3);
+/// println!("{} workers, of which at most {} run at once", runtime.thread_count(), runtime.parallelism());
+/// runtime.shutdown(Duration::from_secs(10))?;
+/// assert_eq!(sum.join()?, 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Dropping it
+/// When the last handle is dropped, the workers end; the drop blocks until they have. Each [`Workqueue`](crate::Workqueue) has a handle. If
+/// each of two runtimes runs an item that drops the last handle of the other, they wait for each other for ever: let a thread of the
+/// program drop one of them.
+///
+/// # Forks
+/// In the child of a fork every handle works: its runtime has no threads and nothing queued there, and starts threads with its first use.
 pub struct Runtime<P: Platform = nearq_platform::Linux> {
     inner: Arc<Inner<P>>,
     /// Whether its drop waits for the threads, if it is the last handle. A queue's handle does not: any thread may be the last to let go of
@@ -107,103 +125,111 @@ impl<P: Platform> Runtime<P> {
         &self.inner
     }
 
-    /// As the function [`block_in_place`](crate::block_in_place), on the platform of this runtime.
+    /// Runs `f`, which may block, as the function [`block_in_place`](crate::block_in_place) does, on the platform of this runtime.
+    ///
+    /// # Panics
+    /// If `f` does.
     pub fn block_in_place<R>(&self, f: impl FnOnce() -> R) -> R {
         crate::pool::context::blocking::<P, R>(f)
     }
 
-    /// The machine as this runtime sees it.
+    /// Returns the CPUs, caches and nodes of the machine, as this runtime last read them.
     pub fn topology(&self) -> Topology {
         self.inner.machine_config().topology.clone()
     }
 
-    /// The CPUs that the runtime's queues may use: those that the process may use, as last read, within the
+    /// Returns the CPUs that the runtime's queues may use: those that the process may use, as last read, within the
     /// [mask](Self::set_cpumask).
     pub fn allowed_cpus(&self) -> CpuSet {
         self.inner.machine_config().allowed()
     }
 
-    /// The most workers of one nice value that run at once: the CPUs allowed, or the quota rounded up.
+    /// Returns how many workers of one nice value run at once at most: the number of CPUs that the process may use, or its CPU quota,
+    /// rounded up, if that is less.
     pub fn parallelism(&self) -> usize {
         self.inner.machine_config().parallelism() as usize
     }
 
-    /// Switches all scopes off, or on again, for every queue; in effect for the next item.
+    /// Switches the scopes of all queues off, or on again. While they are off, every queue has one pod of all its CPUs. In effect for the
+    /// next item.
     pub fn set_affinity_enabled(&self, on: bool) {
         self.inner.change_machine_config(|machine_config| machine_config.affinity = on);
     }
 
-    /// Whether scopes are in use.
+    /// Returns whether scopes are in use.
     pub fn is_affinity_enabled(&self) -> bool {
         self.inner.machine_config().affinity
     }
 
-    /// Changes the scope of every queue that does not name one; in effect for the next item.
+    /// Changes the scope of every queue that does not name one. In effect for the next item.
     pub fn set_default_affinity_scope(&self, scope: AffinityScope) {
         self.inner
             .change_machine_config(|machine_config| machine_config.default_affinity_scope = scope);
     }
 
-    /// The scope of queues that do not name one.
+    /// Returns the scope of queues that do not name one.
     pub fn default_affinity_scope(&self) -> AffinityScope {
         self.inner.machine_config().default_affinity_scope
     }
 
-    /// The average number of cores in a shard of the scope `cache_shard`.
+    /// Returns the average number of cores in a shard of the scope `cache_shard`.
     pub fn cache_shard_size(&self) -> usize {
         self.inner.machine_config().shard_size
     }
 
-    /// Changes how long a worker looks for work before it sleeps, as a number of checks of its inbox.
+    /// Changes how many times a worker checks for work before it sleeps; 512 checks take some 15 µs. In effect the next time that a worker
+    /// finds no work. See [`RuntimeBuilder::spin`](crate::RuntimeBuilder::spin).
     pub fn set_spin(&self, looks: u32) {
         self.inner.spin.store(looks, Ordering::Relaxed);
     }
 
-    /// Reads the machine, the affinity and the quota now, instead of within a second of work. On Linux this reads a dozen files, however
-    /// large the machine is. Everything is read only if other CPUs or nodes are online than before, or if the machine could not be read
-    /// completely. [`Topology::reread`] says what this does not detect.
+    /// Reads the machine, the affinity and the CPU quota now; otherwise the runtime reads them within a second of work. Call it after a
+    /// change that should be in effect at once.
+    ///
+    /// On Linux this reads a dozen files, however large the machine is. Everything is read only if other CPUs or nodes are online than
+    /// before, or if the machine could not be read completely. [`Topology::reread`] says what this does not detect.
     pub fn refresh(&self) {
         self.inner.refresh();
     }
 
-    /// Worker threads that are alive.
+    /// Returns the number of worker threads that are alive.
     pub fn thread_count(&self) -> usize {
         self.inner.threads.load(Ordering::Acquire) as usize
     }
 
-    /// The number, in the system's own tools, of the monitor: the thread that ensures that waiting work gets started. None before it was
-    /// needed for the first time.
+    /// Returns the number, in the system's own tools, of the monitor: the thread that ensures that waiting work gets started. `None` before
+    /// it was needed for the first time.
     pub fn monitor_thread_id(&self) -> Option<u64> {
         self.inner.services.alarm.thread.thread().map(P::thread_id)
     }
 
-    /// Changes how long an item of a per-CPU queue may use its CPU before that is too long; zero is never. See
-    /// [`cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after).
+    /// Changes how much CPU time an item of a per-CPU queue may use before another worker starts beside it; zero is never. See
+    /// [`RuntimeBuilder::cpu_intensive_after`](crate::RuntimeBuilder::cpu_intensive_after).
     pub fn set_cpu_intensive_after(&self, limit: Duration) {
         self.inner.cpu_intensive_after.store(nanos(limit), Ordering::Relaxed);
     }
 
-    /// How long an item of a per-CPU queue may use its CPU before that is too long; zero is never.
+    /// Returns how much CPU time an item of a per-CPU queue may use before another worker starts beside it; zero is never.
     pub fn cpu_intensive_after(&self) -> Duration {
         self.inner.cpu_intensive_after()
     }
 
     /// Changes how long work may wait while nothing starts before that is reported; zero is never. See
-    /// [`stall_after`](crate::RuntimeBuilder::stall_after).
+    /// [`RuntimeBuilder::stall_after`](crate::RuntimeBuilder::stall_after).
     pub fn set_stall_after(&self, period: Duration) {
         self.inner.stall_after.store(nanos(period), Ordering::Relaxed);
     }
 
-    /// How long work may wait while nothing starts before that is reported; zero is never.
+    /// Returns how long work may wait while nothing starts before that is reported; zero is never.
     pub fn stall_after(&self) -> Duration {
         self.inner.stall_after()
     }
 
-    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. If nothing of the mask can be used any
-    /// more, all of them are used. Per-CPU queues ignore the mask. In effect for the next item.
+    /// Changes the CPUs that queues may use, within what the process may use; `None` is all of that. If no CPU of the mask can be used any
+    /// more, all that the process may use are used. Per-CPU queues ignore the mask. In effect for the next item.
     ///
     /// # Errors
-    /// The mask is empty, names a CPU that the machine does not have, or has none that the process may use.
+    /// The mask is empty ([`Error::EmptyMask`]), names a CPU that the machine does not have, or has none that the process may use.
     pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
         let cpus = cpus.into();
         self.inner
@@ -212,17 +238,18 @@ impl<P: Platform> Runtime<P> {
         Ok(())
     }
 
-    /// The CPUs that queues may use, as it was set.
+    /// Returns the CPUs that queues may use, as set by [`set_cpumask`](Self::set_cpumask).
     pub fn cpumask(&self) -> Option<CpuSet> {
         self.inner.machine_config().mask.clone()
     }
 
-    /// How often a worker checks its inbox before it sleeps.
+    /// Returns how many times a worker checks for work before it sleeps.
     pub fn spin(&self) -> u32 {
         self.inner.spin_budget()
     }
 
-    /// The functions that used the CPU of a per-CPU pool for too long while others waited for it, and how often, most often first.
+    /// Returns the functions whose items used the CPU of a per-CPU queue for [too long](Self::cpu_intensive_after) while others waited for
+    /// it, and how often, the most frequent first.
     pub fn cpu_hogs(&self) -> Vec<CpuHog> {
         self.inner.hogs.list()
     }

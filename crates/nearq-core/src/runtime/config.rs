@@ -12,7 +12,7 @@ use crate::base::outcome::contain;
 use crate::homes::HomeChoice;
 use crate::runtime::report::OnStall;
 
-/// What a hook is given about a worker.
+/// What a [hook](crate::RuntimeBuilder::on_worker_start) is given about its worker.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerInfo {

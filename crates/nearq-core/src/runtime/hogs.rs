@@ -13,13 +13,13 @@ const MOST: usize = 128;
 /// The time from which on there is a warning.
 const FIRST_SAID: u64 = 4;
 
-/// A function that has used the CPU of a per-CPU pool for too long; see [`Runtime::cpu_hogs`](crate::Runtime::cpu_hogs).
+/// A function whose items used the CPU of a per-CPU queue for too long; see [`Runtime::cpu_hogs`](crate::Runtime::cpu_hogs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuHog {
     /// The name of the function.
     pub function: &'static str,
-    /// How often it did.
+    /// How often that happened.
     pub count: u64,
 }
 

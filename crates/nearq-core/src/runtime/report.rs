@@ -14,7 +14,8 @@ pub(crate) const MOST_SHOWN: usize = 16;
 /// The callback for stalls.
 pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
 
-/// A pool that has work and started nothing for a period. See [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall).
+/// A stall: a pool in which work waits, and that has started nothing for a period. See
+/// [`RuntimeBuilder::on_stall`](crate::RuntimeBuilder::on_stall). The text of `Display` is the whole report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stall {
@@ -22,31 +23,31 @@ pub struct Stall {
     pub pool: PoolId,
     /// The CPUs of its pod.
     pub pod: CpuSet,
-    /// Its workers' nice value as asked for.
+    /// The nice value that was set for its workers.
     pub nice: i32,
-    /// The least time for which it has started nothing.
+    /// How long it has started nothing, at least.
     pub lasts: Duration,
-    /// The least number of items that wait.
+    /// How many items wait, at least.
     pub waiting: usize,
-    /// Its workers that sleep for lack of work, or of a free CPU.
+    /// How many of its workers sleep for lack of work, or of a free CPU.
     pub idle: usize,
-    /// Whether the last worker that it wanted could not be started, because of limits on threads or lack of memory.
+    /// Whether the last worker that it needed could not be started, because of limits on threads or lack of memory.
     pub refused: bool,
-    /// Set if the runtime's own [limit](crate::RuntimeBuilder::thread_limit) refused that worker.
+    /// The runtime's own [limit](crate::RuntimeBuilder::thread_limit), if that has refused the worker.
     pub limit: Option<ThreadLimit>,
-    /// The workers that are in the middle of an item or of their start hook; 64 at most.
+    /// The workers that are in the middle of an item or of their start hook; at most 64.
     pub busy: Vec<BusyWorker>,
-    /// How many more there are.
+    /// How many such workers there are beyond these.
     pub more_busy: usize,
 }
 
-/// The runtime's own limit on threads, if it is reached.
+/// The runtime's own limit on threads, which has been reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadLimit {
     /// The most worker threads that the runtime may have.
     pub threads: usize,
-    /// The pools that have the threads, those with the most threads first; 16 pools at most. Workers that are about to end are not counted.
+    /// The pools that have the threads, those with the most threads first; at most 16 pools. Workers that are about to end are not counted.
     pub pools: Vec<PoolThreads>,
 }
 
@@ -56,7 +57,7 @@ pub struct ThreadLimit {
 pub struct PoolThreads {
     /// The pool's number.
     pub pool: PoolId,
-    /// Its threads.
+    /// The number of its threads.
     pub threads: usize,
     /// How many of them sleep for lack of work or of a free CPU.
     pub idle: usize,
@@ -68,18 +69,18 @@ pub struct PoolThreads {
 pub struct BusyWorker {
     /// The thread's name.
     pub thread: String,
-    /// The thread's number in the system's own tools.
+    /// The thread's number in the system's own tools (on Linux, its thread ID).
     pub thread_id: Option<u64>,
     /// The name of the item's function; `the hook on_worker_start` if the worker is in [that hook](crate::RuntimeBuilder::on_worker_start).
     pub function: &'static str,
     /// The description that the item has set; see [`set_description`](crate::set_description).
     pub description: String,
-    /// The least time for which it has run: since it was first seen in one of the checks of the workers that are made every few
-    /// milliseconds while work waits. Not known for a worker that has [declared that it blocks](crate::block_in_place).
+    /// How long it has run, at least: since a check first found it running. While work waits, the workers are checked every few
+    /// milliseconds. `None` for a worker that has [declared that it blocks](crate::block_in_place).
     pub runs: Option<Duration>,
     /// What its thread does.
     pub activity: Activity,
-    /// Where the thread sleeps, in the system's words, if known.
+    /// Where the thread sleeps, in the system's words; `None` if that is not known.
     pub place: Option<String>,
 }
 

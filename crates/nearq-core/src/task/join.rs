@@ -24,16 +24,39 @@ pub(crate) struct Kind<T, P: Platform> {
     pub(crate) abandon: unsafe fn(NonNull<Item<P>>) -> bool,
 }
 
-/// Waits for a spawned closure or future: by [`join`](Self::join), or as a `Future`. If it is dropped, what was spawned goes on by itself.
+/// A spawned closure or future: [`join`](Self::join) blocks until it has ended; in an async task, await the handle itself. If the handle is
+/// dropped, what was spawned goes on by itself.
 ///
-/// If the system has refused the runtime's threads, some of the polls try to start them, as a thread that waits does. A program that awaits
-/// on another executor and does nothing else is not polled again by itself. If it must make progress however long threads are refused, it
-/// needs a thread of the runtime (a queue with a [rescuer](crate::WorkqueueBuilder::rescuer)), or one thread that waits, for instance in
-/// [`join`](Self::join) or [`Workqueue::flush`](crate::Workqueue::flush). That applies to all futures of this crate.
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Workqueue;
 ///
-/// A waker that a future of this crate was given is called by the thread that ends what is awaited: a worker, the thread that cancels or,
-/// for a delayed item, the runtime's timer. As in other runtimes, it should do little: a waker that takes long delays what that thread does
-/// next; on the timer, every other deadline. Its panic goes no further.
+/// let queue = Workqueue::builder("example").build()?;
+///
+/// // Joined: blocks this thread.
+/// assert_eq!(queue.spawn(|| 2 + 3).join()?, 5);
+///
+/// // Awaited, in a task of any executor.
+/// let sum = queue.spawn(|| 2 + 3);
+/// let task = async move { sum.await };
+/// # assert_eq!(queue.spawn_future(task).join()??, 5);
+///
+/// // Detached: it runs to its end.
+/// drop(queue.spawn(|| println!("in a worker")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Wakers
+/// This applies to all futures that functions of this crate return. The waker is called by the thread that ends what is awaited: a worker,
+/// the thread that cancels or, for a delayed item, the runtime's timer. As in other runtimes, it should do little, because a waker that
+/// takes long delays what that thread does next; on the timer, every other deadline. Its panic goes no further.
+///
+/// # If threads are refused
+/// This too applies to all futures that functions of this crate return. If the system has refused the runtime's threads, some of the polls
+/// try to start them, as a thread that waits does. But a program that only awaits on another executor is not polled again by itself. If it
+/// must make progress however long threads are refused, it needs a thread of the runtime (a queue with a
+/// [rescuer](crate::WorkqueueBuilder::rescuer)), or one thread that waits, for instance in [`join`](Self::join) or
+/// [`Workqueue::flush`](crate::Workqueue::flush).
 pub struct JoinHandle<T, P: Platform = Linux> {
     item: NonNull<Item<P>>,
     /// A pointer, because with a reference to a static, each user of the type would have to declare that `T` borrows nothing.
@@ -81,8 +104,8 @@ impl<T, P: Platform> JoinHandle<T, P> {
         unsafe { (self.kind().take)(self.item) }
     }
 
-    /// Whether it has ended, so that its result is available without waiting. Also true in the child of a fork for what the parent runs
-    /// (see [`join`](Self::join)).
+    /// Returns whether it has ended, so that its result is available without waiting. In the child of a fork, also true for what the parent
+    /// runs (see [`join`](Self::join)).
     ///
     /// If the system has refused the runtime's threads, some of the calls try to start them.
     pub fn is_finished(&self) -> bool {
@@ -110,15 +133,15 @@ impl<T, P: Platform> JoinHandle<T, P> {
         !is_of_this_process::<P>(self.state().load(Ordering::Acquire))
     }
 
-    /// Cancels what was spawned. If true, `join` returns [`Cancelled`](JoinError::Cancelled); if false, it does not.
+    /// Cancels what was spawned. If this returns true, `join` returns [`Cancelled`](JoinError::Cancelled); if false, it does not.
     ///
-    /// * A **closure** that has not started is dropped at once, in the calling thread, and never runs, and its place under the queue's
-    ///   limit is free at once. A closure that has started goes on, and this returns false.
+    /// * A **closure** that has not started is dropped at once, in the calling thread. It never runs, and stops counting under the queue's
+    ///   limit at once. A closure that has started goes on, and this returns false.
     /// * A **future** that has not ended is dropped on a worker, never while it is polled: when the current poll returns, or at once if it
     ///   waits for a wake (in the calling thread, if its queue has been dropped). The result of that poll is ignored.
     ///
-    /// Dropping it may panic: the panic goes no further. It may also cancel other closures, which are dropped before that call returns. So
-    /// a chain of closures, each of which cancels the next one when it is dropped, takes a stack as deep as the chain is long, as nested
+    /// The drop may panic: the panic goes no further. It may also cancel other closures, which are dropped before that call returns. So a
+    /// chain of closures, each of which cancels the next one when it is dropped, needs a stack as deep as the chain is long, as nested
     /// values do.
     ///
     /// ```
@@ -144,16 +167,17 @@ impl<T, P: Platform> JoinHandle<T, P> {
         self.has_ended().then(|| self.take())
     }
 
-    /// Waits until it has ended, and returns its result. What it wrote is visible.
+    /// Blocks until it has ended, and returns its result. What it wrote is visible. In an async task, await the handle instead.
     ///
-    /// In a worker, another worker takes this one's place meanwhile. A place under the queue's own
-    /// [`max_active`](crate::WorkqueueBuilder::max_active) is not given away: an item that waits for another of the same queue needs room
-    /// for both. ([`Workqueue::scope`](crate::Workqueue::scope) does not.)
+    /// On a worker, another worker runs in its place meanwhile. But an item that waits still counts under its queue's
+    /// [`max_active`](crate::WorkqueueBuilder::max_active): if it waits for another item of the same queue, the limit must admit both.
+    /// ([`Workqueue::scope`](crate::Workqueue::scope) has no such condition.)
     ///
     /// # Errors
-    /// It panicked, or was cancelled. [`Deadlock`](JoinError::Deadlock) if the wait would never end: the limit holds it back when the wait
-    /// begins, and all items that have a place of that limit would wait like that. In the child of a fork, what was spawned before and had
-    /// not ended is the parent's and is [`Cancelled`](JoinError::Cancelled) here.
+    /// * [`Panicked`](JoinError::Panicked), [`Cancelled`](JoinError::Cancelled), or [`Refused`](JoinError::Refused): it has no result.
+    /// * [`Deadlock`](JoinError::Deadlock): the wait would never end, because the limit of its queue holds it back when the wait begins,
+    ///   and all items that count under that limit would wait like that. It goes on by itself.
+    /// * In the child of a fork, what was spawned before and had not ended is the parent's; here it is [`Cancelled`](JoinError::Cancelled).
     #[inline]
     pub fn join(self) -> Result<T, JoinError> {
         // Acquire: the result.

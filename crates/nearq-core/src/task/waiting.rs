@@ -52,16 +52,15 @@ impl<P: Platform> Drop for Waiting<P> {
 }
 
 impl<P: Platform> Work<P> {
-    /// Waits until the item's last queueing has been executed: the pending one, or else the running one. True if there was something to
-    /// wait for. What the execution did is visible.
+    /// Blocks until the item's last queueing has been executed: the pending execution or, if there is none, the running one. Returns
+    /// whether there was something to wait for. What the execution did is visible. The form to await is [`flushed`](Self::flushed).
     ///
-    /// It does not wait for queueings that come meanwhile: when it returns, the item is idle unless it has been queued again. Nor does it
-    /// wait for an item on a timer (see [`flush_delayed`](Self::flush_delayed)). If the queueing is cancelled meanwhile, that ends the
-    /// wait.
+    /// Does not wait for queueings that come meanwhile: when it returns, the item is idle unless it has been queued again. Nor does it wait
+    /// for an item on a timer (see [`flush_delayed`](Self::flush_delayed)). If the execution is cancelled meanwhile, the wait ends.
     ///
     /// # Errors
-    /// [`Error::Deadlock`] if the wait would never end: inside the item's own function; or if this item is held back by its queue's limit,
-    /// and all items that have a place there would wait like that.
+    /// [`Error::Deadlock`] if the wait would never end: inside the item's own function; or if the limit of its queue holds this item back,
+    /// and all items that count under that limit would wait like that.
     pub fn flush(&self) -> Result<bool, Error> {
         self.refuse_own(FLUSH_OWN)?;
         if !self.is_busy() {
@@ -74,21 +73,23 @@ impl<P: Platform> Work<P> {
         Ok(true)
     }
 
-    /// As [`flush`](Self::flush), as a future. It waits for what is on its way when it is made, and begins at once.
+    /// Returns a future that does what [`flush`](Self::flush) does. It waits for what is pending or running now, when it is made, not when
+    /// it is first polled.
     ///
     /// ```
     /// # use nearq_core as nearq;
     /// use nearq::{Work, Workqueue};
     ///
     /// let queue = Workqueue::builder("example").build()?;
-    /// let work = Work::new(|_: &Work| {});
+    /// let work = Work::new(|_| println!("it runs"));
     /// queue.queue(&work);
-    /// let waiter = queue.spawn({
-    ///     let work = work.clone();
-    ///     move || work.flush()
-    /// });
-    /// waiter.join()??;
-    /// assert!(!work.is_pending());
+    /// let task = async move {
+    ///     let waited = work.flushed().await?;
+    ///     println!("it has run; {}", if waited { "this waited for it" } else { "it had ended before" });
+    ///     assert!(!work.is_pending() && !work.is_running());
+    ///     Ok::<(), nearq::Error>(())
+    /// };
+    /// # queue.spawn_future(task).join()??;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -99,7 +100,7 @@ impl<P: Platform> Work<P> {
         Flushed { waiting, listener: Listener::new(), waited: false }
     }
 
-    /// As [`flush`](Self::flush), but an item that is on a timer is queued at once instead of at its time.
+    /// Blocks as [`flush`](Self::flush) does, but queues an item that is on a timer at once instead of at its time.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -118,10 +119,14 @@ impl<P: Platform> Work<P> {
         }
     }
 
-    /// Takes the queueing back, and waits until the item does not run. True if it was pending; it is not executed for that queueing.
+    /// Cancels the pending execution, and blocks until the item does not run. Returns true if the item was pending; it is not executed for
+    /// that queueing.
     ///
-    /// Meanwhile the item refuses to be queued, so an item that queues itself again and again cannot escape. When this returns, it is
-    /// neither pending nor running, unless it has been queued since. What its executions did is visible.
+    /// Meanwhile the item refuses to be queued, so this ends even if the item keeps queueing itself. When it returns, the item is neither
+    /// pending nor running, unless it has been queued since. What its executions did is visible.
+    ///
+    /// There is no form to await. In an async task, call [`disable`](Self::disable), await [`flushed`](Self::flushed), and call
+    /// [`enable`](Self::enable).
     ///
     /// # Errors
     /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
@@ -134,7 +139,8 @@ impl<P: Platform> Work<P> {
         Ok(cancelled)
     }
 
-    /// As [`disable`](Self::disable), and waits until the item does not run. What its executions did is visible.
+    /// Disables the item as [`disable`](Self::disable) does, and blocks until it does not run. Returns true if the item was pending. What
+    /// its executions did is visible. To await that instead, call `disable`, and then await [`flushed`](Self::flushed).
     ///
     /// # Errors
     /// [`Error::Deadlock`] inside the item's own function; it is not disabled then.
@@ -201,9 +207,9 @@ const FLUSH_OWN: &str = "an item's function cannot wait for the end of the item 
 const CANCEL_OWN: &str = "an item's function cannot wait for the end of the item itself; inside it, use `cancel` or `disable`, which do not wait";
 const FLUSH_BEHIND: &str = "the item is held back by its queue's limit, and every item that is admitted by that limit waits like this one; let the caller end first, use two queues, or raise max_active";
 
-/// Waits for an item; made by [`Work::flushed`]. True if there was something to wait for.
+/// A future that waits for an item; returned by [`Work::flushed`]. Its output is whether there was something to wait for.
 ///
-/// [`JoinHandle`](crate::JoinHandle) says which thread calls its waker, and what applies if threads are refused.
+/// [`JoinHandle`](crate::JoinHandle#wakers) says which thread calls its waker, and what applies if threads are refused.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Flushed<P: Platform = Linux> {
     /// Dropped before the item: a waker that is left is dropped here, and not where the last hold on the item's memory is given back.

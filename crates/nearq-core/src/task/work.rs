@@ -10,50 +10,52 @@ use crate::homes::Home;
 use crate::item::owned::ItemRef;
 use crate::item::{Executed, Item, ItemVtable, Parts};
 
-/// A function that can be queued any number of times, without allocating.
+/// An item: a function that can be queued any number of times, without allocating.
 ///
-/// At most one execution of it runs at any time, in any thread, on any queue: so the function may be `FnMut`. Queueing an item that is
-/// already pending changes nothing (the function will run once for both); queueing one that is running makes it run once more.
-///
-/// Clones are handles of the same item. When the last handle is dropped, a queued execution still happens. There may be some eight million
-/// handles of an item at once; with more, the process ends, as with `Arc`.
-///
-/// What the function captured is dropped once no handle is left and nothing of the item is queued or running: by the thread that drops the
-/// last handle, or by the worker after the last execution. A worker drops it as a part of that execution: meanwhile the item still has its
-/// place of the queue's [`max_active`](crate::WorkqueueBuilder::max_active). So a destructor that takes long delays what the limit holds
-/// back; in an ordered queue, everything. The same applies to what a spawned closure captured.
-///
-/// The function is given a handle of its own item, through which it may queue itself again. It may drop the last handle.
-///
-/// # Memory ordering
-/// If [`queue`](crate::Workqueue::queue) returns true, what the caller wrote before is visible to the execution that
-/// follows from it. If it returns false because the item was pending, what the caller wrote before is visible to the
-/// execution that is coming. Each execution sees what the one before it did.
-///
-/// # Signals
-/// The runtime's threads block exactly the signals that were blocked by the thread that built the runtime: what an item, a hook or a
-/// callback starts has the program's own mask, and a profiler's signals reach the thread that computes.
-///
-/// # Panics in the function
-/// They are caught and counted ([`PoolStatistics::panicked`](crate::inspect::PoolStatistics)); the worker goes on, and the item can be
-/// queued again.
+/// At most one execution of it runs at any time, in any thread, on any queue. So the function may be `FnMut`. Queueing an item that is
+/// already pending changes nothing: the function will run once for both. Queueing an item that is running makes it run once more.
 ///
 /// ```
 /// # use nearq_core as nearq;
 /// use nearq::{Work, Workqueue};
-/// use std::sync::mpsc;
 ///
 /// let queue = Workqueue::builder("example").build()?;
-/// let (sender, receiver) = mpsc::channel();
+/// let (sender, receiver) = std::sync::mpsc::channel();
 /// let mut runs = 0;
-/// let work = Work::new(move |work: &Work| {
+/// let work = Work::new(move |_| {
 ///     runs += 1;
 ///     sender.send(runs).unwrap();
 /// });
-/// assert!(queue.queue(&work));
-/// assert_eq!(receiver.recv()?, 1);
+/// for run in 1..=3 {
+///     assert!(queue.queue(&work));
+///     assert_eq!(receiver.recv()?, run);
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// The function is given a handle of its own item, through which it may queue itself again.
+///
+/// # Clones and drop
+/// Clones are handles of the same item. If the last handle is dropped while the item is queued, that execution still happens. An item may
+/// have some eight million handles at once; with more, the process aborts, as with `Arc`.
+///
+/// What the function captured is dropped once no handle is left and nothing of the item is queued or running: by the thread that drops the
+/// last handle, or by the worker after the last execution. On a worker, that drop is a part of the execution: the item still counts under
+/// the queue's [`max_active`](crate::WorkqueueBuilder::max_active). So a destructor that takes long delays what the limit holds back; in an
+/// ordered queue, everything. The same applies to what a spawned closure captured.
+///
+/// # Memory ordering
+/// If [`queue`](crate::Workqueue::queue) returns true, what the caller wrote before is visible to the execution that follows from it. If it
+/// returns false because the item was pending, what the caller wrote before is visible to the execution that is still to come. Each
+/// execution sees what the one before it did.
+///
+/// # Signals
+/// The runtime's threads block exactly the signals that were blocked in the thread that built the runtime. So what an item, a hook or a
+/// callback starts has the program's own mask, and a profiler's signals reach the thread that computes.
+///
+/// # Panics in the function
+/// They are caught and counted ([`PoolStatistics::panicked`](crate::inspect::PoolStatistics)). The worker goes on, and the item can be
+/// queued again.
 pub struct Work<P: Platform = Linux> {
     item: NonNull<Item<P>>,
 }
@@ -110,7 +112,7 @@ impl<P: Platform, F: FnMut(&Work<P>) + Send + 'static> Function<P, F> {
 }
 
 impl Work<Linux> {
-    /// An item that runs `function`.
+    /// Makes an item that runs `function`. It is not queued yet.
     pub fn new(function: impl FnMut(&Work) + Send + 'static) -> Self {
         Self::new_in(function)
     }
@@ -140,9 +142,10 @@ impl<P: Platform> Work<P> {
         unsafe { self.item.as_ref() }
     }
 
-    /// Changes the item's [home](Home); with `None` it has none of its own, and its queue's home applies. A running execution goes on where
-    /// it is, and what is queued runs where it was queued; the next queueing goes to the new home. Only queues of the home's runtime use
-    /// it.
+    /// Changes the item's [home](Home). With `None` it has none of its own, and its queue's home applies. Only queues of the home's runtime
+    /// use it.
+    ///
+    /// In effect from the next queueing on: a running execution goes on where it is, and what is queued runs where it was queued.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -158,24 +161,55 @@ impl<P: Platform> Work<P> {
         self.header().attachment.set_home(home.into().cloned());
     }
 
-    /// The item's own home, if it has one.
+    /// Returns the item's own home, if it has one.
     pub fn home(&self) -> Option<Home<P>> {
         self.header().attachment.home()
     }
 
-    /// Takes the queueing back; true if the item was pending, and it is not executed for that queueing. A running execution goes on, and
-    /// may queue the item again; [`cancel_sync`](Self::cancel_sync) waits for it. May be called anywhere, including inside the function.
+    /// Cancels the pending execution. Returns true if the item was pending; it is not executed for that queueing. May be called anywhere,
+    /// including inside the function.
     ///
-    /// Its place under the queue's limit is free at once. A queueing after that goes to the end of the queue.
+    /// Does not wait for a running execution, which goes on and may queue the item again: [`cancel_sync`](Self::cancel_sync) waits for it.
+    ///
+    /// The item stops counting under the queue's limit at once. If it is queued again afterwards, it goes to the end of the queue.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    /// use std::time::Duration;
+    ///
+    /// let queue = Workqueue::builder("example").build()?;
+    /// let work = Work::new(|_| unreachable!("cancelled in time"));
+    /// queue.queue_delayed(&work, Duration::from_secs(3600));
+    /// assert!(work.is_pending());
+    /// assert!(work.cancel());
+    /// assert!(!work.is_pending() && !work.cancel());
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
     pub fn cancel(&self) -> bool {
         self.header().cancel()
     }
 
-    /// From now on the item refuses to be queued: `queue` returns false. True if it was pending; that queueing is cancelled. A running
-    /// execution goes on ([`disable_sync`](Self::disable_sync) waits for it). May be called anywhere.
+    /// Makes the item refuse to be queued, and cancels the pending execution. Returns true if it was pending. May be called anywhere.
+    ///
+    /// Does not wait for a running execution: [`disable_sync`](Self::disable_sync) does. To await that instead, call `disable`, and then
+    /// await [`flushed`](Self::flushed).
     ///
     /// Calls nest: the item can be queued again after as many calls of [`enable`](Self::enable). Attempts to queue it meanwhile are not
     /// remembered.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("example").build()?;
+    /// let work = Work::new(|_| ());
+    /// work.disable();
+    /// assert!(!queue.queue(&work));
+    /// assert!(work.enable());
+    /// assert!(queue.queue(&work));
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
     ///
     /// # Panics
     /// At the 4095th call without an `enable`.
@@ -184,25 +218,25 @@ impl<P: Platform> Work<P> {
         self.header().cancel()
     }
 
-    /// Undoes one [`disable`](Self::disable); true if the item can be queued again.
+    /// Undoes one [`disable`](Self::disable). Returns true if the item can be queued again.
     ///
     /// # Panics
-    /// If there was no `disable` to undo. What [`cancel_sync`](Self::cancel_sync) does meanwhile does not count.
+    /// If there was no `disable` to undo. A [`cancel_sync`](Self::cancel_sync) that is under way does not count as one.
     pub fn enable(&self) -> bool {
         self.header().enable()
     }
 
-    /// Whether it refuses to be queued. May be out of date at once.
+    /// Returns whether the item refuses to be queued. May be out of date at once.
     pub fn is_disabled(&self) -> bool {
         self.header().is_disabled()
     }
 
-    /// Whether both are handles of the same item.
+    /// Returns whether both are handles of the same item.
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.item == other.item
     }
 
-    /// Whether it is queued and has not begun. May be out of date at once.
+    /// Returns whether the item is queued, or on a timer, and has not begun. May be out of date at once.
     ///
     /// If the system has refused the runtime's threads, some of the calls try to start them.
     pub fn is_pending(&self) -> bool {
@@ -213,7 +247,7 @@ impl<P: Platform> Work<P> {
         pending
     }
 
-    /// Whether it is being executed. May be out of date at once.
+    /// Returns whether the item is being executed. May be out of date at once.
     pub fn is_running(&self) -> bool {
         self.header().is_running()
     }

@@ -33,14 +33,30 @@ const THREAD_LIMIT: u32 = 4096;
 /// ```
 /// # use nearq_core as nearq;
 /// use nearq::{AffinityScope, Runtime};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
 ///
+/// let workers = Arc::new(AtomicUsize::new(0));
+/// let (started, stopped) = (Arc::clone(&workers), Arc::clone(&workers));
 /// let runtime = Runtime::builder()
 ///     .default_affinity_scope(AffinityScope::Cache)
 ///     .thread_limit(64)
-///     .on_worker_start(|worker| println!("{} begins", worker.name))
+///     .on_worker_start(move |worker| {
+///         println!("{} starts on CPUs {}", worker.name, worker.pod);
+///         started.fetch_add(1, Ordering::Relaxed);
+///     })
+///     .on_worker_stop(move |_| {
+///         stopped.fetch_sub(1, Ordering::Relaxed);
+///     })
 ///     .build()?;
 /// let queue = runtime.workqueue_builder("crypt").build()?;
 /// assert_eq!(queue.spawn(|| 2 + 3).join().unwrap(), 5);
+/// assert!(workers.load(Ordering::Relaxed) >= 1);
+///
+/// // The drop of the last handle waits for the workers, and so for the hooks.
+/// drop(queue);
+/// drop(runtime);
+/// assert_eq!(workers.load(Ordering::Relaxed), 0);
 /// # Ok::<(), nearq::Error>(())
 /// ```
 ///
@@ -49,10 +65,11 @@ const THREAD_LIMIT: u32 = 4096;
 /// | [`default_affinity_scope`](Self::default_affinity_scope) | `NEARQ_DEFAULT_SCOPE`, or else `cache_shard` |
 /// | [`affinity_enabled`](Self::affinity_enabled) | `NEARQ_AFFINITY`, or else on |
 /// | [`cache_shard_size`](Self::cache_shard_size) | 8 cores |
-/// | [`home_choice`](Self::home_choice), [`inherits_homes`](Self::inherits_homes) | `NEARQ_HOME_CHOICE`, `NEARQ_HOME_INHERIT`, or else `now` and on |
+/// | [`home_choice`](Self::home_choice) | `NEARQ_HOME_CHOICE`, or else `now` |
+/// | [`inherits_homes`](Self::inherits_homes) | `NEARQ_HOME_INHERIT`, or else on |
 /// | [`stall_after`](Self::stall_after), [`on_stall`](Self::on_stall) | `NEARQ_STALL_AFTER`, or else 30 s; a warning on standard error |
 /// | [`thread_limit`](Self::thread_limit), [`stack_size`](Self::stack_size) | 4096 threads; the system's stack size |
-/// | [`idle_timeout`](Self::idle_timeout), [`spin`](Self::spin) | 5 minutes; 512 checks of the inbox, some 15 µs |
+/// | [`idle_timeout`](Self::idle_timeout), [`spin`](Self::spin) | 5 minutes; 512 checks, some 15 µs |
 /// | [`cpu_intensive_after`](Self::cpu_intensive_after) | 10 ms |
 /// | [`on_worker_start`](Self::on_worker_start), [`on_worker_stop`](Self::on_worker_stop) | no hook |
 #[must_use = "a builder makes nothing until `build`"]
@@ -105,43 +122,45 @@ impl<P: Platform> RuntimeBuilder<P> {
         }
     }
 
-    /// Bytes of stack of every thread; the system's default if not set (on Linux, usually 2 MiB).
+    /// Sets the stack size of every thread, in bytes; the system's default if not set (on Linux, usually 2 MiB).
     pub fn stack_size(mut self, bytes: usize) -> Self {
         // Zero means as small as the system allows.
         self.beginning.config.stack_size = NonZeroUsize::new(bytes).or(Some(NonZeroUsize::MIN));
         self
     }
 
-    /// Called by each worker when it begins, before it looks for work. Until the hook has returned, the worker does not count as searching
-    /// or awake: other workers are woken or started instead, while no more workers are in their hooks than the pod has CPUs. So a hook must
-    /// not wait for an item of this runtime: all of these workers could wait for it.
+    /// Sets a hook that each worker calls when it starts, before it searches for work.
+    ///
+    /// Until the hook has returned, the worker counts neither as awake nor as searching: other workers are woken or started instead, while
+    /// no more workers are in their hooks than the pod has CPUs. So a hook must not wait for an item of this runtime, because all of these
+    /// workers could wait for that item. A panic of the hook does not end the worker.
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_start = Some(Arc::new(hook));
         self
     }
 
-    /// Called by each worker before it ends. By then the worker does not count under [`thread_limit`](Self::thread_limit) any more. The
-    /// thread that shuts the runtime down or drops the last handle waits for the hook.
+    /// Sets a hook that each worker calls before it ends. By then the worker no longer counts under [`thread_limit`](Self::thread_limit).
+    /// The thread that shuts the runtime down, or drops its last handle, waits for the hook.
     pub fn on_worker_stop(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_stop = Some(Arc::new(hook));
         self
     }
 
-    /// A pool in which work waits, and that has started nothing for this long, is reported, and again after each further period: to
-    /// [`on_stall`](Self::on_stall), and, with the feature `tracing`, as an event of that crate (target `nearq`, level `WARN`). If neither
-    /// is in use, the platform's warning reports it (on Linux, standard error). Zero: never.
+    /// Sets after which time a stall is reported: a pool in which work waits, and that has started nothing for this long. It is reported
+    /// again after each further period. Zero is never; if not set, `NEARQ_STALL_AFTER` (in seconds), or else 30 s.
     ///
-    /// If not set, `NEARQ_STALL_AFTER` says how many seconds; otherwise 30. No thread is started for the report: the check is made by the
-    /// thread that is awake anyway while work waits.
+    /// The report goes to [`on_stall`](Self::on_stall) and, with the feature `tracing`, becomes an event of that crate (target `nearq`,
+    /// level `WARN`). If neither is in use, it is a warning on standard error. No thread is started for it: the thread that is awake anyway
+    /// while work waits makes the check.
     pub fn stall_after(mut self, period: Duration) -> Self {
         self.stall_after = Some(period);
         self
     }
 
-    /// Called if a pool [has stalled](Self::stall_after), with what its workers do. A panic goes no further than the call.
+    /// Sets a callback for [stalls](Self::stall_after); it is given what the pool's workers do. A panic goes no further than the call.
     ///
-    /// It is called by the thread that is responsible for waiting work (`nq/monitor`), which does nothing else until it has returned: it
-    /// should be short, and must not wait for items of this runtime.
+    /// The thread that is responsible for waiting work (`nq/monitor`) calls it, and does nothing else until it has returned. So the
+    /// callback should be short, and must not wait for items of this runtime.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -159,8 +178,8 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// The most worker threads that this runtime may have; 4096 if not set. When the limit is reached and another pool needs a worker (a
-    /// pool of another nice value, for example), an idle worker ends to make room for it. A worker that runs an item does not end.
+    /// Sets the most worker threads that this runtime may have; 4096 if not set. If the limit is reached and another pool needs a worker (a
+    /// pool of another nice value, for example), an idle worker ends to make space for it. A worker that runs an item does not end.
     ///
     /// Workers in their stop hooks, rescuers and the runtime's own threads do not count.
     pub fn thread_limit(mut self, threads: u32) -> Self {
@@ -168,65 +187,70 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// How often a worker checks its inbox before it sleeps (512 if not set, some 15 µs); with 0 it sleeps at once. If the process may use
-    /// only a single CPU, workers do not spin: they let other threads run as often instead.
+    /// Sets how many times a worker checks for work before it sleeps; 512 if not set, which takes some 15 µs. With 0 it sleeps at once. If
+    /// the process may use only a single CPU, a worker does not spin, but lets other threads run between the checks.
     pub fn spin(mut self, looks: u32) -> Self {
         self.beginning.spin = looks;
         self
     }
 
-    /// A worker that has slept this long ends; 300 s if not set.
+    /// Sets after which time a worker that sleeps ends; 5 minutes if not set.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.beginning.idle_timeout = timeout;
         self
     }
 
-    /// An item of a [per-CPU queue](crate::WorkqueueBuilder::per_cpu) that has used its CPU for this long, since it began or last slept,
-    /// does not count as running any more if others wait for that CPU: another worker starts beside it. 10 ms if not set; zero is never.
-    /// [`Runtime::cpu_hogs`] tells which functions did that. Warnings about them begin at the fourth time, and become less and less
+    /// Sets how much CPU time an item of a [per-CPU queue](crate::WorkqueueBuilder::per_cpu) may use, since it began or last slept, while
+    /// others wait for that CPU. An item that exceeds it no longer counts as running: another worker starts beside it. 10 ms if not set;
+    /// zero is never.
+    ///
+    /// [`Runtime::cpu_hogs`] returns the functions that did that. Warnings about them begin at the fourth time, and become less and less
     /// frequent.
     pub fn cpu_intensive_after(mut self, limit: Duration) -> Self {
         self.beginning.cpu_intensive_after = limit;
         self
     }
 
-    /// The scope of queues that do not name one: if not set, `NEARQ_DEFAULT_SCOPE`, otherwise `cache_shard`.
+    /// Sets the scope of queues that do not name one; if not set, `NEARQ_DEFAULT_SCOPE`, or else `cache_shard`.
     pub fn default_affinity_scope(mut self, scope: AffinityScope) -> Self {
         self.default_affinity_scope = Some(scope);
         self
     }
 
-    /// The average number of cores in a shard of the scope `cache_shard`; 8 if not set.
+    /// Sets the average number of cores in a shard of the scope `cache_shard`; 8 if not set.
     pub fn cache_shard_size(mut self, cores: usize) -> Self {
         self.shard_size = cores.max(1);
         self
     }
 
-    /// Off: no queue uses its scope. If not set, `NEARQ_AFFINITY` decides (`off` or `on`); otherwise it is on.
+    /// Sets whether scopes are used. Off: every queue has one pod of all its CPUs. If not set, `NEARQ_AFFINITY` (`off` or `on`), or else
+    /// on.
     pub fn affinity_enabled(mut self, on: bool) -> Self {
         self.affinity = Some(on);
         self
     }
 
-    /// When the node of a [home](crate::home::Home) that may be anywhere is chosen: if not set, `NEARQ_HOME_CHOICE` (`now` or `first-run`)
-    /// decides; otherwise it is chosen when the home is made.
+    /// Sets when the node of a [picked](crate::home::Home::pick) home is chosen. If not set, `NEARQ_HOME_CHOICE` (`now` or `first-run`), or
+    /// else when the home is made.
     pub fn home_choice(mut self, choice: HomeChoice) -> Self {
         self.home_choice = Some(choice);
         self
     }
 
-    /// Whether what an item with a home queues is at home there too: if not set, `NEARQ_HOME_INHERIT` (`on` or `off`) decides; otherwise it
-    /// is. See [`Runtime::set_inherits_homes`].
+    /// Sets whether what an item with a home queues is at home there too; see [`Runtime::inherits_homes`]. If not set, `NEARQ_HOME_INHERIT`
+    /// (`on` or `off`), or else on.
     pub fn inherits_homes(mut self, inherits: bool) -> Self {
         self.inherits_homes = Some(inherits);
         self
     }
 
-    /// Builds the runtime; it has no thread yet. If an environment variable has an unknown value, there is one warning, and it counts as
-    /// not set.
+    /// Builds the runtime; it has no thread yet. If an environment variable has an unknown value, it counts as not set, and one warning
+    /// says so.
+    ///
+    /// Its threads block the signals that the calling thread blocks now (see [`Work`](crate::Work#signals)).
     ///
     /// # Errors
-    /// The machine cannot be described, or the limit allows no threads.
+    /// The machine cannot be described ([`Error::Machine`]); or the limit allows no threads ([`Error::NoThreads`]).
     pub fn build(mut self) -> Result<Runtime<P>, Error> {
         if self.beginning.thread_limit == 0 {
             return Err(Error::NoThreads);

@@ -40,7 +40,8 @@ use crate::user::workqueue::Workqueue;
 /// | [`affinity_strict`](Self::affinity_strict), [`localize`](Self::localize) | off |
 /// | [`helping`](Self::helping), [`affinity_enabled`](Self::affinity_enabled) | on |
 /// | [`cpumask`](Self::cpumask) | all CPUs that the process may use |
-/// | [`nice`](Self::nice), [`highpri`](Self::highpri), [`sched_idle`](Self::sched_idle), [`time_slice`](Self::time_slice) | as the thread that built the runtime |
+/// | [`nice`](Self::nice), [`highpri`](Self::highpri) | as the thread that built the runtime |
+/// | [`sched_idle`](Self::sched_idle), [`time_slice`](Self::time_slice) | off; the system's own |
 /// | [`max_active`](Self::max_active), [`min_active`](Self::min_active) | 1024; 8 on each node |
 /// | [`home`](Self::home), [`memory`](Self::memory) | no home; memory from the homes of items |
 /// | [`freezable`](Self::freezable), [`cpu_intensive`](Self::cpu_intensive), [`rescuer`](Self::rescuer) | not |

@@ -43,22 +43,23 @@ use crate::user::snapshot::{QueueLabel, RunningItem};
 const LOOK: Duration = Duration::from_micros(100);
 
 impl<P: Platform> Runtime<P> {
-    /// Accepts nothing new, waits until everything that is queued has run, and ends every thread; waits at most `timeout`.
+    /// Shuts the runtime down: refuses new work, blocks until everything that is queued has run, and ends every thread. Blocks for at most
+    /// `timeout`, except for the destructors of thread-locals of the runtime's threads, which are waited for however long they take.
     ///
     /// From the call on, queueing is refused: [`queue`](crate::Workqueue::queue) returns `false`, `try_queue` and `try_spawn` return
-    /// [`Error::ShutDown`](crate::Error::ShutDown), the handle of `spawn` says that it is cancelled, and no workqueue can be built. The
-    /// runtime's own running items may go on queueing until they are done; an item that queues itself for ever prevents the shutdown.
+    /// [`Error::ShutDown`](crate::Error::ShutDown), joining what `spawn` returns gives [`JoinError::Refused`](crate::JoinError::Refused),
+    /// and no workqueue can be built. The runtime's own running items may go on queueing until they are done. So an item that queues itself
+    /// again and again prevents the shutdown.
     ///
-    /// After `Ok`, no thread of the runtime is left, and its workqueues can be dropped at any time; nothing waits on them.
+    /// After `Ok`, no thread of the runtime is left, and dropping its workqueues does not block.
     ///
-    /// What waits for something other than a worker is not waited for: a [delayed](crate::Workqueue::queue_delayed) item whose time has not
-    /// come is dropped, and is not pending any more; a future that sleeps is not polled again, and is
-    /// [cancelled](crate::JoinError::Cancelled) when it is woken. What a [frozen](Self::freeze) runtime holds back does wait for a worker:
-    /// it is reported unless the runtime is thawed in time.
+    /// The shutdown does not wait for what waits for something other than a worker. A [delayed](crate::Workqueue::queue_delayed) item whose
+    /// time has not come is dropped, and is no longer pending. A future that waits for a wake is not polled again; when it is woken, it is
+    /// [cancelled](crate::JoinError::Cancelled). But the shutdown does wait for what a [frozen](Self::freeze) runtime holds back, and times
+    /// out unless the runtime is thawed in time.
     ///
-    /// This cannot be undone: a runtime that was shut down, including the process-wide one, stays so. Calling it again is harmless.
-    ///
-    /// A runtime that was being shut down in the parent is so in the child of a fork, too.
+    /// A shutdown cannot be undone, and that applies to the process-wide runtime, too. Calling it again is harmless. If a runtime was being
+    /// shut down when the process was forked, it stays shut down in the child.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -76,12 +77,11 @@ impl<P: Platform> Runtime<P> {
     /// ```
     ///
     /// # Errors
-    /// What still runs or waits when the time is over. Nothing is lost then: it goes on, and another call waits for it again. From then on,
-    /// dropping a workqueue does not wait: what is queued on it still runs, while the process lives.
-    ///
-    /// The call came from inside an item or a worker's hook, where it would wait for itself: refused, and nothing has happened.
-    ///
-    /// The timeout does not bound the destructors of thread-locals of the runtime's threads: they are waited for however long they take.
+    /// * [`ShutdownError::TimedOut`]: what still runs or waits when the time is over. Nothing is lost: it goes on, and another call waits
+    ///   for it again. From then on, dropping a workqueue of this runtime does not block; what is queued on it still runs while the process
+    ///   lives.
+    /// * [`ShutdownError::WouldDeadlock`]: the caller is an item or a hook of the runtime, which would wait for itself. Nothing has
+    ///   happened.
     pub fn shutdown(&self, timeout: Duration) -> Result<(), ShutdownError> {
         self.inner().shut_down(P::now() + timeout)
     }
@@ -187,7 +187,7 @@ fn is_quiet<P: Platform>(queues: &[Arc<Queue<P>>]) -> bool {
     inactive == 0 && admitted == completed
 }
 
-/// What a runtime was still busy with when the time for its [shutdown](Runtime::shutdown) was over.
+/// The work that was left when the time for a [shutdown](Runtime::shutdown) was over.
 #[derive(Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StillRunning {
@@ -199,28 +199,46 @@ pub struct StillRunning {
     pub threads: usize,
 }
 
-/// How many items of a queue wait.
+/// A queue on which items wait, and how many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
     /// The queue.
     pub queue: QueueLabel,
-    /// How many wait: for a worker, or because of the limit.
+    /// How many items wait for a worker or are held back by the limit.
     pub items: usize,
 }
 
 /// Why a runtime could not be [shut down](Runtime::shutdown).
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Runtime, ShutdownError};
+/// use std::{sync::mpsc, time::Duration};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let queue = runtime.workqueue_builder("slow").build()?;
+/// let (sender, receiver) = mpsc::channel::<()>();
+/// queue.spawn(move || receiver.recv());
+/// match runtime.shutdown(Duration::from_millis(10)) {
+///     Err(ShutdownError::TimedOut(left)) => eprintln!("{left}"),
+///     other => panic!("{other:?}"),
+/// }
+/// drop(sender);
+/// runtime.shutdown(Duration::from_secs(10))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShutdownError {
-    /// The call came from inside an item or a hook of the runtime, and would have waited for itself. Nothing has happened.
+    /// The caller is an item or a hook of the runtime, and would have waited for itself. Nothing has happened.
     WouldDeadlock,
     /// The time was over before everything had run.
     TimedOut(StillRunning),
 }
 
 impl ShutdownError {
-    /// What still runs and waits, if the time was over.
+    /// Returns what still runs and waits, if the time was over.
     pub fn still_running(&self) -> Option<&StillRunning> {
         match self {
             ShutdownError::WouldDeadlock => None,

@@ -167,8 +167,8 @@ impl<P: Platform> Workqueue<P> {
         self.inside().try_queue(work.item())
     }
 
-    /// Queues `work` as [`try_queue`](Self::try_queue) does, but for the pod of `cpu`; on a [per-CPU queue](WorkqueueBuilder::per_cpu), for
-    /// that CPU.
+    /// Queues `work` as [`try_queue`](Self::try_queue) does, but for the pod of `cpu`; on a [per-CPU
+    /// queue](crate::WorkqueueBuilder::per_cpu), for that CPU.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -361,8 +361,8 @@ impl<P: Platform> Workqueue<P> {
     /// future that keeps waking itself lets other items run. The future is never polled twice at once, and no wake is lost; what the waking
     /// thread wrote is visible to the poll. Any thread may wake it, even after it has ended. A wake does not allocate.
     ///
-    /// The future counts under [`max_active`](WorkqueueBuilder::max_active) while it is queued or polled, but not while it waits for a
-    /// wake.
+    /// The future counts under [`max_active`](crate::WorkqueueBuilder::max_active) while it is queued or polled, but not while it waits for
+    /// a wake.
     ///
     /// If it panics, joining it returns [`JoinError::Panicked`](crate::JoinError). The worker that polled it last drops it. If it is
     /// refused, the handle says so, as for [`spawn`](Self::spawn); [`TaskBuilder::try_spawn_future`] returns the future instead.
@@ -423,10 +423,10 @@ impl<P: Platform> Workqueue<P> {
     /// On a worker, another worker runs in its place meanwhile. There is no form of a scope to await: in an async task, enter it inside
     /// [`spawn`](Self::spawn), and await that.
     ///
-    /// **Within an item of the same queue**, the item keeps its place under [`max_active`](WorkqueueBuilder::max_active), so the limit may
-    /// leave none for the closures. Such a scope therefore runs the closures that no worker has started: itself, in the item's place, in
-    /// the order in which they were spawned. So it ends whatever the limit is, even on a queue that runs one item at a time. Items of two
-    /// queues that each enter a scope on the other queue can still wait for each other.
+    /// **Within an item of the same queue**, the item keeps its place under [`max_active`](crate::WorkqueueBuilder::max_active), so the
+    /// limit may leave none for the closures. Such a scope therefore runs the closures that no worker has started: itself, in the item's
+    /// place, in the order in which they were spawned. So it ends whatever the limit is, even on a queue that runs one item at a time.
+    /// Items of two queues that each enter a scope on the other queue can still wait for each other.
     ///
     /// # Panics
     /// With the panic of `f`, or else of the first closure that panicked, after all have ended. If the queue refuses a closure, because it
