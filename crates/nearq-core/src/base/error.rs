@@ -10,6 +10,15 @@ use nearq_topology::CpuSet;
 use crate::base::ids::QueueKind;
 
 /// A request that cannot be carried out. Nothing was changed. The text of `Display` says what was wrong, what is allowed, and what to do.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Error, Workqueue};
+///
+/// let refused = Workqueue::builder("polite").nice(40).build().unwrap_err();
+/// assert!(matches!(refused, Error::NiceOutOfRange(40)));
+/// assert_eq!(refused.to_string(), "nice 40 is not between -20 (most favoured) and 19");
+/// ```
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {

@@ -50,6 +50,19 @@ nearq_topology::debug_as_display!(Panic);
 impl std::error::Error for Panic {}
 
 /// Why a spawned closure or future has no result.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{JoinError, Workqueue};
+///
+/// let queue = Workqueue::builder("example").build()?;
+/// match queue.spawn(|| "7".parse::<u32>().unwrap()).join() {
+///     Ok(number) => assert_eq!(number, 7),
+///     Err(JoinError::Panicked(panic)) => std::panic::resume_unwind(panic.into_payload()),
+///     Err(error) => eprintln!("no number: {error}"),
+/// }
+/// # Ok::<(), nearq::Error>(())
+/// ```
 #[non_exhaustive]
 pub enum JoinError {
     /// It panicked.

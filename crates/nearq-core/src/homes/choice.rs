@@ -3,6 +3,16 @@
 use crate::base::error::Error;
 
 /// When the node of a [picked](crate::home::Home::pick) home is chosen.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Runtime, home::{Home, HomeChoice}};
+///
+/// let home = Home::pick_when(Runtime::global(), HomeChoice::FirstRun);
+/// println!("{}", home.explain());
+/// assert_eq!("first-run".parse::<HomeChoice>()?, HomeChoice::FirstRun);
+/// # Ok::<(), nearq::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HomeChoice {

@@ -12,6 +12,16 @@ use crate::base::error::Error;
 pub(super) const SAMPLES: usize = 256;
 
 /// Which node the memory that a queue's items touch first comes from.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::{Workqueue, home::MemoryPolicy};
+///
+/// // What its items allocate is used from all nodes.
+/// let queue = Workqueue::builder("index").memory(MemoryPolicy::Interleave).build()?;
+/// assert_eq!(queue.memory().to_string(), "interleave");
+/// # Ok::<(), nearq::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryPolicy {

@@ -545,6 +545,20 @@ impl core::ops::AddAssign for InFlight {
 }
 
 /// What one pool has done for one queue; see [`QueueView::statistics`](crate::inspect::QueueView::statistics), which also has an example.
+///
+/// ```
+/// # use nearq_core as nearq;
+/// use nearq::Workqueue;
+///
+/// let queue = Workqueue::builder("counted").build()?;
+/// (0..100).for_each(|_| drop(queue.spawn(|| ())));
+/// queue.flush()?;
+/// for pool in queue.statistics() {
+///     let elsewhere = pool.helped * 100 / pool.completed.max(1);
+///     println!("CPUs {}: {:?} of CPU time; {elsewhere} % of the items ran in other pods", pool.pod, pool.cpu_time);
+/// }
+/// # Ok::<(), nearq::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolStatistics {

@@ -250,6 +250,13 @@ impl<P: Platform> Runtime<P> {
 
     /// Returns the functions whose items used the CPU of a per-CPU queue for [too long](Self::cpu_intensive_after) while others waited for
     /// it, and how often, the most frequent first.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// for hog in nearq::Runtime::global().cpu_hogs() {
+    ///     println!("{} took too long {} times", hog.function, hog.count);
+    /// }
+    /// ```
     pub fn cpu_hogs(&self) -> Vec<CpuHog> {
         self.inner.hogs.list()
     }

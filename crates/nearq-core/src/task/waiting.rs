@@ -128,6 +128,20 @@ impl<P: Platform> Work<P> {
     /// There is no form to await. In an async task, call [`disable`](Self::disable), await [`flushed`](Self::flushed), and call
     /// [`enable`](Self::enable).
     ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    ///
+    /// let queue = Workqueue::builder("again").build()?;
+    /// // It queues itself without end, through a handle that does not keep the queue open.
+    /// let handle = queue.handle();
+    /// let work = Work::new(move |work: &Work| drop(handle.try_queue(work)));
+    /// queue.queue(&work);
+    /// work.cancel_sync()?;
+    /// assert!(!work.is_pending() && !work.is_running());
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Error::Deadlock`] inside the item's own function; nothing is cancelled then.
     pub fn cancel_sync(&self) -> Result<bool, Error> {

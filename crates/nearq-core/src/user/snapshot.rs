@@ -188,6 +188,14 @@ impl<P: Platform> Runtime<P> {
     /// At most 512 items are read in each pool, and in each [domain](crate::inspect::Domain) of each queue. Items that a worker has taken
     /// together with the one that it runs are left out. During the call, a worker that wants its next items may have to wait for some 10
     /// µs.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// for items in nearq::Runtime::global().waiting().items {
+    ///     let why = if items.inactive { "is held back" } else { "waits for a worker" };
+    ///     println!("{} of queue {} {why}, {} times", items.function, items.queue.name, items.count);
+    /// }
+    /// ```
     pub fn waiting(&self) -> Waiting {
         self.inner().waiting()
     }

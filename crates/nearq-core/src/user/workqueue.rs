@@ -271,6 +271,20 @@ impl<P: Platform> Workqueue<P> {
     /// timer or on a queue, of this queue or another; false if it was idle.
     ///
     /// A delay of zero queues it at once, at the end of the queue. A disabled item stays idle.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::{Work, Workqueue};
+    /// use std::time::Duration;
+    ///
+    /// let queue = Workqueue::builder("watchdog").build()?;
+    /// let bark = Work::new(|_| println!("no sign of life for a minute"));
+    /// // Each sign of life begins the minute again.
+    /// assert!(!queue.modify_delayed(&bark, Duration::from_secs(60)));
+    /// assert!(queue.modify_delayed(&bark, Duration::from_secs(60)));
+    /// bark.cancel_sync()?;
+    /// # Ok::<(), nearq::Error>(())
+    /// ```
     pub fn modify_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
         self.shared().modify_delayed(work.item(), P::current_cpu(), delay)
     }
@@ -521,6 +535,21 @@ impl<P: Platform> Workqueue<P> {
     ///
     /// If it is dropped before it is done, for example by a time-out, the queue works again, the items go on, and [the drop of the
     /// queue](Workqueue#dropping-it) waits for them.
+    ///
+    /// ```
+    /// # use nearq_core as nearq;
+    /// use nearq::Workqueue;
+    ///
+    /// let queue = Workqueue::builder("emptied").build()?;
+    /// let last = queue.spawn(|| 5);
+    /// let task = async move {
+    ///     queue.drained().await?;
+    ///     assert!(last.is_finished());
+    ///     Ok::<(), nearq::Error>(())
+    /// };
+    /// # nearq::system::unbound().spawn_future(task).join()??;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As [`drain`](Self::drain), for the item in which the future is polled; also in a future that was spawned on the queue.
