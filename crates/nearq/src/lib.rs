@@ -91,7 +91,8 @@
 //! | the next of a set | [`JoinSet::blocking_join_next`] | [`JoinSet::join_next`] |
 //! | what was queued so far | [`Workqueue::flush`] | [`Workqueue::flushed`] |
 //! | an empty queue | [`Workqueue::drain`] | [`Workqueue::drained`] |
-//! | an item's last queueing | [`Work::flush`], [`Work::flush_delayed`] | [`Work::flushed`] |
+//! | an item's last queueing | [`Work::flush`] | [`Work::flushed`] |
+//! | an item on a timer, which is queued at once | [`Work::flush_delayed`] | none |
 //! | an item that does not run | [`Work::cancel_sync`], [`Work::disable_sync`] | [`Work::disable`], then [`Work::flushed`] |
 //! | closures that borrow | [`Workqueue::scope`] | none: enter the scope inside `spawn`, and await that |
 //! | a frozen or ended runtime | [`Runtime::freeze`], [`Runtime::shutdown`] | none |
@@ -138,16 +139,18 @@
 //!
 //! # Environment
 //!
-//! These variables are read when a runtime is built, and `NEARQ_CONTROL` when its first worker starts. A setting of [`RuntimeBuilder`]
-//! takes precedence over its variable; `NEARQ_CONTROL` takes precedence over [`control::allow`]. If a value is not known, one warning says
-//! so, and the variable counts as not set. A switch is `0`, `off`, `no` or `false`, or `1`, `on`, `yes` or `true`. Capital letters make no
-//! difference.
+//! These variables are read when a runtime is built. A setting of [`RuntimeBuilder`] takes precedence over its variable. If a value is not
+//! known, one warning says so, and the variable counts as not set. A switch is `0`, `off`, `no` or `false`, or `1`, `on`, `yes` or `true`.
+//! Capital letters make no difference.
+//!
+//! `NEARQ_CONTROL` differs: it is read when the first worker of the process-wide runtime starts, it takes precedence over
+//! [`control::allow`], and a value that is not known means `off`. The words of a switch mean `off` and `read`.
 //!
 //! | variable | values | effect |
 //! |---|---|---|
 //! | `NEARQ_DEFAULT_SCOPE` | `cpu smt cache cache_shard numa system` | the scope of queues that name none (`cache_shard`) |
 //! | `NEARQ_AFFINITY` | a switch | `0`: no queue's scope has an effect |
-//! | `NEARQ_CONTROL` | `off read full` | what tools of the same user may do over the control socket (`read`); any other value: `off` |
+//! | `NEARQ_CONTROL` | `off read full` | what tools of the same user may do over the control socket (`read`) |
 //! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node of a [picked](home::Home::pick) home is chosen (`now`) |
 //! | `NEARQ_HOME_INHERIT` | a switch | `0`: what an item with a home queues does not inherit that home |
 //! | `NEARQ_HOME_WEIGHTS` | `NAME=NUMBER,...` | the numbers that homes are chosen by: [`Weights`](home::Weights) |

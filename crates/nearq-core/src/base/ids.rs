@@ -14,10 +14,11 @@ pub struct PoolId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QueueKind {
-    /// Items go to the pod of the CPU that queues them, and run on any of its CPUs. The kernel's `WQ_UNBOUND`.
+    /// Items go to the pod of the CPU that queues them, run on any of its CPUs, and are counted by node. The kernel's `WQ_UNBOUND`.
     #[default]
     Unbound,
-    /// Items go to the CPU that queues them: see [`WorkqueueBuilder::per_cpu`](crate::WorkqueueBuilder::per_cpu). The kernel's `WQ_PERCPU`.
+    /// Items go to the CPU that queues them, and are counted there: see [`WorkqueueBuilder::per_cpu`](crate::WorkqueueBuilder::per_cpu).
+    /// The kernel's `WQ_PERCPU`.
     PerCpu,
     /// Items run one at a time, in the order in which they were queued: see
     /// [`WorkqueueBuilder::ordered`](crate::WorkqueueBuilder::ordered). The kernel's `alloc_ordered_workqueue()`.

@@ -25,7 +25,7 @@ pub(super) const SAMPLES: usize = 256;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryPolicy {
-    /// The home of the item, even while the item runs elsewhere, as long as that node has free memory. For an item without a home: wherever
+    /// The home of the item, even while the item runs elsewhere, while that node has free memory. For an item without a home: wherever
     /// the program gets its memory anyway, which is mostly the node where the item runs.
     #[default]
     Home = 0,

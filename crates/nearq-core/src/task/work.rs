@@ -33,7 +33,8 @@ use crate::item::{Executed, Item, ItemVtable, Parts};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The function is given a handle of its own item, through which it may queue itself again.
+/// The function is given a handle of its own item, through which it may queue itself again. It may also drop the item's last other
+/// handle.
 ///
 /// # Clones and drop
 /// Clones are handles of the same item. If the last handle is dropped while the item is queued, that execution still happens. An item may

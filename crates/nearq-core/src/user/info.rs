@@ -34,7 +34,7 @@ pub struct PoolInfo {
     pub allowed: CpuSet,
     /// The number of its workers.
     pub workers: usize,
-    /// How many of its workers sleep for lack of work.
+    /// How many of its workers sleep for lack of work, or of a free CPU.
     pub sleeping: usize,
     /// Items that wait for a worker; the newest are not counted yet.
     pub ready: usize,
@@ -70,7 +70,7 @@ pub struct WorkerState {
     pub thread_id: Option<u64>,
     /// Whether it is a queue's [rescuer](crate::WorkqueueBuilder::rescuer), which works for the pool now.
     pub rescuer: bool,
-    /// Whether it sleeps for lack of work.
+    /// Whether it sleeps for lack of work, or of a free CPU.
     pub sleeping: bool,
     /// The name of the function that it runs, or that it ran last before it searched for more work.
     pub function: Option<&'static str>,

@@ -145,8 +145,8 @@ pub struct Tracer<P: Platform = nearq_platform::Linux> {
 }
 
 impl<P: Platform> Tracer<P> {
-    /// Returns what has happened since the last call, about `most` events at most. They are ordered by time, unless a thread was
-    /// interrupted between reading the clock and recording its event. Empty in the child of a fork.
+    /// Returns the events since the last call: at most `most`, rounded up to a multiple of the number of buffers (at most 16). They are
+    /// ordered by time, unless a thread was interrupted between reading the clock and recording its event. Empty in the child of a fork.
     ///
     /// ```
     /// # use nearq_core as nearq;

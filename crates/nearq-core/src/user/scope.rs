@@ -62,8 +62,7 @@ type Closure = Box<dyn FnOnce() + Send>;
 /// assert_eq!(length.into_inner(), 11);
 /// # Ok::<(), nearq::Error>(())
 /// ```
-///
-/// The value has a cache line of its own, because it is on the stack of the thread that waits, and other threads write it.
+// It is on the stack of the thread that waits, and other threads write it: so it has a cache line of its own.
 #[repr(align(64))]
 pub struct Scope<'scope, 'env: 'scope, P: Platform = Linux> {
     queue: &'scope Workqueue<P>,
