@@ -141,7 +141,7 @@ pub fn attend_default(attendant: fn()) {
 /// Returns the per-CPU queue for short items that need no queue of their own; at most 1024 items are active on each CPU. The kernel's
 /// `system_percpu_wq`.
 ///
-/// An item must not take long or wait for another item of this queue, because the items of a CPU run one after the other.
+/// An item should neither take long nor wait for another item of this queue: the items of the same CPU wait behind it.
 ///
 /// # Panics
 /// If [`Runtime::try_global`] fails.
@@ -165,7 +165,7 @@ pub fn unbound() -> &'static Workqueue {
     system(&UNBOUND, || Workqueue::builder("events_unbound").max_active(UNBOUND_MAX_ACTIVE))
 }
 
-/// Returns a queue as [`percpu`], but with workers that the scheduler [favours](WorkqueueBuilder::highpri): for short items that must not
+/// Returns a queue like [`percpu`], but with workers that the scheduler [favours](WorkqueueBuilder::highpri): for short items that must not
 /// wait for the CPU. The kernel's `system_highpri_wq`.
 ///
 /// ```
@@ -181,7 +181,7 @@ pub fn highpri() -> &'static Workqueue {
     system(&HIGHPRI, || Workqueue::builder("events_highpri").per_cpu().highpri())
 }
 
-/// Returns a queue as [`percpu`], for items that take long: a thread that flushes [`percpu`] does not wait for them. The kernel's
+/// Returns a queue like [`percpu`], for items that take long: a thread that flushes [`percpu`] does not wait for them. The kernel's
 /// `system_long_wq`.
 ///
 /// # Panics
@@ -190,7 +190,7 @@ pub fn long() -> &'static Workqueue {
     system(&LONG, || Workqueue::builder("events_long").per_cpu())
 }
 
-/// Returns a queue as [`unbound`], for items that take long: a thread that flushes [`unbound`] does not wait for them. The kernel's
+/// Returns a queue like [`unbound`], for items that take long: a thread that flushes [`unbound`] does not wait for them. The kernel's
 /// `system_dfl_long_wq`.
 ///
 /// # Panics
@@ -199,7 +199,7 @@ pub fn unbound_long() -> &'static Workqueue {
     system(&UNBOUND_LONG, || Workqueue::builder("events_dfl_long").max_active(UNBOUND_MAX_ACTIVE))
 }
 
-/// Returns a queue as [`percpu`], for items that [`Runtime::freeze`] holds back. The kernel's `system_freezable_wq`.
+/// Returns a queue like [`percpu`], for items that [`Runtime::freeze`] holds back. The kernel's `system_freezable_wq`.
 ///
 /// # Panics
 /// If [`Runtime::try_global`] fails.
