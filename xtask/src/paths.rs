@@ -55,7 +55,8 @@ fn paths(line: &str) -> impl Iterator<Item = &str> {
     let spans = line.split('`').skip(1).step_by(2);
     spans.filter(|span| {
         let letters = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);
-        let is_path = span.contains('/') || span.ends_with(".rs");
+        let is_path =
+            span.contains('/') || Path::new(span).extension().is_some_and(|end| end == "rs");
         is_path && span.chars().all(letters) && !span.starts_with('/') && !span.starts_with(THREADS)
     })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nearq_command::screen::{Side, columns, or_dash, plain};
 use nearq_control::find::Found;
-use nearq_control::protocol::{Access, Process};
+use nearq_control::protocol::Process;
 use serde::Serialize;
 use uzers::{get_effective_uid, get_user_by_uid};
 
@@ -120,6 +120,7 @@ fn text(rows: &[Row], with_users: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nearq_control::protocol::Access;
 
     fn row(pid: u32, process: Option<Process>, error: Option<&str>) -> Row {
         let socket = format!("/run/user/1000/nearq/{pid}");

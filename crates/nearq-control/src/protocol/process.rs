@@ -55,6 +55,7 @@ mod wire {
 
     use super::Access;
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(super) fn serialize<S: Serializer>(access: &Access, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(access.name())
     }

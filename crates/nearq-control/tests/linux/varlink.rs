@@ -390,7 +390,7 @@ fn the_words_of_enumerations_are_all_described() {
     let access: Vec<Access> = words("Access").iter().map(|word| word.parse().unwrap()).collect();
     assert_eq!(access, [Access::Off, Access::Read, Access::Full]);
     for (access, word) in access.into_iter().zip(words("Access")) {
-        let process = Process { control: access, ..Process::default() };
+        let process = Process { control: access, ..samples::process().process };
         let sent = serde_json::to_value(&process).unwrap();
         assert_eq!(sent["control"], Value::from(word));
         assert_eq!(serde_json::from_value::<Process>(sent).unwrap().control, access);
