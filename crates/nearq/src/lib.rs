@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A [`Workqueue`] runs *items* on worker threads that belong to *pods*: groups of CPUs that share a cache or a node. An item goes to the
-//! pod of the CPU that queued it, so it finds its data in the cache. Idle workers of other pods help, so no CPU idles while work waits.
-//! Every attribute of a queue can be changed while items are queued and running.
+//! pod of the CPU that queued it, so it finds its data in the cache. Idle workers of other pods help, so no CPU stays idle for long while
+//! work waits. The attributes of a queue can be changed while items are queued and running; its kind cannot.
 //!
 //! **Side effects.** By its default feature `control`, a program that links this crate can be inspected from outside:
 //!
@@ -37,12 +37,12 @@
 //! | many closures or futures, joined as they end | [`Workqueue::join_set`] | |
 //! | a function that is queued again and again | [`Work::new`], [`Workqueue::queue`] | `INIT_WORK`, `queue_work` |
 //! | the same, after a delay | [`Workqueue::queue_delayed`] | `queue_delayed_work` |
-//! | the same, at another time | [`Workqueue::modify_delayed`] | `mod_delayed_work` |
-//! | an item on a CPU | [`Workqueue::queue_on`]; for a closure or future, [`TaskBuilder::on_cpu`] | `queue_work_on` |
+//! | the same, with the delay set or changed | [`Workqueue::modify_delayed`] | `mod_delayed_work` |
+//! | an item on a CPU or in its pod | [`Workqueue::queue_on`]; for a closure or future, [`TaskBuilder::on_cpu`] | `queue_work_on` |
 //! | an item on a node | [`Workqueue::queue_on_node`] | `queue_work_node` |
 //! | work at [home](home::Home) | [`WorkqueueBuilder::home`], [`Work::set_home`], [`TaskBuilder::home`] | |
-//! | work that must not start | [`Work::cancel`], [`Work::disable`], [`JoinHandle::cancel`] | `cancel_work`, `disable_work` |
-//! | code in an item that blocks | [`block_in_place`] | |
+//! | to keep an item from starting | [`Work::cancel`], [`Work::disable`], [`JoinHandle::cancel`] | `cancel_work`, `disable_work` |
+//! | blocking code inside an item | [`block_in_place`] | |
 //!
 //! Queueing a [`Work`] allocates nothing, and the item never runs twice at once. A spawned closure or future is one allocation.
 //!
@@ -55,12 +55,12 @@
 //! | run one at a time, in order | [`ordered`](WorkqueueBuilder::ordered) | `alloc_ordered_workqueue` |
 //! | must not wait for the CPU | [`highpri`](WorkqueueBuilder::highpri) | `WQ_HIGHPRI` |
 //! | run when nothing else wants the CPU | [`sched_idle`](WorkqueueBuilder::sched_idle) | |
-//! | run at most so many at once | [`max_active`](WorkqueueBuilder::max_active) (1024) | `max_active` |
+//! | run only up to a number at once, counted for each node | [`max_active`](WorkqueueBuilder::max_active) (1024) | `max_active` |
 //! | compute for long, on a per-CPU queue | [`cpu_intensive`](WorkqueueBuilder::cpu_intensive) | `WQ_CPU_INTENSIVE` |
 //! | must run even if no thread can be started | [`rescuer`](WorkqueueBuilder::rescuer) | `WQ_MEM_RECLAIM` |
 //! | must stop for a checkpoint | [`freezable`](WorkqueueBuilder::freezable) | `WQ_FREEZABLE` |
 //!
-//! Queues are cheap: those with equal attributes share their workers. For work that needs no queue of its own there are those of the module
+//! Queues are cheap: those with equal attributes share their workers. Work that needs no queue of its own can use those of the module
 //! [`system`]: [`system::unbound`], [`system::percpu`], [`system::highpri`] and others.
 //!
 //! # Scopes
@@ -91,14 +91,14 @@
 //! | the next of a set | [`JoinSet::blocking_join_next`] | [`JoinSet::join_next`] |
 //! | what was queued so far | [`Workqueue::flush`] | [`Workqueue::flushed`] |
 //! | an empty queue | [`Workqueue::drain`] | [`Workqueue::drained`] |
-//! | an item's last queueing | [`Work::flush`] | [`Work::flushed`] |
-//! | an item on a timer, which is queued at once | [`Work::flush_delayed`] | none |
-//! | an item that does not run | [`Work::cancel_sync`], [`Work::disable_sync`] | [`Work::disable`], then [`Work::flushed`] |
+//! | the end of an item that was queued | [`Work::flush`] | [`Work::flushed`] |
+//! | the same, without the rest of its delay | [`Work::flush_delayed`] | none |
+//! | an item to be neither queued nor running | [`Work::cancel_sync`], [`Work::disable_sync`] | [`Work::disable`], then [`Work::flushed`] |
 //! | closures that borrow | [`Workqueue::scope`] | none: enter the scope inside `spawn`, and await that |
 //! | a frozen or ended runtime | [`Runtime::freeze`], [`Runtime::shutdown`] | none |
 //! | the items of a queue that is dropped | the drop of the last [`Workqueue`] | `drained` before the drop |
 //!
-//! A call that would wait for its own item returns an error ([`Error::Deadlock`]) instead. All other calls wait for no item.
+//! A call that would wait for its own item returns an error ([`Error::Deadlock`]) instead. No other call waits for an item.
 //!
 //! nearq polls futures, but has no I/O and no timers for them: use those of another runtime.
 //!
@@ -106,8 +106,9 @@
 //!
 //! * Dropping a [`JoinHandle`] detaches: what was spawned still runs. Dropping a [`JoinSet`] cancels what has not started.
 //! * Dropping the last handle of a [`Work`] that is queued still lets it run.
-//! * Dropping the last clone of a [`Workqueue`] blocks until its items have run. A [`Handle`] does not keep it open.
-//! * The process-wide runtime and the [`system`] queues are never dropped: at exit, items that have not ended are cut off.
+//! * Dropping the last clone of a [`Workqueue`] blocks until its items have run, except those on timers, which do not run. A drop by one of
+//!   the queue's own items does not block. A [`Handle`] does not keep the queue open.
+//! * The process-wide runtime and the [`system`] queues are never dropped: items that have not ended when the process exits are cut off.
 //! * [`Runtime::shutdown`] refuses new work, waits with a time-out, and ends every thread.
 //!
 //! # Errors
@@ -124,9 +125,9 @@
 //! item near the CPU that queued it.
 //!
 //! [tokio](https://docs.rs/tokio) is for network services, with I/O and timers; nearq has neither. `spawn_blocking` moves blocking code to
-//! other threads; in nearq, an item may simply block, and with [`block_in_place`] its worker is replaced at once. Where tokio's `JoinSet`
-//! and `JoinHandle` are only awaited, those of nearq can also block ([`JoinHandle::join`]). Dropping nearq's `JoinSet` leaves what has
-//! started alone, whereas tokio's aborts it.
+//! other threads; in nearq, an item may simply block, and with [`block_in_place`] its worker is replaced at once. tokio's `JoinSet` and
+//! `JoinHandle` can only be awaited; those of nearq can also block ([`JoinHandle::join`]). Dropping nearq's `JoinSet` lets what has started
+//! run on; dropping tokio's aborts it.
 //!
 //! # Features
 //!
@@ -140,12 +141,12 @@
 //!
 //! # Environment
 //!
-//! These variables are read when a runtime is built. A setting of [`RuntimeBuilder`] takes precedence over its variable. If a value is not
-//! known, one warning says so, and the variable counts as not set. A switch is `0`, `off`, `no` or `false`, or `1`, `on`, `yes` or `true`.
-//! Capital letters make no difference.
+//! These variables are read when a runtime is built. A setting of [`RuntimeBuilder`] takes precedence over its variable. If a value is
+//! invalid, one warning says so, and the variable counts as not set. A switch is `0`, `off`, `no` or `false`, or `1`, `on`, `yes` or
+//! `true`. Capital letters make no difference.
 //!
 //! `NEARQ_CONTROL` differs: it is read when the first worker of the process-wide runtime starts, it takes precedence over
-//! [`control::allow`], and a value that is not known means `off`. The words of a switch mean `off` and `read`.
+//! [`control::allow`], and an invalid value means `off`. The words of a switch mean `off` and `read`.
 //!
 //! | variable | values | effect |
 //! |---|---|---|
@@ -153,9 +154,9 @@
 //! | `NEARQ_AFFINITY` | a switch | `0`: no queue's scope has an effect |
 //! | `NEARQ_CONTROL` | `off read full` | what tools of the same user may do over the control socket (`read`) |
 //! | `NEARQ_HOME_CHOICE` | `now first-run` | when the node of a [picked](home::Home::pick) home is chosen (`now`) |
-//! | `NEARQ_HOME_INHERIT` | a switch | `0`: what an item with a home queues does not inherit that home |
+//! | `NEARQ_HOME_INHERIT` | a switch | `0`: an item does not inherit the home of the item that queues it |
 //! | `NEARQ_HOME_WEIGHTS` | `NAME=NUMBER,...` | the numbers that homes are chosen by: [`Weights`](home::Weights) |
-//! | `NEARQ_STALL_AFTER` | seconds | if work waits and nothing starts for this long (30 s), that is reported; `0`: never |
+//! | `NEARQ_STALL_AFTER` | seconds | if a pool has waiting work and starts nothing for this long (30 s), that is reported; `0`: never |
 //!
 //! `NEARQ_LOCK` is a variable of the crate `nearq-lock`, whose mutex the runtime uses.
 //!
@@ -164,7 +165,7 @@
 //! Linux on x86-64 and aarch64; Rust 1.95 or newer. From version 0.1.0 on, versions follow semantic versioning, and the change log lists
 //! every change that users may notice.
 //!
-//! Many types have a parameter `P: Platform`, with the default `Linux`. It is for tests on simulated machines: leave it out.
+//! Many types have a parameter `P: Platform`, with the default `Linux`. It is for tests on simulated machines; omit it.
 
 #[cfg(feature = "control")]
 pub mod control {
@@ -205,7 +206,7 @@ pub use nearq_platform::OsError;
 pub use nearq_topology as topology;
 pub use nearq_topology::Topology;
 
-/// The README's example is compiled and run with the documentation's.
+/// The README's examples are compiled and run with those of the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

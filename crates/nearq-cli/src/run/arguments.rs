@@ -75,7 +75,7 @@ impl Words {
 pub(crate) enum Width {
     Number(usize),
     Percent(usize),
-    /// This many more than there are CPUs, or fewer.
+    /// The number of CPUs plus this, which may be negative.
     More(isize),
 }
 
@@ -111,7 +111,7 @@ impl FromStr for Width {
     }
 }
 
-/// A number without a sign; the standard library takes `+1` for one.
+/// A number without a sign; the standard library's parser accepts `+1` too.
 fn number(text: &str) -> Option<usize> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

@@ -1,10 +1,11 @@
-//! The rundown reference of a queue: it tracks threads that touch the queue without a handle, so that a drop can wait for them.
+//! The rundown reference of a queue: it tracks threads that touch the queue without a `Workqueue`, so that a drop can wait for them.
 //!
-//! Users queue through a handle, so none of them queues while the queue is dropped. Two kinds of threads have no handle:
-//! * Those that *pass*: they wake a future, or send an item whose time has come, and keep the queue's memory by a reference. The drop
-//!   closes the rundown reference, waits until no thread is inside it, and only then checks whether the queue is empty. A thread that was
-//!   inside before has counted its item by then; a thread that comes later is refused. Items of the queue itself do not pass the rundown
-//!   reference: they are counted while they run.
+//! A user that queues through a `Workqueue` keeps the queue open, so no such user queues while the queue is dropped. Two kinds of threads
+//! have no `Workqueue`:
+//! * Those that *pass*: they queue through a `Handle`, wake a future, or send an item whose time has come, and keep the queue's memory by a
+//!   reference. The drop closes the rundown reference, waits until no thread is inside it, and only then checks whether the queue is empty.
+//!   A thread that was inside before has counted its item by then; a thread that comes later is refused. Items of the queue itself do not
+//!   pass the rundown reference: they are counted while they run.
 //! * Those that *visit*: they have cancelled an item, or send one whose lock they held. What they do may make the queue empty, so they
 //!   enter first, and keep its memory by being inside. They are never refused.
 //!

@@ -1,8 +1,8 @@
 //! How the threads of a runtime are favoured: what queues ask for, what the system allows, and what was reached.
 //!
 //! A pool has one [`Priority`]; its workers take it before anything else (`ThreadSpec::scheduling`), then check what they got
-//! (`Inner::arrive`). If a nice value is refused, they have the nearest that is allowed. If a value below 0 is refused, they take a short
-//! slice as well: it needs no privilege, and makes a thread that wakes up run before others that are in the middle of a longer slice. The
+//! (`Inner::arrive`). If a nice value is refused, they get the nearest that is allowed. If a value below 0 is refused, they take a short
+//! slice as well: that needs no privilege, and lets a thread that wakes up run before others that are in the middle of a longer slice. The
 //! first thread that is refused a nice value warns of it, once in a process for each value and cause.
 //!
 //! **The ordinary** priority is that of the caller that made the runtime: nice 0 in most programs, nice 10 under `nice`. That is what nice
@@ -41,9 +41,9 @@ pub(crate) struct Priority {
 /// in the upper half, the slice in nanoseconds in the lower.
 pub(crate) struct Favoured<P: Platform>(P::AtomicU64);
 
-/// No slice was asked for; longer than any.
+/// No slice was requested; longer than any.
 const NO_SLICE: u64 = u32::MAX as u64;
-/// The value of no queue: less favoured than the least.
+/// The value while there is no queue: less favoured than the least favoured priority.
 const NOBODY: u64 = 40 << 32 | NO_SLICE;
 
 impl<P: Platform> Favoured<P> {
@@ -51,7 +51,7 @@ impl<P: Platform> Favoured<P> {
         Favoured(P::AtomicU64::new(NOBODY))
     }
 
-    /// Adds one, with an absolute nice value. True if that makes a difference.
+    /// Adds a priority, with an absolute nice value. True if that changes the maximum.
     #[inline]
     pub(crate) fn add(&self, priority: &Priority) -> bool {
         let slice = priority.slice.map_or(NO_SLICE, |slice| slice.as_nanos() as u64);
@@ -62,8 +62,8 @@ impl<P: Platform> Favoured<P> {
             if more == known {
                 return false;
             }
-            // Relaxed: nothing but the value matters. What comes next orders it before the thread to be favoured reads `word`: the lock of
-            // the monitor's handle, or the permit of the timer's parker.
+            // Relaxed: nothing but the value matters. What follows orders it before the read of `word` by the thread to be favoured: the
+            // lock of the monitor's handle, or the permit of the timer's parker.
             match self.0.compare_exchange_weak(known, more, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => known = now,
@@ -71,7 +71,7 @@ impl<P: Platform> Favoured<P> {
         }
     }
 
-    /// All of it in one number, which changes whenever `add` has made a difference.
+    /// The maximum as one number, which changes whenever `add` returns true.
     #[inline]
     pub(crate) fn word(&self) -> u64 {
         // Relaxed: nothing but the value matters. The lock of the monitor's handle, or the permit of the timer's parker, orders it after
@@ -116,7 +116,7 @@ const MASK: u64 = (1 << BITS) - 1;
 pub(crate) struct Priorities<P: Platform> {
     /// The priority of the caller that made the runtime.
     ordinary: Scheduling,
-    /// The nice value reached for each requested one, as last seen: 0 is not known, otherwise that value's number and 1.
+    /// The nice value reached for each requested one, as last seen: 0 if not known, otherwise the `number` of that value plus 1.
     reached: [P::AtomicU64; 4],
     /// The maximum over all pools.
     pub(crate) favoured: Favoured<P>,
@@ -137,7 +137,7 @@ impl<P: Platform> Priorities<P> {
         Scheduling { slice: None, ..self.ordinary }
     }
 
-    /// What a thread of that priority asks the system for.
+    /// What a thread of that priority requests from the system.
     pub(crate) fn scheduling(&self, priority: &Priority) -> Scheduling {
         Scheduling {
             policy: if priority.idle { SchedPolicy::Idle } else { self.ordinary.policy },
@@ -175,22 +175,22 @@ impl<P: Platform> Priorities<P> {
         }
     }
 
-    /// The nice value that workers of that priority have; before there were any, the one that the caller could have.
+    /// The nice value that workers of that priority have; before there is any, the one that the caller could get.
     pub(crate) fn effective_nice(&self, priority: &Priority) -> i32 {
         let wanted = self.scheduling(priority).nice;
         self.reached(wanted).unwrap_or_else(|| P::attainable_nice(wanted))
     }
 }
 
-/// Ensures that the caller, which has asked for `wanted`, has that or the nearest that is allowed, and warns once of what was refused.
-/// Returns the nice value that it has; none if that is not known.
+/// Ensures that the caller, which has requested `wanted`, has that or the nearest that is allowed, and warns once about what was refused.
+/// Returns the caller's nice value; none if it is not known.
 pub(crate) fn take<P: Platform>(wanted: Scheduling) -> Option<i32> {
     let me = P::current_thread();
     let has = P::scheduling(me).ok()?;
     if has.nice <= wanted.nice && has.policy == wanted.policy {
         return Some(has.nice);
     }
-    // What it has was inherited, or is the nearest that is allowed: the same call reports why, or succeeds now.
+    // The caller's priority was inherited, or is the nearest that is allowed. This call tries again: it succeeds, or reports why not.
     let refused = P::favour(me, wanted).err();
     let has = P::scheduling(me).ok()?;
     let slice = wanted.slice.or((wanted.nice < 0).then_some(SHORT_SLICE));

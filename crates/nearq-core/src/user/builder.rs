@@ -1,4 +1,4 @@
-//! The settings of a runtime before it exists: settings, hooks, and what the environment adds.
+//! The builder of a runtime: settings, hooks, and what the environment adds.
 
 use core::num::NonZeroUsize;
 use core::time::Duration;
@@ -21,10 +21,10 @@ use crate::user::variables;
 const CPU_INTENSIVE_AFTER: Duration = Duration::from_millis(10);
 /// A worker that has slept this long ends, as in the kernel.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
-/// How often a worker checks the inbox before it sleeps: some 15 us with the pauses between the checks, about what falling asleep and being
-/// woken costs.
+/// How often a worker checks the inbox before it sleeps: some 15 us with the pauses between the checks, about as long as falling asleep and
+/// being woken takes.
 const SPIN: u32 = 512;
-/// The default for the most threads of one runtime: below the usual limits of a user, above any machine's CPUs.
+/// The default limit of threads of one runtime: lower than the usual limit of a user, higher than any machine's number of CPUs.
 const THREAD_LIMIT: u32 = 4096;
 
 /// Settings of a runtime that is about to be built: [`build`](Self::build) makes one of its own, [`build_global`](Self::build_global) the
@@ -131,8 +131,8 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// Sets a hook that each worker calls when it starts, before it searches for work.
     ///
-    /// Until the hook has returned, the worker counts neither as awake nor as searching: other workers are woken or started instead, while
-    /// no more workers are in their hooks than the pod has CPUs. So a hook must not wait for an item of this runtime, because all of these
+    /// Until the hook has returned, the worker counts neither as awake nor as searching: other workers are woken or started instead, until
+    /// as many workers are in their hooks as the pod has CPUs. So a hook must not wait for an item of this runtime, because all of these
     /// workers could wait for that item. A panic of the hook does not end the worker.
     pub fn on_worker_start(mut self, hook: impl Fn(&WorkerInfo) + Send + Sync + 'static) -> Self {
         self.beginning.config.on_start = Some(Arc::new(hook));
@@ -146,18 +146,19 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Sets after which time a stall is reported: a pool in which work waits, and that has started nothing for this long. It is reported
-    /// again after each further period. Zero is never; if not set, `NEARQ_STALL_AFTER` (in seconds), or else 30 s.
+    /// Sets how long a pool with waiting work may start nothing before this is reported as a stall. It is reported again after each further
+    /// period. Zero means never; if not set, `NEARQ_STALL_AFTER` (in seconds), or else 30 s.
     ///
     /// The report goes to [`on_stall`](Self::on_stall) and, with the feature `tracing`, becomes an event of that crate (target `nearq`,
-    /// level `WARN`). If neither is in use, it is a warning on standard error. No thread is started for it: the thread that is awake anyway
-    /// while work waits makes the check.
+    /// level `WARN`). If neither is in use, it is a warning on standard error. No thread is started for it: the check is made by the thread
+    /// that is awake anyway while work waits.
     pub fn stall_after(mut self, period: Duration) -> Self {
         self.stall_after = Some(period);
         self
     }
 
-    /// Sets a callback for [stalls](Self::stall_after); it is given what the pool's workers do. A panic goes no further than the call.
+    /// Sets a callback for [stalls](Self::stall_after); its argument describes what the pool's workers are doing. A panic of the callback
+    /// is caught.
     ///
     /// The thread that is responsible for waiting work (`nq/monitor`) calls it, and does nothing else until it has returned. So the
     /// callback should be short, and must not wait for items of this runtime.
@@ -179,7 +180,7 @@ impl<P: Platform> RuntimeBuilder<P> {
     }
 
     /// Sets the most worker threads that this runtime may have; 4096 if not set. If the limit is reached and another pool needs a worker (a
-    /// pool of another nice value, for example), an idle worker ends to make space for it. A worker that runs an item does not end.
+    /// pool of another nice value, for example), an idle worker is ended to make space for it. A worker that runs an item does not end.
     ///
     /// Workers in their stop hooks, rescuers and the runtime's own threads do not count.
     pub fn thread_limit(mut self, threads: u32) -> Self {
@@ -194,7 +195,7 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Sets after which time a worker that sleeps ends; 5 minutes if not set.
+    /// Sets how long a worker sleeps before it ends; 5 minutes if not set.
     pub fn idle_timeout(mut self, timeout: Duration) -> Self {
         self.beginning.idle_timeout = timeout;
         self
@@ -202,10 +203,10 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// Sets how much CPU time an item of a [per-CPU queue](crate::WorkqueueBuilder::per_cpu) may use, since it began or last slept, while
     /// others wait for that CPU. An item that exceeds it no longer counts as running: another worker starts beside it. 10 ms if not set;
-    /// zero is never.
+    /// zero means never.
     ///
-    /// [`Runtime::cpu_hogs`] returns the functions that did that. Warnings about them begin at the fourth time, and become less and less
-    /// frequent.
+    /// [`Runtime::cpu_hogs`] returns the functions that exceeded it. The first warning about a function comes at the fourth time; further
+    /// ones become less and less frequent.
     pub fn cpu_intensive_after(mut self, limit: Duration) -> Self {
         self.beginning.cpu_intensive_after = limit;
         self
@@ -237,7 +238,7 @@ impl<P: Platform> RuntimeBuilder<P> {
         self
     }
 
-    /// Sets whether what an item with a home queues is at home there too; see [`Runtime::inherits_homes`]. If not set, `NEARQ_HOME_INHERIT`
+    /// Sets whether an item inherits the home of the item that queues it; see [`Runtime::inherits_homes`]. If not set, `NEARQ_HOME_INHERIT`
     /// (`on` or `off`), or else on.
     pub fn inherits_homes(mut self, inherits: bool) -> Self {
         self.inherits_homes = Some(inherits);

@@ -5,9 +5,9 @@
 //! what it has queued, or it finds the reference closed and is refused. An item of the queue itself needs no such protection: it is
 //! counted, so the drop waits for it, and what it queues is counted before it ends.
 //!
-//! A delayed item is armed inside, too. The drop closes the reference, then has the timer give up what waits for the queue. If the arming
-//! thread leaves before that, the drop sees the item (the words of the reference are changed by AcqRel operations); otherwise the thread
-//! finds the reference closed when it has left, and has the timer give up the item itself.
+//! A thread that arms a delayed item is inside the reference as well. The drop closes the reference, then makes the timer give up the
+//! queue's items. If the arming thread leaves before that, the drop sees the item (the words of the reference are changed by AcqRel
+//! operations); otherwise the thread finds the reference closed after it has left, and makes the timer give up the item.
 
 use core::future::Future;
 use core::time::Duration;
@@ -27,13 +27,14 @@ use crate::user::workqueue::Workqueue;
 
 /// Queues to a workqueue without keeping it open: a weak, cloneable reference that items, services and threads can store.
 ///
-/// The drop of the last [`Workqueue`] drains the queue as usual. What was queued before runs. From then on a handle is refused, unless the
-/// caller is one of the queue's own running items: [`try_spawn`](Self::try_spawn) and [`try_queue`](Self::try_queue) return
-/// [`Error::Ended`], and joining what [`spawn`](Self::spawn) returned gives [`JoinError::Refused`](crate::JoinError::Refused).
+/// The drop of the last [`Workqueue`] drains the queue as usual. What was queued before runs. From then on calls through a handle are
+/// refused, except those by the queue's own running items; `queue_delayed` is refused even there: [`try_spawn`](Self::try_spawn) and
+/// [`try_queue`](Self::try_queue) return [`Error::Ended`], and joining what [`spawn`](Self::spawn) returned gives
+/// [`JoinError::Refused`](crate::JoinError::Refused).
 ///
-/// Its functions do what those of the same name of [`Workqueue`] do; [`upgrade`](Self::upgrade) gives access to the others. Each call by a
-/// handle also changes a cache line that all handles of the queue share. So a thread that queues millions of items a second should keep a
-/// clone of the `Workqueue` instead.
+/// Its functions do what the functions of [`Workqueue`] with the same names do; [`upgrade`](Self::upgrade) gives access to the others. Each
+/// call through a handle also changes a cache line that all handles of the queue share. So a thread that queues millions of items a second
+/// should keep a clone of the `Workqueue` instead.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -129,7 +130,7 @@ impl<P: Platform> Handle<P> {
     pub fn try_queue_delayed(&self, work: &Work<P>, delay: Duration) -> Result<bool, Error> {
         let queue = self.shared();
         let result = self.within(|| queue.try_queue_delayed(work.item(), P::current_cpu(), delay));
-        // The drop may have looked for delayed items before this one was there.
+        // The drop may have searched for delayed items before this one was armed.
         if queue.rundown.is_closed() {
             queue.abandon_delays();
         }
@@ -173,7 +174,7 @@ impl<P: Platform> Handle<P> {
         JoinSet::new(self.clone())
     }
 
-    /// Runs `f`, which queues, unless the queue has ended.
+    /// Runs `f`, which queues, inside the rundown reference, unless the queue has ended.
     fn within<R>(&self, f: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let mut result = None;
         self.shared().pass(|| result = Some(f()));

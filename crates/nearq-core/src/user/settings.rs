@@ -17,8 +17,8 @@ use crate::user::workqueue::Workqueue;
 
 /// Settings of a workqueue that is about to be built.
 ///
-/// Settings that are fixed for the life of the queue take no argument. Those that [can be changed](crate::inspect::QueueView::change) while
-/// it runs take a value.
+/// The kind, `freezable`, `cpu_intensive` and `rescuer` are fixed for the life of the queue. The other settings [can be
+/// changed](crate::inspect::QueueView::change) while it runs.
 ///
 /// ```
 /// # use nearq_core as nearq;
@@ -40,11 +40,11 @@ use crate::user::workqueue::Workqueue;
 /// | [`affinity_strict`](Self::affinity_strict), [`localize`](Self::localize) | off |
 /// | [`helping`](Self::helping), [`affinity_enabled`](Self::affinity_enabled) | on |
 /// | [`cpumask`](Self::cpumask) | all CPUs that the process may use |
-/// | [`nice`](Self::nice), [`highpri`](Self::highpri) | as the thread that built the runtime |
+/// | [`nice`](Self::nice), [`highpri`](Self::highpri) | that of the thread that built the runtime |
 /// | [`sched_idle`](Self::sched_idle), [`time_slice`](Self::time_slice) | off; the system's own |
-/// | [`max_active`](Self::max_active), [`min_active`](Self::min_active) | 1024; 8 on each node |
+/// | [`max_active`](Self::max_active), [`min_active`](Self::min_active) | 1024; 8 on each node, but not more than `max_active` |
 /// | [`home`](Self::home), [`memory`](Self::memory) | no home; memory from the homes of items |
-/// | [`freezable`](Self::freezable), [`cpu_intensive`](Self::cpu_intensive), [`rescuer`](Self::rescuer) | not |
+/// | [`freezable`](Self::freezable), [`cpu_intensive`](Self::cpu_intensive), [`rescuer`](Self::rescuer) | off |
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until `build`"]
 pub struct WorkqueueBuilder<P: Platform = Linux> {
@@ -61,7 +61,7 @@ pub struct WorkqueueBuilder<P: Platform = Linux> {
 }
 
 impl<P: Platform> Runtime<P> {
-    /// Returns the settings of a new queue on this runtime.
+    /// Returns a builder for a queue on this runtime.
     pub fn workqueue_builder(&self, name: impl Into<String>) -> WorkqueueBuilder<P> {
         let unused = || unreachable!("the runtime is named");
         WorkqueueBuilder::new(name.into(), Some(self.clone()), unused)
@@ -70,8 +70,8 @@ impl<P: Platform> Runtime<P> {
 
 #[cfg(target_os = "linux")]
 impl Workqueue<Linux> {
-    /// Returns the settings of a new queue on the process-wide runtime, which is made when the first queue is built. Several queues may
-    /// have the same name.
+    /// Returns a builder for a queue on the process-wide runtime, which is made when the first queue is built. Several queues may have the
+    /// same name.
     pub fn builder(name: impl Into<String>) -> WorkqueueBuilder {
         WorkqueueBuilder::new(name.into(), None, || Runtime::try_global().cloned())
     }
@@ -116,8 +116,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self.kind(QueueKind::PerCpu)
     }
 
-    /// Makes it an ordered queue: its items run one at a time, in the order in which they were queued, from whatever CPUs. That holds even
-    /// while attributes such as the mask and the nice value are changed.
+    /// Makes it an ordered queue: its items run one at a time, in the order in which they were queued, whichever CPUs queued them. That
+    /// holds even while attributes such as the mask and the nice value are changed.
     ///
     /// If one call of [`queue`](Workqueue::queue) has returned before another one begins, the item of the first starts before that of the
     /// second. The same applies to closures. An item that queues itself again goes to the end.
@@ -173,15 +173,15 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// prevent that while all existing workers sleep inside their items. On most queues, work then waits until one of them wakes up. If the
     /// sleeping items wait for items that do not start, they wait for ever.
     ///
-    /// Use a rescuer for work that must go on, such as work that frees memory or threads. Its thread is started with the queue. If 10 ms
-    /// after a worker was refused nothing has been started, the rescuer runs the queue's own items, **one at a time**, in the pool where
-    /// they wait. It goes on until workers can be started again or none of the queue's items is left there.
+    /// Use a rescuer for work that must go on, such as work that frees memory or threads. Its thread is started with the queue. If no
+    /// worker has been started 10 ms after the system refused one, the rescuer runs the queue's own items, **one at a time**, in the pool
+    /// where they wait. It goes on until workers can be started again or none of the queue's items is left there.
     ///
-    /// * It is one thread: an item of the queue that waits for another item of the same queue may wait for ever. If such work depends on
-    ///   other such work, give each step a queue with a rescuer.
-    /// * Its name is `nq/R-` and the queue's name. It is favoured as much as the process may (nice -20 with the privilege), and runs the
-    ///   hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker: neither under the
-    ///   limit of threads, nor in [`Runtime::thread_count`].
+    /// * It is one thread: an item of the queue that waits for another item of the same queue may wait for ever. If one step of such work
+    ///   depends on another, give each step its own queue with a rescuer.
+    /// * Its name is `nq/R-` and the queue's name. It has the lowest nice value that the process may set (-20 with the privilege), and runs
+    ///   the hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker, neither against
+    ///   the limit of threads nor in [`Runtime::thread_count`].
     /// * Its executions are counted in [`rescued`](crate::inspect::PoolStatistics::rescued).
     /// * In the child of a fork, it is started again with the first worker.
     ///
@@ -205,13 +205,13 @@ impl<P: Platform> WorkqueueBuilder<P> {
     }
 
     /// Sets whether workers stay in their pod, even if CPUs elsewhere are idle. Off if not set: workers start each item in their pod, but
-    /// may be moved to keep CPUs busy.
+    /// the kernel may then move them to keep CPUs busy.
     pub fn affinity_strict(mut self, strict: bool) -> Self {
         self.attributes.affinity_strict = strict;
         self
     }
 
-    /// Sets whether an item runs on the very CPU that queued it, if a worker can run there. Off if not set.
+    /// Sets whether an item runs on exactly the CPU that queued it, if a worker can run there. Off if not set.
     pub fn localize(mut self, localize: bool) -> Self {
         self.attributes.localize = localize;
         self
@@ -236,8 +236,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// Sets the nice value of the workers, from -20 (most favoured) to 19. 0, or not set, is the nice value of the thread that built the
-    /// runtime.
+    /// Sets the nice value of the workers, from -20 (most favoured) to 19. 0, the default, means the nice value of the thread that built
+    /// the runtime; the other values are absolute.
     ///
     /// If a value is refused for lack of privilege, the queue is still built: its workers have the nearest value that is allowed, and,
     /// instead of a value below 0, a [time slice](Self::time_slice) of 0.1 ms. A warning on standard error says, once for each value, what
@@ -249,8 +249,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
 
     /// Sets high priority: nice -20, in pools of its own. Shorthand for [`nice(-20)`](Self::nice).
     ///
-    /// A queue that only puts urgent items before others would not help an item whose worker itself waits for the CPU. Workers that the
-    /// scheduler favours do.
+    /// Queueing urgent items before others would not help an item whose worker itself waits for the CPU. Workers that the scheduler favours
+    /// do help.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -268,9 +268,10 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// Sets whether the workers are of the class `SCHED_IDLE`, which run when nothing else wants the CPU. The nice value and the time slice
     /// have no effect then. Off if not set. Needs no privilege. If a container refuses the class, the workers have nice 19.
     ///
-    /// Leaving the class does need the privilege. So, in a process without it, the first worker of another queue may be in the class as
-    /// well: namely if an item of this queue is the first to queue onto that queue, because this item's worker then starts it. A warning on
-    /// standard error says so. To avoid it, let a thread of the program use the other queue first.
+    /// Leaving the class needs `CAP_SYS_NICE`, or an `RLIMIT_NICE` that allows the thread's nice value. So, in a process without either,
+    /// the first worker of another queue may be in the class as well. This happens if an item of this queue is the first to queue onto the
+    /// other queue, because this item's worker then starts the other queue's worker. A warning on standard error says so. To avoid it,
+    /// queue something onto the other queue from a thread of the program first.
     ///
     /// ```
     /// # use nearq_core as nearq;
@@ -292,34 +293,34 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///
     /// Measured on one of two CPUs (Linux 6.18), as the time from queueing to start:
     ///
-    /// | nice | beside | | slice of 0.1 ms | system's slice |
+    /// | nice | other threads | figure | slice of 0.1 ms | system's slice |
     /// |---|---|---|---|---|
     /// | 0 | one busy thread | median / p99 | 0.03 / 0.07 ms | 5.7 / 12 ms |
     /// | 0 | 3000 threads that sleep 1 ms each time | median / p99 | 15 / 66 ms | 13 / 100 ms |
     /// | -20 | the same 3000 threads | p99 | 0.9 ms (1.8 ms with a slice of 1 ms) | 0.4 ms |
     ///
-    /// So at nice -20 there is nothing to gain, and something to lose. A worker's slice is also how much it may use before threads come
-    /// first that have used less than their share.
+    /// So at nice -20 a short slice gains nothing and costs something: the slice is also the CPU time that a worker may use before it
+    /// yields to threads that have had less than their share.
     pub fn time_slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
         self.attributes.time_slice = slice.into();
         self
     }
 
-    /// Sets the most items of the queue that may be active at once, that is, wait for a worker or run; the others are held back. 1 to 2048;
-    /// 0, or not set, is 1024.
+    /// Sets how many items of the queue may be active at once, that is, wait for a worker or run; the others are held back. 1 to 2048; 0,
+    /// or not set, means 1024.
     ///
     /// The number is for the whole queue, but counted by node, as in the kernel. A node gets its share of it in proportion to the queue's
     /// CPUs there, rounded up and not less than [`min_active`](Self::min_active). Pods that do not lie inside one node are counted
-    /// separately. So on a machine of several nodes slightly more items may be active; [`limits`](crate::inspect::QueueView::limits) says
-    /// how many.
+    /// separately. So on a machine with several nodes more items may be active: with 4 and the default `min_active`, 4 on each node.
+    /// [`limits`](crate::inspect::QueueView::limits) returns the numbers.
     pub fn max_active(mut self, items: usize) -> Self {
         self.max_active = Some(items);
         self
     }
 
-    /// Sets how many items may be active on each node even if the node's share of [`max_active`](Self::max_active) is smaller: that many
-    /// items of the queue may wait for each other. 0 to `max_active`; the lesser of `max_active` and 8 if not set. Not for per-CPU and
-    /// ordered queues.
+    /// Sets how many items may be active on each node even if the node's share of [`max_active`](Self::max_active) is smaller. That many
+    /// items of the queue may depend on each other without a deadlock. 0 to `max_active`; the lesser of `max_active` and 8 if not set. Not
+    /// for per-CPU and ordered queues.
     pub fn min_active(mut self, items: usize) -> Self {
         self.min_active = Some(items);
         self
@@ -343,7 +344,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
         self
     }
 
-    /// Sets which node the memory that items touch first comes from; the items' homes if not set.
+    /// Sets the policy that decides on which node new memory of the items is allocated; on their homes if not set.
     pub fn memory(mut self, memory: MemoryPolicy) -> Self {
         self.attributes.memory = memory;
         self
@@ -391,11 +392,12 @@ impl<P: Platform> WorkqueueBuilder<P> {
         queue.prepare_memory(queue.memory());
         queue.set_home(self.home.as_ref())?;
         inner.add_queue(&queue);
-        // The runtime's defaults may have changed, or it may have been frozen, before the queue was on its list.
+        // Before the queue was on the runtime's list, the runtime's defaults may have changed, or it may have been frozen.
         queue.relayout();
         let rescuer = queue.rescuer().map_or(Ok(()), |rescuer| rescuer.start(&queue));
         let queue = Workqueue::of(queue);
-        // Checked after it was put on the list, where the thread that shuts the runtime down finds it if we do not find the shutdown.
+        // Checked after the queue was put on the list: if this check misses a shutdown, the thread that shuts the runtime down finds the
+        // queue there.
         if inner.is_shut() {
             return Err(Error::ShutDown);
         }

@@ -1,4 +1,4 @@
-//! [`TaskBuilder`]: a closure or future with settings of its own; and what a queue that refuses one gives back.
+//! [`TaskBuilder`]: spawns a closure or future with settings of its own; and [`TrySpawnError`], which returns one that was refused.
 
 use core::fmt;
 use core::future::Future;
@@ -59,8 +59,8 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
         }
     }
 
-    /// Sets the [home](Home) of the task, whatever the queue's home is. A future is at home there whichever thread wakes it. A per-CPU
-    /// queue ignores it.
+    /// Sets the [home](Home) of the task; it takes precedence over the queue's home. A future keeps it, whichever thread wakes it. A
+    /// per-CPU queue ignores the setting.
     pub fn home(self, home: &'queue Home<P>) -> Self {
         TaskBuilder { home: Some(home), ..self }
     }
@@ -68,7 +68,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
     /// Queues the task as if the caller ran on `cpu`: for the pod of that CPU or, on a per-CPU queue, for that CPU. For a future, this
     /// applies to its first poll.
     ///
-    /// The CPU decides even if the task has a home elsewhere; the home still decides where its memory comes from.
+    /// The CPU takes precedence over the task's home; memory still comes from the home.
     ///
     /// # Errors
     /// The machine has no such CPU ([`Error::NoSuchCpu`]).
@@ -90,7 +90,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
     /// Queues a closure as [`Workqueue::try_spawn`] does.
     ///
     /// # Errors
-    /// As [`Workqueue::try_spawn`]; by a [`Handle`] also [`Error::Ended`].
+    /// As [`Workqueue::try_spawn`]; through a [`Handle`], also [`Error::Ended`].
     pub fn try_spawn<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
         self,
         closure: F,
@@ -153,7 +153,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
         let queue = self.queue();
         if let Err((item, error)) = self.send(item) {
             refuse(item);
-            // To have ended is what a handle expects.
+            // A queue that has ended is no surprise to a caller with a handle.
             if !matches!(error, Error::Ended { .. }) {
                 queue.warn_refused();
             }

@@ -1,12 +1,12 @@
-//! `nearq bench dispatch`: how much it costs to run an item, and how soon it starts, beside other pools in the same
-//! run, and by scope with an issuer on each CPU.
+//! `nearq bench dispatch`: how much it costs to run an item, and how soon it starts, compared with other pools in the same run; and the
+//! same for each scope, with an issuer on each CPU.
 //!
-//! Every contestant has as many threads as CPUs may be used, is started for each of its rounds and is gone before
-//! the next one begins. Rounds go through the list forwards and backwards in turn, so that a machine that slows
-//! down or speeds up favours no contestant. Figures are medians over the rounds.
+//! Every contestant has as many threads as there are usable CPUs. It is started for each of its rounds, and has ended before the next round
+//! begins. Rounds go through the list forwards and backwards in turn, so that a machine that slows down or speeds up favours no contestant.
+//! Figures are medians over the rounds.
 //!
-//! On a simulated machine the same code runs in virtual time, a round is a seed, and each of its rows has a fresh
-//! machine. The other pools are Linux programs and take no part there.
+//! On a simulated machine the same code runs in virtual time, each round has a seed of its own, and each of its rows a fresh machine. The
+//! other pools are Linux programs and take no part there.
 
 mod contestant;
 mod gauge;
@@ -61,17 +61,17 @@ const MOST_IDLE: usize = 100_000;
 const MOST_ITEMS: usize = 1_000_000;
 /// Items of each issuer, fewest and most, on a simulated machine.
 const SIMULATED_ITEMS: (usize, usize) = (50, 2_000);
-/// Virtual time after which a simulated row has gone wrong, beside what its flood takes.
+/// The virtual time, beyond that of its flood, after which a simulated row counts as stuck.
 const SIMULATED_LIMIT: Duration = Duration::from_mins(1);
 
-/// What is found beside the figures.
+/// What a run yields besides the figures.
 #[derive(Debug)]
 pub struct Found {
     /// The rows of the other pools.
     peers: Vec<(Load, &'static str)>,
     /// What reading the clock costs.
     clock_ns: f64,
-    /// Further questions to a simulated machine.
+    /// Further checks on a simulated machine.
     checks: Option<Checks>,
 }
 
@@ -91,7 +91,7 @@ impl Experiment for DispatchOptions {
     fn plan(&self, machine: &Machine) -> Result<(Plan, usize), Error> {
         let (quick, cpus) = (self.common.quick, machine.pods(AffinityScope::System).remove(0));
         let (rounds, duration, samples, items) = if machine.model().is_some() {
-            // What is simulated takes real time by the item: on more CPUs, fewer for each.
+            // Each simulated item takes real time, so on more CPUs each issuer queues fewer.
             let (rounds, total) = if quick { (2, 15_000) } else { (5, 60_000) };
             let (fewest, most) = SIMULATED_ITEMS;
             (rounds, Duration::from_millis(2), 50, (total / cpus.len()).clamp(fewest, most))
@@ -177,7 +177,7 @@ impl Experiment for DispatchOptions {
     }
 }
 
-/// Measures every row in every round, followed by that many other steps. Returns the rows of the other pools.
+/// Measures every row in every round, followed by `others` other steps. Returns the rows of the other pools.
 fn rounds<P: Host>(
     run: &mut Run<'_>,
     contestants: &[Rc<dyn Contestant<P>>],

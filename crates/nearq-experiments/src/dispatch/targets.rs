@@ -1,4 +1,4 @@
-//! The goals that nearq sets itself, whether this run met them, and what the document published.
+//! The goals that nearq sets itself, whether this run met them, and the published figures.
 
 use super::contestant::Load;
 use crate::Machine;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 // The goals that nearq sets itself, and whether this run met them.
 
-/// Rows of ours that have a goal.
+/// The row of nearq that has the goals for `Work`.
 pub(crate) const REQUEUE: &str = "nearq requeue";
 /// The same for closures.
 pub(crate) const SPAWN: &str = "nearq spawn";
@@ -29,9 +29,9 @@ pub struct Goal {
     pub other: f64,
     /// Ours as a multiple of theirs.
     pub ratio: f64,
-    /// What the ratio must not exceed.
+    /// The highest ratio that meets the goal.
     pub goal: f64,
-    /// Whether it does not.
+    /// Whether the ratio is within the goal.
     pub met: bool,
 }
 
@@ -69,7 +69,7 @@ pub fn judge(rows: &[Row], peers: &[(Load, &'static str)]) -> Vec<Goal> {
     GOALS.iter().filter_map(judge).collect()
 }
 
-/// Least factor by which shards of a cache must beat one pool for the whole of it.
+/// The least factor by which shards of a cache must beat one pool for the whole cache.
 pub(crate) const SHARDS: f64 = 1.5;
 
 /// What shards of a last-level cache gain, with an issuer on each CPU.
@@ -81,7 +81,7 @@ pub struct Shards {
     pub cache: f64,
     /// The first as a multiple of the second.
     pub factor: f64,
-    /// What the factor must be at least.
+    /// The least factor that meets the goal.
     pub goal: f64,
     /// The published factor for this machine.
     pub published: Option<f64>,
@@ -89,7 +89,7 @@ pub struct Shards {
     pub met: Option<bool>,
 }
 
-/// Whether shards differ from whole caches on a machine: no last-level cache is a single shard.
+/// Whether shards differ from whole caches on a machine: some last-level cache has more than one shard.
 pub(crate) fn has_shards(machine: &Machine) -> bool {
     machine.pods(AffinityScope::CacheShard) != machine.pods(AffinityScope::Cache)
 }

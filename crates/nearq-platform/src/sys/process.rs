@@ -1,4 +1,4 @@
-//! What a program is told about itself, what it does last, and the process at the other end of a socket.
+//! What the kernel says about the program itself, its exit hook, and the process at the other end of a socket.
 
 use core::ffi::c_int;
 use core::mem::{MaybeUninit, size_of};
@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{Errno, Result, SavedErrno, check};
 
-/// Whether the program has more rights than the process that started it (`AT_SECURE`). False under Miri.
+/// Whether the program has more privileges than the process that started it (`AT_SECURE`). False under Miri.
 #[inline]
 pub(crate) fn has_more_rights() -> bool {
     if cfg!(miri) {
@@ -24,8 +24,8 @@ pub(crate) fn at_exit(hook: extern "C" fn()) -> Result<()> {
     if refused == 0 { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
-/// The number and the user of the process that connected a socket, or that listens at its other end. The number is 0 if the caller
-/// cannot see the process.
+/// The PID and the user ID of the process that connected a socket, or that listens at its other end. The PID is 0 if the caller cannot see
+/// the process.
 pub(crate) fn peer(socket: BorrowedFd<'_>) -> Result<(u32, u32)> {
     let peer = option::<libc::ucred>(socket, libc::SO_PEERCRED)?;
     Ok((u32::try_from(peer.pid).unwrap_or(0), peer.uid))
@@ -36,7 +36,7 @@ pub(crate) fn peer(socket: BorrowedFd<'_>) -> Result<(u32, u32)> {
 pub(crate) fn peer_lives(socket: BorrowedFd<'_>) -> Result<bool> {
     let number = match option::<c_int>(socket, libc::SO_PEERPIDFD) {
         Ok(number) => number,
-        // Its exit status was fetched already. Later kernels give a descriptor nevertheless.
+        // The process has been reaped. Later kernels return a descriptor even then.
         Err(Errno::SRCH | Errno::INVAL | Errno::NODATA) => return Ok(false),
         Err(error) => return Err(error),
     };

@@ -10,11 +10,11 @@ use super::input::Inputs;
 use super::placement::Homes;
 use super::template::Template;
 
-/// More slots than that are not distinguished, so that the memory for them is bounded.
+/// The most slots that are distinguished, so that the memory for them is bounded.
 const MOST_PLACES: usize = 65_536;
 
-/// Calls `each` with every job's home and command, until `each` stops it. Homes are as if nothing else ran and jobs took equally long,
-/// `width` of them at a time. Waits for inputs that are still to come.
+/// Calls `each` with every job's home and command, until `each` stops it. Homes are chosen as if nothing else ran and all jobs took equally
+/// long, `width` of them at a time. Waits for inputs that have not arrived yet.
 ///
 /// # Errors
 /// The inputs cannot be read.
@@ -36,7 +36,7 @@ pub fn preview(
                 return Ok(());
             }
             if let Some(input) = inputs.wanted() {
-                // An interruption only makes it read again.
+                // After an interruption, it only reads again.
                 let _ = poll(&mut [PollFd::from_borrowed_fd(input, PollFlags::IN)], None);
             }
             inputs.fill()?;

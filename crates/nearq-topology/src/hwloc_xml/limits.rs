@@ -1,5 +1,4 @@
-//! What is refused before a text is parsed as XML, because it would take the parser too long or too much memory. No real machine's file
-//! has it.
+//! Refuses texts before they are parsed as XML if parsing would take too long or too much memory. No real machine's file is refused.
 //!
 //! The parser compares the attributes of an element with each other, and copies the name spaces of an element to the elements inside it;
 //! entities can stand for far more text than the file has.
@@ -13,10 +12,10 @@ pub(super) const MOST_PARTS: u32 = 500_000;
 /// The most attributes of one element. hwloc writes 20 at most.
 const MOST_ATTRIBUTES: usize = 64;
 
-/// The deepest nesting of elements. hwloc writes some 20.
+/// The deepest nesting of elements. hwloc writes about 20.
 const MOST_DEPTH: usize = 256;
 
-/// Whether the text may be parsed. What is not XML is left for the parser to refuse.
+/// Checks whether the text may be parsed. Text that is not XML passes: the parser refuses it.
 pub(super) fn check(text: &str) -> Result<(), String> {
     if text.len() > MAX_FILE {
         return Err(format!("it has more than {} MiB, the most that is read", MAX_FILE >> 20));

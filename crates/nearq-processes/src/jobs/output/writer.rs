@@ -1,6 +1,6 @@
-//! Writes what jobs have printed to standard output and standard error, in a thread of its own: a slow reader stops nothing else.
+//! Writes the output of jobs to standard output and standard error, in a thread of its own, so that a slow reader delays nothing else.
 //!
-//! A reader that has gone is not like any other error: it ends a program as SIGPIPE does; other errors are reported.
+//! If the reader has closed its end, the program ends as if by SIGPIPE; other errors are reported.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,14 +33,14 @@ struct Piece {
 /// What the thread and the others share.
 #[derive(Debug)]
 struct Shared {
-    /// Bytes that have been handed over and not printed yet. Relaxed: a count; the event orders.
+    /// Bytes that have been handed over and not printed yet. Relaxed: a count; the eventfd orders it.
     waiting: AtomicU64,
     broken: OnceLock<Broken>,
     /// Becomes readable after each piece.
     event: OwnedFd,
 }
 
-/// The thread, once it has begun, and what goes to it.
+/// The thread that prints, once it is started, and what it shares with others.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     sender: Option<Sender<Piece>>,
@@ -56,7 +56,7 @@ impl Writer {
         Ok(Self { shared: Arc::new(shared), sender: None, around, to_error })
     }
 
-    /// Has it written after everything before it.
+    /// Queues the bytes to be written after everything sent before.
     pub(super) fn send(&mut self, stream: usize, bytes: Vec<u8>) {
         self.shared.waiting.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let piece = Piece { is_error: stream == 1, bytes };
@@ -72,7 +72,7 @@ impl Writer {
         match &self.sender {
             // The thread lives as long as there is a sender.
             Some(sender) => drop(sender.send(piece)),
-            // The jobs have reached a limit on processes: the next try may succeed.
+            // The jobs have reached a limit on processes; the next call may succeed in starting the thread.
             None => self.shared.print(&piece, &self.around, self.to_error),
         }
     }
@@ -86,10 +86,10 @@ impl Writer {
         self.shared.broken.get()
     }
 
-    /// Takes note of what was printed, after the descriptor became readable.
+    /// Resets the descriptor, after it became readable.
     pub(super) fn noted(&self) {
         let mut count = [0; 8];
-        // It is readable, or there was nothing.
+        // If it is not readable, there is nothing to reset.
         let _ = rustix::io::read(&self.shared.event, &mut count);
     }
 }
@@ -110,7 +110,7 @@ impl Shared {
             };
             let broken = match written {
                 Ok(()) => None,
-                // Standard error that is not read is no reason to end.
+                // If no process reads standard error, that is no reason to end.
                 Err(Errno::PIPE) if piece.is_error => None,
                 Err(Errno::PIPE) => Some(Broken::Reader),
                 Err(error) => {
@@ -129,8 +129,8 @@ impl Shared {
     }
 }
 
-/// A terminal takes it at once, and a progress bar there is hidden meanwhile. A pipe may keep us waiting, and the bar must not
-/// wait with us.
+/// Writes to a terminal at once, and hides a progress bar there meanwhile. A pipe may block the thread, so the bar must not be hidden for
+/// it.
 fn write(to: &(impl AsFd + IsTerminal), bytes: &[u8], around: &Around) -> Result<(), Errno> {
     if !to.is_terminal() {
         return write_all(to.as_fd(), bytes);
@@ -140,7 +140,7 @@ fn write(to: &(impl AsFd + IsTerminal), bytes: &[u8], around: &Around) -> Result
     result
 }
 
-/// Writes it all. The file may be one that other programs have set to return at once rather than wait.
+/// Writes all bytes, even if another program has made the file non-blocking.
 fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::write(to, bytes) {
