@@ -27,10 +27,10 @@ use crate::user::workqueue::Workqueue;
 
 /// Queues to a workqueue without keeping it open: a weak, cloneable reference that items, services and threads can store.
 ///
-/// The drop of the last [`Workqueue`] drains the queue as usual. What was queued before runs. From then on calls through a handle are
-/// refused, except those by the queue's own running items; `queue_delayed` is refused even there: [`try_spawn`](Self::try_spawn) and
-/// [`try_queue`](Self::try_queue) return [`Error::Ended`], and joining what [`spawn`](Self::spawn) returned gives
-/// [`JoinError::Refused`](crate::JoinError::Refused).
+/// The drop of the last [`Workqueue`] drains the queue as usual. What was queued before runs, except items on timers. From then on calls
+/// through a handle are refused: [`try_spawn`](Self::try_spawn) and [`try_queue`](Self::try_queue) return [`Error::Ended`], and joining
+/// what [`spawn`](Self::spawn) returned gives [`JoinError::Refused`](crate::JoinError::Refused). The queue's own running items may still
+/// queue through it, but not with [`queue_delayed`](Self::queue_delayed).
 ///
 /// Its functions do what the functions of [`Workqueue`] with the same names do; [`upgrade`](Self::upgrade) gives access to the others. Each
 /// call through a handle also changes a cache line that all handles of the queue share. So a thread that queues millions of items a second
