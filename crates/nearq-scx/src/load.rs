@@ -85,7 +85,7 @@ pub(crate) struct Loaded<'a> {
     shared: NonNull<types::bss>,
 }
 
-/// How long the kernel may take to unload the scheduler; it handles each task on the way.
+/// How long the kernel may take to unload the scheduler: the kernel waits for each task.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Storage for what a [`Loaded`] refers to.

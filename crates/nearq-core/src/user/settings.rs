@@ -179,9 +179,9 @@ impl<P: Platform> WorkqueueBuilder<P> {
     ///
     /// * It is one thread: an item of the queue that waits for another item of the same queue may wait for ever. If one step of such work
     ///   depends on another, give each step its own queue with a rescuer.
-    /// * Its name is `nq/R-` and the queue's name. It has the lowest nice value that the process may set (-20 with the privilege), and runs
-    ///   the hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker, neither against
-    ///   the limit of threads nor in [`Runtime::thread_count`].
+    /// * Its name is `nq/R-` and the queue's name. It is as favoured as the process is allowed to make it (nice -20 with the privilege),
+    ///   and runs the hooks of workers ([`on_worker_start`](crate::RuntimeBuilder::on_worker_start)). It does not count as a worker,
+    ///   neither against the limit of threads nor in [`Runtime::thread_count`].
     /// * Its executions are counted in [`rescued`](crate::inspect::PoolStatistics::rescued).
     /// * In the child of a fork, it is started again with the first worker.
     ///
@@ -299,8 +299,8 @@ impl<P: Platform> WorkqueueBuilder<P> {
     /// | 0 | 3000 threads that sleep 1 ms each time | median / p99 | 15 / 66 ms | 13 / 100 ms |
     /// | -20 | the same 3000 threads | p99 | 0.9 ms (1.8 ms with a slice of 1 ms) | 0.4 ms |
     ///
-    /// So at nice -20 a short slice gains nothing and costs something: the slice is also the CPU time that a worker may use before it
-    /// yields to threads that have had less than their share.
+    /// So at nice -20 a short slice gains nothing and costs something. A slice is also the CPU time that a worker may use before it yields
+    /// to threads that have had less than their share.
     pub fn time_slice(mut self, slice: impl Into<Option<Duration>>) -> Self {
         self.attributes.time_slice = slice.into();
         self

@@ -56,7 +56,7 @@ impl Writer {
         Ok(Self { shared: Arc::new(shared), sender: None, around, to_error })
     }
 
-    /// Queues the bytes to be written after everything sent before.
+    /// Passes the bytes on, to be written after everything that was sent before.
     pub(super) fn send(&mut self, stream: usize, bytes: Vec<u8>) {
         self.shared.waiting.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let piece = Piece { is_error: stream == 1, bytes };
