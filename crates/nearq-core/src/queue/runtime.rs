@@ -179,8 +179,8 @@ impl<P: Platform> Runtime<P> {
 
     /// Changes how many times a worker checks for work before it sleeps; 512 checks take some 15 µs. In effect the next time that a worker
     /// finds no work. See [`RuntimeBuilder::spin`](crate::RuntimeBuilder::spin).
-    pub fn set_spin(&self, looks: u32) {
-        self.inner.spin.store(looks, Ordering::Relaxed);
+    pub fn set_spin(&self, checks: u32) {
+        self.inner.spin.store(checks, Ordering::Relaxed);
     }
 
     /// Reads the machine, the affinity and the CPU quota now; otherwise the runtime reads them within a second of work. Call it after a

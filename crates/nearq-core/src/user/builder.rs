@@ -190,8 +190,8 @@ impl<P: Platform> RuntimeBuilder<P> {
 
     /// Sets how many times a worker checks for work before it sleeps; 512 if not set, which takes some 15 µs. With 0 it sleeps at once. If
     /// the process may use only a single CPU, a worker does not spin, but lets other threads run between the checks.
-    pub fn spin(mut self, looks: u32) -> Self {
-        self.beginning.spin = looks;
+    pub fn spin(mut self, checks: u32) -> Self {
+        self.beginning.spin = checks;
         self
     }
 

@@ -30,7 +30,7 @@ use crate::user::workqueue::Workqueue;
 /// The drop of the last [`Workqueue`] drains the queue as usual. What was queued before runs, except items on timers. From then on calls
 /// through a handle are refused: [`try_spawn`](Self::try_spawn) and [`try_queue`](Self::try_queue) return [`Error::Ended`], and joining
 /// what [`spawn`](Self::spawn) returned gives [`JoinError::Refused`](crate::JoinError::Refused). The queue's own running items may still
-/// queue through it, but not with [`queue_delayed`](Self::queue_delayed).
+/// queue through it, but not with a [delay](Self::queue_delayed).
 ///
 /// Its functions do what the functions of [`Workqueue`] with the same names do; [`upgrade`](Self::upgrade) gives access to the others. Each
 /// call through a handle also changes a cache line that all handles of the queue share. So a thread that queues millions of items a second
@@ -126,8 +126,11 @@ impl<P: Platform> Handle<P> {
     /// Queues `work` later, as [`Workqueue::try_queue_delayed`] does.
     ///
     /// # Errors
-    /// As [`Workqueue::try_queue_delayed`]; or [`Error::Ended`], also inside one of the queue's own items.
+    /// As [`Workqueue::try_queue_delayed`]; or [`Error::Ended`], also inside one of the queue's own items, unless the delay is zero.
     pub fn try_queue_delayed(&self, work: &Work<P>, delay: Duration) -> Result<bool, Error> {
+        if delay.is_zero() {
+            return self.try_queue(work);
+        }
         let queue = self.shared();
         let result = self.within(|| queue.try_queue_delayed(work.item(), P::current_cpu(), delay));
         // The drop may have searched for delayed items before this one was armed.

@@ -106,11 +106,19 @@ fn the_queues_own_items_queue_by_a_handle_while_it_drains() {
         }
         let again = Arc::clone(&counted);
         handle.try_spawn(move || again.fetch_add(1, Ordering::Relaxed)).unwrap();
+        let later = Work::new(|_: &Work| unreachable!("the queue is gone by then"));
+        assert!(matches!(
+            handle.try_queue_delayed(&later, Duration::from_secs(1)),
+            Err(Error::Ended { .. })
+        ));
+        let again = Arc::clone(&counted);
+        let at_once = Work::new(move |_: &Work| drop(again.fetch_add(1, Ordering::Relaxed)));
+        assert_eq!(handle.try_queue_delayed(&at_once, Duration::ZERO), Ok(true));
         counted.fetch_add(1, Ordering::Relaxed);
     });
     open.send(()).unwrap();
     drop(queue);
-    assert_eq!(ran.load(Ordering::Relaxed), 2, "the drop waited for both");
+    assert_eq!(ran.load(Ordering::Relaxed), 3, "the drop waited for all of them");
 }
 
 #[test]
