@@ -231,3 +231,50 @@ fn handles_make_no_cycles() {
     drop(second);
     assert!(runtime.queues().is_empty());
 }
+
+/// Threads that go on trying after the end, each of them preempted anywhere, must not keep the drop from returning.
+#[test]
+fn the_drop_returns_while_threads_go_on_trying() {
+    let runtime = runtime();
+    let queue = queue(&runtime, "hammered");
+    let stop = Arc::new(AtomicU32::new(0));
+    let threads: Vec<_> = (0..64)
+        .map(|_| {
+            let (handle, stop) = (queue.handle(), Arc::clone(&stop));
+            thread::spawn(move || {
+                let work = Work::new(|_: &Work| ());
+                while stop.load(Ordering::Relaxed) == 0 {
+                    if handle.upgrade().is_some() {
+                        thread::yield_now();
+                    } else {
+                        let _ = handle.try_queue(&work);
+                    }
+                }
+            })
+        })
+        .collect();
+    // It runs until all of them are refused.
+    queue.spawn(|| thread::sleep(Duration::from_millis(300)));
+    let (sender, dropped) = mpsc::channel();
+    let dropper = thread::spawn(move || {
+        drop(queue);
+        sender.send(()).unwrap();
+    });
+    let returned = dropped.recv_timeout(PATIENCE);
+    stop.store(1, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    dropper.join().unwrap();
+    returned.expect("the drop waits for threads that are refused");
+}
+
+#[test]
+fn a_queue_that_has_ended_takes_no_home() {
+    let runtime = runtime();
+    let queue = queue(&runtime, "homeless");
+    let view = queue.view();
+    drop(queue);
+    let home = nearq_core::home::Home::pick_in(&runtime);
+    assert_eq!(view.set_home(&home), Err(Error::ShutDown));
+    assert!(view.home().is_none());
+    assert_eq!(view.set_max_active(3), Err(Error::ShutDown));
+}
