@@ -95,6 +95,9 @@ impl<P: Platform> Queue<P> {
         let before;
         {
             let mut config = self.lock_config();
+            if config.closed {
+                return Err(Error::ShutDown);
+            }
             let now = match home {
                 Some(home) => {
                     let inside = home.inside();

@@ -145,7 +145,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes the home of items that have no home of their own; `None` removes it. In effect for the next item.
     ///
     /// # Errors
-    /// `home` is not `None`, and the queue is a per-CPU one ([`Error::Unsupported`]).
+    /// `home` is not `None`, and the queue is a per-CPU one ([`Error::Unsupported`]); or it has ended ([`Error::ShutDown`]).
     pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) -> Result<(), Error> {
         self.queue.set_home(home.into())
     }
