@@ -26,6 +26,10 @@ impl<P: Platform> Queue<P> {
         // Relaxed: the end is ordered after the owner's actions when the owner gives its ownership back.
         let mut owners = self.owners.load(Ordering::Relaxed);
         while owners != 0 {
+            // As in `add_owner`.
+            if owners > u32::MAX / 2 {
+                std::process::abort();
+            }
             match self.owners.compare_exchange_weak(
                 owners,
                 owners + 1,
