@@ -218,6 +218,11 @@ impl<P: Platform> Queue<P> {
         self.queue_for(item, cpu, SubmitKind::Named)
     }
 
+    /// The CPU itself, if the machine has it.
+    pub(crate) fn cpu(&self, cpu: usize) -> Result<usize, Error> {
+        self.current_map().layout.places.cpu(cpu)
+    }
+
     /// The process that it is in.
     #[inline]
     pub(crate) fn epoch(&self) -> Epoch {

@@ -73,7 +73,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
     /// # Errors
     /// The machine has no such CPU ([`Error::NoSuchCpu`]).
     pub fn on_cpu(self, cpu: usize) -> Result<Self, Error> {
-        let cpu = self.queue().layout().places.cpu(cpu)?;
+        let cpu = self.queue().cpu(cpu)?;
         Ok(TaskBuilder { cpu: Some(cpu), ..self })
     }
 

@@ -263,7 +263,7 @@ impl<P: Platform> Workqueue<P> {
         work: &Work<P>,
         delay: Duration,
     ) -> Result<bool, Error> {
-        let cpu = self.shared().layout().places.cpu(cpu)?;
+        let cpu = self.shared().cpu(cpu)?;
         self.shared().try_queue_delayed(work.item(), cpu, delay)
     }
 
