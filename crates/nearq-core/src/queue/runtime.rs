@@ -44,8 +44,11 @@ pub(crate) type Inner<P> = Core<P, Queue<P>>;
 /// ```
 ///
 /// # Dropping it
-/// When the last handle is dropped, the workers end; the drop blocks until they have. Each [`Workqueue`](crate::Workqueue) has a handle. If
-/// each of two runtimes runs an item that drops the last handle of the other, they wait for each other for ever: let a thread of the
+/// When the last handle is dropped, the workers end; the drop blocks until they have. Each [`Workqueue`](crate::Workqueue) has a handle. So
+/// has each queue that has ended, while it has a [`Handle`](crate::Handle), a [`QueueView`](crate::inspect::QueueView) or a
+/// [`JoinSet`](crate::JoinSet): if the last of these is dropped last, the workers end then, and that drop does not block.
+///
+/// If each of two runtimes runs an item that drops the last handle of the other, they wait for each other for ever: let a thread of the
 /// program drop one of them.
 ///
 /// # Forks
