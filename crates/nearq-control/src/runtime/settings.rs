@@ -252,11 +252,13 @@ pub(super) fn set_queue(
         read.map_err(|why| bad_value(key, value, why))?;
     }
     let QueueChanges { max_active, min_active, home, memory, .. } = all;
-    if let (Some(max_active @ 1..), Some(asked)) = (max_active, min_active)
-        && asked > max_active
-    {
-        // Otherwise the lower limit would lower what was asked for in the same breath.
-        return Err(refusal(&Error::MinActive { asked, max_active }, changes));
+    if let (Some(max_active), Some(asked)) = (max_active, min_active) {
+        // 0 is the default.
+        let max_active = if max_active == 0 { Attributes::new().max_active } else { max_active };
+        if asked > max_active {
+            // Otherwise the lower limit would lower what was asked for in the same breath.
+            return Err(refusal(&Error::MinActive { asked, max_active }, changes));
+        }
     }
     let change = |now: &mut Attributes| {
         for (set, value) in attributes {
@@ -268,7 +270,7 @@ pub(super) fn set_queue(
         now.memory = memory.unwrap_or(now.memory);
     };
     queue.change(change).map_err(|error| refusal(&error, changes))?;
-    // Only per-CPU queues refuse it, which has been checked.
+    // Refused only by per-CPU queues, which has been checked, and by a queue that has ended.
     if let Some(home) = home {
         queue.set_home(home.as_ref()).map_err(|error| refusal(&error, changes))?;
     }

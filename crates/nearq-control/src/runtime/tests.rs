@@ -202,6 +202,17 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
     }
 }
 
+/// The limit 0 is the default one, which is lower than what the queue has.
+#[test]
+fn the_default_limit_does_not_lower_a_min_active_that_is_asked_for() {
+    let (runtime, mut target) = target();
+    let queue = runtime.workqueue_builder("q").max_active(2048).min_active(2000).build().unwrap();
+    let both = changes(&[("max_active", "0"), ("min_active", "2000")]);
+    let refusal = target.set(Some("q"), &both).unwrap_err().to_string();
+    assert!(refusal.contains("0 to 1024"), "{refusal}");
+    assert_eq!((queue.max_active(), queue.min_active()), (2048, 2000));
+}
+
 #[test]
 fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
     let (runtime, mut target) = target();
