@@ -364,6 +364,7 @@ impl<P: Platform> WorkqueueBuilder<P> {
         };
         let inner = runtime.inner();
         let kind = self.kind;
+        kind.check(&self.attributes)?;
         Priority::check(&self.attributes)?;
         inner.check_mask(self.attributes.cpumask.as_ref())?;
         let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
@@ -384,7 +385,6 @@ impl<P: Platform> WorkqueueBuilder<P> {
         let now = attributes.bounds();
         let attributes = Attributes { min_active, ..attributes };
         let attributes = attributes.with_limit(kind, now, self.min_active.is_some())?;
-        kind.check(&attributes)?;
         if kind == QueueKind::PerCpu && self.home.is_some() {
             return Err(Error::Unsupported { attribute: "a home", kind: QueueKind::PerCpu });
         }

@@ -286,3 +286,11 @@ fn what_is_delayed_after_a_shutdown_is_warned_of() {
         assert!(!queues[1].modify_delayed(&work, hour));
     }
 }
+
+/// What the kind excludes comes first: another mask would not help.
+#[test]
+fn a_mask_of_a_per_cpu_queue_is_refused_as_such_whatever_it_is() {
+    let mask: CpuSet = "60000".parse().unwrap();
+    let error = Workqueue::builder("masked").per_cpu().cpumask(mask).build().unwrap_err();
+    assert!(matches!(error, Error::Unsupported { attribute: "a CPU mask", .. }), "{error}");
+}
