@@ -262,7 +262,9 @@ fn the_drop_returns_while_threads_go_on_trying() {
     });
     let returned = dropped.recv_timeout(PATIENCE);
     stop.store(1, Ordering::Relaxed);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    for thread in threads {
+        thread.join().unwrap();
+    }
     dropper.join().unwrap();
     returned.expect("the drop waits for threads that are refused");
 }
