@@ -112,7 +112,9 @@ fn the_queues_own_items_queue_by_a_handle_while_it_drains() {
             Err(Error::Ended { .. })
         ));
         let again = Arc::clone(&counted);
-        let at_once = Work::new(move |_: &Work| drop(again.fetch_add(1, Ordering::Relaxed)));
+        let at_once = Work::new(move |_: &Work| {
+            again.fetch_add(1, Ordering::Relaxed);
+        });
         assert_eq!(handle.try_queue_delayed(&at_once, Duration::ZERO), Ok(true));
         counted.fetch_add(1, Ordering::Relaxed);
     });

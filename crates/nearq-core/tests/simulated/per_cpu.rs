@@ -182,7 +182,8 @@ fn what_cannot_be_set_is_refused_and_says_what_can() {
         queue.set_max_active(7).unwrap();
         let text = queue.set_affinity_scope(AffinityScope::Cpu).unwrap_err().to_string();
         assert!(
-            text.contains("a scope") && text.contains("nice, idle, slice and max_active can"),
+            text.contains("an affinity scope")
+                && text.contains("nice, sched_idle, time_slice and max_active can"),
             "{text}"
         );
     });
