@@ -66,14 +66,7 @@ impl<P: Platform> Queue<P> {
         cpu: usize,
         delay: Duration,
     ) -> bool {
-        match self.try_queue_delayed(item, cpu, delay) {
-            Ok(queued) => queued,
-            Err(Error::Disabled) => false,
-            Err(_) => {
-                self.warn_refused();
-                false
-            }
-        }
+        self.queued_or_warn(self.try_queue_delayed(item, cpu, delay))
     }
 
     /// As [`queue_delayed`](Self::queue_delayed), replacing an existing queueing; returns whether there was one.

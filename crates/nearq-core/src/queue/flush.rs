@@ -241,6 +241,19 @@ impl<P: Platform> Queue<P> {
             P::warn(&format!("{}; this is reported once per workqueue", self.refusal()));
         }
     }
+
+    /// Whether the item was queued, for a caller that does not ask why it was not. A disabled item and a queue that has ended are no surprise to
+    /// such a caller; any other refusal is warned of, once.
+    pub(crate) fn queued_or_warn(&self, result: Result<bool, Error>) -> bool {
+        match result {
+            Ok(queued) => queued,
+            Err(Error::Disabled | Error::Ended { .. }) => false,
+            Err(_) => {
+                self.warn_refused();
+                false
+            }
+        }
+    }
 }
 
 /// Whether the caller is an item of the queue that keeps its place while it waits. A future does not: it ends each time that it is not

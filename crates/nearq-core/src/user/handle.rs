@@ -89,14 +89,7 @@ impl<P: Platform> Handle<P> {
 
     /// Queues `work` as [`Workqueue::queue`] does. Also returns false if the queue has ended.
     pub fn queue(&self, work: &Work<P>) -> bool {
-        match self.try_queue(work) {
-            Ok(queued) => queued,
-            Err(Error::Disabled | Error::Ended { .. }) => false,
-            Err(_) => {
-                self.shared().warn_refused();
-                false
-            }
-        }
+        self.shared().queued_or_warn(self.try_queue(work))
     }
 
     /// Queues `work` as [`Workqueue::try_queue`] does.
@@ -113,14 +106,7 @@ impl<P: Platform> Handle<P> {
 
     /// Queues `work` later, as [`Workqueue::queue_delayed`] does. Also returns false if the queue has ended.
     pub fn queue_delayed(&self, work: &Work<P>, delay: Duration) -> bool {
-        match self.try_queue_delayed(work, delay) {
-            Ok(queued) => queued,
-            Err(Error::Disabled | Error::Ended { .. }) => false,
-            Err(_) => {
-                self.shared().warn_refused();
-                false
-            }
-        }
+        self.shared().queued_or_warn(self.try_queue_delayed(work, delay))
     }
 
     /// Queues `work` later, as [`Workqueue::try_queue_delayed`] does.
