@@ -1,8 +1,8 @@
 //! The mutex and the condition variable on real threads, in one process. Programs that fork, fill the memory or count allocations are next
 //! to this directory.
 
-#[cfg(not(miri))]
 mod auto_traits;
+#[cfg(not(miri))]
 mod condvar_herd;
 #[cfg(not(miri))]
 mod condvar_many;
