@@ -294,6 +294,16 @@ impl<P: Platform> Queue<P> {
         Self::send_to::<false>(pwq, item, Origin::of_cpu(cpu))
     }
 
+    /// Sends a new task; gives it back with the reason if it is refused.
+    pub(crate) fn send_new(
+        &self,
+        item: Pending<P>,
+        cpu: usize,
+        submit: SubmitKind,
+    ) -> Result<(), (Pending<P>, Error)> {
+        self.send_by(item, cpu, submit).map_err(|item| (item, self.refusal()))
+    }
+
     /// For a queue that is observed, or whose items may have homes. A separate function with the whole path after it: a call in the middle
     /// would cost the other path some registers.
     #[cold]
@@ -394,7 +404,7 @@ impl<P: Platform> Queue<P> {
         false
     }
 
-    /// The error for a caller that queues by a handle after the queue's end.
+    /// The error for a caller that queues by a handle, or changes the queue, after its end.
     #[cold]
     pub(crate) fn ended(&self) -> Error {
         Error::Ended { queue: self.name.clone() }

@@ -47,6 +47,11 @@ impl<P: Platform> RundownRef<P> {
 
     /// Runs `f` inside, or not at all if the rundown reference is closed. The caller keeps the rundown reference alive.
     pub(crate) fn pass(&self, f: impl FnOnce()) -> Passed {
+        // Even a thread that is refused below is counted inside for a moment: if many threads kept trying, some of them would always be
+        // counted, and the drop would never return. A thread that is refused here has not entered and checks no orphan.
+        if self.is_closed() {
+            return Passed { open: false, orphaned: false };
+        }
         // Acquire: keeps `f` behind it.
         let open = self.word.fetch_add(1, Ordering::AcqRel) & CLOSED == 0;
         if open {
@@ -114,7 +119,7 @@ impl<P: Platform> RundownRef<P> {
 
     /// Whether it refuses passing threads. Never changes back.
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: a thread that must know has been told by other means.
+        // Relaxed: a thread that reads an old value enters, and finds out there; others learn of the end by other means.
         self.word.load(Ordering::Relaxed) & CLOSED != 0
     }
 

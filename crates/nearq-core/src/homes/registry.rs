@@ -129,6 +129,12 @@ impl<P: Platform> Homes<P> {
         self.used.load(Ordering::SeqCst) != 0 && self.has_several()
     }
 
+    /// Whether `begin_use` has been called.
+    #[cfg(test)]
+    pub(crate) fn have_begun(&self) -> bool {
+        self.used.load(Ordering::SeqCst) != 0
+    }
+
     /// There is a home: from now on the queues' pwqs make items look for theirs, if there are several nodes.
     pub(crate) fn begin_use(&self) {
         if self.used.load(Ordering::Relaxed) == 0 && self.has_several() {

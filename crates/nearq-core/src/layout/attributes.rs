@@ -88,14 +88,14 @@ impl Default for Attributes {
 
 impl Attributes {
     /// These attributes, with everything that differs between `before` and `wanted` taken from `wanted`.
-    pub(crate) fn with_changes(&self, before: &Self, wanted: Self) -> Self {
+    pub(crate) fn with_changes(&self, before: &Self, wanted: &Self) -> Self {
         macro_rules! pick {
             ($($attribute:ident)*) => {
                 Attributes {
                     $($attribute: if wanted.$attribute == before.$attribute {
                         self.$attribute.clone()
                     } else {
-                        wanted.$attribute
+                        wanted.$attribute.clone()
                     },)*
                 }
             };
@@ -143,65 +143,6 @@ impl Attributes {
             return Err(Error::MinActive { asked, max_active });
         }
         Ok(self)
-    }
-}
-
-impl QueueKind {
-    /// Whether a queue of this kind has a `max_active` that can be set.
-    pub(crate) fn check_max_active(self) -> Result<(), Error> {
-        if self == QueueKind::Ordered {
-            Err(Error::Unsupported { attribute: "max_active", kind: QueueKind::Ordered })
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether a queue of this kind has a `min_active`.
-    pub(crate) fn check_min_active(self) -> Result<(), Error> {
-        match self {
-            QueueKind::PerCpu => {
-                Err(Error::Unsupported { attribute: "min_active", kind: QueueKind::PerCpu })
-            }
-            QueueKind::Ordered => {
-                Err(Error::Unsupported { attribute: "min_active", kind: QueueKind::Ordered })
-            }
-            QueueKind::Unbound => Ok(()),
-        }
-    }
-
-    /// Whether a queue of this kind can have the attributes.
-    pub(crate) fn check(self, attributes: &Attributes) -> Result<(), Error> {
-        if self != QueueKind::PerCpu {
-            return Ok(());
-        }
-        let Attributes {
-            affinity_scope,
-            affinity_strict,
-            localize,
-            helping,
-            affinity_enabled,
-            cpumask,
-            nice: _,
-            sched_idle: _,
-            time_slice: _,
-            max_active: _,
-            min_active: _,
-            memory,
-        } = attributes;
-        let free = Attributes::default();
-        let set = [
-            (*affinity_scope != free.affinity_scope, "an affinity scope"),
-            (*affinity_strict != free.affinity_strict, "affinity_strict"),
-            (*localize != free.localize, "localize"),
-            (*helping != free.helping, "helping"),
-            (*affinity_enabled != free.affinity_enabled, "affinity_enabled"),
-            (*cpumask != free.cpumask, "a CPU mask"),
-            (*memory != free.memory, "where memory comes from"),
-        ];
-        let wrong = set.into_iter().find(|(set, _)| *set);
-        wrong.map_or(Ok(()), |(_, what)| {
-            Err(Error::Unsupported { attribute: what, kind: QueueKind::PerCpu })
-        })
     }
 }
 
@@ -589,33 +530,7 @@ mod tests {
         assert_eq!(pods(&layout), ["1-2"]);
         assert_eq!(layout.by_cpu, [0; 4]);
         assert_eq!(layout.domains, [Domain::Whole]);
-        assert_eq!(layout.limit(Domain::Whole, Bounds::ONE), 1);
-    }
-
-    #[test]
-    fn of_a_per_cpu_queue_only_nice_can_be_set() {
-        type Change = fn(&mut Attributes);
-        let changes: [(Change, Option<&str>); 7] = [
-            (
-                |attributes| attributes.affinity_scope = Some(AffinityScope::Cpu),
-                Some("an affinity scope"),
-            ),
-            (|attributes| attributes.affinity_strict = true, Some("affinity_strict")),
-            (|attributes| attributes.localize = true, Some("localize")),
-            (|attributes| attributes.helping = false, Some("helping")),
-            (|attributes| attributes.affinity_enabled = false, Some("affinity_enabled")),
-            (|attributes| attributes.cpumask = Some(CpuSet::single(0)), Some("a CPU mask")),
-            (|attributes| attributes.nice = 3, None),
-        ];
-        for (change, wrong) in changes {
-            let mut attributes = Attributes::default();
-            change(&mut attributes);
-            assert_eq!(
-                QueueKind::PerCpu.check(&attributes).err(),
-                wrong.map(|attribute| Error::Unsupported { attribute, kind: QueueKind::PerCpu })
-            );
-            assert_eq!(QueueKind::Unbound.check(&attributes), Ok(()));
-        }
+        assert_eq!(layout.limit(Domain::Whole, QueueKind::Ordered.default_bounds()), 1);
     }
 
     #[test]

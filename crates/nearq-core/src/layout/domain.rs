@@ -90,8 +90,6 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of an ordered queue.
-    pub(crate) const ONE: Bounds = Bounds { max_active: 1, min_active: 1 };
     /// `max_active` as requested; `min_active` as requested or, by default, as the kernel chooses it.
     #[cfg(test)]
     pub(crate) fn new(max_active: usize, min_active: Option<usize>) -> Self {

@@ -97,24 +97,15 @@ impl<P: Platform> Queue<P> {
         let before = self.attributes();
         let mut wanted = before.clone();
         change(&mut wanted);
-        if wanted.max_active > HIGHEST_MAX_ACTIVE && self.kind != QueueKind::Ordered {
+        self.changed(&self.config.lock(), &before, &wanted)?;
+        // Not under the lock: this changes all queues.
+        self.prepare_memory(wanted.memory);
+        if wanted.max_active > HIGHEST_MAX_ACTIVE {
             self.inner().warn_max_active(wanted.max_active, HIGHEST_MAX_ACTIVE);
         }
-        if self.kind != QueueKind::PerCpu {
-            self.prepare_memory(wanted.memory);
-        }
         let mut config = self.config.lock();
-        if config.closed {
-            return Err(Error::ShutDown);
-        }
-        let min_asked = wanted.min_active != before.min_active;
-        let attributes = config.attributes.with_changes(&before, wanted);
-        let attributes = attributes.with_limit(self.kind, config.attributes.bounds(), min_asked)?;
-        self.kind.check(&attributes)?;
-        // A mask that was allowed once stays valid, however the machine has changed since: `effective` falls back.
-        let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
-        Priority::check(&attributes)?;
-        self.inner().check_mask(mask.and_then(Option::as_ref))?;
+        // Checked again: another thread may have changed the queue meanwhile.
+        let attributes = self.changed(&config, &before, &wanted)?;
         // The layout follows from the rest.
         let (bounds, memory) = (attributes.bounds(), attributes.memory);
         let same_layout =
@@ -127,6 +118,27 @@ impl<P: Platform> Queue<P> {
             self.apply(&mut config);
         }
         Ok(())
+    }
+
+    /// The attributes with what differs between `before` and `wanted` changed, if the queue can have them.
+    fn changed(
+        &self,
+        config: &Config<P>,
+        before: &Attributes,
+        wanted: &Attributes,
+    ) -> Result<Attributes, Error> {
+        if config.closed {
+            return Err(self.ended());
+        }
+        let min_asked = wanted.min_active != before.min_active;
+        let attributes = config.attributes.with_changes(before, wanted);
+        let attributes = attributes.with_limit(self.kind, config.attributes.bounds(), min_asked)?;
+        self.kind.check(&attributes)?;
+        Priority::check(&attributes)?;
+        // A mask that was allowed once stays valid, however the machine has changed since: `effective` falls back.
+        let mask = (attributes.cpumask != config.attributes.cpumask).then_some(&attributes.cpumask);
+        self.inner().check_mask(mask.and_then(Option::as_ref))?;
+        Ok(attributes)
     }
 
     /// Follows the runtime if that has been frozen or thawed; in effect when it returns.

@@ -96,7 +96,7 @@ impl<P: Platform> Queue<P> {
         {
             let mut config = self.lock_config();
             if config.closed {
-                return Err(Error::ShutDown);
+                return Err(self.ended());
             }
             let now = match home {
                 Some(home) => {

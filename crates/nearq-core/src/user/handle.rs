@@ -166,18 +166,8 @@ impl<P: Platform> Handle<P> {
     /// Runs `f`, which queues, inside the rundown reference, unless the queue has ended.
     fn within<R>(&self, f: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let mut result = None;
-        self.pass(|| result = Some(f()));
+        self.shared().pass(|| result = Some(f()));
         result.unwrap_or_else(|| Err(self.shared().ended()))
-    }
-
-    /// Runs `f` inside the rundown reference, unless that is closed.
-    fn pass(&self, f: impl FnOnce()) {
-        let queue = self.shared();
-        // First, because even a thread that is refused is counted inside for a moment: if many threads kept trying, some of them would
-        // always be counted, and the drop would never return.
-        if !queue.rundown.is_closed() {
-            queue.pass(f);
-        }
     }
 
     /// Sends a new task; gives it back with the reason if it is refused.
@@ -188,13 +178,13 @@ impl<P: Platform> Handle<P> {
         submit: SubmitKind,
     ) -> Result<(), (Pending<P>, Error)> {
         let queue = self.shared();
-        let send = |item| queue.send_by(item, cpu, submit).map_err(|item| (item, queue.refusal()));
+        let send = |item| queue.send_new(item, cpu, submit);
         if crate::queue::serves::<P>(Arc::as_ptr(queue)) {
             return send(item);
         }
         let mut item = Some(item);
         let mut result = Ok(());
-        self.pass(|| result = item.take().map_or(Ok(()), send));
+        queue.pass(|| result = item.take().map_or(Ok(()), send));
         match item {
             Some(item) => Err((item, queue.ended())),
             None => result,

@@ -9,7 +9,7 @@ use crate::base::error::Error;
 use crate::base::ids::QueueKind;
 use crate::homes::{Home, MemoryPolicy};
 use crate::layout::attributes::Attributes;
-use crate::layout::domain::{Bounds, DEFAULT_MAX_ACTIVE, HIGHEST_MAX_ACTIVE};
+use crate::layout::domain::{Bounds, HIGHEST_MAX_ACTIVE};
 use crate::layout::priority::{MOST_FAVOURED, Priority};
 use crate::queue::runtime::Runtime;
 use crate::queue::{Queue, QueueFlags};
@@ -367,26 +367,17 @@ impl<P: Platform> WorkqueueBuilder<P> {
         kind.check(&self.attributes)?;
         Priority::check(&self.attributes)?;
         inner.check_mask(self.attributes.cpumask.as_ref())?;
-        let max_active = self.max_active.unwrap_or(DEFAULT_MAX_ACTIVE);
-        let attributes = match kind {
-            QueueKind::Ordered if max_active > 1 && self.max_active.is_some() => {
-                return Err(Error::Unsupported {
-                    attribute: "max_active",
-                    kind: QueueKind::Ordered,
-                });
-            }
-            QueueKind::Ordered => self.attributes.bounded(Bounds::ONE),
-            _ => Attributes { max_active, ..self.attributes },
-        };
-        if kind != QueueKind::Ordered && max_active > HIGHEST_MAX_ACTIVE {
-            inner.warn_max_active(max_active, HIGHEST_MAX_ACTIVE);
-        }
-        let min_active = self.min_active.unwrap_or(attributes.min_active);
-        let now = attributes.bounds();
-        let attributes = Attributes { min_active, ..attributes };
-        let attributes = attributes.with_limit(kind, now, self.min_active.is_some())?;
+        let default = kind.default_bounds();
+        // 0 is the default.
+        let max_active = self.max_active.filter(|items| *items != 0).unwrap_or(default.max_active);
+        let min_active = self.min_active.unwrap_or(default.min_active);
+        let attributes = self.attributes.bounded(Bounds { max_active, min_active });
+        let attributes = attributes.with_limit(kind, default, self.min_active.is_some())?;
         if kind == QueueKind::PerCpu && self.home.is_some() {
             return Err(Error::Unsupported { attribute: "a home", kind: QueueKind::PerCpu });
+        }
+        if max_active > HIGHEST_MAX_ACTIVE {
+            inner.warn_max_active(max_active, HIGHEST_MAX_ACTIVE);
         }
         let queue = Queue::new(&runtime, self.name, kind, self.flags, attributes);
         queue.prepare_memory(queue.memory());

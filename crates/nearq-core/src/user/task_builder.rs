@@ -141,10 +141,7 @@ impl<'queue, P: Platform> TaskBuilder<'queue, P> {
             None => (P::current_cpu(), SubmitKind::New),
         };
         match self.target {
-            Target::Owned(queue) => {
-                let queue = queue.shared();
-                queue.send_by(item, cpu, submit).map_err(|item| (item, queue.refusal()))
-            }
+            Target::Owned(queue) => queue.shared().send_new(item, cpu, submit),
             Target::Handle(handle) => handle.send(item, cpu, submit),
         }
     }

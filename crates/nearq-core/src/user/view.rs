@@ -16,7 +16,7 @@ use crate::queue::runtime::Runtime;
 /// [`Runtime::queues`] return one of its own.
 ///
 /// A view does not keep the queue open: the drop of the last `Workqueue` drains the queue as usual. What a view reads afterwards no longer
-/// changes, and changes are refused ([`Error::ShutDown`](crate::Error::ShutDown)). The memory of the queue is freed with the last view or
+/// changes, and changes are refused ([`Error::Ended`](crate::Error::Ended)). The memory of the queue is freed with the last view or
 /// handle.
 ///
 /// ```

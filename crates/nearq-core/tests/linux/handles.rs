@@ -272,13 +272,14 @@ fn the_drop_returns_while_threads_go_on_trying() {
 }
 
 #[test]
-fn a_queue_that_has_ended_takes_no_home() {
+fn a_queue_that_has_ended_refuses_changes() {
     let runtime = runtime();
     let queue = queue(&runtime, "homeless");
     let view = queue.view();
     drop(queue);
     let home = nearq_core::home::Home::pick_in(&runtime);
-    assert_eq!(view.set_home(&home), Err(Error::ShutDown));
+    let ended = Error::Ended { queue: "homeless".into() };
+    assert_eq!(view.set_home(&home), Err(ended.clone()));
     assert!(view.home().is_none());
-    assert_eq!(view.set_max_active(3), Err(Error::ShutDown));
+    assert_eq!(view.set_max_active(3), Err(ended));
 }

@@ -57,7 +57,8 @@ impl Stub {
     }
 
     fn ordered(workers: usize) -> Arc<Self> {
-        Self::of_kind(QueueKind::Ordered, None, Attributes::default(), Bounds::ONE, workers)
+        let bounds = QueueKind::Ordered.default_bounds();
+        Self::of_kind(QueueKind::Ordered, None, Attributes::default(), bounds, workers)
     }
 
     fn of_kind(

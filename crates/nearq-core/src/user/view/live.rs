@@ -34,7 +34,7 @@ impl<P: Platform> QueueView<P> {
     /// ```
     ///
     /// # Errors
-    /// One of the attributes cannot be applied, or cannot be set for this kind of queue; or the queue has ended ([`Error::ShutDown`]).
+    /// One of the attributes cannot be applied, or cannot be set for this kind of queue; or the queue has ended ([`Error::Ended`]).
     /// Nothing is changed then.
     pub fn change(&self, change: impl FnOnce(&mut Attributes)) -> Result<(), Error> {
         self.queue.change(change)
@@ -43,7 +43,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes how CPUs are grouped into pods; `None` follows the runtime's default. In effect for the next item.
     ///
     /// # Errors
-    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_affinity_scope(&self, scope: impl Into<Option<AffinityScope>>) -> Result<(), Error> {
         let scope = scope.into();
         self.change(|attributes| attributes.affinity_scope = scope)
@@ -52,7 +52,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes whether workers stay in their pod, even if CPUs elsewhere are idle. In effect for the next item.
     ///
     /// # Errors
-    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_affinity_strict(&self, strict: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.affinity_strict = strict)
     }
@@ -60,7 +60,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes whether an item runs on the very CPU that queued it, if a worker can run there. In effect for the next item.
     ///
     /// # Errors
-    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_localize(&self, localize: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.localize = localize)
     }
@@ -68,7 +68,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes whether idle workers of other pods take the queue's items. In effect for the next item; no effect while the queue is strict.
     ///
     /// # Errors
-    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_helping(&self, helping: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.helping = helping)
     }
@@ -76,7 +76,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes whether the scope is used; if not, one pod has all CPUs of the queue. In effect for the next item.
     ///
     /// # Errors
-    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_affinity_enabled(&self, on: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.affinity_enabled = on)
     }
@@ -85,7 +85,7 @@ impl<P: Platform> QueueView<P> {
     ///
     /// # Errors
     /// The mask is empty ([`Error::EmptyMask`]), names a CPU that the machine does not have, or has none that the process may use; or the
-    /// queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_cpumask(&self, cpus: impl Into<Option<CpuSet>>) -> Result<(), Error> {
         let cpus = cpus.into();
         self.change(|attributes| attributes.cpumask = cpus)
@@ -95,7 +95,7 @@ impl<P: Platform> QueueView<P> {
     /// item. See [`WorkqueueBuilder::nice`](crate::WorkqueueBuilder::nice) for what happens without the privilege.
     ///
     /// # Errors
-    /// The value is not between -20 and 19 ([`Error::NiceOutOfRange`]); or the queue has ended ([`Error::ShutDown`]).
+    /// The value is not between -20 and 19 ([`Error::NiceOutOfRange`]); or the queue has ended ([`Error::Ended`]).
     pub fn set_nice(&self, nice: i32) -> Result<(), Error> {
         self.change(|attributes| attributes.nice = nice)
     }
@@ -104,7 +104,7 @@ impl<P: Platform> QueueView<P> {
     /// [`WorkqueueBuilder::sched_idle`](crate::WorkqueueBuilder::sched_idle). In effect for the next item.
     ///
     /// # Errors
-    /// The queue has ended ([`Error::ShutDown`]).
+    /// The queue has ended ([`Error::Ended`]).
     pub fn set_sched_idle(&self, sched_idle: bool) -> Result<(), Error> {
         self.change(|attributes| attributes.sched_idle = sched_idle)
     }
@@ -113,7 +113,7 @@ impl<P: Platform> QueueView<P> {
     /// effect for the next item. See [`WorkqueueBuilder::time_slice`](crate::WorkqueueBuilder::time_slice).
     ///
     /// # Errors
-    /// The slice is not between 0.1 and 100 ms ([`Error::TimeSliceOutOfRange`]); or the queue has ended ([`Error::ShutDown`]).
+    /// The slice is not between 0.1 and 100 ms ([`Error::TimeSliceOutOfRange`]); or the queue has ended ([`Error::Ended`]).
     pub fn set_time_slice(&self, slice: impl Into<Option<Duration>>) -> Result<(), Error> {
         let slice = slice.into();
         self.change(|attributes| attributes.time_slice = slice)
@@ -126,7 +126,7 @@ impl<P: Platform> QueueView<P> {
     /// ended. A lower limit lowers [`min_active`](Self::min_active) as well; a higher one does not restore it.
     ///
     /// # Errors
-    /// The queue is an ordered one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// The queue is an ordered one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_max_active(&self, items: usize) -> Result<(), Error> {
         self.queue.kind.check_max_active()?;
         self.change(|attributes| attributes.max_active = items)
@@ -136,7 +136,7 @@ impl<P: Platform> QueueView<P> {
     ///
     /// # Errors
     /// The number is more than [`max_active`](Self::max_active) ([`Error::MinActive`]); or the queue is a per-CPU or an ordered one, which
-    /// do not count by node ([`Error::Unsupported`]); or it has ended ([`Error::ShutDown`]).
+    /// do not count by node ([`Error::Unsupported`]); or it has ended ([`Error::Ended`]).
     pub fn set_min_active(&self, items: usize) -> Result<(), Error> {
         self.queue.kind.check_min_active()?;
         self.change(|attributes| attributes.min_active = items)
@@ -145,7 +145,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes the home of items that have no home of their own; `None` removes it. In effect for the next item.
     ///
     /// # Errors
-    /// `home` is not `None`, and the queue is a per-CPU one ([`Error::Unsupported`]); or it has ended ([`Error::ShutDown`]).
+    /// `home` is not `None`, and the queue is a per-CPU one ([`Error::Unsupported`]); or it has ended ([`Error::Ended`]).
     pub fn set_home<'a>(&self, home: impl Into<Option<&'a Home<P>>>) -> Result<(), Error> {
         self.queue.set_home(home.into())
     }
@@ -153,7 +153,7 @@ impl<P: Platform> QueueView<P> {
     /// Changes which node the memory that items touch first comes from. In effect for the next item.
     ///
     /// # Errors
-    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::ShutDown`]).
+    /// The queue is a per-CPU one ([`Error::Unsupported`]), or has ended ([`Error::Ended`]).
     pub fn set_memory(&self, memory: MemoryPolicy) -> Result<(), Error> {
         self.change(|attributes| attributes.memory = memory)
     }

@@ -1,6 +1,27 @@
 //! Several domains of one queue, ordered queues and frozen ones, through every interleaving.
 
 use super::*;
+use crate::base::error::Error;
+use crate::homes::MemoryPolicy;
+
+/// Nor does it change other queues: homes would make them look up the home of each item.
+#[test]
+fn a_refused_change_to_interleaved_memory_does_not_start_the_use_of_homes() {
+    model(1, || {
+        let stub = Stub::on(Some(TWO_NODES), AffinityScope::Numa, 2, 1);
+        let change = |nice| {
+            stub.queue.change(|attributes| {
+                attributes.memory = MemoryPolicy::Interleave;
+                attributes.nice = nice;
+            })
+        };
+        let have_begun = || stub.queue.inner().services.homes.have_begun();
+        assert_eq!(change(99), Err(Error::NiceOutOfRange(99)));
+        assert!(!have_begun());
+        assert_eq!(change(5), Ok(()));
+        assert!(have_begun());
+    });
+}
 
 // ---- two domains --------------------------------------------------------------------------------------------
 
