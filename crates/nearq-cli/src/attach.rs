@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_users_first_is_asked_before_anybodys_second() {
+    fn processes_are_asked_in_turn_by_user() {
         assert_eq!(in_turn(&[0, 0, 0, 7, 0, 7, 9]), [0, 3, 6, 1, 5, 2, 4]);
     }
 }

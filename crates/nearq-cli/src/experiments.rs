@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_found_beside_the_command_and_then_in_path() {
+    fn the_program_is_found_beside_the_command_and_then_in_path() {
         let folder = Folder::new("found");
         let own = folder.0.join("bin/nearq");
         let (beside, far) = (folder.0.join("bin/nearq-bench"), folder.0.join("far/nearq-bench"));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn cargo_is_told_the_profile_and_the_target_directory_of_the_command() {
+    fn cargo_gets_the_profile_and_target_directory_of_the_command() {
         let folder = Folder::new("cargo");
         let target = folder.tagged("built");
         let build = |own: &str| Build::of(&target.join(own), under_cargo);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn without_cargo_run_nothing_is_built() {
+    fn nothing_is_built_without_cargo_run() {
         let folder = Folder::new("installed");
         let own = folder.tagged("target").join("release/nearq");
         assert!(Build::of(&own, under_cargo).is_some());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cargo_says_has_one_line_before_it_and_nothing_to_do_is_silent() {
+    fn cargo_output_has_a_heading_and_no_work_is_silent() {
         let relayed = |lines: &[&str]| {
             let mut out = Vec::new();
             relay(lines.iter().map(ToString::to_string), &mut out);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn help_of_the_commands_is_asked_for_in_two_ways() {
+    fn help_can_be_requested_in_two_ways() {
         let asked = |line: &str| help_is_asked_for(line.split(' ').map(OsString::from));
         assert!(asked("help bench") && asked("help sim soak"));
         assert!(

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_and_what_is_in_effect() {
+    fn requested_and_effective_values_are_shown() {
         let settings = Settings {
             process: Some(ProcessSettings {
                 settings: vec![setting("cpumask", "", "0-7 (000000ff)", true)],

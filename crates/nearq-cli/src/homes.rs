@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lives_where() {
+    fn processes_are_listed_with_their_homes() {
         let (nodes, survey) = survey();
         assert_eq!(
             text(&nodes, &survey, true, 80),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_get_the_same() {
+    fn the_json_has_the_same_data_as_the_table() {
         let (nodes, survey) = survey();
         let value = value(&nodes, &survey);
         assert_eq!(value["processes"][0]["home"], 0);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_says_so() {
+    fn a_machine_with_one_node_is_reported_as_such() {
         let nodes = Nodes::pretended(&[(0, "0-1".parse().unwrap())], &[vec![10]]);
         let survey = Survey {
             nodes: vec![NodeSurvey::default()],

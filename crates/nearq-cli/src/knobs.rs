@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_of_80_columns_shows_all() {
+    fn everything_fits_into_80_columns() {
         let text = text(80);
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{long:#?}");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn one_knob_is_shown_by_its_key_or_its_variable() {
+    fn one_setting_is_found_by_its_key_or_its_variable() {
         let cpumask = one("cpumask", 80).unwrap();
         assert!(
             cpumask.contains("\ncpumask\n    ") && cpumask.contains("nearq set PID"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_breaks_the_table() {
+    fn no_cell_contains_a_column_separator() {
         let table = markdown();
         let rows = table.lines().filter(|line| line.starts_with("| `"));
         let columns: Vec<usize> = rows.map(|row| row.matches(" |").count()).collect();

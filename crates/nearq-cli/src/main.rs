@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_broken_where_it_has_to_be() {
+    fn help_is_wrapped_where_necessary() {
         help::check(&Cli::command());
     }
 

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_named_without_its_folder_and_arguments() {
+    fn program_names_have_no_folder_and_no_arguments() {
         assert_eq!(name("/usr/bin/server --port 80"), "server");
         assert_eq!((name("server"), name("")), ("server".into(), String::new()));
     }

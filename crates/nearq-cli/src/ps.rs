@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_and_who_does_not() {
+    fn processes_that_do_not_answer_are_listed_with_a_reason() {
         let rows = [
             row(7, Some(process("server --fast\n", Access::Read, true)), None),
             row(12345, Some(process("xz -T0 file", Access::Full, false)), None),

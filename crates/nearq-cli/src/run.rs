@@ -520,7 +520,7 @@ mod tests {
     use nearq_topology::Topology;
 
     #[test]
-    fn why_there_are_no_homes_is_what_was_asked_for_or_the_machine() {
+    fn the_option_or_the_machine_explains_missing_homes() {
         let machine = |text: &str| {
             let machine = Topology::from_synthetic(text).unwrap();
             Nodes::of(&machine, machine.online())

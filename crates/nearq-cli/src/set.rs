@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_an_equals_sign_is_a_change() {
+    fn an_argument_with_an_equals_sign_is_a_change() {
         assert_eq!(
             parsed("crypt nice=-5 cpumask=").unwrap(),
             r#"(Some("crypt"), [("nice", "-5"), ("cpumask", "")])"#

@@ -209,7 +209,7 @@ mod tests {
     use nearq_control::protocol::MOST_SAMPLES_PER_SECOND;
 
     #[test]
-    fn the_time_is_over_however_many_messages_there_are() {
+    fn pending_messages_do_not_extend_the_time_limit() {
         let (sender, messages) = sync_channel(1);
         sender.send(Message::Batch(TraceBatch::default())).unwrap();
         assert!(next(&messages, Some(Instant::now())).is_none());
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_says_how_many_are_told() {
+    fn the_help_states_the_sampling_limit() {
         assert_eq!(MOST_SAMPLES_PER_SECOND, 20_000);
         assert!(LEGEND.contains("20,000 items a second"));
     }

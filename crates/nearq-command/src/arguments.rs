@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clap_says_becomes_one_line() {
+    fn errors_of_clap_become_one_line() {
         let text = "error: unexpected argument '--fil' found\n\n  tip: a similar argument exists: '--file'\n\n\
                     Usage: nearq bench scopes\n\nFor more information, try '--help'.\n";
         assert_eq!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_what_is_allowed() {
+    fn every_refusal_states_what_is_allowed() {
         assert_eq!(refusal("some two"), "unrecognized subcommand 'two'; there are `one`");
         assert_eq!(
             refusal("some --count 5"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_known_by_its_arguments() {
+    fn the_subcommand_is_found_from_the_arguments() {
         let named = |line: &str| named_by(&with_inner(), line.split(' ').map(String::from));
         assert_eq!(named("bench scopes --runs"), "nearq bench scopes");
         assert_eq!(named("topo topo"), "nearq topo");
@@ -186,12 +186,12 @@ mod tests {
     }
 
     #[test]
-    fn all_commands_but_hidden_ones_are_listed() {
+    fn all_commands_except_hidden_ones_are_listed() {
         assert_eq!(commands_of(&with_inner()), "`topo`, `bench scopes`, `bench dispatch`");
     }
 
     #[test]
-    fn help_that_was_asked_for_is_no_failure_and_without_arguments_it_is_one_of_several_lines() {
+    fn requested_help_succeeds_and_missing_arguments_fail_with_help() {
         assert_eq!(said("some --help"), Ok(()));
         let page = said("some").unwrap_err();
         assert!(page.to_string().lines().count() > 3, "{page}");

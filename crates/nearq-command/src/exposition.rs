@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn families_have_the_names_that_the_older_format_has() {
+    fn families_have_the_names_of_the_older_format() {
         let text = "\
 # HELP a_cpu_seconds CPU time.
 # TYPE a_cpu_seconds counter

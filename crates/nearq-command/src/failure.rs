@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_one_line_in_the_name_of_the_command_and_a_page_stays_one() {
+    fn a_refusal_is_one_line_with_the_command_name_and_a_page_stays_a_page() {
         let failure = Failure::input("no file a\nb\u{1b}[31m\tc\n");
         assert_eq!(failure.said("nearq"), "nearq: no file a b\u{fffd}[31m c");
         assert_eq!(failure.to_string(), "no file a\nb\u{1b}[31m\tc\n");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_status_tells_what_was_wrong() {
+    fn the_exit_status_depends_on_the_kind_of_failure() {
         assert_eq!(Failure::input("x").status, 2);
         assert_eq!(Failure::run("x").status, 1);
         assert_eq!(Failure::with_status(127, "x").whole().status, 127);

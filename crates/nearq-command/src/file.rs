@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_with_its_permissions_also_where_a_link_leads_to_it() {
+    fn a_replaced_file_keeps_its_permissions_even_behind_a_link() {
         let folder = Folder::new("replaced");
         let (file, link) = (folder.0.join("file"), folder.0.join("link"));
         fs::write(&file, "a longer text").unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_descriptor_is_written_and_not_replaced() {
+    fn an_open_descriptor_is_written_to_and_not_replaced() {
         use std::os::fd::AsRawFd as _;
         let folder = Folder::new("descriptor");
         let (file, link) = (folder.0.join("file"), folder.0.join("link"));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_by_two_names_is_found() {
+    fn two_names_of_one_file_are_recognized() {
         let folder = Folder::new("twice");
         let (file, link, none) =
             (folder.0.join("file"), folder.0.join("link"), folder.0.join("none"));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_a_file_that_there_is_not_makes_that_file() {
+    fn writing_to_a_dangling_link_creates_its_target() {
         let folder = Folder::new("dangling");
         let link = folder.0.join("link");
         symlink("file", &link).unwrap();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_of_the_same_number_has_left_is_in_no_way() {
+    fn a_leftover_draft_of_the_same_process_number_does_no_harm() {
         let folder = Folder::new("left");
         // In a container, each run may have the process number 1.
         let left = folder.0.join(format!(".nearq-{}.new", process::id()));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_write_files_of_one_folder_at_once() {
+    fn threads_can_write_files_in_one_folder_at_once() {
         let folder = Folder::new("at-once");
         thread::scope(|scope| {
             for thread in 0..4 {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ordinary_file_is_written_and_stays_what_it_is() {
+    fn special_files_are_written_to_and_not_replaced() {
         write(Path::new("/dev/null"), b"text").unwrap();
         let error = write(Path::new("/dev/full"), b"text").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);

@@ -138,7 +138,7 @@ Examples:
   nearq top --once";
 
     #[test]
-    fn what_belongs_together_is_one_line_where_it_fits() {
+    fn related_words_share_a_line_if_they_fit() {
         assert_eq!(
             flowed(LEGEND, 80),
             "\
@@ -156,7 +156,7 @@ Examples:
     }
 
     #[test]
-    fn lines_are_broken_below_their_text() {
+    fn wrapped_lines_are_indented_below_their_text() {
         assert_eq!(
             flowed("  PID      the process, for the\n           other commands of it", 41),
             "  PID      the process, for the other\n           commands of it"
@@ -168,7 +168,7 @@ Examples:
     }
 
     #[test]
-    fn a_command_is_laid_out_with_all_below_it() {
+    fn a_command_is_laid_out_with_its_subcommands() {
         let inner = Command::new("inner").after_help("One\ntwo three.");
         let command = for_width(Command::new("outer").subcommand(inner), 40);
         let inner = command.find_subcommand("inner").unwrap();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_whatever_is_in_it() {
+    fn a_line_stays_one_line_whatever_it_contains() {
         assert_eq!(
             flat("no file a\nb\u{1b}[31m\tc\u{202e}\u{9b}\n"),
             "no file a b\u{fffd}[31m c\u{fffd}\u{fffd}"
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_went_away_is_no_failure_and_a_full_disk_is_one() {
+    fn a_closed_pipe_is_no_failure_but_a_full_disk_is() {
         let mut out = Vec::new();
         assert_eq!(write_to(Ok(&mut out), b"\xff\n"), Ok(true));
         assert_eq!(out, b"\xff\n");

@@ -89,7 +89,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_pipe_that_does_not_wait_has_the_whole_text() {
+    fn a_non_blocking_pipe_gets_the_whole_text() {
         let (mut reader, writer) = io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
         let text = vec![b'x'; 1 << 20];

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_the_widest_cell_and_nothing_trails() {
+    fn columns_fit_the_widest_cell_without_trailing_spaces() {
         let row = |cells: [&str; 3]| cells.map(String::from).to_vec();
         let rows = [row(["PID", "NAME", "REST"]), row(["12345", "äö", ""])];
         let text = columns(&[Side::Right, Side::Left, Side::Left], &rows);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_at_their_beginning() {
+    fn long_names_lose_their_beginning() {
         assert_eq!(tail("kcryptd/253:0", 13, '~'), "kcryptd/253:0");
         assert_eq!(tail("kcryptd/253:0", 6, '~'), "~253:0");
         assert_eq!(tail("ab", 1, '~'), "~");

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_mask() {
+    fn ignored_signals_are_read_from_the_mask() {
         let status = "Name:\tnearq\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
         assert_eq!(ignored(status), 1 << (SIGHUP - 1) | 1 << 12);
         assert_eq!(ignored("nothing of that"), 0);

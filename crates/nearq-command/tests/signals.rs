@@ -54,11 +54,11 @@ fn the_second_signal_ends_the_program_at_once() {
 }
 
 #[test]
-fn a_signal_that_was_ignored_at_first_stays_ignored() {
+fn a_signal_ignored_at_start_stays_ignored() {
     if let Ok(part) = std::env::var(PART) {
         play(&part);
     }
-    let test = "a_signal_that_was_ignored_at_first_stays_ignored";
+    let test = "a_signal_ignored_at_start_stays_ignored";
     let ended = outcome(test, "ignored", "trap '' HUP;");
     assert_eq!(ended.code(), Some(FINE), "{ended}");
 }

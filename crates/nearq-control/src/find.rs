@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_failed_is_what_is_said() {
+    fn errors_state_what_failed() {
         let said = |error: io::Error| {
             ConnectError::Unreachable { pid: 1, socket: "/proc/1/root/s".into(), error }.to_string()
         };
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_is_below_its_root() {
+    fn a_socket_path_is_below_its_root() {
         let below = |root: Option<&str>, directory: &str| {
             let root = root.map(PathBuf::from);
             Candidate { root, directory: directory.into(), name: "7".into() }.path()

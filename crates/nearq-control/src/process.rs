@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_the_one_that_the_system_shows() {
+    fn this_process_is_described_as_in_proc() {
         let process = this_process(Duration::from_secs(2));
         assert_eq!((process.pid, process.since_ns), (std::process::id(), 2_000_000_000));
         let program = std::env::args().next().expect("a test has a name");
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_one_line_and_no_longer_than_it_may_be() {
+    fn a_command_is_one_line_of_limited_length() {
         assert_eq!(command(b"sort\0-n\0a\nb\0"), "sort -n a b");
         assert_eq!(command(b""), "");
         let long = command("ö".repeat(1000).as_bytes());

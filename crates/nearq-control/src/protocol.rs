@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_names_some_queues_and_not_all_of_hundreds() {
+    fn a_refusal_names_only_a_few_of_many_queues() {
         let refusal = |count| {
             let queues = (1..=count).map(|number| format!("q{number}")).collect();
             Refusal::NoSuchQueue { queue: "x".into(), queues }.to_string()

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_words_and_stand_once_for_each_owner() {
+    fn keys_are_words_and_unique_for_each_owner() {
         for desc in all() {
             assert_eq!(of(desc.owner).filter(|other| other.key == desc.key).count(), 1);
             assert!(desc.key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));

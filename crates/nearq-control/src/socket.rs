@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_directory_and_the_socket_are_closed_to_others() {
+    fn the_directory_and_the_socket_are_private() {
         let folder = Folder::new("modes");
         let path = folder.0.join("nearq");
         let directory = Directory::make(&path).unwrap();
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_directory_of_ones_own_is_refused() {
+    fn a_path_that_is_not_a_private_directory_is_refused() {
         let folder = Folder::new("tricks");
         let path = folder.0.join("nearq");
         fs::create_dir(&path).unwrap();
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_somebody_else_is_refused() {
+    fn a_directory_of_another_user_is_refused() {
         let folder = Folder::new("owner");
         let path = folder.0.join("nearq");
         fs::create_dir(&path).unwrap();
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_the_place_of_the_directory_later_makes_no_difference() {
+    fn replacing_the_open_directory_has_no_effect() {
         let folder = Folder::new("swap");
         let (path, moved) = (folder.0.join("nearq"), folder.0.join("moved"));
         let directory = Directory::make(&path).unwrap();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_may_be_longer_than_a_sockets_address() {
+    fn paths_can_be_longer_than_a_socket_address() {
         let folder = Folder::new("long");
         let deep = folder.0.join("d".repeat(100)).join("e".repeat(100));
         fs::create_dir_all(&deep).unwrap();
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_sockets_are_replaced_and_cleaned_up_and_live_ones_stay() {
+    fn stale_sockets_are_removed_and_live_ones_stay() {
         let folder = Folder::new("stale");
         let path = folder.0.join("nearq");
         let directory = Directory::make(&path).unwrap();
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_socket_is_not_replaced() {
+    fn a_file_that_is_not_a_socket_is_not_replaced() {
         let folder = Folder::new("file");
         let path = folder.0.join("nearq");
         let directory = Directory::make(&path).unwrap();

@@ -251,12 +251,12 @@ fn connections() -> u64 {
 }
 
 #[test]
-fn hostile_clients_cost_little_and_others_are_answered() {
+fn hostile_clients_cost_little_and_do_not_block_others() {
     withstand("hostile", connections(), false);
 }
 
 #[test]
-fn traces_that_nobody_reads_cost_no_more() {
+fn unread_traces_cost_no_more() {
     withstand("traces", connections() / 5, true);
 }
 

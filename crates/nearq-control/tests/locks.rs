@@ -8,7 +8,7 @@ use nearq_control::protocol::{GetDump, Locks};
 use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 #[test]
-fn whoever_asks_first_needs_no_more_stack_than_the_server_has() {
+fn the_first_call_fits_into_the_servers_stack() {
     assert!(Linux::shared().is_null(), "nothing has been made that mutexes share");
     let spec = ThreadSpec { stack_size: Some(64 << 10), ..ThreadSpec::default() };
     let thread = Linux::spawn(spec, || {

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_spins_runs_or_waits_all_the_time_and_who_sleeps_does_neither() {
+    fn a_spinning_task_runs_or_waits_and_a_sleeping_one_does_neither() {
         for ticks in [false, true] {
             let mut observer = Observer::new(one_place());
             if ticks {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_has_started_is_of_it_unless_it_is_a_task_of_its_own() {
+    fn a_child_belongs_to_its_parents_task_unless_it_is_a_task_itself() {
         let mut observer = Observer::new(one_place());
         let tree = Started::sh("(while :; do :; done) & trap 'kill $!' TERM; wait");
         until(&mut observer, tree.0.id(), |usage, _| {

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
+    fn a_process_name_can_contain_any_character() {
         let tail = "1 6 7 0 -1 4194304 1 2 3 4 30 12 0 0 20 0 1 0 5555 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 17 3 0 0";
         for name in ["sh", "a) R 1 (b", "x\ny z"] {
             let stat = parse_stat(&format!("42 ({name}) S {tail}")).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_of_threads_and_cpus() {
+    fn thread_and_cpu_clocks_are_parsed() {
         assert_eq!(parse_clock("664692294 148928490 401\n"), Some(nanos(664_692_294, 148_928_490)));
         assert_eq!(parse_clock("664692294"), None);
         let text = "version 17\ntimestamp 4294892944\ncpu0 0 0 0 0 0 0 664692294 148928490 401\n\
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_in_bytes_of_each_node() {
+    fn memory_is_counted_in_bytes_by_node() {
         let text = "7f00 default anon=3 dirty=3 N0=1 N1=2 kernelpagesize_kB=4\n\
                     7f10 prefer:1 file=/tmp/N5=x anon=1 N1=1 kernelpagesize_kB=2048\n\
                     7f20 default\n";
@@ -319,20 +319,20 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_than_may_be() {
+    fn reads_stop_at_the_limit() {
         assert_eq!(read("/dev/zero", 100_000).unwrap().len(), 100_000);
         assert!(read("/proc/self/stat", 10).is_some_and(|text| text.len() == 10));
     }
 
     #[test]
-    fn what_can_be_had_is_in_bytes() {
+    fn available_memory_is_in_bytes() {
         let text = "MemTotal:       24684000 kB\nMemAvailable:   23075000 kB\n";
         assert_eq!(parse_available(text), Some(23_075_000 * 1024));
         assert_eq!(parse_available("MemTotal: 1 kB\n"), None);
     }
 
     #[test]
-    fn who_has_ended_is_known_and_how_long_it_ran() {
+    fn an_ended_process_is_recognized_with_its_run_time() {
         let stat = stat(std::process::id()).unwrap();
         let ended = |state| Stat { state, ..stat }.has_ended();
         assert_eq!(

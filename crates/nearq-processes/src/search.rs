@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_can_be_executed_is_it() {
+    fn the_first_executable_match_is_found() {
         for (name, path) in [("sh", "/etc:/nowhere:/bin:/usr/bin"), ("/bin/sh", "")] {
             let found = found(name, path);
             assert!(matches!(&found, Found::Program(file) if file == "/bin/sh"), "{found:?}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_executed_and_what_there_is_not_differ() {
+    fn missing_and_non_executable_files_are_distinguished() {
         for (name, path) in [("/no/such/file", "/bin"), ("no-such-command", "/bin"), ("", "/bin")] {
             assert!(matches!(found(name, path), Found::Nothing), "{name}");
         }

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_with_homes_are_found_where_they_live() {
+    fn the_survey_finds_processes_and_their_homes() {
         let cpus = Linux::affinity_of(std::process::id()).unwrap();
         let nodes = Nodes::pretended(&[(0, cpus.clone())], &[vec![10]]);
         let child = Started(Command::new("sleep").arg("1000").spawn().unwrap());
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_this_machine_can_be_looked_at() {
+    fn all_processes_of_this_machine_can_be_surveyed() {
         let cpus = Linux::affinity_of(std::process::id()).unwrap();
         let nodes = Nodes::pretended(&[(0, cpus)], &[vec![10]]);
         let survey = look(&nodes, Which { all: true }, Duration::from_millis(20));

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_back_is_read_and_what_was_before_is_again() {
+    fn blocked_signals_can_be_read_and_the_mask_is_restored() {
         let set = SignalSet::empty().with(libc::SIGUSR2);
         let file = set.file().unwrap();
         let before = set.block();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_a_machine_tells() {
+    fn the_environment_is_read_from_the_machine() {
         let root = Root::new(
             "full",
             &[
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_used_is_all_but_own_idle_and_stolen_time() {
+    fn others_time_excludes_own_idle_and_stolen_time() {
         let start = CpuTime { total: 1000, idle: 500, steal: 10 };
         let end = CpuTime { total: 1400, idle: 600, steal: 30 };
         let others = |own| end.others_percent_since(&start, Duration::from_millis(own));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing_is_described_as_unknown() {
+    fn an_unreadable_machine_is_described_as_unknown() {
         let root =
             Root::new("empty", &[("proc/stat", "intr 1 2 3\n"), ("proc/loadavg", "nonsense")]);
         let environment = Watch::start_at(&root.0, 1).finish();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn arm64_shows_its_numbers() {
+    fn arm64_cpus_are_described_by_number() {
         let text = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd4f\n";
         assert_eq!(cpu_model(text).as_deref(), Some("implementer 0x41, part 0xd4f"));
     }

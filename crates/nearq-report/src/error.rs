@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_input_and_failed_runs_end_differently() {
+    fn bad_input_and_failed_runs_have_different_statuses() {
         assert_eq!(Error::input("0 issuers").exit_status(), 2);
         assert_eq!(Error::run("block 7 did not verify").exit_status(), 1);
         assert_eq!(Error::run("block 7 did not verify").to_string(), "block 7 did not verify");

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn built_in_and_described_machines_are_simulated() {
+    fn built_in_and_described_machines_can_be_simulated() {
         let ryzen = Machine::named("ryzen-3900x").unwrap();
         assert_eq!((ryzen.name(), ryzen.parallelism()), ("ryzen-3900x", 24));
         assert_eq!(ryzen.pods(AffinityScope::Cache).len(), 4);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_machine_is_refused_with_what_is() {
+    fn invalid_machines_are_refused_with_examples() {
         let refused = |name: &str| {
             let error = Machine::named(name).unwrap_err();
             assert_eq!(error.exit_status(), 2);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_written_is_refused_by_name_before_the_run() {
+    fn an_unwritable_path_is_refused_before_the_run() {
         let error = outputs(Some("/no such folder/out.json"), None).check().unwrap_err();
         assert_eq!(error.exit_status(), 2);
         assert!(error.to_string().contains("--json /no such folder/out.json"), "{error}");
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_keeps_its_contents_until_there_is_a_result() {
+    fn a_file_keeps_its_contents_until_the_result_is_ready() {
         let path = path("kept");
         fs::write(&path, "a much longer text than the new picture").unwrap();
         outputs(None, Some(&path)).check().unwrap();
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_made_only_with_a_result() {
+    fn a_new_file_is_only_created_with_a_result() {
         let path = path("removed");
         outputs(path.to_str(), None).check().unwrap();
         assert!(!path.exists());
     }
 
     #[test]
-    fn a_full_disk_is_named_and_the_other_file_is_written() {
+    fn a_full_disk_is_reported_and_the_other_file_is_written() {
         let svg = path("other");
         let outputs = outputs(Some("/dev/full"), Some(&svg));
         outputs.check().unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_steers_no_terminal() {
+    fn foreign_text_is_escaped_for_the_terminal() {
         let (json, svg) = (path("json"), path("svg"));
         let report = Report {
             machine: "a\u{1b}[2J\u{9b}b\u{202e}".into(),

@@ -73,7 +73,7 @@ mod tests {
         let (mut person, program) =
             unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) };
         let mut command = Command::new(std::env::current_exe().expect("it runs"));
-        command.args(["--exact", "--ignored", "progress::tests::a_bar_of_the_process_of_a_test"]);
+        command.args(["--exact", "--ignored", "progress::tests::a_bar_can_be_drawn_in_a_test"]);
         command.env("TERM", term).stdout(Stdio::null()).stderr(program);
         assert!(command.status().expect("it starts").success());
         // It has the other side of the terminal.
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     #[ignore = "the next test runs it in a process of its own"]
-    fn a_bar_of_the_process_of_a_test() {
+    fn a_bar_can_be_drawn_in_a_test() {
         let progress = Progress::stderr();
         progress.begin(2);
         progress.step("the first step".into());

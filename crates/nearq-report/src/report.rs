@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_the_one_shape() {
+    fn the_json_has_a_fixed_shape() {
         let mut collector = Collector::default();
         collector.add("HIGH", "cache", metric::THROUGHPUT, 10.0);
         collector.add("HIGH", "cache", metric::THROUGHPUT, 20.0);

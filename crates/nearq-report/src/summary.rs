@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_five_numbers_of_known_runs() {
+    fn the_summary_of_known_runs_is_right() {
         let summary = Summary::of(&[4.0, 2.0, 9.0, 4.0, 5.0, 4.0, 7.0, 5.0]).unwrap();
         assert_eq!(summary.median, 4.5);
         assert_eq!(summary.mean, 5.0);
@@ -52,19 +52,19 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_number_of_runs_has_a_middle_one() {
+    fn the_median_of_an_odd_number_of_runs_is_the_middle_one() {
         assert_eq!(Summary::of(&[10.0, -1.0, 3.0]).unwrap().median, 3.0);
     }
 
     #[test]
-    fn one_run_deviates_by_nothing_and_no_run_is_no_summary() {
+    fn one_run_has_no_deviation_and_no_run_has_no_summary() {
         let one = Summary::of(&[0.1]).unwrap();
         assert_eq!((one.median, one.mean, one.deviation, one.runs), (0.1, 0.1, 0.0, 1));
         assert_eq!(Summary::of(&[]), None);
     }
 
     #[test]
-    fn equal_runs_deviate_by_exactly_nothing() {
+    fn equal_runs_have_a_deviation_of_exactly_zero() {
         assert_eq!(Summary::of(&[0.1; 7]).unwrap().deviation, 0.0);
     }
 }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_three_digits() {
+    fn numbers_have_three_significant_digits() {
         assert_eq!(rounded(1234.56), "1235");
         assert_eq!(rounded(-12.34), "-12.3");
         assert_eq!(rounded(0.014), "0.01");

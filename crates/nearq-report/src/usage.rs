@@ -49,14 +49,14 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn who_sleeps_switches() {
+    fn sleeping_switches_context() {
         let before = switches();
         std::thread::sleep(Duration::from_millis(1));
         assert!(switches() > before);
     }
 
     #[test]
-    fn a_thread_that_computes_uses_time_of_the_clock_on_the_wall_and_of_the_cpu() {
+    fn computing_uses_wall_time_and_cpu_time() {
         let (wall, cpu) = (Instant::now(), cpu_time());
         while cpu_time().saturating_sub(cpu) < Duration::from_millis(30) {
             std::hint::spin_loop();

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_put_together() {
+    fn equal_neighbours_are_merged() {
         assert_eq!(of(&["7"; 4]), "[0-3]=7");
         assert_eq!(of(&["0", "0", "1", "1", "0"]), "[0-1]=0 [2-3]=1 [4]=0");
         assert_eq!(of(&["4", "5", "6", "7", "7"]), "[0-2]=4..6 [3-4]=7");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_count_along_are_put_together() {
+    fn groups_with_consecutive_values_are_merged() {
         let groups: Vec<String> = (0..512).map(|n| (n % 256 / 8 + 100).to_string()).collect();
         assert_eq!(of(&groups), "[0-7..248-255]=100..131 [256-263..504-511]=100..131");
         assert_eq!(of(&["0", "0", "1", "1", "2", "2", "3"]), "[0-1..4-5]=0..2 [6]=3");

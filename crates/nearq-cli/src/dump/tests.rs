@@ -290,7 +290,7 @@ fn many_cpus_stay_readable() {
 }
 
 #[test]
-fn without_a_runtime_there_are_the_mutexes() {
+fn without_a_runtime_only_mutexes_are_shown() {
     let locks = Locks { mode: "plain".into(), ..Locks::default() };
     let dump = Dump { locks: Some(locks), ..Dump::default() };
     let view = View::new(100, false, false);
@@ -325,7 +325,7 @@ fn crowd() -> Dump {
 }
 
 #[test]
-fn many_queues_take_time_in_proportion() {
+fn time_is_linear_in_the_number_of_queues() {
     let dump = crowd();
     let used = || Linux::cpu_time(Linux::current_thread()).unwrap();
     let begin = used();
@@ -340,7 +340,7 @@ fn many_queues_take_time_in_proportion() {
 
 /// The answer of a hostile process is laid out in little time and memory, or refused.
 #[test]
-fn what_would_be_too_long_is_refused_with_what_to_do() {
+fn a_dump_that_is_too_long_is_refused_with_advice() {
     let refusal = |dump: &Dump, masks| show(dump, &View::new(100, masks, false)).unwrap_err();
     let mut dump = two_nodes();
     // A mask of 4 KiB for each.

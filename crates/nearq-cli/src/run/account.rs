@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_jobs_are_counted_by_what_became_of_them() {
+    fn jobs_are_counted_by_outcome() {
         let outcome = Outcome {
             ended: 10,
             failed: 3,

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_inputs_begin_with_three_colons() {
+    fn input_lists_begin_with_three_colons() {
         assert_eq!(words("gzip -9").unwrap(), Words { command: list("gzip -9"), lists: vec![] });
         let two = words("echo {1} ::: a b ::: 1").unwrap();
         let lists = vec![list("a b"), list("1")];
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_command_or_with_what_is_not_here_it_says_what_to_do() {
+    fn a_missing_command_or_unsupported_syntax_is_refused_with_advice() {
         assert!(words("::: a").unwrap_err().starts_with("no command: "));
         assert!(Words::of(&[]).unwrap_err().starts_with("no command: "));
         assert!(words("echo ::: a :::+ b").unwrap_err().contains("--max-args 2"));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_no_sign() {
+    fn signed_numbers_are_refused() {
         assert!(max_args("+2").is_err() && "+1".parse::<Home>().is_err());
         assert!("stay_ms=+5".parse::<Weight>().is_err() && max_args("2") == Ok(2));
     }

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_the_job_log_has_the_columns_of_its_head() {
+    fn job_log_lines_have_the_columns_of_the_header() {
         let mut report = report();
         let text = |report: &Report| String::from_utf8(line(report, &nodes(2))).unwrap();
         let alone = text(&report);
@@ -376,13 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_takes_as_long_as_what_is_done() {
+    fn the_remaining_time_is_extrapolated_from_finished_jobs() {
         assert_eq!(left(Duration::from_secs(9), 0, 5), None);
         assert_eq!(left(Duration::from_secs(9), 3, 5), Some(Duration::from_secs(6)));
     }
 
     #[test]
-    fn what_did_not_run_is_told_where_it_ended_early() {
+    fn an_early_end_reports_the_jobs_that_did_not_run() {
         let mut outcome = Outcome { ended: 10, all_known: true, ..Outcome::default() };
         assert_eq!(ended_early(&outcome), None);
         (outcome.stopped, outcome.not_started) = (2, 30);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bar_says_what_runs_where() {
+    fn the_bar_shows_running_jobs_by_node() {
         let counts = Counts { failed: 2, running: vec![3, 1], ..Counts::default() };
         assert_eq!(message(&counts, &nodes(2)), "2 failed, 3+1 running on nodes 0+1");
         let counts = Counts { running: vec![2], ..Counts::default() };

@@ -191,7 +191,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn no_option_of_ours_is_in_the_table_and_none_is_there_twice() {
+    fn foreign_options_are_unique_and_not_our_own() {
         let command = crate::Cli::command();
         let run = command.find_subcommand("run").unwrap();
         let mut ours = Vec::new();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_with_its_value_is_known_too() {
+    fn a_foreign_option_is_recognized_with_its_value() {
         assert!(instead_of("--retries=3").is_some() && instead_of("-L1").is_some());
         assert!(instead_of("--retriesx").is_none());
         assert!(refusal("--jbs", Some("--jobs")).contains("did you mean --jobs?"));

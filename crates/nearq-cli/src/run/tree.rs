@@ -221,7 +221,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn the_summary_says_what_happened_and_no_more() {
+    fn the_summary_has_only_what_happened() {
         let places = [(0, "0-3".parse().unwrap()), (1, "4-7".parse().unwrap())];
         let nodes = Nodes::pretended(&places, &[vec![10, 20], vec![20, 10]]);
         let mut summary = Summary::default();

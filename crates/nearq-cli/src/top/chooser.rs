@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marked_one_is_chosen() {
+    fn enter_chooses_the_marked_process() {
         let mut chooser = chooser();
         for _ in 0..5 {
             assert_eq!(press(&mut chooser, KeyCode::Down), Choice::Open);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_listed_too() {
+    fn processes_that_do_not_answer_are_listed() {
         let mut chooser = chooser();
         press(&mut chooser, KeyCode::Down);
         let area = Rect::new(0, 0, 60, 8);

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_has_the_most_important_columns() {
+    fn a_narrow_terminal_shows_the_most_important_columns() {
         assert_eq!(headings(30, 0), ["WORKQUEUE", "ITEMS/S"]);
         assert_eq!(
             headings(80, 0),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_on_another_page() {
+    fn every_column_is_on_exactly_one_page() {
         for width in [40, 64, 80, 100, 120, 150, 200, 500] {
             let mut seen: Vec<&str> = Vec::new();
             for page in 0..page_count(width) {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn no_terminal_is_too_narrow_to_be_asked_for() {
+    fn very_narrow_terminals_still_show_names() {
         for width in 0..26 {
             assert_eq!(fit(width, 100, 0)[0].0.heading, "WORKQUEUE");
             assert!(page_count(width) >= 1);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_have_what_remains() {
+    fn long_names_get_the_remaining_width() {
         let width_of = |longest, name| {
             let fitted = fit(200, longest, 0);
             fitted.iter().find(|(column, _)| column.heading == name).map(|(_, width)| *width)

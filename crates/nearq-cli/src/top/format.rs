@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_counts_and_seconds() {
+    fn percentages_counts_and_seconds_are_short() {
         assert_eq!([0.0, 0.123, 0.9999, 31.4].map(percent), ["0.0", "12.3", "100", "3140"]);
         assert_eq!([0, 99_999_999, 123_456_789].map(count), ["0", "99999999", "123M"]);
         assert_eq!([0, 6_149_000_000].map(seconds), ["0.0", "6.1"]);

@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_says_nothing_two_say_rates() {
+    fn rates_need_two_snapshots() {
         let mut model = Model::default();
         model.look(look(10, &[queue(1, 100)]));
         assert!(!model.ready && model.rows.is_empty());
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_come_and_go() {
+    fn queues_can_appear_and_disappear() {
         let mut model = Model::default();
         model.look(look(1, &[queue(1, 100), queue(2, 0)]));
         model.look(look(2, &[queue(2, 7), queue(3, 9)]));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn two_looks_at_one_time_and_counts_that_go_back_are_no_rates() {
+    fn no_rates_without_elapsed_time_or_with_decreasing_counts() {
         let mut model = Model::default();
         model.look(look(1, &[queue(1, 100)]));
         model.look(look(1, &[queue(1, 200)]));
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_last_interval() {
+    fn times_cover_only_the_last_interval() {
         let times = |count| {
             let buckets =
                 vec![Bucket { below_ns: 1_000, count: 1000 }, Bucket { below_ns: 5_000, count }];
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn tens_of_thousands_of_queues_with_the_largest_numbers_are_shown() {
+    fn tens_of_thousands_of_queues_with_the_largest_values_can_be_shown() {
         let with =
             |id| QueueStatistics { waiting: u64::MAX, inactive: u64::MAX, ..queue(id, u64::MAX) };
         let queues: Vec<QueueStatistics> = (0..20_000).map(with).collect();
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_queue_cannot_have_is_missing() {
+    fn counters_that_a_queue_does_not_have_are_absent() {
         let mut model = Model::default();
         for call in 1..3 {
             model.look(invented::statistics(call, true));
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn histories_forget_the_oldest() {
+    fn histories_drop_the_oldest_values() {
         let mut model = Model::default();
         for second in 0..=REMEMBERED as u64 + 5 {
             model.look(look(second, &[queue(1, second * second)]));

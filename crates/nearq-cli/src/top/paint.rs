@@ -183,12 +183,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn something_is_never_nothing() {
+    fn only_negligible_values_have_no_height() {
         assert_eq!([0.0, 1e-9, 0.5, 0.999, 1.0].map(|part| height(part, 8)), [0, 1, 4, 8, 8]);
     }
 
     #[test]
-    fn without_colour_nothing_has_one() {
+    fn without_colour_no_style_has_a_colour() {
         let paint = Paint::new(false, true);
         for style in [paint.alarm(), paint.heat(1.0), paint.heat(0.0)] {
             assert_eq!((style.fg, style.bg), (None, None));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn graphs_grow_from_the_bottom_and_the_newest_is_to_the_right() {
+    fn graphs_grow_upwards_with_the_newest_value_on_the_right() {
         let graph = |paint: &Paint, values: &[f64], width, height| {
             let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
             paint.graph(&values.iter().copied().collect(), buffer.area, &mut buffer);

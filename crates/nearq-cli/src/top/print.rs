@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_all_columns_and_the_rows_that_are_wanted() {
+    fn the_table_has_all_columns_and_the_requested_rows() {
         let text = table(&model(), &Filter::new("crypt"), sort("items"));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3, "{text}");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_json_has_totals_rates_and_times() {
+    fn a_json_line_has_totals_rates_and_times() {
         let process = invented::process(Access::Read);
         let text = json(12, &process, &model(), &Filter::new("^netns$"), sort("items"));
         assert_eq!(text.matches('\n').count(), 1);

@@ -81,7 +81,7 @@ fn shows(name: &str, state: &State) {
 }
 
 #[test]
-fn before_the_second_look() {
+fn the_screen_before_the_second_snapshot() {
     shows("first", &state(1, SIZES[0]));
 }
 
@@ -162,7 +162,7 @@ fn help() {
 }
 
 #[test]
-fn a_setting_is_refused_and_another_one_set() {
+fn the_screen_after_a_refused_and_an_accepted_setting() {
     for size in SIZES {
         let mut state = state(30, size);
         assert_eq!(press(&mut state, KeyCode::Char('s')), Wish::Ask(Question::Settings(Some(11))));
@@ -192,7 +192,7 @@ fn a_setting_is_refused_and_another_one_set() {
 }
 
 #[test]
-fn who_may_only_look_is_told_so() {
+fn read_only_access_is_shown() {
     let mut state = state(30, SIZES[0]);
     state.process.allowed = Access::Read;
     assert_eq!(press(&mut state, KeyCode::Char('s')), Wish::Nothing);
@@ -200,7 +200,7 @@ fn who_may_only_look_is_told_so() {
 }
 
 #[test]
-fn the_last_picture_stays_when_the_process_is_gone() {
+fn the_last_screen_stays_when_the_process_is_gone() {
     let mut state = state(30, SIZES[0]);
     state.learn(Answer::Gone("process 4711 has ended".into()));
     shows("gone", &state);

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_expressions_or_else_text() {
+    fn a_filter_is_an_expression_or_plain_text() {
         let shows = |filter: &str, name| Filter::new(filter).shows(name);
         assert!(shows("", "anything") && shows("CRYPT", "kcryptd/253:0"));
         assert!(shows("^kc.*0$", "kcryptd/253:0") && !shows("^c", "kcryptd/253:0"));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_sorted_from_the_greatest_and_text_from_a() {
+    fn numbers_sort_descending_and_text_ascending() {
         let mut state = state();
         let rates = |state: &State| -> Vec<f64> {
             state.rows().iter().map(|row| row.per_second.completed).collect()
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_stays_with_its_queue() {
+    fn the_mark_follows_its_queue_when_rows_are_sorted() {
         let mut state = state();
         state.move_mark(2);
         let marked = state.subject().unwrap().id;
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting_goes_round_the_columns_on_the_screen() {
+    fn the_sort_key_cycles_through_the_visible_columns() {
         let mut state = state();
         let first = state.sort.column;
         let mut keys = Vec::new();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_only_look_is_told_what_would_allow_more() {
+    fn a_read_only_client_learns_how_to_get_more_rights() {
         let mut state = state();
         state.process.allowed = Access::Read;
         assert_eq!(state.open_form(None), None);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_shows_what_is_set_what_is_refused_and_what_has_changed() {
+    fn the_form_shows_values_refusals_and_changes() {
         let mut state = state();
         let question = state.open_form(Some((4, "kcryptd".into())));
         assert_eq!(question, Some(Question::Settings(Some(4))));
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_gone_gives_its_place_back_to_the_table() {
+    fn the_table_returns_when_the_shown_queue_is_gone() {
         let mut state = state();
         state.queue = Some(state.rows()[0].id);
         state

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_null_and_parts_are_named_by_index() {
+    fn unknown_values_are_null_and_parts_are_named_by_index() {
         let machine = Topology::from_synthetic("numa:2 core:1 pu:2").unwrap();
         let machine = read(&View::new(&machine));
         assert_eq!((&machine["model"], &machine["limits"]), (&Value::Null, &Value::Null));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_say_where_they_come_from() {
+    fn limits_name_their_source() {
         let machine = Topology::from_synthetic("core:2").unwrap();
         let mut limits = Limits::unlimited(CpuSet::all(2));
         limits.quota = Some(Quota::new(0.5, "/a \"quoted\"\\path"));

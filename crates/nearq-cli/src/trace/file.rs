@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_whole_after_every_batch() {
+    fn the_file_is_complete_after_every_batch() {
         let path = std::env::temp_dir().join(format!("nearq-trace-{}.json", std::process::id()));
         std::fs::write(&path, "x".repeat(9000)).unwrap();
         drop(TraceFile::open(&path, 1, "a program").unwrap());

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_a_hundred_columns() {
+    fn no_line_is_wider_than_100_columns() {
         let names = names(&"queue\u{1b}[31m".repeat(9));
         let mut event = event(TraceKind::End, 99_999 * 1_000_000_000, 999_994_999_999);
         event.cpu = 8191;
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_characters_are_cut_by_columns() {
+    fn wide_characters_are_cut_by_display_width() {
         assert_eq!(head("列列列列", 6), "列列… ");
         assert_eq!(tail("列列列列", 6, '…'), "…列列");
         assert_eq!((head("abc", 4), tail("abc", 3, '…')), ("abc ".into(), "abc".into()));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn names_without_end_are_cut_in_little_time() {
+    fn very_long_names_are_cut_quickly() {
         let (names, begin) = (names("q"), std::time::Instant::now());
         for function in ["f".repeat(1 << 18), "\u{301}".repeat(1 << 17), "語".repeat(1 << 16)] {
             let event = TraceEvent { function, ..event(TraceKind::End, 0, 1) };

@@ -87,7 +87,7 @@ mod tests {
     use nearq_control::protocol::{TraceEvent, TracedQueue};
 
     #[test]
-    fn a_thread_in_a_container_is_known_by_its_own_number() {
+    fn a_thread_in_a_container_is_found_by_its_inner_number() {
         let status = "Name:\tnq/u3:1\nUmask:\t0022\nTgid:\t900\nPid:\t901\nNSpid:\t901\t17\t5\n";
         assert_eq!(thread(status), Some((5, "nq/u3:1".into())));
         assert_eq!(thread("Name:\told\nPid:\t42\n"), Some((42, "old".into())));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_learnt_from_batches_and_the_system() {
+    fn names_come_from_batches_and_from_proc() {
         let mut names = Names::of(std::process::id());
         let me = std::fs::read_link("/proc/thread-self").unwrap();
         let me: u64 = me.file_name().unwrap().to_str().unwrap().parse().unwrap();

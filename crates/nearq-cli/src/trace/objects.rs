@@ -69,7 +69,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn an_object_has_what_its_kind_has() {
+    fn an_object_has_the_fields_of_its_kind() {
         let names = Names::in_folder("/proc/none".into());
         let of = |kind, thread| {
             let given = TraceEvent { kind, thread, at_ns: 5, took_ns: 9, ..TraceEvent::default() };

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_item_that_is_wanted_is_the_last_that_is_shown() {
+    fn no_item_is_shown_after_the_requested_number() {
         use TraceKind::{End, Queue, Start};
         let mut session = Session::new(1, Output::Objects, Some(3));
         session.counts.add(&batch(&[Queue, Start, End], 0, 1));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_what_is_missing() {
+    fn the_summary_names_what_is_missing() {
         use TraceKind::{End, Queue, Start};
         let mut counts = Counts::default();
         assert_eq!(counts.summary(), "no events");

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_with_the_same_pods_are_tried_once() {
+    fn scopes_with_equal_pods_are_tried_once() {
         let plan = plan(&dump(), &queue("unbound", "0-7"), &settings("1", DEFAULT, "0")).unwrap();
         let expected =
             ["cache_shard", "cpu", "cpu+strict", "smt", "smt+strict", "cache_shard+strict", "numa"];
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_effect_is_tried_under_its_own_name() {
+    fn the_current_configuration_is_tried_under_its_own_name() {
         let now = |scope: &str, strict: &str| {
             let settings = settings("1", [scope, scope], strict);
             plan(&dump(), &queue("unbound,S", "0-7"), &settings).unwrap()
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn affinity_off_is_one_pod_of_all() {
+    fn without_affinity_all_cpus_are_one_pod() {
         let words = ["default", "default (cache_shard) (off)"];
         let off = plan(&dump(), &queue("unbound", "0-7"), &settings("0", words, "0")).unwrap();
         assert_eq!(off.configurations[0].name, "numa");
@@ -283,14 +283,14 @@ mod tests {
     }
 
     #[test]
-    fn the_scope_is_read_from_words() {
+    fn the_scope_is_parsed_from_the_shown_value() {
         for words in ["cache", "default (cache)", "cache (off)", "default (cache) (off)"] {
             assert_eq!(scope_in(words), "cache", "{words}");
         }
     }
 
     #[test]
-    fn pods_are_those_on_the_queue_s_own_cpus() {
+    fn only_pods_on_the_queues_cpus_count() {
         let part = plan(&dump(), &queue("unbound", "0-1,4"), &settings("1", DEFAULT, "0")).unwrap();
         assert_eq!(part.configurations[0].pods, ["0-1", "4"]);
         assert_eq!(
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_tuned_is_refused_with_why() {
+    fn untunable_queues_are_refused_with_a_reason() {
         let refused = |kind: &str, settings: &QueueSettings| {
             plan(&dump(), &queue(kind, "0-7"), settings).unwrap_err()
         };

@@ -223,13 +223,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_can_be_given_to_a_shell() {
+    fn arguments_are_quoted_for_a_shell() {
         let shown = ["crypt", "#7", "my queue", "it's"].map(quoted);
         assert_eq!(shown, ["crypt", "'#7'", "'my queue'", r"'it'\''s'"]);
     }
 
     #[test]
-    fn chances_have_as_many_digits_as_say_something() {
+    fn chances_have_only_significant_digits() {
         assert_eq!([0.0004, 0.0198, 1.0].map(chance), ["less than 0.1 %", "2.0 %", "100.0 %"]);
     }
 }

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_and_the_spread_of_known_numbers() {
+    fn median_and_spread_of_known_numbers() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[7.0, 1.0, 100.0]), Some(7.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), Some(3.0));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_that_tables_have() {
+    fn chances_match_published_tables() {
         // All five above all five: one way of 252; four and four, of 70.
         let (low, high) = ([1.0, 2.0, 3.0, 4.0, 5.0], [6.0, 7.0, 8.0, 9.0, 10.0]);
         assert_eq!(chance(&high, &low), 1.0 / 252.0);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_are_those_of_all_ways_with_equal_numbers_too() {
+    fn chances_match_enumeration_with_ties() {
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..200 {
             let mut some = |count: usize| -> Vec<f64> {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_found_better_as_rarely_as_promised() {
+    fn the_false_positive_rate_is_at_most_five_percent() {
         let mut random = fastrand::Rng::with_seed(17);
         let mut found = 0;
         for _ in 0..1000 {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn none_against_some_tells_nothing() {
+    fn an_empty_or_equal_sample_proves_nothing() {
         assert_eq!(chance(&[], &[1.0]), 1.0);
         assert_eq!(chance(&[1.0], &[]), 1.0);
         assert_eq!(chance(&[2.0, 2.0], &[2.0, 2.0]), 1.0);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_about_the_time_between_two_looks() {
+    fn figures_cover_the_time_between_two_snapshots() {
         let before = statistics(1_000_000_000, 500, &[(1_000, 10)]);
         let after = statistics(3_000_000_000, 1_000_500, &[(1_000, 10), (3_000, 98), (9_000, 2)]);
         let measured = measurement(7, &before, &after).unwrap();

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_that_is_better_is_found_and_one_that_is_terrible_hides_nothing() {
+    fn a_terrible_candidate_does_not_hide_the_best_one() {
         for seed in 0..50 {
             let rounds = rounds(5, &[1.0, 0.2, 1.15, 1.0, 1.1, 0.9], 0.02, seed);
             for goal in [Goal::Throughput, Goal::Latency] {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn where_none_differs_none_is_recommended() {
+    fn equal_candidates_give_no_recommendation() {
         let wrong = (0..200).filter(|&seed| {
             let rounds = rounds(6, &[1.0; 7], 0.1, seed);
             rounds.verdict(Goal::Throughput) != Verdict::Same
@@ -225,14 +225,14 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_is_too_small_to_matter_is_none() {
+    fn a_negligible_difference_gives_no_recommendation() {
         let rounds = rounds(10, &[1.0, 1.01], 0.001, 5);
         assert!(rounds.compare(1, Goal::Throughput).unwrap().chance < 0.001);
         assert_eq!(rounds.verdict(Goal::Throughput), Verdict::Same);
     }
 
     #[test]
-    fn too_little_is_said_to_be_too_little() {
+    fn too_few_rounds_and_items_are_reported() {
         assert_eq!(Rounds::default().verdict(Goal::Latency), Verdict::TooFewRounds(1));
         let mut rounds = rounds(3, &[1.0, 1.5], 0.01, 5);
         assert_eq!(
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_varies_or_asks_for_little_is_noticed() {
+    fn a_varying_or_light_load_is_noticed() {
         let steady = rounds(5, &[1.0, 1.0], 0.01, 5);
         assert_eq!((steady.unsteady(Goal::Throughput), steady.idle_part()), (None, None));
         let mut wild = rounds(5, &[1.0, 1.0], 0.01, 5);

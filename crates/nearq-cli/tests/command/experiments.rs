@@ -59,7 +59,7 @@ fn printed(output: &Output) -> (Option<i32>, String) {
 }
 
 #[test]
-fn the_program_gets_the_arguments_as_they_are_and_its_status_is_the_command_s() {
+fn arguments_and_exit_status_are_passed_through() {
     let copy = Copy::new("experiments-arguments");
     copy.bench("target/fast/nearq-bench");
     for (arguments, shown) in [
@@ -91,7 +91,7 @@ fn the_program_gets_the_arguments_as_they_are_and_its_status_is_the_command_s() 
 }
 
 #[test]
-fn beside_the_command_comes_before_path() {
+fn the_program_beside_the_command_comes_before_path() {
     let copy = Copy::new("experiments-path");
     std::fs::create_dir(copy.folder.path("bin")).unwrap();
     copy.script("bin/nearq-bench", "echo from PATH");
@@ -102,7 +102,7 @@ fn beside_the_command_comes_before_path() {
 }
 
 #[test]
-fn without_the_program_one_line_says_where_it_was_looked_for_and_how_to_have_it() {
+fn a_missing_program_is_reported_with_places_searched_and_advice() {
     let copy = Copy::new("experiments-missing");
     let output = copy.nearq().args(["bench", "scopes"]).output().unwrap();
     let line = errors(&output);
@@ -151,7 +151,7 @@ fn under_cargo_run_the_program_is_built_first() {
 }
 
 #[test]
-fn without_cargo_run_nothing_is_built() {
+fn nothing_is_built_without_cargo_run() {
     let copy = Copy::new("experiments-no-cargo");
     copy.bench("target/fast/nearq-bench");
     copy.script("cargo", &format!("touch {}", copy.folder.path("was-run")));

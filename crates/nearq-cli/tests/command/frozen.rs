@@ -73,7 +73,7 @@ fn questions(subcommand: &str) -> &'static [&'static [&'static str]] {
 }
 
 #[test]
-fn what_is_printed_on_fixed_input_is_what_is_recorded() {
+fn output_on_fixed_input_is_as_recorded() {
     let folder = serve("frozen", Answers::Plainly);
     let pid = std::process::id().to_string();
     let mut frozen = Frozen::of(env!("CARGO_MANIFEST_DIR"));
@@ -118,7 +118,7 @@ fn with_name_of(text: &str, pid: &str) -> String {
 }
 
 #[test]
-fn the_number_of_the_process_is_named_and_not_what_has_the_same_digits() {
+fn only_whole_process_numbers_are_replaced() {
     let text = "4217 0.134217728 42170 /run/nearq.4217: 4217";
     assert_eq!(with_name_of(text, "4217"), "PID 0.134217728 42170 /run/nearq.PID: PID");
 }

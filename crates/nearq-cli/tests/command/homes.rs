@@ -27,7 +27,7 @@ fn has_one_node() -> bool {
 }
 
 #[test]
-fn who_lives_where_can_be_asked_by_people_and_programs() {
+fn homes_are_listed_as_text_and_as_json() {
     let output = nearq(&["homes"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
@@ -43,7 +43,7 @@ fn who_lives_where_can_be_asked_by_people_and_programs() {
 }
 
 #[test]
-fn on_one_node_the_command_runs_as_it_is() {
+fn on_one_node_the_command_runs_unchanged() {
     if !has_one_node() {
         return;
     }
@@ -64,7 +64,7 @@ fn on_one_node_the_command_runs_as_it_is() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_in_a_line() {
+fn unusable_arguments_are_refused_in_one_line() {
     for (arguments, status, reason) in [
         (&["run", "--tree"][..], 2, "no command"),
         (&["run", "--tree", "--", "no-such-command-anywhere"], 127, "there is no such command"),

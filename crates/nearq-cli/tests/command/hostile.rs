@@ -79,7 +79,7 @@ const ASKING: [(&str, &[&str]); 9] = [
 ];
 
 #[test]
-fn answers_without_end_end_each_command() {
+fn endless_answers_end_each_command() {
     let hostile = Hostile::start("flood", |_| vec![b' '; 1 << 20]);
     for (name, rest) in ASKING {
         let output = hostile.run(name, rest);
@@ -91,7 +91,7 @@ fn answers_without_end_end_each_command() {
 }
 
 #[test]
-fn a_byte_now_and_then_holds_up_no_command() {
+fn a_trickle_of_bytes_holds_up_no_command() {
     let end = Instant::now() + Duration::from_mins(1);
     let hostile = Hostile::start("slow", move |_| {
         thread::sleep(Duration::from_millis(200));
@@ -116,7 +116,7 @@ fn a_byte_now_and_then_holds_up_no_command() {
 }
 
 #[test]
-fn nests_without_end_and_nonsense_end_each_command() {
+fn endless_nesting_and_garbage_end_each_command() {
     let nests = || [b"{\"parameters\":".to_vec(), vec![b'['; 5_000_000], vec![0]].concat();
     let long = || format!("{{\"error\":\"{}\"}}\0", "x".repeat(100_000)).into_bytes();
     let long_value = || {

@@ -49,7 +49,7 @@ fn ps_lists_the_process() {
 }
 
 #[test]
-fn dump_shows_the_sections_and_tells_all_as_json() {
+fn dump_shows_its_sections_and_its_json_has_everything() {
     let served = Served::start("dump");
     let text = served.prints(&["dump"]);
     harmless(&text);
@@ -112,7 +112,7 @@ fn get_shows_tables_or_one_bare_value() {
 }
 
 #[test]
-fn get_refuses_in_words() {
+fn get_refusals_are_readable() {
     let served = Served::start("get-refusals");
     let line = served.refuses(2, &["get", "nosuch"]);
     assert!(line.contains("no queue `nosuch`; there are crypt, spin, twin"), "{line}");
@@ -129,7 +129,7 @@ fn get_refuses_in_words() {
 }
 
 #[test]
-fn set_changes_and_says_what_is_in_effect() {
+fn set_shows_the_values_in_effect() {
     let served = Served::start("set");
     let text = served.prints(&["set", "crypt", "nice=-5", "affinity_scope=numa"]);
     assert_eq!(text, "nice            -5\naffinity_scope  numa\n");
@@ -157,7 +157,7 @@ fn set_changes_and_says_what_is_in_effect() {
 }
 
 #[test]
-fn set_refuses_in_words_and_changes_nothing() {
+fn set_refusals_are_readable_and_change_nothing() {
     let served = Served::start("set-refusals");
     let before = served.world().values.clone();
     for (arguments, parts) in [
@@ -206,7 +206,7 @@ fn metrics_are_those_of_the_library() {
 }
 
 #[test]
-fn metrics_are_in_the_format_that_files_are_read_in() {
+fn metrics_can_be_read_from_a_text_file() {
     let served = Served::start("prometheus");
     let text = served.prints(&["metrics"]);
     let pid = format!("pid=\"{}\",command=\"invented\"", std::process::id());
@@ -282,7 +282,7 @@ fn metrics_of_many_queues_take_little_memory() {
 }
 
 #[test]
-fn another_reader_of_openmetrics_understands_the_text() {
+fn an_independent_openmetrics_parser_accepts_the_text() {
     const READER: &str = "import sys\n\
         from prometheus_client.openmetrics.parser import text_string_to_metric_families as read\n\
         print(sorted(s.name for f in read(sys.stdin.read()) for s in f.samples if s.labels.get('id') == '2'))";
@@ -319,7 +319,7 @@ fn another_reader_of_openmetrics_understands_the_text() {
 }
 
 #[test]
-fn what_a_process_does_not_have_is_said() {
+fn missing_parts_of_a_process_are_reported() {
     let served = Served::start("mutexes-only");
     served.world().mutexes_only = true;
     for command in ["dump", "metrics"] {
@@ -333,7 +333,7 @@ fn what_a_process_does_not_have_is_said() {
 }
 
 #[test]
-fn processes_that_cannot_be_looked_into() {
+fn processes_that_cannot_be_inspected_are_refused() {
     for command in [&["dump"][..], &["get"], &["metrics"]] {
         for pid in ["0", "-1", "x", "99999999999", ""] {
             let line = refuses(&[command, &["--", pid]].concat());
@@ -352,7 +352,7 @@ fn processes_that_cannot_be_looked_into() {
 }
 
 #[test]
-fn another_users_process_is_called_so() {
+fn a_process_of_another_user_is_reported_as_such() {
     const USER: u32 = 61_234;
     let mut command = nearq();
     command.args(["dump", "1"]).current_dir("/");
@@ -398,7 +398,7 @@ fn help_explains_every_column() {
 }
 
 #[test]
-fn without_descriptors_nothing_is_said_of_processes() {
+fn the_descriptor_limit_is_reported_and_not_missing_processes() {
     let pid = std::process::id().to_string();
     for arguments in ["ps", &format!("dump {pid}"), "top --once"] {
         for limit in [4, 5, 6] {

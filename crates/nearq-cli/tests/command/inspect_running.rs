@@ -244,7 +244,7 @@ fn the_process_is_changed_under_load_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn refused_settings_change_nothing() {
     let program = Program::start("refused");
     let before = program.nearq("get", &["--json"]);
     for (arguments, part) in [
@@ -276,7 +276,7 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
-fn a_change_is_in_effect_for_the_next_item_within_10_ms() {
+fn a_change_takes_effect_within_10_ms() {
     const WHAT: &str = "how soon a change is in effect";
     if cpus() < 2 {
         return skipped(WHAT, "one CPU has one pod", "run it on two");
@@ -338,7 +338,7 @@ fn report(what: &str, took: &mut [Duration]) {
 }
 
 #[test]
-fn a_process_that_is_stopped_does_not_answer_and_others_do() {
+fn a_stopped_process_does_not_hold_up_the_others() {
     let program = Program::start("stopped");
     let other = Program::start("not-stopped");
     let signal = |name: &str| {

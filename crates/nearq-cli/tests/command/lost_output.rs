@@ -43,7 +43,7 @@ fn is_named(command: &Command, output: &Output) {
 }
 
 #[test]
-fn a_full_disk_is_named_by_every_subcommand() {
+fn every_subcommand_reports_a_full_disk() {
     let (commands, _folders) = commands("full");
     for mut command in commands {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -53,7 +53,7 @@ fn a_full_disk_is_named_by_every_subcommand() {
 }
 
 #[test]
-fn a_descriptor_that_cannot_be_written_is_named() {
+fn an_unwritable_descriptor_is_reported() {
     for arguments in [&["topo"][..], &["knobs"], &["--help"]] {
         let mut command = nearq();
         let readable = File::open("/dev/null").unwrap();
@@ -63,7 +63,7 @@ fn a_descriptor_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_closed_descriptor_is_named() {
+fn a_closed_descriptor_is_reported() {
     for (arguments, status) in [("topo", 1), ("knobs", 1), ("--help", 1), ("run echo ::: 1 2", 125)]
     {
         let line = format!("exec {PROGRAM} {arguments} >&-");
@@ -75,7 +75,7 @@ fn a_closed_descriptor_is_named() {
 }
 
 #[test]
-fn a_reader_that_went_away_ends_every_subcommand_without_a_word() {
+fn a_closed_pipe_ends_every_subcommand_silently() {
     let (commands, _folders) = commands("unread");
     for mut command in commands {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -96,7 +96,7 @@ fn with_small_files(folder: &Folder, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn a_picture_that_has_no_room_leaves_the_old_one() {
+fn a_picture_that_does_not_fit_on_disk_leaves_the_old_file() {
     let folder = Folder::new("small-files");
     let path = folder.path("machine.svg");
     for before in [None, Some("the old one")] {
@@ -118,7 +118,7 @@ fn a_picture_that_has_no_room_leaves_the_old_one() {
 }
 
 #[test]
-fn a_trace_that_has_no_room_ends_with_what_it_has() {
+fn a_trace_on_a_full_disk_ends_with_a_valid_file() {
     let folder = serve("small-trace", Answers::Much);
     let path = folder.path("trace.json");
     let pid = std::process::id().to_string();
@@ -143,7 +143,7 @@ fn hasty() -> (std::io::PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn an_output_that_does_not_wait_is_waited_for() {
+fn non_blocking_output_is_written_completely() {
     let (commands, _folders) = commands("hasty");
     let mut commands: Vec<_> = commands.into_iter().map(|command| (command, 1)).collect();
     commands.extend([
@@ -180,7 +180,7 @@ fn in_folder(folder: &Folder, line: &str) -> Output {
 }
 
 #[test]
-fn an_option_that_names_standard_output_writes_into_it() {
+fn an_option_that_names_standard_output_appends_to_it() {
     let folder = Folder::new("named-stdout");
     let read = || fs::read_to_string(folder.path("log")).unwrap();
     for (line, parts) in [
@@ -200,7 +200,7 @@ fn an_option_that_names_standard_output_writes_into_it() {
 }
 
 #[test]
-fn files_are_as_they_were_where_nothing_was_run() {
+fn files_are_unchanged_if_nothing_was_run() {
     let folder = Folder::new("as-they-were");
     let read = |name: &str| fs::read_to_string(folder.path(name)).unwrap();
     for (line, status) in [
@@ -221,7 +221,7 @@ fn files_are_as_they_were_where_nothing_was_run() {
 }
 
 #[test]
-fn a_trace_for_which_there_is_no_room_leaves_the_file_and_the_link() {
+fn a_trace_that_cannot_be_written_leaves_the_file_and_the_link() {
     let (folder, served) = (Folder::new("no-room"), serve("no-room-served", Answers::Well));
     let pid = std::process::id();
     let old = "x".repeat(3000);
@@ -241,7 +241,7 @@ fn a_trace_for_which_there_is_no_room_leaves_the_file_and_the_link() {
 }
 
 #[test]
-fn programs_do_not_inherit_another_standard_output_than_there_is() {
+fn a_closed_standard_output_is_not_replaced_for_started_programs() {
     let all = [("run -u echo ::: 1", 125), ("run --tree echo 1", 125), ("bench --help", 1)];
     // The last one is another program, which is built with the whole workspace.
     let has_bench = Path::new(PROGRAM).with_file_name("nearq-bench").exists();

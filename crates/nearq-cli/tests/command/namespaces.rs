@@ -35,7 +35,7 @@ fn printed_with(argument: &str, script: &str) -> Option<String> {
 }
 
 #[test]
-fn jobs_run_where_the_session_has_no_number() {
+fn jobs_run_in_a_session_from_outside_the_namespace() {
     let Some(printed) = printed_inside(&format!("{PROGRAM} run -k echo ::: a b; exit $?")) else {
         return;
     };
@@ -43,14 +43,14 @@ fn jobs_run_where_the_session_has_no_number() {
 }
 
 #[test]
-fn a_tree_is_in_the_group_that_has_no_number() {
+fn a_tree_joins_a_group_from_outside_the_namespace() {
     let script = format!("{PROGRAM} run --tree -- cat /proc/self/stat; exit $?");
     let Some(stat) = printed_inside(&script) else { return };
     assert_eq!(stat.split(' ').nth(4), Some("0"), "the group in {stat}");
 }
 
 #[test]
-fn what_is_left_of_a_killed_run_ends_where_the_session_has_no_number() {
+fn a_killed_run_leaves_nothing_in_a_session_from_outside_the_namespace() {
     let folder = Folder::new("namespace-killed");
     let pids = folder.path("pids");
     let job = format!("sleep 1000 & echo $! >> {pids}; echo $$ >> {pids}; wait");

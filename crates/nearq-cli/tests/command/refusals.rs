@@ -20,7 +20,7 @@ fn no_command_shows_the_help() {
 }
 
 #[test]
-fn unknown_commands_and_options() {
+fn unknown_commands_and_options_are_refused() {
     names(&["frobnicate"], &["'frobnicate'", "`topo`", "`bench`", "`sim`"]);
     names(&["topo", "--colour"], &["'--colour'", "`nearq topo --help`"]);
     names(&["topo", "all"], &["'all'", "`nearq topo --help`"]);
@@ -29,21 +29,21 @@ fn unknown_commands_and_options() {
 }
 
 #[test]
-fn unknown_scopes() {
+fn unknown_scopes_are_refused() {
     let scopes = ["'llc'", "cpu", "smt", "cache_shard", "cache", "numa", "system"];
     names(&["topo", "--scope", "llc"], &scopes);
     names(&["topo", "--scope", ""], &scopes[1..]);
 }
 
 #[test]
-fn shard_sizes() {
+fn invalid_shard_sizes_are_refused() {
     for size in ["0", "-1", "4097", "8.5", "many", ""] {
         names(&["topo", "--shard-size", size], &["--shard-size", size, "from 1 to 4096"]);
     }
 }
 
 #[test]
-fn machines_that_are_none() {
+fn invalid_machines_are_refused() {
     let allowed = [
         "here",
         "ryzen-3900x",
@@ -63,14 +63,14 @@ fn machines_that_are_none() {
 }
 
 #[test]
-fn machines_that_are_too_large() {
+fn machines_that_are_too_large_are_refused() {
     for synthetic in ["core:99999", "pack:64 core:64 pu:2"] {
         names(&["topo", "--on", synthetic], &["--on", synthetic, "4096"]);
     }
 }
 
 #[test]
-fn files_that_hold_no_machine() {
+fn files_without_a_machine_are_refused() {
     let folder = Folder::new("no-machine");
     for (name, text) in [
         ("empty.xml", ""),
@@ -96,7 +96,7 @@ fn files_that_hold_no_machine() {
 }
 
 #[test]
-fn arguments_that_are_no_text() {
+fn arguments_that_are_not_utf8_are_refused() {
     let output =
         nearq().args(["topo", "--on"]).arg(std::ffi::OsStr::from_bytes(b"core:\xff")).output();
     let output = output.unwrap();
@@ -105,14 +105,14 @@ fn arguments_that_are_no_text() {
 }
 
 #[test]
-fn files_that_cannot_be_written() {
+fn unwritable_files_are_refused() {
     let missing = "/no such folder/file";
     names(&["topo", "--svg", missing], &["--svg /no such folder/file", "cannot be written"]);
 }
 
 /// An option that would have no effect is refused.
 #[test]
-fn options_without_effect() {
+fn options_without_effect_are_refused() {
     for (line, parts) in [
         ("topo --scope smt", ["--svg", "--help"]),
         ("topo --costs", ["--costs", "--on"]),

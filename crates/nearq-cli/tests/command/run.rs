@@ -61,7 +61,7 @@ fn inputs_may_be_bytes_of_any_kind() {
 }
 
 #[test]
-fn a_file_gives_inputs_as_well() {
+fn inputs_can_come_from_a_file() {
     let folder = Folder::new("run-input");
     let list = folder.path("list");
     fs::write(&list, "1\n2\n").unwrap();
@@ -85,13 +85,13 @@ fn a_file_gives_inputs_as_well() {
 }
 
 #[test]
-fn jobs_have_no_input_of_their_own() {
+fn jobs_get_no_standard_input() {
     let output = fed(&["-k", "sh", "-c", "cat; echo {}"], b"a\nb\n");
     assert_eq!(text(&output.stdout), "a\nb\n");
 }
 
 #[test]
-fn what_a_job_prints_stays_together() {
+fn the_output_of_a_job_stays_together() {
     let folder = Folder::new("run-together");
     // Each waits until the other has printed its first line.
     let script = format!(
@@ -108,7 +108,7 @@ fn what_a_job_prints_stays_together() {
 }
 
 #[test]
-fn outputs_come_in_the_order_of_inputs_where_that_is_wanted() {
+fn keep_order_prints_outputs_in_input_order() {
     let folder = Folder::new("run-order");
     let mark = folder.path("mark");
     // The first job ends after the third.
@@ -120,7 +120,7 @@ fn outputs_come_in_the_order_of_inputs_where_that_is_wanted() {
 }
 
 #[test]
-fn without_grouping_outputs_come_as_they_are_written() {
+fn ungrouped_outputs_come_as_they_are_written() {
     let folder = Folder::new("run-ungroup");
     let script = format!(
         "cd {}; wait_for() {{ until [ -e $1 ]; do sleep 0.01; done; }}
@@ -142,7 +142,7 @@ fn the_exit_status_is_the_number_of_failures() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_is_told_before_any_job() {
+fn a_command_that_cannot_be_run_is_reported_before_any_job() {
     let folder = Folder::new("run-commands");
     let log = folder.path("log");
     let plain = folder.path("plain");
@@ -175,7 +175,7 @@ fn a_command_that_cannot_be_run_is_told_before_any_job() {
 }
 
 #[test]
-fn a_failure_ends_as_much_as_was_asked_for() {
+fn a_failure_ends_the_run_as_requested() {
     let script = ["sh", "-c", "echo $0; exit $0", ":::", "0", "1", "0"];
     let run = |halt: &str| {
         let output = nearq().args(["run", "-j1", "--halt", halt]).args(script).output().unwrap();
@@ -188,7 +188,7 @@ fn a_failure_ends_as_much_as_was_asked_for() {
 }
 
 #[test]
-fn the_first_failure_ends_those_that_run() {
+fn the_first_failure_ends_running_jobs() {
     let folder = Folder::new("run-halt");
     let (mark, json) = (folder.path("mark"), folder.path("json"));
     // The second fails once the first is running and can be ended.
@@ -216,7 +216,7 @@ fn the_first_failure_ends_those_that_run() {
 }
 
 #[test]
-fn a_job_leaves_nothing_running_but_what_has_left_its_session() {
+fn only_processes_that_leave_the_session_outlive_a_job() {
     let script = "sleep 1000 & echo $!; setsid sleep 1000 > /dev/null 2>&1 & echo $!";
     let output = prints(&["run", "sh", "-c", script, ":::", "1"]);
     let pids: Vec<&str> = output.lines().collect();
@@ -229,7 +229,7 @@ fn a_job_leaves_nothing_running_but_what_has_left_its_session() {
 }
 
 #[test]
-fn a_dry_run_prints_the_commands_alone() {
+fn a_dry_run_only_prints_the_commands() {
     let folder = Folder::new("run-dry");
     let mark = folder.path("mark");
     let lines = prints(&["run", "--dry-run", "touch", &mark, ":::", "a b", "c"]);
@@ -239,7 +239,7 @@ fn a_dry_run_prints_the_commands_alone() {
 }
 
 #[test]
-fn the_job_log_and_the_json_say_what_happened() {
+fn the_job_log_and_the_json_record_what_happened() {
     let folder = Folder::new("run-log");
     let (log, json) = (folder.path("log"), folder.path("json"));
     let script = "echo $0; exit $0";
@@ -278,7 +278,7 @@ fn the_job_log_and_the_json_say_what_happened() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused() {
+fn contradictory_arguments_are_refused() {
     let names = |arguments: &[&str], parts: &[&str]| {
         let line = refuses(&[&["run"], arguments].concat());
         assert!(parts.iter().all(|part| line.contains(part)), "{arguments:?}: {line}");
@@ -303,7 +303,7 @@ fn what_cannot_be_meant_is_refused() {
 }
 
 #[test]
-fn who_asks_for_no_homes_is_not_told_of_one_node() {
+fn home_none_prints_no_message_about_one_node() {
     let output = nearq()
         .args([
             "run",
@@ -335,7 +335,7 @@ fn who_asks_for_no_homes_is_not_told_of_one_node() {
 }
 
 #[test]
-fn without_inputs_on_a_terminal_it_says_how_to_give_some() {
+fn without_inputs_on_a_terminal_a_message_explains_how_to_give_some() {
     let program = crate::PROGRAM;
     let typed = Command::new("script")
         .args(["-qec", &format!("{program} run echo"), "/dev/null"])
@@ -350,7 +350,7 @@ fn without_inputs_on_a_terminal_it_says_how_to_give_some() {
 }
 
 #[test]
-fn it_does_what_xargs_does() {
+fn it_behaves_like_xargs() {
     let input: Vec<u8> = (0..200).flat_map(|n| format!("{n} \u{e9}\0").into_bytes()).collect();
     let mut xargs = Command::new("xargs");
     xargs.args(["-0", "-P2", "-I{}", "sh", "-c", "echo \"$0\"; exit 0", "<{}>"]);
@@ -366,7 +366,7 @@ fn it_does_what_xargs_does() {
 }
 
 #[test]
-fn it_does_what_parallel_does() {
+fn it_behaves_like_parallel() {
     let words = ["-k", "-j2", "echo", "{#}", "{}", "{.}", "{/}", "{//}", "{/.}", "x{}y"];
     let inputs = [":::", "/a/b.c.d", "x", "a b.c", "it's", "d.e/f"];
     let theirs = Command::new("parallel").arg("--will-cite").args(words).args(inputs).output();

@@ -58,7 +58,7 @@ fn two_trees(pids: &str) -> Child {
 }
 
 #[test]
-fn a_signal_ends_all_jobs_and_then_the_command() {
+fn a_signal_ends_all_jobs_then_the_command() {
     let folder = Folder::new("run-signals");
     for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3)] {
         let pids = folder.path(signal);
@@ -73,7 +73,7 @@ fn a_signal_ends_all_jobs_and_then_the_command() {
 }
 
 #[test]
-fn an_end_by_a_signal_says_what_was_stopped_and_what_never_began() {
+fn an_end_by_a_signal_reports_stopped_and_unstarted_jobs() {
     let folder = Folder::new("run-counts");
     let (pids, json) = (folder.path("pids"), folder.path("json"));
     // The first three end, the next two run until they are ended.
@@ -94,7 +94,7 @@ fn an_end_by_a_signal_says_what_was_stopped_and_what_never_began() {
 }
 
 #[test]
-fn a_stream_that_is_not_read_to_its_end_has_more_jobs() {
+fn unread_input_counts_as_more_jobs() {
     let folder = Folder::new("run-unread");
     let pids = folder.path("pids");
     let script = format!("echo $$ >> {pids}; exec sleep 1000");
@@ -112,7 +112,7 @@ fn a_stream_that_is_not_read_to_its_end_has_more_jobs() {
 }
 
 #[test]
-fn a_slow_reader_of_what_was_halted_has_all_of_it() {
+fn a_slow_reader_gets_all_output_of_a_halted_run() {
     let mut command = nearq();
     let script = "head -c 300000 /dev/zero; exit 1";
     command.args(["run", "-j1", "--halt", "now", "--shell", script, ":::", "1", "2"]);
@@ -125,7 +125,7 @@ fn a_slow_reader_of_what_was_halted_has_all_of_it() {
 }
 
 #[test]
-fn a_job_that_nothing_ends_is_left_and_told() {
+fn a_job_that_cannot_be_ended_is_left_and_reported() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
         skipped("a job with more rights", "it needs a program of root's", "run the tests as root");
@@ -180,7 +180,7 @@ fn a_job_that_nothing_ends_is_left_and_told() {
 }
 
 #[test]
-fn jobs_may_end_in_order_and_those_that_do_not_are_killed() {
+fn jobs_can_end_gracefully_and_are_killed_after_the_grace_period() {
     let folder = Folder::new("run-order-of-ends");
     let (ready, done) = (folder.path("ready"), folder.path("done"));
     let script = format!(
@@ -215,7 +215,7 @@ fn a_kill_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_kill_leaves_nothing_behind_where_there_is_no_close_range() {
+fn a_kill_leaves_nothing_behind_without_close_range() {
     let folder = Folder::new("run-kill-without-close-range");
     let pids = folder.path("pids");
     // The filter applies to the thread, and to processes that it starts.
@@ -234,7 +234,7 @@ fn a_kill_leaves_nothing_behind_where_there_is_no_close_range() {
 }
 
 #[test]
-fn who_is_stopped_stops_its_jobs_and_both_go_on() {
+fn a_stopped_run_stops_its_jobs_and_all_continue() {
     let folder = Folder::new("run-stop");
     let (pids, pipe) = (folder.path("pids"), folder.path("pipe"));
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -257,7 +257,7 @@ fn who_is_stopped_stops_its_jobs_and_both_go_on() {
 }
 
 #[test]
-fn signals_that_are_ignored_stay_so() {
+fn ignored_signals_stay_ignored() {
     let folder = Folder::new("run-nohup");
     let pids = folder.path("pids");
     let script = format!("echo $$ >> {pids}; while [ ! -e {pids}.go ]; do sleep 0.01; done");
@@ -272,7 +272,7 @@ fn signals_that_are_ignored_stay_so() {
 }
 
 #[test]
-fn a_reader_who_goes_away_ends_it() {
+fn a_reader_that_goes_away_ends_the_run() {
     let folder = Folder::new("run-reader");
     let pid = folder.path("pid");
     // The first job has printed, and its output is written when it ends; the second prints and ends. The others print later, one after
@@ -301,7 +301,7 @@ fn a_reader_who_goes_away_ends_it() {
 }
 
 #[test]
-fn a_reader_who_takes_his_time_keeps_nobody_from_ending_it() {
+fn a_slow_reader_does_not_keep_the_run_from_ending() {
     let mut command = nearq();
     // More than fits into a pipe.
     command.args(["run", "-j1", "--shell", "head -c 1000000 /dev/zero", ":::", "1", "2", "3"]);
@@ -315,7 +315,7 @@ fn a_reader_who_takes_his_time_keeps_nobody_from_ending_it() {
 }
 
 #[test]
-fn more_jobs_than_the_limit_on_processes_wait_for_their_turn() {
+fn jobs_beyond_the_process_limit_wait_for_their_turn() {
     let numbers: Vec<String> = (1..=20).map(|number| number.to_string()).collect();
     let mut command = Command::new(crate::PROGRAM);
     command.args(["run", "-j0", "--json", "-", "sleep", "0.0{}", ":::"]).args(&numbers);
@@ -334,7 +334,7 @@ fn more_jobs_than_the_limit_on_processes_wait_for_their_turn() {
 }
 
 #[test]
-fn more_jobs_than_descriptors_wait_for_their_turn() {
+fn jobs_beyond_the_descriptor_limit_wait_for_their_turn() {
     let program = crate::PROGRAM;
     let script = format!(
         "ulimit -n 20 && exec {program} run -j0 -k --shell 'sleep 0.05; echo {{}}' ::: $(seq 30)"

@@ -17,7 +17,7 @@ fn fed(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_here_works_as_there() {
+fn supported_options_of_xargs_and_parallel_work_the_same() {
     assert_eq!(prints(&["run", "-k", "-I{}", "echo", "<{}>", ":::", "a b", "c"]), "<a b>\n<c>\n");
     assert_eq!(fed(&["-r", "echo"], b""), b"");
     assert_eq!(fed(&["--no-run-if-empty", "echo"], b"a\n"), b"a\n");
@@ -52,7 +52,7 @@ fn one_more_job_than_cpus_runs_with_plus_one() {
 }
 
 #[test]
-fn what_is_not_here_says_what_to_do_instead() {
+fn unsupported_options_suggest_an_alternative() {
     for (option, part) in [
         ("-L1", "-n N"),
         ("-i", "write {}"),
@@ -109,7 +109,7 @@ fn what_is_not_here_says_what_to_do_instead() {
 }
 
 #[test]
-fn no_input_is_a_command_of_the_shell() {
+fn no_input_is_run_by_the_shell() {
     let folder = Folder::new("run-injection");
     let mark = folder.path("mark");
     let touch = format!("touch {mark}");

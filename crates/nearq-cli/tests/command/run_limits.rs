@@ -22,7 +22,7 @@ fn full() -> Stdio {
 }
 
 #[test]
-fn a_full_disk_is_named_and_ends_it() {
+fn a_full_disk_is_reported_and_ends_the_run() {
     let folder = Folder::new("run-full");
     let mark = folder.path("mark");
     // The second would run for ever, and a third is waiting.
@@ -44,7 +44,7 @@ fn a_full_disk_is_named_and_ends_it() {
 }
 
 #[test]
-fn a_full_disk_for_what_is_told_is_a_failure_too() {
+fn a_full_disk_for_reports_is_a_failure() {
     for path in ["/dev/full", "-"] {
         let mut command = nearq();
         command.args(["run", "--json", path, "true", ":::", "1"]);
@@ -69,7 +69,7 @@ fn a_full_disk_for_what_is_told_is_a_failure_too() {
 }
 
 #[test]
-fn a_limit_on_files_limits_no_pipe_and_a_job_log_beyond_it_is_told() {
+fn a_file_size_limit_spares_pipes_and_a_cut_job_log_is_reported() {
     let output = shell("ulimit -f 1; \"$NEARQ\" run seq 1 ::: 1000 | wc -l");
     assert_eq!(output.stdout, b"1000\n", "{}", errors(&output));
     let folder = Folder::new("run-file-limit");
@@ -98,7 +98,7 @@ fn a_limit_on_files_limits_no_pipe_and_a_job_log_beyond_it_is_told() {
 }
 
 #[test]
-fn without_descriptors_for_any_job_it_ends_with_the_limit_s_name() {
+fn without_descriptors_for_any_job_the_run_ends_and_names_the_limit() {
     let fill = |last: u32| {
         let open = "for i in $(seq 5 ${LAST}); do eval \"exec $i</dev/null\"; done";
         let open = open.replace("${LAST}", &last.to_string());
@@ -118,7 +118,7 @@ fn without_descriptors_for_any_job_it_ends_with_the_limit_s_name() {
 }
 
 #[test]
-fn without_a_process_for_any_job_it_ends_with_the_limit_s_name() {
+fn without_a_process_for_any_job_the_run_ends_and_names_the_limit() {
     // SAFETY: no arguments.
     if unsafe { libc::geteuid() } != 0 {
         skipped("the limit on processes", "it needs a user of its own", "run the tests as root");
@@ -148,7 +148,7 @@ fn without_a_process_for_any_job_it_ends_with_the_limit_s_name() {
 }
 
 #[test]
-fn inputs_that_do_not_fit_into_a_command_are_split() {
+fn inputs_that_do_not_fit_into_one_command_are_split() {
     let input: Vec<u8> = (0..40_000).flat_map(|n| format!("{n:0>99}\n").into_bytes()).collect();
     let mut command = nearq();
     command.args(["run", "-k", "-n100000", "sh", "-c", "printf '%s\\n' \"$@\"", "sh"]);
@@ -268,7 +268,7 @@ fn outputs_have_bounded_memory_and_stay_together() {
 }
 
 #[test]
-fn a_product_of_lists_is_made_as_it_is_needed() {
+fn combinations_of_lists_are_made_lazily() {
     let list: Vec<String> = (1..=1000).map(|number| number.to_string()).collect();
     let mut command = nearq();
     command.args(["run", "--dry-run", "echo"]);

@@ -20,7 +20,7 @@ fn on_terminal(line: &str, typed: &str) -> Option<Output> {
 }
 
 #[test]
-fn a_job_that_wants_the_terminal_is_told_and_does_not_stop_in_silence() {
+fn a_job_that_stops_for_the_terminal_is_reported() {
     // A shell's child is stopped with the shell; other jobs do not use the terminal.
     for job in [
         "read x < /dev/tty; true",
@@ -50,7 +50,7 @@ fn with_tty_jobs_have_the_terminal_one_at_a_time() {
 }
 
 #[test]
-fn tty_is_refused_where_it_cannot_be_meant() {
+fn tty_is_refused_where_it_makes_no_sense() {
     let line = refuses(&["run", "--tty", "-j2", "true", ":::", "1"]);
     assert!(line.contains("one at a time"), "{line}");
     let line = refuses(&["run", "--tty", "-k", "true", ":::", "1"]);

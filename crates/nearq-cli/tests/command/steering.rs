@@ -311,7 +311,7 @@ impl Drop for Named {
 }
 
 #[test]
-fn nothing_that_others_wrote_steers_the_terminal() {
+fn foreign_text_cannot_control_the_terminal() {
     let (pid, files) = (std::process::id().to_string(), machines("hostile-machines"));
     let well = serve("hostile-well", Answers::Well);
     let _named = Named::start();
@@ -343,7 +343,7 @@ fn nothing_that_others_wrote_steers_the_terminal() {
 }
 
 #[test]
-fn lists_of_cpus_and_keys_steer_no_terminal_either() {
+fn cpu_lists_and_keys_cannot_control_the_terminal() {
     let (pid, files) = (std::process::id().to_string(), Folder::new("hostile-wild-files"));
     let wild = serve("hostile-wild", Answers::Wild);
     for subcommand in ["dump", "top", "get", "metrics", "tune"] {
@@ -357,7 +357,7 @@ fn lists_of_cpus_and_keys_steer_no_terminal_either() {
 }
 
 #[test]
-fn no_error_of_a_process_steers_the_terminal() {
+fn errors_of_a_process_cannot_control_the_terminal() {
     let (pid, files) = (std::process::id().to_string(), Folder::new("hostile-no-files"));
     for (number, answers) in ERRORS.into_iter().enumerate() {
         let folder = serve(&format!("hostile-error-{number}"), answers);

@@ -44,7 +44,7 @@ fn read_until(person: &mut File, mark: &str) -> String {
 }
 
 #[test]
-fn a_terminal_of_unknown_size_has_the_usual_one() {
+fn a_terminal_of_unknown_size_gets_the_default_size() {
     let served = Served::start("unknown-size");
     let (mut person, program) = terminal();
     let mut command = served.nearq();
@@ -63,7 +63,7 @@ fn a_terminal_of_unknown_size_has_the_usual_one() {
 }
 
 #[test]
-fn the_screen_of_top_is_steered_by_no_process() {
+fn no_process_can_control_the_terminal_of_top() {
     let folder = serve("hostile-screen", Answers::Well);
     let (mut person, program) = terminal();
     let mut command = nearq();
@@ -83,7 +83,7 @@ fn the_screen_of_top_is_steered_by_no_process() {
 }
 
 #[test]
-fn top_without_threads_says_so_and_leaves_the_terminal_as_it_was() {
+fn top_without_threads_reports_it_and_restores_the_terminal() {
     for threads in [1, 2] {
         let (mut person, program) = terminal();
         let mut command = nearq();
@@ -121,7 +121,7 @@ fn on_a_dumb_one(mut command: Command, term: Option<&str>) -> (String, Option<i3
 }
 
 #[test]
-fn a_terminal_that_can_only_print_is_refused_by_top() {
+fn top_refuses_a_terminal_that_can_only_print() {
     let served = Served::start("dumb-top");
     for term in [Some("dumb"), Some(""), None] {
         let mut command = served.nearq();
@@ -133,7 +133,7 @@ fn a_terminal_that_can_only_print_is_refused_by_top() {
 }
 
 #[test]
-fn a_terminal_that_can_only_print_gets_no_more_than_text() {
+fn a_terminal_that_can_only_print_gets_plain_text() {
     let folder = serve("dumb", Answers::Well);
     let pid = std::process::id().to_string();
     let tune = ["tune", &pid, "crypt", "--seconds", "0.05", "--settle", "0", "--rounds", "1"];
@@ -157,7 +157,7 @@ fn a_terminal_that_can_only_print_gets_no_more_than_text() {
 }
 
 #[test]
-fn the_bar_of_run_is_drawn_where_it_can_be_cleared() {
+fn the_bar_of_run_is_drawn_only_if_it_can_be_cleared() {
     for (term, draws) in [("xterm", true), ("dumb", false)] {
         let (mut person, program) = terminal();
         let mut command = nearq();

@@ -97,7 +97,7 @@ fn a_table_for_scripts() {
 }
 
 #[test]
-fn lines_of_json_until_nobody_reads_or_nobody_answers() {
+fn json_lines_end_when_the_reader_or_the_process_goes_away() {
     let folder = Folder::new("top-json");
     let process = Watched::start(&folder);
     let mut child = top(&folder, &[&process.pid(), "--json", "-i", "0.1", "--sort", "name"])
@@ -152,7 +152,7 @@ fn refused(command: &mut Command, status: i32, parts: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_watched() {
+fn processes_that_cannot_be_watched_are_refused() {
     let folder = Folder::new("top-refusals");
     let own = std::process::id().to_string();
     refused(&mut top(&folder, &[&own, "--once"]), 2, &[&own, "does not listen", "NEARQ_CONTROL"]);
@@ -167,7 +167,7 @@ fn what_cannot_be_watched() {
 }
 
 #[test]
-fn help_is_a_legend() {
+fn help_explains_the_columns() {
     let folder = Folder::new("top-help");
     let text = printed(&mut top(&folder, &["--help"]));
     for part in ["WORKQUEUE", "CMW/RPR", "MAYDAY", "P99", "Ctrl-C", "Examples:", "NO_COLOR", "pods"]
@@ -324,7 +324,7 @@ fn a_session_in_200_columns() {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back() {
+fn a_signal_restores_the_terminal() {
     let folder = Folder::new("top-signals");
     let process = Watched::start(&folder);
     for (signal, status) in [("TERM", 143), ("INT", 130), ("HUP", 129)] {
@@ -340,7 +340,7 @@ fn a_signal_gives_the_terminal_back() {
 }
 
 #[test]
-fn a_job_that_is_stopped_goes_on() {
+fn a_stopped_job_continues() {
     let folder = Folder::new("top-stop");
     let process = Watched::start(&folder);
     let Some(tmux) = tmux("stop", (80, 24), &folder, &process.pid()) else { return };
@@ -382,7 +382,7 @@ fn a_terminal_that_grows_shows_more() {
 }
 
 #[test]
-fn a_process_is_chosen_where_there_are_several() {
+fn with_several_processes_the_user_chooses_one() {
     let folder = Folder::new("top-chooser");
     let [one, other] = [Watched::start(&folder), Watched::start(&folder)];
     // Root sees the processes of all users.
@@ -416,7 +416,7 @@ fn a_process_is_chosen_where_there_are_several() {
 
 /// The CPU use of `top` itself: two samples a second, on a screen of 200x50, take less than 5 % of a CPU even without optimisation.
 #[test]
-fn it_uses_little_itself() {
+fn top_uses_little_cpu_time() {
     let folder = Folder::new("top-cost");
     let process = Watched::start(&folder);
     let Some(tmux) = tmux("cost", (200, 50), &folder, &format!("{} -i 0.5", process.pid())) else {

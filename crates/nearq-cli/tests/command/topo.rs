@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::process::Stdio;
 
 #[test]
-fn this_machine_with_what_the_process_may_use_and_why() {
+fn this_machine_is_shown_with_usable_cpus_and_the_reason() {
     let text = prints(&["topo"]);
     let scopes = ["cpu", "smt", "cache_shard", "cache", "numa", "system"];
     for part in
@@ -24,7 +24,7 @@ fn this_machine_with_what_the_process_may_use_and_why() {
 }
 
 #[test]
-fn an_affinity_mask_is_seen() {
+fn an_affinity_mask_is_respected() {
     let json = topo_json(&[]);
     let first = json["limits"]["effective"][0].to_string();
     let output = std::process::Command::new("taskset")
@@ -62,7 +62,7 @@ fn with_mounts(what: &str, mounts: &str) -> Option<(Value, String)> {
 }
 
 #[test]
-fn without_sys_the_process_may_use_what_it_may_use_with_it_and_that_is_said_once() {
+fn without_sys_the_usable_cpus_are_the_same_and_one_warning_is_printed() {
     let expected = topo_json(&[])["limits"]["effective"].clone();
     let Some((json, said)) = with_mounts("a system without /sys", "mount -t tmpfs none /sys")
     else {
@@ -74,7 +74,7 @@ fn without_sys_the_process_may_use_what_it_may_use_with_it_and_that_is_said_once
 }
 
 #[test]
-fn a_list_of_online_cpus_that_a_container_made_up_keeps_none_from_the_process() {
+fn a_made_up_list_of_online_cpus_hides_no_usable_cpu() {
     let expected = topo_json(&[]);
     let file = Folder::new("made-up-list");
     std::fs::write(file.path("online"), "0\n").unwrap();
@@ -111,7 +111,7 @@ fn a_synthetic_machine_has_every_array_and_no_limits() {
 }
 
 #[test]
-fn a_machine_that_is_built_in_and_what_things_cost_on_it() {
+fn a_built_in_machine_is_shown_with_its_costs() {
     let json = topo_json(&["--on", "ryzen-3900x"]);
     assert_eq!(["cpus", "cores", "llcs", "nodes"].map(|name| length(&json, name)), [24, 12, 4, 1]);
     let text = prints(&["topo", "--on", "ryzen-3900x", "--costs"]);
@@ -126,7 +126,7 @@ fn a_machine_that_is_built_in_and_what_things_cost_on_it() {
 }
 
 #[test]
-fn shards_are_as_large_as_asked_for() {
+fn shards_have_the_requested_size() {
     let shards = |arguments: &[&str]| {
         let json = topo_json(&[&["--on", "l3:1 core:12 pu:2"], arguments].concat());
         length(&json["pods"], "cache_shard")
@@ -147,7 +147,7 @@ fn the_live_machine_through_its_sysfs_is_the_same_machine() {
 }
 
 #[test]
-fn an_xml_file() {
+fn an_xml_file_can_be_read() {
     let folder = Folder::new("xml");
     let path = folder.path("machine.xml");
     let xml = r#"<?xml version="1.0" encoding="UTF-8"?>
@@ -174,7 +174,7 @@ fn an_xml_file() {
 }
 
 #[test]
-fn a_picture_is_written_beside_text_and_json() {
+fn a_picture_can_be_written_along_with_text_and_json() {
     let folder = Folder::new("picture");
     let path = folder.path("machine.svg");
     let text = prints(&["topo", "--on", "numa:2 core:4", "--svg", &path, "--scope", "numa"]);
@@ -213,7 +213,7 @@ fn a_reader_that_goes_away_is_no_failure() {
 }
 
 #[test]
-fn output_that_is_lost_is_a_failure() {
+fn lost_output_is_a_failure() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = nearq().arg("topo").stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

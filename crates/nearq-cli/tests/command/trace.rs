@@ -139,7 +139,7 @@ fn count(path: &str, phase: &str) -> usize {
 }
 
 #[test]
-fn lines_stand_under_their_headings_and_end_with_the_items_that_were_wanted() {
+fn trace_lines_match_their_headings_and_stop_at_the_requested_items() {
     let (served, world) = serve("trace-lines", 5, 0);
     let pid = served.pid();
     let output =
@@ -176,7 +176,7 @@ fn lines_stand_under_their_headings_and_end_with_the_items_that_were_wanted() {
 }
 
 #[test]
-fn objects_are_one_a_line_and_tell_what_was_lost() {
+fn json_lines_hold_one_object_each_and_report_losses() {
     let (served, _) = serve("trace-json", 5, 3);
     let output =
         served.nearq(&["trace", served.pid(), "--json", "--items", "10"]).output().unwrap();
@@ -205,7 +205,7 @@ fn objects_are_one_a_line_and_tell_what_was_lost() {
 }
 
 #[test]
-fn a_file_has_all_items_and_keeps_to_the_rules() {
+fn a_trace_file_has_all_items_and_is_valid() {
     let (served, _) = serve("trace-file", 40, 0);
     let folder = Folder::new("trace-file");
     let path = folder.path("trace.json");
@@ -229,7 +229,7 @@ fn a_file_has_all_items_and_keeps_to_the_rules() {
 }
 
 #[test]
-fn signals_end_a_trace_properly_and_even_sigkill_leaves_a_whole_file() {
+fn a_trace_file_is_complete_after_any_signal_even_sigkill() {
     let (served, world) = serve("trace-signals", 7, 1);
     let folder = Folder::new("trace-signals");
     for name in heeded(&["INT", "TERM", "HUP", "KILL"]) {
@@ -261,7 +261,7 @@ fn signals_end_a_trace_properly_and_even_sigkill_leaves_a_whole_file() {
 }
 
 #[test]
-fn the_time_ends_a_trace_in_which_nothing_happens() {
+fn an_idle_trace_ends_at_its_time_limit() {
     let (served, _) = serve("trace-seconds", 0, 0);
     let output = served.nearq(&["trace", served.pid(), "--seconds", "0.05"]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
@@ -277,7 +277,7 @@ fn the_time_ends_a_trace_in_which_nothing_happens() {
 }
 
 #[test]
-fn a_process_that_goes_away_ends_the_trace_with_what_there_was() {
+fn a_trace_ends_with_its_process_and_keeps_its_events() {
     let (served, world) = serve("trace-lost", 5, 0);
     let folder = Folder::new("trace-lost");
     let path = folder.path("trace.json");
@@ -298,7 +298,7 @@ fn a_process_that_goes_away_ends_the_trace_with_what_there_was() {
 }
 
 #[test]
-fn a_reader_that_has_enough_ends_the_trace() {
+fn a_reader_that_closes_the_pipe_ends_the_trace() {
     let (served, _) = serve("trace-head", 300, 0);
     let mut child = served.nearq(&["trace", served.pid()]);
     let mut child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -339,7 +339,7 @@ fn a_refused_trace_changes_no_file() {
 }
 
 #[test]
-fn what_cannot_be_asked_for() {
+fn invalid_trace_requests_are_refused() {
     for (arguments, parts) in [
         (&["trace"][..], &["<PID>"][..]),
         (&["trace", "me"], &["'me'", "number of a process"]),

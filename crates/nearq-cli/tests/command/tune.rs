@@ -265,7 +265,7 @@ fn cache_strict_is_best(configuration: &str) -> f64 {
 }
 
 #[test]
-fn the_best_one_is_recommended_and_everything_is_as_before() {
+fn the_best_configuration_is_recommended_and_settings_are_restored() {
     let shared = Shared::new(cache_strict_is_best, 0.03);
     let served = shared.serve("tune-best");
     let json = tuned(&served, &["--rounds", "5"]);
@@ -303,7 +303,7 @@ fn the_best_one_is_recommended_and_everything_is_as_before() {
 }
 
 #[test]
-fn the_recommended_one_is_set_and_kept_where_that_is_wanted() {
+fn apply_sets_and_keeps_the_recommended_configuration() {
     let shared = Shared::new(cache_strict_is_best, 0.03);
     let served = shared.serve("tune-apply");
     let json = tuned(&served, &["--rounds", "5", "--goal", "latency", "--apply"]);
@@ -322,7 +322,7 @@ fn the_recommended_one_is_set_and_kept_where_that_is_wanted() {
 }
 
 #[test]
-fn where_none_differs_that_is_said() {
+fn equal_configurations_are_reported_as_equal() {
     let shared = Shared::new(|_| 1e6, 0.05);
     let served = shared.serve("tune-same");
     let pid = served.pid();
@@ -345,7 +345,7 @@ fn where_none_differs_that_is_said() {
 }
 
 #[test]
-fn what_cannot_be_told_is_not_told() {
+fn too_little_data_gives_no_conclusion() {
     let shared = Shared::new(|_| 5.0, 0.0);
     let served = shared.serve("tune-idle");
     let idle = tuned(&served, &["--rounds", "2"]);
@@ -380,7 +380,7 @@ fn said(child: &mut Child) -> String {
 }
 
 #[test]
-fn an_interrupt_restores_and_says_so() {
+fn an_interrupt_restores_the_settings_and_reports_it() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-interrupt");
     for name in heeded(&["INT", "TERM", "HUP"]) {
@@ -395,7 +395,7 @@ fn an_interrupt_restores_and_says_so() {
 }
 
 #[test]
-fn what_kills_the_command_restores_as_well() {
+fn a_killed_command_leaves_the_settings_restored() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-kill");
     let mut child = in_the_middle(&shared, &served);
@@ -405,7 +405,7 @@ fn what_kills_the_command_restores_as_well() {
 }
 
 #[test]
-fn a_process_that_goes_away_is_named_as_the_reason() {
+fn a_process_that_goes_away_is_reported_as_the_reason() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-lost");
     let pid = served.pid();
@@ -423,7 +423,7 @@ fn a_process_that_goes_away_is_named_as_the_reason() {
 }
 
 #[test]
-fn what_somebody_else_sets_ends_it() {
+fn a_change_by_another_client_ends_the_tuning() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-others");
     let pid = served.pid();
@@ -445,7 +445,7 @@ fn what_somebody_else_sets_ends_it() {
 }
 
 #[test]
-fn what_cannot_be_tuned_is_refused_with_why() {
+fn untunable_queues_are_refused_with_a_reason() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-refused");
     let refused = |queue: &str| {

@@ -42,7 +42,7 @@ const PRESETS: [Preset; 5] = [
 ];
 
 #[test]
-fn topo_says_what_was_asked_of_qemu() {
+fn topo_shows_the_machine_that_qemu_was_given() {
     let Some(script) = script() else { return };
     let arguments = ["--package", "nearq-cli", "--bin", "nearq"];
     let Some(program) = static_program(&arguments, "nearq") else { return };
@@ -86,7 +86,7 @@ fn the_runtime_follows_cpus_affinity_quota_and_cpuset() {
 /// Time is counted by instructions of the guest: an item that waits for 10 ms may leave its home, and if the guest's CPUs were threads of a
 /// busy host, they would stand still for longer than that.
 #[test]
-fn homes_are_what_the_system_does() {
+fn homes_match_what_the_kernel_does() {
     let Some(script) = script() else { return };
     let arguments = ["--package", "nearq-cli", "--example", "home"];
     let Some(program) = static_program(&arguments, "examples/home") else { return };

@@ -40,7 +40,7 @@ fn libraries() -> Result<Vec<PathBuf>, String> {
 }
 
 #[test]
-fn each_program_of_a_tree_is_at_home_with_its_memory() {
+fn each_program_of_a_tree_runs_on_the_node_of_its_memory() {
     let Some(machine) = script() else { return };
     let libraries = match libraries() {
         Ok(libraries) => libraries,

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_known() {
+    fn this_process_is_described_from_proc() {
         let own = Process::of(std::process::id()).unwrap();
         assert_eq!(own.user, rustix::process::geteuid().as_raw());
         assert!(own.started().is_some_and(|ticks| ticks > 0));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_read_than_may_be() {
+    fn reads_stop_at_the_limit() {
         assert_eq!(read(Path::new("/dev/zero"), 100_000).unwrap().len(), 100_000);
     }
 }

@@ -212,14 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_older_than_what_it_makes() {
+    fn a_process_is_older_than_its_files() {
         let own = Process::of(std::process::id()).unwrap().started().unwrap();
         assert!(began_before(own, now()));
         assert!(!began_before(own, now().saturating_sub(Duration::from_secs(1 << 30))));
     }
 
     #[test]
-    fn without_the_kernels_word_a_listener_is_the_process_if_it_is_older_than_the_socket() {
+    fn without_peer_pidfd_the_listener_must_be_older_than_the_socket() {
         let folder = folder("listener");
         let name = folder.join("s");
         let _listener = UnixListener::bind(&name).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn links_below_a_root_lead_nowhere_else() {
+    fn links_below_a_root_do_not_lead_outside() {
         let folder = folder("root");
         let root = folder.join("root");
         for path in ["root/run/user", "root/etc", "outside/user"] {

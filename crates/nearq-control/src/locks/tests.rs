@@ -20,7 +20,7 @@ fn why(changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_tables_words_are_the_bounds() {
+fn the_table_states_the_bounds_of_the_lock() {
     for (desc, key) in LOCKS {
         match key {
             Key::Mode => assert!(Mode::ALL.iter().all(|mode| desc.values.contains(mode.name()))),
@@ -37,7 +37,7 @@ fn the_tables_words_are_the_bounds() {
 }
 
 #[test]
-fn the_document_has_every_key_with_its_bounds_and_what_it_is_at_first() {
+fn the_documentation_has_every_key_with_bounds_and_default() {
     let document = include_str!("../../../../docs/locks.md");
     let usual = nearq_lock::Settings::default();
     for (SettingDesc { key, values, .. }, what) in LOCKS {
@@ -52,7 +52,7 @@ fn the_document_has_every_key_with_its_bounds_and_what_it_is_at_first() {
 }
 
 #[test]
-fn what_is_set_is_in_effect_and_the_rest_stays() {
+fn only_changed_settings_take_effect() {
     let _alone = ALONE.lock();
     let before = set(&[]).unwrap();
     let changes = [
@@ -88,7 +88,7 @@ fn what_is_set_is_in_effect_and_the_rest_stays() {
 }
 
 #[test]
-fn all_is_set_or_nothing_and_a_refusal_says_what_is_allowed() {
+fn changes_are_atomic_and_refusals_state_what_is_allowed() {
     let _alone = ALONE.lock();
     let before = settings();
     for (bad, allowed) in [
@@ -114,7 +114,7 @@ fn all_is_set_or_nothing_and_a_refusal_says_what_is_allowed() {
 }
 
 #[test]
-fn what_queues_have_is_not_here() {
+fn calls_about_queues_are_refused_without_a_runtime() {
     let mut locks = LocksOnly::new();
     let nothing = GetDump { items: true, locks: false };
     let trace = locks.trace(&Trace { queue: None, every: None }).err();

@@ -33,7 +33,7 @@ mod tests {
     use crate::protocol::Bucket;
 
     #[test]
-    fn each_time_is_counted_once_and_not_below_its_end() {
+    fn each_time_is_in_exactly_one_bucket_with_a_sufficient_bound() {
         let ends = [1, 1000, 1024, 1025, 1 << 34, (1 << 34) + 1, u64::MAX];
         let buckets = ends.map(|below_ns| Bucket { below_ns, count: 3 }).to_vec();
         let steps = steps(&Histogram { samples: 9, sum_ns: 9, buckets });

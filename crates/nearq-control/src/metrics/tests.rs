@@ -196,7 +196,7 @@ fn check_histogram(name: &str, samples: &[Sample]) {
 }
 
 #[test]
-fn the_text_keeps_the_rules_of_openmetrics() {
+fn the_text_conforms_to_openmetrics() {
     let families = families(&text(everything(), Vec::new()));
     families.iter().for_each(check);
     let mut seen = BTreeSet::new();
@@ -208,7 +208,7 @@ fn the_text_keeps_the_rules_of_openmetrics() {
 }
 
 #[test]
-fn values_stand_where_they_belong() {
+fn values_are_exported_under_the_right_names() {
     let exported = text(everything(), Vec::new());
     for line in [
         "nearq_process_cpu_seconds_total 2.25",
@@ -229,7 +229,7 @@ fn values_stand_where_they_belong() {
 }
 
 #[test]
-fn labels_of_the_process_are_on_everything_and_steer_no_terminal() {
+fn every_sample_has_the_process_labels_without_control_characters() {
     let mut statistics = everything();
     statistics.queues[1].name = "e\u{1b}[2J\u{9b}\u{202e}".into();
     let labels = vec![("pid", "4711".to_owned()), ("command", "a\"b\\c\u{7f}\nd".to_owned())];
@@ -246,7 +246,7 @@ fn labels_of_the_process_are_on_everything_and_steer_no_terminal() {
 }
 
 #[test]
-fn nothing_is_exported_where_there_is_nothing() {
+fn without_a_source_nothing_is_exported() {
     let mut registry = Registry::default();
     let nothing = || Err(Refusal::NotHere { why: "no runtime".into() });
     registry.register_collector(Box::new(Metrics::new(nothing)));
@@ -257,7 +257,7 @@ fn nothing_is_exported_where_there_is_nothing() {
 
 #[cfg(feature = "runtime")]
 #[test]
-fn a_runtime_is_exported_with_its_times_if_they_were_asked_for() {
+fn a_runtime_is_exported_with_times_if_requested() {
     let runtime = Runtime::builder_in().build().unwrap();
     let queue = runtime.workqueue_builder("exported").build().unwrap();
     let exported = |metrics: Metrics<RuntimeSource>| {
@@ -301,7 +301,7 @@ fn documented() -> String {
 }
 
 #[test]
-fn what_is_documented_is_what_is_exported() {
+fn documented_and_exported_metrics_are_the_same() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
     let page = std::fs::read_to_string(page).expect("docs/metrics.md can be read");
     let table = documented();
@@ -323,7 +323,7 @@ impl fmt::Write for Pieces {
 }
 
 #[test]
-fn many_queues_are_written_piece_by_piece_whatever_their_numbers() {
+fn many_queues_are_written_in_small_pieces() {
     let largest = Bucket { below_ns: 1, count: u64::MAX };
     let times = Histogram { samples: u64::MAX, sum_ns: u64::MAX, buckets: vec![largest; 3] };
     let queue = |id| QueueStatistics {

@@ -132,7 +132,7 @@ mod tests {
     use serde_json::{from_str, json};
 
     #[test]
-    fn names_are_cut_between_letters() {
+    fn names_are_cut_between_characters() {
         let queue: TracedQueue = from_str(&json!({"id": 1, "name": "ö".repeat(1000)}).to_string())
             .expect("it is understood");
         assert_eq!(queue.name, "ö".repeat(LONGEST_NAME / 2));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_are_too_long_are_no_answer() {
+    fn answers_with_overlong_lists_are_rejected() {
         let counts = |count: usize| json!({"samples": 0, "sum_ns": 0, "below_ns": vec![0; count], "counts": []});
         assert!(from_str::<Histogram>(&counts(MOST_BUCKETS).to_string()).is_ok());
         let refused = from_str::<Histogram>(&counts(MOST_BUCKETS + 1).to_string()).unwrap_err();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_upper_ends() {
+    fn quantiles_are_upper_bounds_of_buckets() {
         let times = histogram(&[(10, 50), (20, 49), (400, 1)]);
         let at = [0.0, 0.5, 0.51, 0.99, 0.991, 1.0].map(|part| times.quantile(part).unwrap());
         assert_eq!(at, [10, 10, 20, 20, 400, 400]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_what_is_more() {
+    fn the_difference_of_histograms_is_what_was_added() {
         let before = histogram(&[(10, 5), (30, 1)]);
         let after = histogram(&[(10, 5), (20, 2), (30, 4), (50, 1)]);
         assert_eq!(after.since(&before).buckets, histogram(&[(20, 2), (30, 3), (50, 1)]).buckets);

@@ -34,7 +34,7 @@ fn held(queue: &Workqueue) -> mpsc::Sender<()> {
 }
 
 #[test]
-fn every_setting_has_a_value_and_what_is_shown_can_be_set() {
+fn every_setting_has_a_value_that_can_be_set_again() {
     let (runtime, mut target) = target();
     let unbound = runtime.workqueue_builder("unbound").build().unwrap();
     let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
@@ -66,7 +66,7 @@ fn every_setting_has_a_value_and_what_is_shown_can_be_set() {
 }
 
 #[test]
-fn each_attribute_is_set_and_shown() {
+fn every_attribute_can_be_set_and_shown() {
     let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("q").build().unwrap();
     let cpu = runtime.allowed_cpus().first().unwrap();
@@ -102,7 +102,7 @@ fn each_attribute_is_set_and_shown() {
 }
 
 #[test]
-fn the_process_is_set_and_shown() {
+fn settings_of_the_process_can_be_set_and_shown() {
     let (runtime, mut target) = target();
     let cpu = runtime.allowed_cpus().first().unwrap().to_string();
     let cases = [
@@ -135,7 +135,7 @@ fn the_process_is_set_and_shown() {
 }
 
 #[test]
-fn a_queues_home_is_set_and_shown() {
+fn the_home_of_a_queue_can_be_set_and_shown() {
     let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("homely").build().unwrap();
     let node = runtime.home_nodes()[0].node.to_string();
@@ -161,7 +161,7 @@ fn a_queues_home_is_set_and_shown() {
 }
 
 #[test]
-fn refusals_change_nothing_and_say_what_is_allowed() {
+fn refusals_change_nothing_and_state_what_is_allowed() {
     let (runtime, mut target) = target();
     let _queue = runtime.workqueue_builder("q").build().unwrap();
     let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
@@ -204,7 +204,7 @@ fn refusals_change_nothing_and_say_what_is_allowed() {
 
 /// The limit 0 is the default one, which is lower than what the queue has.
 #[test]
-fn the_default_limit_does_not_lower_a_min_active_that_is_asked_for() {
+fn a_default_limit_below_min_active_is_refused() {
     let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("q").max_active(2048).min_active(2000).build().unwrap();
     let both = changes(&[("max_active", "0"), ("min_active", "2000")]);
@@ -214,7 +214,7 @@ fn the_default_limit_does_not_lower_a_min_active_that_is_asked_for() {
 }
 
 #[test]
-fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
+fn a_refusal_lists_all_settings_of_a_per_cpu_queue() {
     let (runtime, mut target) = target();
     let _percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();
     let settings = target.settings(Some("percpu")).unwrap().queues.remove(0).settings;
@@ -227,7 +227,7 @@ fn a_refusal_names_all_that_can_be_set_of_a_per_cpu_queue() {
 }
 
 #[test]
-fn two_queues_with_one_name_have_numbers() {
+fn queues_with_equal_names_get_numbers() {
     let (runtime, mut target) = target();
     let _twins = [0, 1].map(|_| runtime.workqueue_builder("twin").build().unwrap());
     let refusal = target.set(Some("twin"), &changes(&[("nice", "1")])).unwrap_err();
@@ -239,7 +239,7 @@ fn two_queues_with_one_name_have_numbers() {
 }
 
 #[test]
-fn counts_never_go_back_when_links_are_replaced() {
+fn counts_never_decrease_when_pwqs_are_replaced() {
     let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("q").build().unwrap();
     let mut last = 0;
@@ -256,7 +256,7 @@ fn counts_never_go_back_when_links_are_replaced() {
 }
 
 #[test]
-fn items_are_timed_while_that_is_wanted() {
+fn items_are_timed_only_while_requested() {
     let (runtime, mut target) = target();
     let queue = runtime.workqueue_builder("q").build().unwrap();
     assert!(target.statistics().unwrap().queues[0].wait.is_none());
@@ -272,7 +272,7 @@ fn items_are_timed_while_that_is_wanted() {
 }
 
 #[test]
-fn the_dump_shows_what_runs_and_waits_and_where_items_go() {
+fn the_dump_shows_running_and_waiting_items_and_the_cpu_map() {
     let (runtime, target) = target();
     let queue = runtime.workqueue_builder("q").max_active(1).rescuer().build().unwrap();
     let percpu = runtime.workqueue_builder("percpu").per_cpu().build().unwrap();

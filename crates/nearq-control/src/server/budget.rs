@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_beyond_the_burst_is_waited_for() {
+    fn use_beyond_the_burst_must_be_waited_for() {
         let begin = Instant::now();
         let ms = Duration::from_millis;
         let mut budget = Budget::new(begin, ms(7));
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_that_of_the_calling_thread() {
+    fn the_clock_measures_the_calling_thread() {
         let before = own_cpu_time();
         while own_cpu_time() < before + Duration::from_millis(5) {}
         let other = std::thread::spawn(own_cpu_time).join().unwrap();

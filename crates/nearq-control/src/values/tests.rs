@@ -11,7 +11,7 @@ fn cpus(text: &str) -> Result<String, String> {
 }
 
 #[test]
-fn a_plain_value_is_a_list_and_a_mask_looks_like_one() {
+fn plain_cpu_values_are_lists_and_masks_are_recognized() {
     for (text, list) in [
         ("0-3,8", "0-3,8"),
         ("10", "10"),
@@ -38,7 +38,7 @@ fn a_plain_value_is_a_list_and_a_mask_looks_like_one() {
 }
 
 #[test]
-fn cpus_that_cannot_be_are_refused_with_what_is_allowed() {
+fn impossible_cpus_are_refused_with_what_is_allowed() {
     for (text, why) in [
         ("ff", "not a number or a range of numbers; give a list of CPUs such as"),
         ("0,x", "\"x\": not a number or a range of numbers; give"),
@@ -67,7 +67,7 @@ fn cpus_that_cannot_be_are_refused_with_what_is_allowed() {
 }
 
 #[test]
-fn cpus_are_shown_as_a_list_and_as_the_kernel_shows_a_mask() {
+fn cpus_are_shown_as_a_list_and_as_a_kernel_mask() {
     let shown = |list: &str| show_cpus(&CpuSet::parse_list(list).unwrap());
     assert_eq!(shown("0-3,8"), "0-3,8 (0000010f)");
     assert_eq!(shown("0-31"), "0-31 (ffffffff)");
@@ -105,7 +105,7 @@ fn numbers_have_bounds() {
 }
 
 #[test]
-fn scopes_are_named_exactly() {
+fn scope_names_must_match_exactly() {
     assert_eq!(parse_scope("default", true), Ok(None));
     assert_eq!(parse_scope("cache_shard\n", false), Ok(Some(AffinityScope::CacheShard)));
     for (text, allowed) in [("Cache", true), ("cach", true), ("default (cache)", true), ("", true)]
@@ -121,7 +121,7 @@ fn scopes_are_named_exactly() {
 }
 
 #[test]
-fn words_are_known_by_their_place() {
+fn words_are_parsed_by_their_index() {
     assert_eq!(parse_word("plain", &["off", "auto", "plain"]), Ok(2));
     assert_eq!(
         parse_word("Plain", &["off", "plain"]).unwrap_err(),
@@ -136,7 +136,7 @@ fn some_cpus() -> impl Strategy<Value = CpuSet> {
 
 proptest! {
     #[test]
-    fn what_is_shown_parses_back(cpus in some_cpus()) {
+    fn shown_values_can_be_parsed(cpus in some_cpus()) {
         for text in [show_cpus(&cpus), show_mask(&cpus), cpus.to_list()] {
             prop_assert_eq!(parse_cpus(&text), Ok(Some(cpus.clone())), "{}", text);
         }
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_and_scopes_parse_back(nice in -20_i32..20, number in 0_u64..5000, scope in 0_usize..6) {
+    fn shown_numbers_and_scopes_can_be_parsed(nice in -20_i32..20, number in 0_u64..5000, scope in 0_usize..6) {
         prop_assert_eq!(parse_nice(&nice.to_string()), Ok(nice));
         prop_assert_eq!(parse_number(&number.to_string(), 16..=2048, "").is_ok(), (16..=2048).contains(&number));
         let scope = AffinityScope::ALL[scope];
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_them_panic(text in prop_oneof![".{0,40}", "[-0-9a-fx,:/() ]{0,60}", vec("[0-9a-f]{0,9}", 0..6).prop_map(|words| words.join(","))]) {
+    fn no_text_makes_the_parsers_panic(text in prop_oneof![".{0,40}", "[-0-9a-fx,:/() ]{0,60}", vec("[0-9a-f]{0,9}", 0..6).prop_map(|words| words.join(","))]) {
         let refused = [
             parse_cpus(&text).err(),
             parse_switch(&text).err(),

@@ -18,7 +18,7 @@ fn set(queue: Option<&str>, changes: &[(&str, &str)], until_closed: bool) -> Set
 }
 
 #[test]
-fn each_call_has_its_answer() {
+fn each_call_gets_its_answer() {
     let (folder, shared) = (Folder::new("each"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut client = Client::connect_to(server.path()).unwrap();
@@ -37,7 +37,7 @@ fn each_call_has_its_answer() {
 }
 
 #[test]
-fn a_trace_tells_until_it_is_closed() {
+fn a_trace_sends_events_until_it_is_closed() {
     let (folder, shared) = (Folder::new("trace"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
     let client = Client::connect_to(server.path()).unwrap();
@@ -54,7 +54,7 @@ fn a_trace_tells_until_it_is_closed() {
 }
 
 #[test]
-fn items_are_timed_while_somebody_wants_it() {
+fn items_are_timed_while_a_client_requests_it() {
     let (folder, shared) = (Folder::new("timing"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
     let mut one = Client::connect_to(server.path()).unwrap();
@@ -72,7 +72,7 @@ fn items_are_timed_while_somebody_wants_it() {
 }
 
 #[test]
-fn what_was_set_until_the_end_is_set_back() {
+fn temporary_changes_are_undone_on_close() {
     let (folder, shared) = (Folder::new("undo"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut client = Client::connect_to(server.path()).unwrap();
@@ -90,7 +90,7 @@ fn what_was_set_until_the_end_is_set_back() {
 }
 
 #[test]
-fn what_is_kept_stays() {
+fn permanent_changes_stay() {
     let (folder, shared) = (Folder::new("keep"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut client = Client::connect_to(server.path()).unwrap();
@@ -103,7 +103,7 @@ fn what_is_kept_stays() {
 }
 
 #[test]
-fn the_end_of_the_server_sets_back_and_removes_the_socket() {
+fn closing_the_server_undoes_changes_and_removes_the_socket() {
     let (folder, shared) = (Folder::new("end"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut client = Client::connect_to(server.path()).unwrap();
@@ -116,7 +116,7 @@ fn the_end_of_the_server_sets_back_and_removes_the_socket() {
 }
 
 #[test]
-fn refusals_come_in_words() {
+fn refusals_are_readable() {
     let (folder, shared) = (Folder::new("refusals"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut client = Client::connect_to(server.path()).unwrap();
@@ -140,7 +140,7 @@ fn refusals_come_in_words() {
 }
 
 #[test]
-fn varlinks_own_errors() {
+fn standard_varlink_errors_are_returned() {
     let (folder, shared) = (Folder::new("varlink"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut raw = Raw::connect(&server);
@@ -200,7 +200,7 @@ fn varlinks_own_errors() {
 }
 
 #[test]
-fn calls_in_one_go_and_in_pieces() {
+fn calls_can_arrive_together_and_in_pieces() {
     let (folder, shared) = (Folder::new("pieces"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
     let mut raw = Raw::connect(&server);
@@ -223,7 +223,7 @@ fn calls_in_one_go_and_in_pieces() {
 }
 
 #[test]
-fn a_process_is_found_by_its_number() {
+fn a_process_can_be_found_by_its_number() {
     // Through the directories that the process itself has: the test's are its own.
     let shared = Shared::new();
     let own = std::process::id();
@@ -241,7 +241,7 @@ fn is_answer(told: &serde_json::Value) -> bool {
 }
 
 #[test]
-fn a_seventeenth_connection_takes_the_place_of_an_idle_one() {
+fn a_seventeenth_connection_replaces_an_idle_one() {
     let (folder, shared) = (Folder::new("sixteen"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
     // Those that never called give way, the oldest first.
@@ -269,7 +269,7 @@ fn a_seventeenth_connection_takes_the_place_of_an_idle_one() {
 }
 
 #[test]
-fn who_never_stops_asking_keeps_nobody_out() {
+fn constantly_asking_clients_do_not_lock_others_out() {
     let (folder, shared) = (Folder::new("asking"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
     let over = AtomicBool::new(false);
@@ -298,7 +298,7 @@ fn who_never_stops_asking_keeps_nobody_out() {
 }
 
 #[test]
-fn who_holds_something_keeps_its_place() {
+fn connections_that_hold_changes_are_not_replaced() {
     let (folder, shared) = (Folder::new("holds"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut tries = Client::connect_to(server.path()).unwrap();
@@ -317,7 +317,7 @@ fn who_holds_something_keeps_its_place() {
 }
 
 #[test]
-fn some_places_are_left_for_those_who_ask_and_go() {
+fn some_connections_are_reserved_for_short_calls() {
     let (folder, shared) = (Folder::new("places"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut clients: Vec<Client> =
@@ -345,7 +345,7 @@ fn some_places_are_left_for_those_who_ask_and_go() {
 }
 
 #[test]
-fn four_may_trace() {
+fn at_most_four_clients_can_trace() {
     let (folder, shared) = (Folder::new("four"), Shared::new());
     let server = serve(&folder, &shared, Access::Read);
     let mut traces: Vec<_> = (0..5)
@@ -360,7 +360,7 @@ fn four_may_trace() {
 }
 
 #[test]
-fn a_call_that_is_too_long_or_none_ends_the_connection() {
+fn an_overlong_or_invalid_call_ends_the_connection() {
     let (folder, shared) = (Folder::new("long"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let ends = |sent: &[u8]| {
@@ -383,7 +383,7 @@ fn a_call_that_is_too_long_or_none_ends_the_connection() {
 }
 
 #[test]
-fn a_call_must_be_complete_in_time_and_an_idle_connection_may_stay() {
+fn an_incomplete_call_times_out_but_an_idle_connection_stays() {
     let (folder, shared) = (Folder::new("time"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut idle = Raw::connect(&server);
@@ -397,7 +397,7 @@ fn a_call_must_be_complete_in_time_and_an_idle_connection_may_stay() {
 }
 
 #[test]
-fn who_does_not_read_does_not_keep_others_from_being_answered() {
+fn a_client_that_does_not_read_does_not_block_others() {
     let (folder, shared) = (Folder::new("unread"), Shared::new());
     shared.world().queues = 300;
     let server = serve(&folder, &shared, Access::Full);
@@ -412,7 +412,7 @@ fn who_does_not_read_does_not_keep_others_from_being_answered() {
 }
 
 #[test]
-fn who_reads_a_byte_now_and_then_does_not_keep_others_from_being_answered() {
+fn a_client_that_reads_slowly_does_not_block_others() {
     let (folder, shared) = (Folder::new("drip"), Shared::new());
     shared.world().queues = 1000;
     let server = serve(&folder, &shared, Access::Read);
@@ -438,7 +438,7 @@ fn who_reads_a_byte_now_and_then_does_not_keep_others_from_being_answered() {
 }
 
 #[test]
-fn one_connection_at_a_time_holds_a_key() {
+fn a_key_is_held_by_one_connection_at_a_time() {
     let (folder, shared) = (Folder::new("two"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut one = Client::connect_to(server.path()).unwrap();
@@ -460,7 +460,7 @@ fn one_connection_at_a_time_holds_a_key() {
 }
 
 #[test]
-fn a_change_that_is_to_stay_is_not_taken_back_with_one_that_is_tried() {
+fn undoing_temporary_changes_keeps_permanent_ones() {
     let (folder, shared) = (Folder::new("stays"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     let mut tries = Client::connect_to(server.path()).unwrap();

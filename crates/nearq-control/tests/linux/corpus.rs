@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 #[test]
-fn every_file_of_the_corpus_is_answered_as_it_should_be() {
+fn every_file_of_the_corpus_gets_the_expected_answer() {
     let corpus = corpus("calls");
     assert!(corpus.len() >= 20, "{} files", corpus.len());
     for sent in corpus {
@@ -20,7 +20,7 @@ fn every_file_of_the_corpus_is_answered_as_it_should_be() {
 }
 
 #[test]
-fn every_answer_of_the_corpus_is_understood_or_refused() {
+fn every_answer_of_the_corpus_is_accepted_or_refused() {
     let answers = corpus("answers");
     assert!(answers.len() >= 15, "{} files", answers.len());
     for answer in &answers {
@@ -96,7 +96,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_changed_the_answers_are_answers(
+    fn mutated_calls_get_valid_answers(
         file in any::<Index>(),
         changes in prop::collection::vec(change(), 0..6),
         lengths in prop::collection::vec(1_usize..5000, 1..4),

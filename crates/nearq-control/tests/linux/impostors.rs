@@ -129,7 +129,7 @@ fn is_listed(pid: u32) -> bool {
 }
 
 #[test]
-fn a_process_that_lets_nobody_in_is_listed_and_given_up_in_time() {
+fn a_process_that_accepts_no_connection_is_listed_and_times_out() {
     let folder = Folder::new("mute");
     let mut actor = Actor::start("mute", folder.path(), |_| {});
     actor.says("ready");
@@ -141,7 +141,7 @@ fn a_process_that_lets_nobody_in_is_listed_and_given_up_in_time() {
 }
 
 #[test]
-fn a_socket_that_a_dead_process_left_to_a_child_is_nobodys() {
+fn a_socket_inherited_from_a_dead_process_belongs_to_no_process() {
     let folder = Folder::new("bequeath");
     let mut actor = Actor::start("bequeath", folder.path(), |_| {});
     actor.says("ready");
@@ -198,7 +198,7 @@ impl Drop for Another {
 }
 
 #[test]
-fn a_process_that_has_the_number_of_a_dead_one_does_not_listen_where_that_did() {
+fn a_reused_process_number_does_not_match_an_old_socket() {
     let folder = Folder::new("reused");
     let mut actor = Actor::start("bequeath", folder.path(), |_| {});
     actor.says("ready");
@@ -277,7 +277,7 @@ fn a_directory_that_is_named_after_another_user_is_not_listed() {
 }
 
 #[test]
-fn a_process_that_may_not_be_looked_at_is_not_taken_for_one_that_is_slow() {
+fn an_inaccessible_process_is_not_reported_as_slow() {
     let folder = Folder::new("secret");
     let user = if own_user() == 0 { NOBODY } else { own_user() };
     let program = copy_for_others(&folder);
@@ -305,7 +305,7 @@ fn a_process_that_may_not_be_looked_at_is_not_taken_for_one_that_is_slow() {
 }
 
 #[test]
-fn links_are_not_followed() {
+fn symbolic_links_are_not_followed() {
     let folder = Folder::new("links");
     let path = folder.path().join("trap");
     let trap = UnixListener::bind(&path).unwrap();

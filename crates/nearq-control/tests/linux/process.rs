@@ -231,7 +231,7 @@ pub(crate) fn skipped_for_want_of_root(what: &str) -> bool {
 }
 
 #[test]
-fn a_process_is_found_asked_and_tidies_up() {
+fn a_process_can_be_found_and_asked_and_removes_its_socket() {
     let folder = Folder::new("found");
     let mut actor = Actor::start("serve", folder.path(), |_| {});
     let socket = folder.path().join("nearq").join(actor.pid().to_string());
@@ -274,7 +274,7 @@ fn a_killed_process_leaves_a_socket_that_the_next_one_removes() {
 }
 
 #[test]
-fn the_listing_names_each_process_once() {
+fn each_process_is_listed_once() {
     let folder = Folder::new("listing");
     let mut actors: Vec<_> = (0..3).map(|_| Actor::start("serve", folder.path(), |_| {})).collect();
     for actor in &mut actors {
@@ -300,7 +300,7 @@ fn the_listing_names_each_process_once() {
 }
 
 #[test]
-fn the_environment_has_the_last_word() {
+fn the_environment_overrides_the_program() {
     let folder = Folder::new("environment");
     let status = |value: &str| {
         let mut actor = Actor::start("serve", folder.path(), |command| {
@@ -329,7 +329,7 @@ fn the_environment_has_the_last_word() {
 }
 
 #[test]
-fn no_private_directory_no_socket() {
+fn without_a_private_directory_there_is_no_socket() {
     let folder = Folder::new("private");
     let own = folder.path().join(format!("nearq-{}", own_user()));
     fs::create_dir(&own).unwrap();
@@ -349,7 +349,7 @@ fn no_private_directory_no_socket() {
 }
 
 #[test]
-fn a_child_of_a_fork_has_a_server_of_its_own() {
+fn a_forked_child_gets_its_own_server() {
     let folder = Folder::new("fork");
     let mut actor = Actor::start("fork", folder.path(), |_| {});
     actor.says("status");
@@ -370,7 +370,7 @@ fn a_child_of_a_fork_has_a_server_of_its_own() {
 }
 
 #[test]
-fn files_that_took_the_servers_numbers_are_left_alone() {
+fn files_that_reuse_the_servers_descriptors_are_not_closed() {
     let folder = Folder::new("close");
     let mut actor = Actor::start("close", folder.path(), |_| {});
     assert_eq!(actor.says("status"), "failed: the program has closed the socket");
@@ -380,7 +380,7 @@ fn files_that_took_the_servers_numbers_are_left_alone() {
 }
 
 #[test]
-fn a_server_that_nobody_asks_does_not_wake_up() {
+fn an_idle_server_does_not_wake_up() {
     let folder = Folder::new("idle");
     let mut actor = Actor::start("serve", folder.path(), |_| {});
     actor.says("status");
@@ -424,7 +424,7 @@ pub(crate) fn as_user(user: u32, program: &Path, part: &str) -> Command {
 }
 
 #[test]
-fn another_user_is_refused_and_root_may_do_all() {
+fn another_user_is_refused_and_root_is_allowed() {
     if skipped_for_want_of_root("another user's access") {
         return;
     }
@@ -484,7 +484,7 @@ fn another_users_runtime_directory_is_not_used() {
 }
 
 #[test]
-fn a_program_with_more_rights_than_its_caller_has_no_socket() {
+fn a_program_with_elevated_rights_has_no_socket() {
     if skipped_for_want_of_root("a set-user-ID program") {
         return;
     }
@@ -507,7 +507,7 @@ fn mounted_without_set_user_id(path: &Path) -> bool {
 }
 
 #[test]
-fn a_process_in_a_container_is_reached_from_outside() {
+fn a_process_in_a_container_can_be_reached_from_outside() {
     if skipped_for_want_of_root("a container") {
         return;
     }

@@ -39,7 +39,7 @@ pub(crate) fn play(limit: &str) {
 }
 
 #[test]
-fn what_is_refused_for_a_moment_is_tried_again() {
+fn a_temporary_refusal_is_retried() {
     for (limit, why) in
         [("threads", "Resource temporarily unavailable"), ("files", "Too many open")]
     {

@@ -36,7 +36,7 @@ fn is_late<T>(result: Result<T, ClientError>) -> bool {
 }
 
 #[test]
-fn a_byte_now_and_then_is_no_answer() {
+fn a_trickle_of_bytes_is_no_answer() {
     let pause = Duration::from_millis(20);
     let count = (LONG.as_millis() / pause.as_millis()) as usize;
     let mut client = told((0..count).map(|_| b" ".to_vec()), pause);
@@ -64,7 +64,7 @@ fn an_answer_is_read_up_to_its_limit() {
 }
 
 #[test]
-fn nonsense_is_said_to_be_some_and_briefly() {
+fn garbage_is_reported_in_a_short_error() {
     let open = |count: usize| [b"{\"parameters\":".to_vec(), vec![b'['; count]].concat();
     for mut bytes in [open(1 << 20), open(100), vec![0xff; 1000], b"{\"parameters\":7}".to_vec()] {
         bytes.push(0);
@@ -86,7 +86,7 @@ fn puppet() -> (Client, std::sync::mpsc::Sender<&'static str>) {
 }
 
 #[test]
-fn a_trace_begins_in_time_and_its_lines_are_whole_in_time() {
+fn a_trace_and_its_lines_must_arrive_in_time() {
     const EMPTY: &str = "{\"parameters\":{\"queues\":[],\"events\":[],\"dropped\":0,\"every\":1},\"continues\":true}\0";
     let (mut client, _silent) = puppet();
     client.set_patience(SHORT);

@@ -379,7 +379,7 @@ mod erased {
 }
 
 #[test]
-fn the_words_of_enumerations_are_all_described() {
+fn all_enumeration_values_are_described() {
     let interface: Interface<'_> = DESCRIPTION.try_into().unwrap();
     let words = |name: &str| -> Vec<String> {
         let custom = interface.custom_types().find(|custom| *custom.name() == name);
@@ -454,7 +454,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_client_by_other_people_can_speak_it() {
+fn an_independent_varlink_client_works() {
     let (folder, shared) = (Folder::new("zlink"), Shared::new());
     let server = serve(&folder, &shared, Access::Full);
     block_on(async {
@@ -491,7 +491,7 @@ fn a_client_by_other_people_can_speak_it() {
 }
 
 #[test]
-fn who_may_only_look_is_told_what_would_allow_more() {
+fn a_read_only_client_learns_how_to_get_more_rights() {
     let call =
         "{\"method\":\"nearq.control1.Set\",\"parameters\":{\"changes\":{\"spin\":\"1\"}}}\0";
     let shared = Shared::new();
@@ -505,7 +505,7 @@ fn who_may_only_look_is_told_what_would_allow_more() {
 }
 
 #[test]
-fn varlinkctl_can_speak_it() {
+fn varlinkctl_works() {
     if Command::new("varlinkctl").arg("--version").output().is_err() {
         return skipped("varlinkctl", "it is not installed", "systemd 257 or newer");
     }

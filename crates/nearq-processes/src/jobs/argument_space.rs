@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_counts_as_often_as_it_stands_in_the_command() {
+    fn an_input_counts_once_for_each_placeholder() {
         let space = ArgumentSpace { all: 100, word: 50, times: 2, besides: 9, in_word: [1, 1] };
         assert!(space.fits(2, 32) && !space.fits(2, 33), "2 x (32 + 2 x 9) = 100");
         let space = ArgumentSpace { times: 1, besides: 0, ..space };
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_accepts_what_fits_and_not_much_more() {
+    fn the_computed_space_is_close_to_the_kernels_limit() {
         let run = |word: usize, words: usize| {
             let mut command = std::process::Command::new("/bin/true");
             command.args(std::iter::repeat_n("x".repeat(word), words)).status().is_ok()

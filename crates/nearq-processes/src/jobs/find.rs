@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_can_be_executed_is_it() {
+    fn the_first_executable_match_is_found() {
         let found = find(b"sh", Some(OsStr::new("/etc:/nowhere:/bin:/usr/bin"))).unwrap();
         assert_eq!(found.as_bytes(), b"/bin/sh");
         assert_eq!(find(b"/bin/sh", None).unwrap().as_bytes(), b"/bin/sh");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_and_what_is_no_program_differ() {
+    fn missing_and_non_executable_commands_have_different_statuses() {
         assert_eq!(status("no-such-command", "/bin"), 127);
         assert_eq!(status("/no/such/file", ""), 127);
         assert_eq!(status("passwd", "/etc"), 126);

@@ -116,24 +116,24 @@ mod tests {
     }
 
     #[test]
-    fn never_goes_on() {
+    fn with_never_all_jobs_run() {
         assert_eq!(decisions(Halt::Never), [(false, true); 4]);
     }
 
     #[test]
-    fn soon_starts_no_more_after_the_first_failure() {
+    fn with_soon_no_job_starts_after_the_first_failure() {
         let expected = [(false, true), (false, false), (false, false), (false, false)];
         assert_eq!(decisions(Halt::Soon), expected);
     }
 
     #[test]
-    fn now_ends_the_others_once() {
+    fn with_now_running_jobs_are_ended_once() {
         let expected = [(false, true), (true, false), (false, false), (false, false)];
         assert_eq!(decisions(Halt::Now), expected);
     }
 
     #[test]
-    fn who_was_stopped_has_not_failed() {
+    fn a_stopped_job_has_not_failed() {
         let mut decision = Decision::new(Halt::Now);
         assert!(decision.ended(End::Exit(1), false));
         assert!(!decision.ended(End::Signal(libc::SIGTERM), true));
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_words() {
+    fn wait_statuses_are_converted() {
         assert_eq!(End::of(Child::Exited(3)), End::Exit(3));
         assert_eq!(End::of(Child::Signalled(libc::SIGKILL)), End::Signal(libc::SIGKILL));
     }
 
     #[test]
-    fn other_words_are_refused_with_those_that_there_are() {
+    fn unknown_words_are_refused_with_the_allowed_ones() {
         assert_eq!("now".parse(), Ok(Halt::Now));
         assert_eq!("soon,fail=1".parse(), Ok(Halt::Soon));
         assert!("now,fail=30%".parse::<Halt>().is_err());

@@ -304,26 +304,26 @@ mod tests {
     const ONE: Each = Each::of(1);
 
     #[test]
-    fn each_line_is_an_input_and_empty_ones_are_none() {
+    fn every_non_empty_line_is_an_input() {
         assert_eq!(all(b"a\n\n b c \nd", Separator::LINE, ONE), [["a"], [" b c "], ["d"]]);
         assert!(all(b"", Separator::LINE, ONE).is_empty());
         assert!(all(b"\n\n", Separator::LINE, ONE).is_empty());
     }
 
     #[test]
-    fn between_other_bytes_everything_is_an_input() {
+    fn with_other_separators_empty_inputs_count() {
         assert_eq!(all(b"a\nb\0\0c", Separator::NULL, ONE), [["a\nb"], [""], ["c"]]);
         let comma = Separator { byte: b',', keeps_empty: true };
         assert_eq!(all(b"a,,b\n", comma, ONE), [["a"], [""], ["b\n"]]);
     }
 
     #[test]
-    fn several_inputs_make_a_job() {
+    fn several_inputs_can_form_one_job() {
         assert_eq!(all(b"a\nb\nc\n", Separator::LINE, Each::of(2)), [vec!["a", "b"], vec!["c"]]);
     }
 
     #[test]
-    fn what_does_not_fit_into_a_command_is_split() {
+    fn inputs_that_exceed_one_command_are_split() {
         let space = ArgumentSpace { all: 30, word: 100, times: 1, besides: 9, in_word: [0, 0] };
         let each = Each { inputs: 5, space };
         let parts = [vec!["a", "b", "c"], vec!["d", "e"]];
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_may_come_in_pieces() {
+    fn an_input_can_arrive_in_pieces() {
         let (reader, mut writer) = io::pipe().unwrap();
         let mut inputs = Inputs::stream(OwnedFd::from(reader).into(), Separator::LINE, ONE);
         writer.write_all(b"one\ntw").unwrap();
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_bytes_are_read_ahead_and_no_more() {
+    fn reading_ahead_is_bounded() {
         let long = [vec![b'x'; 100_000], b"\n".to_vec()].concat();
         let (bytes, error) = read_ahead(&long, ONE);
         assert!((AHEAD_BYTES..AHEAD_BYTES + 2 * CHUNK + long.len()).contains(&bytes), "{bytes}");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_combine() {
+    fn lists_are_combined() {
         let list = |text: &str| text.bytes().map(|byte| vec![byte]).collect::<Vec<_>>();
         let mut inputs = Inputs::combinations(vec![list("ab"), list("xyz")]);
         assert_eq!(inputs.left(), (6, true));
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn combinations_are_made_one_at_a_time() {
+    fn combinations_are_made_lazily() {
         let list: Vec<Vec<u8>> = (0..1000).map(|n: u32| n.to_string().into_bytes()).collect();
         let mut inputs = Inputs::combinations(vec![list.clone(), list.clone(), list]);
         assert_eq!(inputs.left(), (1_000_000_000, true));

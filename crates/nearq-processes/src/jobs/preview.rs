@@ -68,7 +68,7 @@ mod tests {
     use nearq_topology::Topology;
 
     #[test]
-    fn homes_alternate_where_nodes_are_equal() {
+    fn homes_alternate_between_equal_nodes() {
         let machine = Topology::from_synthetic("numa:2 core:2").unwrap();
         let nodes = Nodes::of(&machine, machine.online());
         let mut homes = Homes { nodes, fixed: None, strict: false, weights: Weights::default() };

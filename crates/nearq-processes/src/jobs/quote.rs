@@ -48,13 +48,13 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn plain_words_stay_as_they_are() {
+    fn plain_words_are_not_quoted() {
         let words: [&[u8]; 3] = [b"gzip", b"-9", "/data/größe_1.txt".as_bytes()];
         assert_eq!(quoted(words), "gzip -9 /data/größe_1.txt".as_bytes());
     }
 
     #[test]
-    fn a_shell_gives_every_word_back() {
+    fn a_shell_restores_every_quoted_word() {
         let words: [&[u8]; 10] = [
             b"",
             b" ",

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn most_is_where_most_time_went() {
+    fn most_is_the_node_with_most_cpu_time() {
         let most = |times: [u64; 3]| {
             let cpu_time = times.map(Duration::from_millis).to_vec();
             most(&Account { cpu_time, ..Account::default() })

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_input_stands_outside_of_quotes() {
+    fn an_unquoted_placeholder_is_accepted() {
         for line in [
             "echo {}",
             "sort {} | uniq -c > {.}.n",
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn everywhere_else_it_is_refused_with_where_it_is() {
+    fn placeholders_elsewhere_are_refused_with_their_place() {
         for (line, place) in [
             ("echo \"{}\"", "in double quotes"),
             ("echo 'a {} b'", "in single quotes"),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn no_input_is_a_command() {
+    fn no_input_is_executed_as_a_command() {
         let inputs: [&[u8]; 12] = [
             b"$(echo x)",
             b"`echo x`",

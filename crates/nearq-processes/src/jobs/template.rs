@@ -411,12 +411,12 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_a_placeholder_as_well() {
+    fn a_number_can_be_a_placeholder() {
         assert_eq!(expanded(&["echo", "{#}-{%}"], &["a"]), ["echo", "7-2"]);
     }
 
     #[test]
-    fn the_input_comes_where_the_placeholders_are() {
+    fn the_input_replaces_all_placeholders() {
         assert_eq!(expanded(&["cp", "{}", "x/{}.bak"], &["a b"]), ["cp", "a b", "x/a b.bak"]);
         assert_eq!(expanded(&["{}", "-V"], &["cc"]), ["cc", "-V"]);
         assert_eq!(expanded(&["echo", "{", "}", "{}{"], &["a"]), ["echo", "{", "}", "a{"]);
@@ -424,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn several_inputs_are_words_or_stand_side_by_side() {
+    fn several_inputs_become_words_or_are_joined() {
         assert_eq!(expanded(&["echo", "{}", "x{}y"], &["a", "b"]), ["echo", "a", "b", "xa by"]);
         assert_eq!(expanded(&["echo", "{2}", "{1.}"], &["a.c", "b"]), ["echo", "b", "a"]);
     }
 
     #[test]
-    fn parts_of_paths() {
+    fn placeholders_can_name_parts_of_paths() {
         let parts = |input: &str| expanded(&["{.}", "{/}", "{//}", "{/.}"], &[input]);
         assert_eq!(parts("/a/b.c.d"), ["/a/b.c", "b.c.d", "/a", "b.c"]);
         assert_eq!(parts("x"), ["x", "x", ".", "x"]);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_sees_the_words_as_typed_and_the_inputs_quoted() {
+    fn a_shell_gets_words_as_typed_and_inputs_quoted() {
         assert_eq!(
             line(&["echo {} | wc -c"], &["it's; rm -r /"]),
             r"echo 'it'\''s; rm -r /' | wc -c"
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_inputs_fit_as_the_kernel_accepts() {
+    fn the_limit_on_inputs_matches_the_kernels() {
         let most = |words: &[&str], shell: bool, length: usize| {
             let template = Template::new(words, usize::MAX, shell).unwrap();
             let space = template.space();
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_known_beforehand_where_it_is_no_input() {
+    fn the_program_is_known_in_advance_unless_it_is_an_input() {
         let program = |words: &[&str], shell| {
             let template = Template::new(words, 1, shell).unwrap();
             template.program().map(<[u8]>::to_vec)

@@ -31,7 +31,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_tree_is_found_but_for_who_has_left_it() {
+    fn a_tree_has_all_descendants_except_those_that_left_it() {
         let script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; wait";
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("sh -c '{script}'; true")]).stdout(Stdio::piped());

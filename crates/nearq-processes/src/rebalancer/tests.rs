@@ -63,7 +63,7 @@ fn until(rebalancer: &mut Rebalancer, events: &mut Vec<Event>, is_so: impl Fn(&[
 }
 
 #[test]
-fn a_crowded_home_lets_processes_out_and_takes_them_back() {
+fn a_crowded_home_releases_processes_and_takes_them_back() {
     let Some(nodes) = two_nodes() else { return };
     let home = nodes.get(0).cpus.clone();
     let mut spinners = Spinners::start(8, &home);
@@ -116,7 +116,7 @@ fn a_crowded_home_lets_processes_out_and_takes_them_back() {
 }
 
 #[test]
-fn who_has_chosen_its_cpus_itself_is_left_alone() {
+fn a_process_that_chose_its_cpus_is_left_alone() {
     let Some(nodes) = two_nodes() else { return };
     let both = nodes.cpus();
     let spinners = Spinners::start(2, &nodes.get(0).cpus);
@@ -139,7 +139,7 @@ fn who_has_chosen_its_cpus_itself_is_left_alone() {
 }
 
 #[test]
-fn on_one_node_nothing_is_looked_at() {
+fn nothing_is_observed_on_one_node() {
     let all = Linux::affinity(Linux::current_thread()).unwrap();
     let nodes = Nodes::pretended(&[(0, all)], &[vec![10]]);
     let mut rebalancer = Rebalancer::new(nodes, Weights::default());
@@ -148,7 +148,7 @@ fn on_one_node_nothing_is_looked_at() {
 }
 
 #[test]
-fn what_has_ended_has_an_account() {
+fn an_ended_process_has_an_account() {
     let Some(nodes) = two_nodes() else { return };
     let mut rebalancer = Rebalancer::new(nodes, Weights::default());
     rebalancer.add(7, u32::MAX / 4, 1, true);

@@ -83,7 +83,7 @@ mod tests {
     use crate::skipped::skipped;
 
     #[test]
-    fn a_mask_is_of_whole_homes_or_somebodys_own() {
+    fn a_mask_of_partial_homes_was_set_by_the_process() {
         let places = ["0-3", "4-7", "8-11"].map(|cpus| (0, cpus.parse().unwrap()));
         let nodes = Nodes::pretended(&places, &vec![vec![10; 3]; 3]);
         let homes = |cpus: &str| homes_of(&cpus.parse().unwrap(), &nodes);

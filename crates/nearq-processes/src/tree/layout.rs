@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_lies_on_anything_else() {
+    fn the_parts_of_the_layout_do_not_overlap() {
         let layout = Layout::new(3, 2, 8).unwrap();
         let mut places: Vec<usize> = (0..HEADER_WORDS).collect();
         places.extend(
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_is_read_as_it_was_written_and_never_beyond_its_limits() {
+    fn a_layout_can_be_read_back_and_stays_within_its_limits() {
         for (homes, words, entries) in [(1, 1, 1), (256, 128, 1 << 16), (2, 1, 8192)] {
             let layout = Layout::new(homes, words, entries).unwrap();
             assert_eq!(Layout::of_word(layout.to_word()), Some(layout));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_read_as_it_was_written() {
+    fn an_entry_can_be_read_back() {
         for state in [State::Home, State::Out, State::Own] {
             for how in [How::Exec, How::Fork, How::Used, How::Given, How::Inherited] {
                 let entry = Entry { pid: 4_194_304, home: 255, how, state };

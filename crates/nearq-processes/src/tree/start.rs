@@ -518,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_heard_as_they_were_said() {
+    fn messages_survive_encoding_and_decoding() {
         for message in [
             Message::Started(u32::MAX),
             Message::Stopped(20),
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_the_user_come_first() {
+    fn libraries_of_the_user_are_preloaded_first() {
         let preload = |before: Option<&str>| {
             preload(before.map(Into::into), Path::new("/l/x.so")).into_string().unwrap()
         };

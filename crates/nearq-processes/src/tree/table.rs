@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_seen_by_others_as_it_is() {
+    fn a_table_looks_the_same_to_other_processes() {
         let table = table();
         assert!(table.claim_for(4711, 0));
         let glimpse = Glimpse::of(&path(&table.file)).unwrap();
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_has_the_name_of_a_table_is_not_opened() {
+    fn a_file_with_only_the_name_of_a_table_is_not_opened() {
         let folder = std::env::temp_dir().join(format!("nearq-table-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let name = folder.join("memfd:nearq-tree");
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn files_in_memory_that_are_no_tables_are_none() {
+    fn other_memory_files_are_not_tables() {
         let words = table()
             .words()
             .iter()

@@ -26,7 +26,7 @@ fn given(table: &Table) -> Vec<u32> {
 }
 
 #[test]
-fn homes_are_given_evenly_and_the_nearest_first() {
+fn homes_are_given_evenly_starting_with_the_nearest() {
     let table = table(3, 64);
     let view = table.view();
     let homes: Vec<usize> = (1..=6)
@@ -43,7 +43,7 @@ fn homes_are_given_evenly_and_the_nearest_first() {
 }
 
 #[test]
-fn what_is_written_is_found() {
+fn written_entries_can_be_found() {
     let table = table(2, 64);
     let view = table.view();
     let claim = member::choose(&view, 4711, How::Fork, 99, None).unwrap();
@@ -80,7 +80,7 @@ fn a_full_table_has_no_home_for_more() {
 }
 
 #[test]
-fn what_is_lost_in_counting_is_found_again() {
+fn lost_counts_are_corrected() {
     let table = table(2, 64);
     table.claim_for(1, 0);
     table.view().correct(0, 7);
@@ -91,7 +91,7 @@ fn what_is_lost_in_counting_is_found_again() {
 }
 
 #[test]
-fn nonsense_in_the_table_does_no_harm() {
+fn garbage_in_the_table_does_no_harm() {
     let mut random = fastrand::Rng::with_seed(2003);
     for round in 0..200 {
         let table = table(3, 64);
@@ -133,7 +133,7 @@ fn nonsense_in_the_table_does_no_harm() {
 }
 
 #[test]
-fn only_a_table_is_a_table() {
+fn invalid_tables_are_rejected() {
     let words: Vec<AtomicU64> = (0..100).map(AtomicU64::new).collect();
     assert!(View::of(&words, None).is_none() && View::of(&[], None).is_none());
     let table = table(2, 64);
@@ -146,7 +146,7 @@ fn only_a_table_is_a_table() {
 
 /// Processes that claim and release as fast as they can, and are killed at any point.
 #[test]
-fn members_may_die_anywhere() {
+fn members_can_die_at_any_step() {
     let table = table(2, 256);
     let view = table.view();
     let mut random = fastrand::Rng::with_seed(7);

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_can_be_read() {
         let text = value(4711, 3, 0x9f2c, &[0xff, 0]);
         assert_eq!(text, "1:4711:3:0000000000009f2c:-:00:ff");
         let told = Told::of(text.as_bytes()).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_written_over_what_stands_there() {
+    fn a_home_can_be_overwritten_in_place() {
         let widest = [u64::MAX, 0xffff];
         let mut text = value(1, 2, 3, &widest).into_bytes();
         assert!(rewrite(&mut text, Inherited::Home, &[0xf0, 0xf]));

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_nest_without_overlap_and_every_cpu_is_drawn_once() {
+    fn boxes_do_not_overlap_and_every_cpu_is_drawn_once() {
         for (text, cpus) in [
             ("core:2", 2),
             ("pack:2 numa:2 l3:2 core:4 pu:2", 64),

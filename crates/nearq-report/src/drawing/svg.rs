@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_coloured_and_what_is_not_allowed_is_pale() {
+    fn pods_are_coloured_and_forbidden_cpus_are_pale() {
         let machine = Topology::from_synthetic("l3:2 core:2").unwrap().with_model_name("A & <B>");
         let limits = Limits::unlimited(CpuSet::all(3));
         let text =

@@ -139,7 +139,7 @@ mod tests {
     use nearq_topology::{CpuSet, Limits};
 
     #[test]
-    fn the_whole_machine_in_words() {
+    fn the_whole_machine_is_described_in_words() {
         let machine =
             Topology::from_synthetic("pack:2 numa:1(memory=64GiB) l3:2(size=16MiB) core:1 pu:2")
                 .unwrap();

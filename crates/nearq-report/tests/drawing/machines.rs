@@ -27,7 +27,7 @@ fn check(name: &str, view: &drawing::View<'_>) {
 }
 
 #[test]
-fn this_machine_and_what_this_process_may_use_of_it() {
+fn this_machine_is_drawn_with_usable_cpus() {
     let root = Path::new("/");
     let machine = Topology::from_sysfs(root).expect("this machine");
     let mut limits = Limits::read(root, CpuSet::new());
@@ -38,7 +38,7 @@ fn this_machine_and_what_this_process_may_use_of_it() {
 }
 
 #[test]
-fn real_machines() {
+fn real_machines_can_be_drawn() {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/machines");
     let folder = std::env::var_os("NEARQ_MACHINES").map_or(default, PathBuf::from).join("xml");
     let Ok(entries) = std::fs::read_dir(&folder) else {

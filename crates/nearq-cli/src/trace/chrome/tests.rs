@@ -45,7 +45,7 @@ fn of_phase<'e>(events: &'e [Value], phase: &str) -> Vec<&'e Value> {
 }
 
 #[test]
-fn an_item_is_a_slice_and_a_wait() {
+fn an_item_becomes_a_slice_and_a_wait() {
     let events = checked(&file(&[batch(vec![
         TraceEvent { cpu: 6, ..event(TraceKind::Queue, 10_000_000, 3, 0, 0) },
         event(TraceKind::Start, 10_012_345, 3, 9, 12_345),
@@ -72,7 +72,7 @@ fn an_item_is_a_slice_and_a_wait() {
 }
 
 #[test]
-fn what_is_not_over_is_written_at_the_end() {
+fn unfinished_items_are_written_at_the_end() {
     let events = checked(&file(&[batch(vec![
         event(TraceKind::Start, 5_000, 3, 9, 1_000),
         event(TraceKind::Queue, 6_000, 6, 0, 0),
@@ -95,7 +95,7 @@ fn what_is_not_over_is_written_at_the_end() {
 }
 
 #[test]
-fn what_was_lost_leaves_nothing_open() {
+fn lost_events_leave_no_slice_open() {
     let first = batch(vec![
         event(TraceKind::Queue, 1_000, 3, 0, 0),
         event(TraceKind::Start, 2_000, 6, 9, 500),
@@ -113,7 +113,7 @@ fn what_was_lost_leaves_nothing_open() {
 }
 
 #[test]
-fn a_trace_of_nothing_is_a_file_too() {
+fn an_empty_trace_is_a_valid_file() {
     assert_eq!(checked(&file(&[])).len(), 1);
     checked(&file(&[TraceBatch::default()]));
 }
@@ -137,7 +137,7 @@ fn whole(random: &mut fastrand::Rng, items: u64) -> Vec<TraceEvent> {
 }
 
 #[test]
-fn any_part_of_a_trace_keeps_to_the_rules() {
+fn any_part_of_a_trace_is_a_valid_file() {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut events = whole(&mut random, 120);
@@ -160,7 +160,7 @@ fn any_part_of_a_trace_keeps_to_the_rules() {
 }
 
 #[test]
-fn what_is_kept_does_not_grow_with_the_trace() {
+fn memory_does_not_grow_with_the_trace() {
     let mut text = String::new();
     let names = Names::in_folder("/proc/none".into());
     let mut chrome = Chrome::new(1, "", &mut text);
@@ -176,7 +176,7 @@ fn what_is_kept_does_not_grow_with_the_trace() {
 }
 
 #[test]
-fn of_long_names_the_beginning_is_kept() {
+fn long_names_keep_their_beginning() {
     let kept = |function: &str| {
         let event = TraceEvent { function: function.into(), ..event(TraceKind::Queue, 0, 1, 0, 0) };
         remembered(&event).function

@@ -163,7 +163,7 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn a_full_disk_is_an_error_and_a_file_that_does_not_wait_is_waited_for() {
+    fn a_full_disk_is_an_error_and_a_non_blocking_file_is_not() {
         let full = File::options().write(true).open("/dev/full").unwrap();
         assert_eq!(write_all(full.as_fd(), b"x"), Err(Errno::NOSPC));
         let (mut reader, writer) = io::pipe().unwrap();
