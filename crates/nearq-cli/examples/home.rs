@@ -155,13 +155,13 @@ fn memory(first: usize, last: usize) -> Checked {
 fn overload(_: usize, last: usize) -> Checked {
     let queue = Workqueue::builder("overload").affinity_scope(AffinityScope::Cache).build()?;
     let home = Home::on(last)?;
-    let strays = Arc::new(Mutex::new(Vec::new()));
+    let away_from_home = Arc::new(Mutex::new(Vec::new()));
     let works: Vec<Work> = (0..48)
         .map(|number| {
-            let strays = Arc::clone(&strays);
+            let away_from_home = Arc::clone(&away_from_home);
             let work = Work::new(move |_: &Work| {
                 if node() != Some(last) {
-                    strays.lock().unwrap().push(number);
+                    away_from_home.lock().unwrap().push(number);
                 }
                 spin(Duration::from_millis(10));
             });
@@ -173,16 +173,16 @@ fn overload(_: usize, last: usize) -> Checked {
         queue.queue(work);
     }
     queue.flush()?;
-    let strayed = std::mem::take(&mut *strays.lock().unwrap());
-    println!("{} of 48 ran away from {:?}", strayed.len(), home);
-    ensure(!strayed.is_empty(), || "nobody helped".into())?;
-    for number in &strayed {
+    let helped = std::mem::take(&mut *away_from_home.lock().unwrap());
+    println!("{} of 48 ran away from {:?}", helped.len(), home);
+    ensure(!helped.is_empty(), || "no other node helped".into())?;
+    for number in &helped {
         queue.queue(&works[*number]);
         queue.flush()?;
     }
-    let again = strays.lock().unwrap().len();
-    println!("{again} of {} did once more", strayed.len());
-    ensure(again * 20 <= strayed.len(), || format!("{again} ran away again"))
+    let again = away_from_home.lock().unwrap().len();
+    println!("{again} of {} did once more", helped.len());
+    ensure(again * 20 <= helped.len(), || format!("{again} ran elsewhere again"))
 }
 
 fn dynamic(first: usize, last: usize) -> Checked {

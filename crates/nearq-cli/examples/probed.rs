@@ -96,12 +96,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     let stop = Arc::new(AtomicBool::new(false));
     // Only one thread feeds `log`, so that the order is defined.
-    let feeders = [vec![0, 1, 2], vec![0, 1]].map(|mine| {
-        let mine: Vec<Arc<Busy>> = mine.iter().map(|&index| Arc::clone(&queues[index].1)).collect();
+    let feeders = [vec![0, 1, 2], vec![0, 1]].map(|fed_queues| {
+        let fed_queues: Vec<Arc<Busy>> =
+            fed_queues.iter().map(|&index| Arc::clone(&queues[index].1)).collect();
         let stop = Arc::clone(&stop);
         thread::spawn(move || {
             while !stop.load(SeqCst) {
-                let fed = mine.iter().filter(|busy| busy.feed()).count();
+                let fed = fed_queues.iter().filter(|busy| busy.feed()).count();
                 if fed == 0 {
                     thread::sleep(Duration::from_micros(200));
                 }

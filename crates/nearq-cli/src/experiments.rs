@@ -44,20 +44,20 @@ pub(crate) fn help_is_asked_for(mut arguments: impl Iterator<Item = OsString>) -
 
 /// Becomes `nearq-bench`, with this program's arguments; returns only if that fails.
 pub(crate) fn run() -> Result<(), Failure> {
-    let own = env::current_exe()
+    let executable = env::current_exe()
         .map_err(|error| Failure::run(format!("cannot find the file of this program: {error}")))?;
-    if let Some(build) = Build::of(&own, |name| env::var_os(name)) {
+    if let Some(build) = Build::of(&executable, |name| env::var_os(name)) {
         build.run()?;
     }
-    let program = program(&own, env::var_os("PATH").as_deref())?;
+    let program = program(&executable, env::var_os("PATH").as_deref())?;
     output::open()?;
     let error = Command::new(&program).args(env::args_os().skip(1)).exec();
     Err(Failure::run(format!("{}: {error}", program.display())))
 }
 
-/// The file of `nearq-bench`: beside `own`, or else in the folders of `path`.
-fn program(own: &Path, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
-    let beside = own.with_file_name(EXPERIMENTS);
+/// The file of `nearq-bench`: beside `executable`, or else in the folders of `path`.
+fn program(executable: &Path, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
+    let beside = executable.with_file_name(EXPERIMENTS);
     let found = find(beside.as_os_str().as_bytes(), None)
         .or_else(|_| find(EXPERIMENTS.as_bytes(), path))
         .map_err(|_| {
@@ -82,14 +82,14 @@ struct Build {
 
 impl Build {
     /// What the environment from `cargo run` says, if `cargo run` started this program.
-    fn of(own: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
+    fn of(executable: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let cargo = variable("CARGO")?;
         // `cargo run` of another package, whose target directory is not ours, sets it too.
         if variable("CARGO_MANIFEST_DIR")? != env!("CARGO_MANIFEST_DIR") {
             return None;
         }
         // TARGET-DIRECTORY/PROFILE/nearq or TARGET-DIRECTORY/TARGET/PROFILE/nearq; in the second case cargo may tag both folders.
-        let profile = own.parent()?;
+        let profile = executable.parent()?;
         let above = profile.parent()?;
         let is_tagged = |folder: &&Path| folder.join(TAG).is_file();
         let (folder, target) = match above.parent().filter(is_tagged) {
@@ -126,18 +126,18 @@ impl Build {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| failed(&format!("{}: {error}", self.cargo.display())))?;
-        let said = cargo.stderr.take().expect("it is piped");
+        let stderr = cargo.stderr.take().expect("it is piped");
         // Reading stops at a line that cannot be read; the exit status says how cargo ended.
-        relay(BufReader::new(said).lines().map_while(Result::ok), &mut io::stderr());
+        relay(BufReader::new(stderr).lines().map_while(Result::ok), &mut io::stderr());
         let status = cargo.wait().map_err(|error| failed(&error))?;
         if status.success() { Ok(()) } else { Err(failed(&format!("`cargo build`: {status}"))) }
     }
 }
 
 /// Passes on cargo's messages while it builds, after a line that says what is built. Leaves out the message that it has finished.
-fn relay(said: impl Iterator<Item = String>, out: &mut impl io::Write) {
+fn relay(stderr: impl Iterator<Item = String>, out: &mut impl io::Write) {
     let mut is_first = true;
-    for line in said.filter(|line| !line.trim_start().starts_with("Finished")) {
+    for line in stderr.filter(|line| !line.trim_start().starts_with("Finished")) {
         let note = if std::mem::take(&mut is_first) {
             format!("nearq: cargo builds {EXPERIMENTS}, which `bench` and `sim` need\n")
         } else {
@@ -196,27 +196,27 @@ mod tests {
     #[test]
     fn the_program_is_found_beside_the_command_and_then_in_path() {
         let folder = Folder::new("found");
-        let own = folder.0.join("bin/nearq");
+        let executable = folder.0.join("bin/nearq");
         let (beside, far) = (folder.0.join("bin/nearq-bench"), folder.0.join("far/nearq-bench"));
         let path = OsString::from(format!("/nowhere:{}", folder.0.join("far").display()));
-        let line = program(&own, Some(&path)).unwrap_err().to_string();
+        let line = program(&executable, Some(&path)).unwrap_err().to_string();
         for part in
             [beside.to_str().unwrap(), "PATH", "cargo build --release --package nearq-bench"]
         {
             assert!(line.contains(part) && !line.contains('\n'), "{part} is missing from {line}");
         }
         program_file(&far);
-        assert_eq!(program(&own, Some(&path)).unwrap(), far);
-        assert!(program(&own, Some(OsStr::new("/nowhere"))).is_err());
+        assert_eq!(program(&executable, Some(&path)).unwrap(), far);
+        assert!(program(&executable, Some(OsStr::new("/nowhere"))).is_err());
         program_file(&beside);
-        assert_eq!(program(&own, Some(&path)).unwrap(), beside);
+        assert_eq!(program(&executable, Some(&path)).unwrap(), beside);
     }
 
     #[test]
     fn cargo_gets_the_profile_and_target_directory_of_the_command() {
         let folder = Folder::new("cargo");
         let target = folder.tagged("built");
-        let build = |own: &str| Build::of(&target.join(own), under_cargo);
+        let build = |executable: &str| Build::of(&target.join(executable), under_cargo);
         let expected = |profile: &str, target_name: Option<&str>| Build {
             cargo: "/bin/cargo".into(),
             profile: profile.into(),
@@ -247,13 +247,13 @@ mod tests {
     #[test]
     fn nothing_is_built_without_cargo_run() {
         let folder = Folder::new("installed");
-        let own = folder.tagged("target").join("release/nearq");
-        assert!(Build::of(&own, under_cargo).is_some());
-        assert_eq!(Build::of(&own, |_| None), None);
+        let executable = folder.tagged("target").join("release/nearq");
+        assert!(Build::of(&executable, under_cargo).is_some());
+        assert_eq!(Build::of(&executable, |_| None), None);
         let other = |name: &str| {
             if name == "CARGO_MANIFEST_DIR" { Some("/other".into()) } else { under_cargo(name) }
         };
-        assert_eq!(Build::of(&own, other), None, "another package was run");
+        assert_eq!(Build::of(&executable, other), None, "another package was run");
         assert_eq!(Build::of(&folder.0.join("bin/nearq"), under_cargo), None, "it is installed");
         assert_eq!(Build::of(Path::new("/nearq"), under_cargo), None);
     }

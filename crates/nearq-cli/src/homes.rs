@@ -82,7 +82,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let machine = Linux::machine().map_err(Failure::run)?;
     let nodes = Nodes::of(&machine.topology, machine.topology.online());
     loop {
-        let survey = survey::look(&nodes, Which { all: options.all }, SAMPLE);
+        let survey = survey::take(&nodes, Which { all: options.all }, SAMPLE);
         let text = if options.json {
             output::json_text(&value(&nodes, &survey))?
         } else {

@@ -277,7 +277,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     let to_error = options.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     let mut shown = Shown::new(options, &nodes)?;
     if options.verbose {
-        shown.say(&about(&homes, options.home));
+        shown.print_line(&about(&homes, options.home));
     }
     let plan = Plan {
         template,

@@ -53,7 +53,7 @@ use ratatui::crossterm::event::Event;
 use crate::attach;
 use crate::output::{self, Failure};
 use columns::Column;
-use keys::Wish;
+use keys::Command;
 use model::Model;
 use paint::Paint;
 use source::Source;
@@ -178,31 +178,31 @@ fn watch(
         let Ok(first) = happened.recv() else { return Ok(()) };
         // Events that have arrived meanwhile are drawn together.
         for event in [first].into_iter().chain(happened.try_iter()) {
-            let wish = match event {
+            let command = match event {
                 Happened::Input(Event::Key(key)) => keys::press(state, key),
                 Happened::Input(Event::Resize(..)) => {
                     state.size = terminal::size();
-                    Wish::Nothing
+                    Command::Nothing
                 }
-                Happened::Input(_) => Wish::Nothing,
+                Happened::Input(_) => Command::Nothing,
                 Happened::Answer(answer) => {
                     state.learn(answer);
-                    Wish::Nothing
+                    Command::Nothing
                 }
                 Happened::Signal(signal) => {
                     screen.obey(signal)?;
-                    Wish::Nothing
+                    Command::Nothing
                 }
                 Happened::Deaf(error) => return Err(terminal::deaf(&error)),
                 Happened::Broken => return Err(terminal::broken()),
             };
-            match wish {
-                Wish::Nothing => {}
-                Wish::End => return Ok(()),
-                Wish::Stop => screen.stop()?,
-                Wish::Redraw => screen.redraw().map_err(terminal::unusable)?,
+            match command {
+                Command::Nothing => {}
+                Command::End => return Ok(()),
+                Command::Stop => screen.stop()?,
+                Command::Redraw => screen.redraw().map_err(terminal::unusable)?,
                 // After the last answer no thread receives questions; the screen already says so.
-                Wish::Ask(question) => drop(questions.send(question)),
+                Command::Ask(question) => drop(questions.send(question)),
             }
         }
     }
@@ -245,8 +245,8 @@ fn for_scripts(options: &Options, sort: Sort, filter: &Filter) -> Result<(), Fai
     let mut model = Model::default();
     let mut next = Instant::now();
     loop {
-        let statistics = source::look(&mut client, !options.no_timing);
-        model.look(statistics.map_err(|error| Failure::run(source::why_gone(pid, &error)))?);
+        let statistics = source::sample(&mut client, !options.no_timing);
+        model.add_sample(statistics.map_err(|error| Failure::run(source::why_gone(pid, &error)))?);
         if model.ready {
             let text = if options.json {
                 print::json(pid, &process, &model, filter, sort)

@@ -254,8 +254,8 @@ fn try_all(
 /// Why the command ended early, and what is set now.
 fn ended(pid: u32, queue: u64, before: &BTreeMap<String, String>, stop: &Stop) -> Failure {
     let mut expected = before.clone();
-    if let Stop::Others(theirs) = stop {
-        expected.extend(theirs.clone());
+    if let Stop::Others(foreign_changes) = stop {
+        expected.extend(foreign_changes.clone());
     }
     Failure::run(match await_configured(pid, queue, &expected) {
         Ok(()) if expected != *before => format!("{stop}; the queue now has {}", words(&expected)),

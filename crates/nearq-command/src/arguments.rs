@@ -126,7 +126,7 @@ mod tests {
     use clap::{Arg, Command, value_parser};
 
     /// The answer to arguments.
-    fn said(line: &str) -> Result<(), Failure> {
+    fn outcome(line: &str) -> Result<(), Failure> {
         let count = Arg::new("count").long("count").value_parser(value_parser!(u8).range(1..=4));
         let file = Arg::new("file").long("file").requires("count");
         let command = Command::new("some")
@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn refusal(line: &str) -> String {
-        said(line).unwrap_err().to_string()
+        outcome(line).unwrap_err().to_string()
     }
 
     #[test]
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn requested_help_succeeds_and_missing_arguments_fail_with_help() {
-        assert_eq!(said("some --help"), Ok(()));
-        let page = said("some").unwrap_err();
+        assert_eq!(outcome("some --help"), Ok(()));
+        let page = outcome("some").unwrap_err();
         assert!(page.to_string().lines().count() > 3, "{page}");
         assert_eq!(page, Failure::input(page.to_string()).whole());
     }

@@ -48,10 +48,10 @@ impl<W: fmt::Write> Converted<W> {
 
     fn end_line(&mut self) -> fmt::Result {
         let line = mem::take(&mut self.line);
-        if let Some(told) = line.strip_prefix("# HELP ") {
-            told.split_once(' ').map_or("", |(_, help)| help).clone_into(&mut self.help);
+        if let Some(described) = line.strip_prefix("# HELP ") {
+            described.split_once(' ').map_or("", |(_, help)| help).clone_into(&mut self.help);
         } else if let Some((family, kind)) =
-            line.strip_prefix("# TYPE ").and_then(|told| told.split_once(' '))
+            line.strip_prefix("# TYPE ").and_then(|described| described.split_once(' '))
         {
             let (suffix, kind) = match kind {
                 "counter" => ("_total", kind),

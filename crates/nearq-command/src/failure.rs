@@ -45,11 +45,11 @@ impl Failure {
     /// Prints it to standard error, prefixed with the command's name.
     pub fn report(self, command: &str) -> ExitCode {
         // If standard error is no longer read, the exit status still tells the result.
-        Patient::tell(&(self.said(command) + "\n"));
+        Patient::write_stderr(&(self.message(command) + "\n"));
         ExitCode::from(self.status)
     }
 
-    fn said(&self, command: &str) -> String {
+    fn message(&self, command: &str) -> String {
         if self.whole {
             page(&self.text).into_owned()
         } else {
@@ -71,9 +71,9 @@ mod tests {
     #[test]
     fn a_refusal_is_one_line_with_the_command_name_and_a_page_stays_a_page() {
         let failure = Failure::input("no file a\nb\u{1b}[31m\tc\n");
-        assert_eq!(failure.said("nearq"), "nearq: no file a b\u{fffd}[31m c");
+        assert_eq!(failure.message("nearq"), "nearq: no file a b\u{fffd}[31m c");
         assert_eq!(failure.to_string(), "no file a\nb\u{1b}[31m\tc\n");
-        assert_eq!(failure.whole().said("nearq"), "no file a\nb\u{fffd}[31m\tc\n");
+        assert_eq!(failure.whole().message("nearq"), "no file a\nb\u{fffd}[31m\tc\n");
     }
 
     #[test]

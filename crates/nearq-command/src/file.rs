@@ -125,13 +125,13 @@ impl Destination {
 
 /// The number of this process's descriptor to which a path leads, directly or by links.
 fn descriptor(path: &Path) -> Option<RawFd> {
-    let own = fs::canonicalize("/proc/self/fd").ok()?;
+    let descriptors = fs::canonicalize("/proc/self/fd").ok()?;
     let mut path = path.to_owned();
     // As many links as the kernel follows.
     for _ in 0..40 {
         let (folder, name) = (folder_of(&path), path.file_name()?);
         let folder = fs::canonicalize(folder).ok()?;
-        if folder == own {
+        if folder == descriptors {
             return name.to_str()?.parse().ok();
         }
         let link = folder.join(name);

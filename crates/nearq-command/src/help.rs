@@ -22,8 +22,8 @@ const ELSEWHERE: usize = 100;
 #[must_use]
 pub fn laid_out(command: Command) -> Command {
     let size = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-    let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width > 0);
-    for_width(command, size.or_else(told).unwrap_or(ELSEWHERE))
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|width| *width > 0);
+    for_width(command, size.or_else(columns).unwrap_or(ELSEWHERE))
 }
 
 /// The same for a width of `width` columns.

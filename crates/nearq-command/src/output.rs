@@ -16,7 +16,7 @@ pub fn flat(text: &str) -> String {
 
 /// Prints one line about progress to standard error, prefixed with the command's name. It need not be read.
 pub fn tell(command: &str, line: impl Display) {
-    Patient::tell(&format!("{command}: {}\n", flat(&line.to_string())));
+    Patient::write_stderr(&format!("{command}: {}\n", flat(&line.to_string())));
 }
 
 /// Prints to standard output. A reader that is gone (`| head`) is not a failure.
@@ -45,7 +45,7 @@ pub fn try_print(text: &str) -> Result<bool, Failure> {
 
 /// Prints a part of the result to standard error; if that is not read, it is lost.
 pub fn print_aside(text: &str) {
-    Patient::tell(&page(text));
+    Patient::write_stderr(&page(text));
 }
 
 /// Prints a page over the previous one if the terminal can do that; otherwise after it. Returns whether there is still a reader.

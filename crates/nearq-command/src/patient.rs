@@ -19,14 +19,14 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 // SAFETY: the section has pointers to functions of this type, and this one needs nothing that is initialised later.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = {
-    extern "C" fn look() {
+static CHECK_STDOUT: extern "C" fn() = {
+    extern "C" fn check_stdout() {
         // SAFETY: numbers only.
         let is_closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
         // Relaxed: there is one thread.
         CLOSED.store(is_closed, Ordering::Relaxed);
     }
-    look
+    check_stdout
 };
 
 /// A descriptor of this process, without a buffer; writing waits until it is possible.
@@ -56,7 +56,7 @@ impl Patient {
     }
 
     /// Standard error: text that cannot be written there is lost.
-    pub fn tell(text: &str) {
+    pub fn write_stderr(text: &str) {
         let _ = Self::of(&io::stderr()).and_then(|mut error| error.write_all(text.as_bytes()));
     }
 }

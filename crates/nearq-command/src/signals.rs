@@ -17,12 +17,12 @@ use crate::{Failure, threads};
 /// The signals that ask for an orderly end.
 const ASKING: [(i32, &str); 3] = [(SIGINT, "SIGINT"), (SIGTERM, "SIGTERM"), (SIGHUP, "SIGHUP")];
 
-/// Calls `hear` with the first signal's number and name, in a separate thread. `hear` passes them on to where the command waits; it need
-/// not check whether the receiver still exists.
+/// Calls `on_signal` with the first signal's number and name, in a separate thread. `on_signal` passes them on to where the command waits;
+/// it need not check whether the receiver still exists.
 ///
 /// # Errors
 /// Signals cannot be caught, or no thread can be started.
-pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result<(), Failure> {
+pub fn on_first(on_signal: impl FnOnce(i32, &'static str) + Send + 'static) -> Result<(), Failure> {
     let refused = |error: io::Error| Failure::run(format!("signals cannot be caught: {error}"));
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     let caught: Vec<(i32, &str)> =
@@ -37,7 +37,7 @@ pub fn on_first(hear: impl FnOnce(i32, &'static str) + Send + 'static) -> Result
     let wait = move || {
         let first = signals.forever().next();
         if let Some(&(number, name)) = caught.iter().find(|(number, _)| Some(*number) == first) {
-            hear(number, name);
+            on_signal(number, name);
         }
     };
     threads::start("signals", wait)

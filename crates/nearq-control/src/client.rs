@@ -190,16 +190,16 @@ impl Client {
         self.start_the_clock();
         let sent = self.stream.get_mut().write_all(&bytes);
         sent.map_err(|error| {
-            let told = self.parting_words();
+            let refusal = self.closing_refusal();
             self.failed = true;
-            told.unwrap_or(ClientError::Io(error))
+            refusal.unwrap_or(ClientError::Io(error))
         })
     }
 
     /// Why the process has closed the connection, if it has said so.
-    fn parting_words(&mut self) -> Option<ClientError> {
+    fn closing_refusal(&mut self) -> Option<ClientError> {
         match self.receive::<serde::de::IgnoredAny>(LONGEST_REFUSAL) {
-            Err(told @ (ClientError::Refused(_) | ClientError::Protocol(_))) => Some(told),
+            Err(refusal @ (ClientError::Refused(_) | ClientError::Protocol(_))) => Some(refusal),
             _ => None,
         }
     }

@@ -180,8 +180,8 @@ impl Candidate {
 /// The caller has too few file descriptors left to search.
 pub fn processes() -> io::Result<Vec<Found>> {
     can_open()?;
-    let own = geteuid();
-    let may_ask = |user: u32| own.is_root() || user == own.as_raw();
+    let caller = geteuid();
+    let may_ask = |user: u32| caller.is_root() || user == caller.as_raw();
     let mut found = BTreeMap::new();
     for (path, owner) in directories() {
         let is_wanted = |directory: &SocketDirectory| {
@@ -263,9 +263,9 @@ pub(crate) fn connect(pid: u32, deadline: Instant) -> Result<(UnixStream, PathBu
     }
     let mut tried: Vec<PathBuf> = Vec::new();
     let mut refused = None;
-    let own = socket::directories().into_iter();
-    let own = own.map(|directory| Candidate { root: None, directory, name: pid.to_string() });
-    for candidate in own.chain(elsewhere(&process)) {
+    let usual = socket::directories().into_iter();
+    let usual = usual.map(|directory| Candidate { root: None, directory, name: pid.to_string() });
+    for candidate in usual.chain(elsewhere(&process)) {
         let path = candidate.path();
         match reached(&candidate, pid, user, deadline) {
             Ok(Some(stream)) => return Ok((stream, path)),
@@ -349,8 +349,8 @@ fn elsewhere(process: &Process) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for user in [Some(process.user), process.inner_user()].into_iter().flatten() {
         let run = Some(PathBuf::from(format!("/run/user/{user}")));
-        let own = socket::candidates(runtime.clone(), tmp.clone(), user);
-        for directory in own.into_iter().chain(socket::candidates(run, None, user)) {
+        let directories = socket::candidates(runtime.clone(), tmp.clone(), user);
+        for directory in directories.into_iter().chain(socket::candidates(run, None, user)) {
             let name = process.inner.clone();
             let candidate = Candidate { root: Some(process.root()), directory, name };
             if !candidates.contains(&candidate) {
@@ -367,18 +367,18 @@ mod tests {
 
     #[test]
     fn errors_state_what_failed() {
-        let said = |error: io::Error| {
+        let message = |error: io::Error| {
             ConnectError::Unreachable { pid: 1, socket: "/proc/1/root/s".into(), error }.to_string()
         };
-        let refused = said(Errno::PERM.into());
+        let refused = message(Errno::PERM.into());
         assert!(
             refused.contains("permission denied") && refused.contains("try again as root"),
             "{refused}"
         );
         assert!(!refused.contains("overloaded"), "{refused}");
-        let late = said(Errno::TIMEDOUT.into());
+        let late = message(Errno::TIMEDOUT.into());
         assert!(late.contains("accepts no connection") && late.contains("try again"), "{late}");
-        let other = said(io::Error::other("it is a link"));
+        let other = message(io::Error::other("it is a link"));
         assert!(other.ends_with("/proc/1/root/s: it is a link"), "{other}");
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn candidates(
 
 /// What listens on a socket.
 #[derive(Debug)]
-enum Whose {
+enum ListenerKind {
     /// Another copy of the library; a connection to it.
     ThisProcess(OwnedFd),
     /// A process.
@@ -74,13 +74,15 @@ enum Whose {
     Silent,
 }
 
-impl std::fmt::Display for Whose {
+impl std::fmt::Display for ListenerKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Whose::ThisProcess(_) => f.write_str("another copy of the library in this process"),
-            Whose::Process(pid) => write!(f, "process {pid}"),
-            Whose::Elsewhere => f.write_str("a process of another container"),
-            Whose::Silent => f.write_str("a process that does not answer"),
+            ListenerKind::ThisProcess(_) => {
+                f.write_str("another copy of the library in this process")
+            }
+            ListenerKind::Process(pid) => write!(f, "process {pid}"),
+            ListenerKind::Elsewhere => f.write_str("a process of another container"),
+            ListenerKind::Silent => f.write_str("a process that does not answer"),
         }
     }
 }
@@ -94,13 +96,13 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Makes the first of the caller's directories that can be made.
-    pub(crate) fn own() -> Result<Self, String> {
+    pub(crate) fn of_this_user() -> Result<Self, String> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let mut why = String::new();
         for path in directories() {
             // Under `sudo` it may still be another user's.
             let inside = path.parent().map(Path::to_owned);
-            if inside.is_some() && inside == runtime && !is_mine(inside.as_deref()) {
+            if inside.is_some() && inside == runtime && !belongs_to_this_user(inside.as_deref()) {
                 why = format!(
                     "{} does not belong to this user",
                     path.parent().unwrap_or(&path).display()
@@ -127,7 +129,7 @@ impl Directory {
     }
 
     fn open_or_make(path: &Path, make: bool) -> Result<Self, String> {
-        let told = |what: &str, error: Errno| format!("{what} {}: {error}", path.display());
+        let failure = |what: &str, error: Errno| format!("{what} {}: {error}", path.display());
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(format!("{} is not the path of a directory", path.display()));
         };
@@ -137,7 +139,7 @@ impl Directory {
         if make {
             match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(told("cannot create the directory", error)),
+                Err(error) => return Err(failure("cannot create the directory", error)),
             }
         }
         let fd = rustix::fs::openat(&parent, name, flags | OFlags::NOFOLLOW, Mode::empty())
@@ -145,9 +147,9 @@ impl Directory {
                 Errno::LOOP | Errno::NOTDIR => {
                     format!("{} is not a directory, or is a link; remove it", path.display())
                 }
-                _ => told("cannot open the directory", error),
+                _ => failure("cannot open the directory", error),
             })?;
-        let found = rustix::fs::fstat(&fd).map_err(|error| told("cannot look at", error))?;
+        let found = rustix::fs::fstat(&fd).map_err(|error| failure("cannot look at", error))?;
         check(path, &found)?;
         Ok(Directory { fd, path: path.to_owned() })
     }
@@ -161,16 +163,16 @@ impl Directory {
         gives_way: impl FnOnce(UnixStream) -> bool,
     ) -> Result<(), String> {
         let _lock = self.lock(LOCK_PATIENCE);
-        if let Some(whose) = self.whose(name) {
-            let taken_over = match &whose {
+        if let Some(listener) = self.listener_of(name) {
+            let taken_over = match &listener {
                 // It goes on listening, but can no longer be found.
-                Whose::ThisProcess(other) => {
+                ListenerKind::ThisProcess(other) => {
                     other.try_clone().and_then(blocking).is_ok_and(gives_way)
                 }
                 _ => false,
             };
             if !taken_over {
-                return Err(format!("{} belongs to {whose}", self.path.join(name).display()));
+                return Err(format!("{} belongs to {listener}", self.path.join(name).display()));
             }
         }
         let raw = format!(".{name}");
@@ -204,20 +206,20 @@ impl Directory {
     }
 
     fn is(&self, found: &Stat) -> bool {
-        rustix::fs::fstat(&self.fd).is_ok_and(|own| same(&own, found))
+        rustix::fs::fstat(&self.fd).is_ok_and(|this| same(&this, found))
     }
 
     /// What listens on the socket of that name; none if nothing does.
-    fn whose(&self, name: &str) -> Option<Whose> {
+    fn listener_of(&self, name: &str) -> Option<ListenerKind> {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         match self.try_connect(name) {
             Ok(stream) => Some(match nearq_platform::Linux::peer(&stream) {
-                Ok(peer) if peer.pid == std::process::id() => Whose::ThisProcess(stream),
-                Ok(peer) if peer.pid != 0 => Whose::Process(peer.pid),
-                _ => Whose::Elsewhere,
+                Ok(peer) if peer.pid == std::process::id() => ListenerKind::ThisProcess(stream),
+                Ok(peer) if peer.pid != 0 => ListenerKind::Process(peer.pid),
+                _ => ListenerKind::Elsewhere,
             }),
             Err(Errno::CONNREFUSED | Errno::NOENT) => None,
-            Err(_) => Some(Whose::Silent),
+            Err(_) => Some(ListenerKind::Silent),
         }
     }
 
@@ -295,9 +297,9 @@ fn check(path: &Path, found: &Stat) -> Result<(), String> {
     if !FileType::from_raw_mode(found.st_mode).is_dir() {
         return Err(format!("{path} is not a directory; remove it"));
     }
-    let own = geteuid().as_raw();
-    if found.st_uid != own {
-        return Err(format!("{path} belongs to user {}, not to {own}; remove it", found.st_uid));
+    let user = geteuid().as_raw();
+    if found.st_uid != user {
+        return Err(format!("{path} belongs to user {}, not to {user}; remove it", found.st_uid));
     }
     let mode = Mode::from_raw_mode(found.st_mode);
     if mode.intersects(Mode::RWXG | Mode::RWXO) {
@@ -309,7 +311,7 @@ fn check(path: &Path, found: &Stat) -> Result<(), String> {
     Ok(())
 }
 
-fn is_mine(path: Option<&Path>) -> bool {
+fn belongs_to_this_user(path: Option<&Path>) -> bool {
     let found = path.and_then(|path| rustix::fs::stat(path).ok());
     found.is_some_and(|found| found.st_uid == geteuid().as_raw())
 }

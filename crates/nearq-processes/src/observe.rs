@@ -56,7 +56,7 @@ pub struct Observer {
     period: Duration,
     /// By process and thread.
     threads: BTreeMap<(u32, u32), Seen>,
-    look: u64,
+    round: u64,
 }
 
 /// A thread as it was at the last measurement.
@@ -65,7 +65,7 @@ struct Seen {
     started: u64,
     clock: Clock,
     runnable: bool,
-    look: u64,
+    round: u64,
 }
 
 /// What the CPUs had done by the last measurement, by their numbers.
@@ -82,7 +82,7 @@ impl Observer {
     pub fn new(nodes: Nodes) -> Self {
         let cpus = Cpus { idle: idle_ticks(), waited: waits() };
         let (at, period) = (Instant::now(), Duration::ZERO);
-        Observer { nodes, cpus, at, period, threads: BTreeMap::new(), look: 0 }
+        Observer { nodes, cpus, at, period, threads: BTreeMap::new(), round: 0 }
     }
 
     /// The places that are distinguished.
@@ -97,9 +97,9 @@ impl Observer {
         self.period = now - self.at;
         self.at = now;
         // Threads that were not measured last time are gone.
-        let look = self.look;
-        self.threads.retain(|_, seen| seen.look == look);
-        self.look += 1;
+        let round = self.round;
+        self.threads.retain(|_, seen| seen.round == round);
+        self.round += 1;
         let period = self.period;
         let mut sums = vec![(Duration::ZERO, Duration::ZERO); self.nodes.len()];
         for (cpu, ticks) in idle_ticks() {
@@ -159,7 +159,7 @@ impl Observer {
         let clock = proc::thread_clock(process, thread)
             .unwrap_or(Clock { ran: stat.cpu_time(), waited: Duration::ZERO });
         let runnable = stat.state == 'R';
-        let seen = Seen { started: stat.started, clock, runnable, look: self.look };
+        let seen = Seen { started: stat.started, clock, runnable, round: self.round };
         let before = self.threads.insert((process, thread), seen);
         let before = before.filter(|before| before.started == stat.started);
         // What a new thread did before this period does not count.

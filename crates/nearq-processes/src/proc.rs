@@ -80,8 +80,8 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 /// Whether the numbers in `/proc` are those by which this process and its children know each other. They are not if the folder belongs
 /// to another PID namespace.
 pub fn is_of_this_namespace() -> bool {
-    let own = std::process::id().to_string();
-    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == own.as_str())
+    let this_process = std::process::id().to_string();
+    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == this_process.as_str())
 }
 
 /// Reads the text of `/proc/PID/stat`. The name in it may hold anything, parentheses and lines too.
@@ -350,8 +350,9 @@ mod tests {
         assert!(matches!(stat.state, 'R' | 'S') && stat.started > 0);
         assert_eq!(thread_stat(process, process).unwrap().started, stat.started);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let ours = threads(process).into_iter().flat_map(|thread| children(process, thread));
-        assert!(ours.collect::<Vec<_>>().contains(&child.id()));
+        let children_of_test =
+            threads(process).into_iter().flat_map(|thread| children(process, thread));
+        assert!(children_of_test.collect::<Vec<_>>().contains(&child.id()));
         let is_child = |found: &(u32, Vec<u32>)| *found == (child.id(), vec![child.id()]);
         assert!(descendants(process).iter().any(is_child));
         let (first, _) = tree(process, &BTreeSet::new()).swap_remove(0);

@@ -257,7 +257,7 @@ impl Rebalancer {
         }
         let begin = cpu_time();
         self.loads = self.observer.nodes_loads();
-        let usage = self.look();
+        let usage = self.measure();
         let seen: Vec<Seen> = usage
             .iter()
             .map(|(id, usage)| Seen {
@@ -272,12 +272,12 @@ impl Rebalancer {
             actions.into_iter().filter_map(|action| self.act(action)).collect();
         self.costs[self.steps % COSTS] = cpu_time().saturating_sub(begin);
         self.steps += 1;
-        self.look_at_memory(&usage, &mut events);
+        self.check_memory(&usage, &mut events);
         events
     }
 
     /// What each task did, which is added to its account.
-    fn look(&mut self) -> BTreeMap<u64, TaskUsage> {
+    fn measure(&mut self) -> BTreeMap<u64, TaskUsage> {
         let period = self.observer.period();
         let mut all = BTreeMap::new();
         // Thousandths of a CPU that the tasks used on each node, and that they waited for.
@@ -302,16 +302,16 @@ impl Rebalancer {
         }
         for (node, load) in self.loads.iter_mut().enumerate() {
             // What is known about each task is finer than what is known about CPUs.
-            let own = ran[node].saturating_add(waited[node]);
-            let everybody = if self.observer.knows_waiting() {
+            let own_load = ran[node].saturating_add(waited[node]);
+            let all_load = if self.observer.knows_waiting() {
                 load.runnable
             } else {
                 load.runnable.saturating_add(waited[node])
             };
-            load.runnable = everybody.max(own);
+            load.runnable = all_load.max(own_load);
             load.idle = load.idle.min(self.cpus[node].saturating_sub(ran[node]));
             // Smoothed: a home is chosen for longer than a period.
-            let others = load.runnable.saturating_sub(own);
+            let others = load.runnable.saturating_sub(own_load);
             self.others[node] = u32::midpoint(self.others[node], others);
         }
         all
@@ -343,7 +343,7 @@ impl Rebalancer {
     }
 
     /// Measures the memory of the tasks whose turn it is, and moves their homes if homes follow memory.
-    fn look_at_memory(&mut self, usage: &BTreeMap<u64, TaskUsage>, events: &mut Vec<Event>) {
+    fn check_memory(&mut self, usage: &BTreeMap<u64, TaskUsage>, events: &mut Vec<Event>) {
         let (begin, used) = (Instant::now(), cpu_time());
         if begin < self.memory_at {
             return;
@@ -425,9 +425,9 @@ impl Task {
                     continue;
                 }
                 news = true;
-                let is_ours =
+                let in_tree =
                     Linux::affinity_of(thread).is_ok_and(|mask| is_same(&mask, &self.mask));
-                if is_ours {
+                if in_tree {
                     // A thread that has ended meanwhile, or belongs to another user by now, is left alone.
                     let _ = Linux::set_affinity_of(thread, cpus);
                 }

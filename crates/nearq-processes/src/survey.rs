@@ -99,7 +99,7 @@ struct Entry {
 }
 
 /// Takes the survey; CPUs are watched for `sample`.
-pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
+pub fn take(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
     let mut observer = Observer::new(nodes.clone());
     thread::sleep(sample);
     let loads = observer.nodes_loads();
@@ -110,21 +110,21 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
         hidden: 0,
     };
     let user = rustix::process::geteuid().as_raw();
-    let mut own = BTreeMap::new();
+    let mut users = BTreeMap::new();
     for pid in proc::all() {
         match proc::user(pid) {
-            Some(its) if user == 0 || its == user => drop(own.insert(pid, its)),
+            Some(owner) if user == 0 || owner == user => drop(users.insert(pid, owner)),
             Some(_) => survey.hidden += 1,
             None => {}
         }
     }
     let (mut entries, mut budgets) = (BTreeMap::new(), BTreeMap::<u32, Budget>::new());
-    for (&pid, &its_user) in &own {
+    for (&pid, &its_user) in &users {
         if is_supervisor(pid) {
             let left = budgets.entry(its_user).or_default();
             // The process that makes a table can write any number into it.
             let may_keep =
-                |other| own.get(&other).is_some_and(|user| its_user == 0 || *user == its_user);
+                |other| users.get(&other).is_some_and(|user| its_user == 0 || *user == its_user);
             let mut keeps = false;
             for glimpse in tables(pid, left) {
                 keeps = true;
@@ -135,7 +135,7 @@ pub fn look(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
             survey.supervisors.extend(keeps.then_some(pid));
         }
     }
-    for pid in own.into_keys() {
+    for pid in users.into_keys() {
         if let Some(resident) = resident(pid, &entries, nodes, which) {
             survey.count(&resident);
             survey.residents.push(resident);
@@ -335,9 +335,10 @@ mod tests {
     fn all_processes_of_this_machine_can_be_surveyed() {
         let cpus = Linux::affinity_of(std::process::id()).unwrap();
         let nodes = Nodes::pretended(&[(0, cpus)], &[vec![10]]);
-        let survey = look(&nodes, Which { all: true }, Duration::from_millis(20));
-        let own = survey.residents.iter().find(|found| found.pid == std::process::id()).unwrap();
-        assert!(matches!(own.residence, Residence::Free | Residence::Home(..)));
+        let survey = take(&nodes, Which { all: true }, Duration::from_millis(20));
+        let resident =
+            survey.residents.iter().find(|found| found.pid == std::process::id()).unwrap();
+        assert!(matches!(resident.residence, Residence::Free | Residence::Home(..)));
         assert_eq!(survey.nodes.len(), 1);
     }
 }

@@ -10,10 +10,10 @@
 //! | `layout` | the table's layout, and how an entry is packed into a word |
 //! | `view` | the table as a slice of words, for nearq and members alike |
 //! | `member` | what a member does: takes a home, gives it back |
-//! | `told` | what the environment tells a member, and what it passes on |
+//! | `variable` | what the environment tells a member, and what it passes on |
 //! | `table` | nearq's own table: made, corrected; and tables of others, read |
 //! | `supervisor` | the process that keeps a table: finds members, removes those that have ended, lets out and brings back |
-//! | `kin` | what descendants know about the tree, and how changes to them are undone |
+//! | `relatives` | what descendants know about the tree, and how changes to them are undone |
 //! | `start` | the two processes between a shell and the command, signals, the end |
 //!
 //! # The protocol
@@ -41,13 +41,13 @@
 //! Further safeguards of the table: the file has no name, its length is sealed, and the number of its supervisor, its descriptor and a
 //! random token are in the environment. If any of the three does not fit, there is no table.
 
-mod kin;
 mod layout;
 pub mod member;
+mod relatives;
 mod start;
 mod supervisor;
 mod table;
-pub mod told;
+pub mod variable;
 mod view;
 
 pub use layout::{

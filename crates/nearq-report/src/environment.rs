@@ -34,7 +34,7 @@ pub struct Watch {
     root: PathBuf,
     environment: Environment,
     start: Option<CpuTime>,
-    own: Duration,
+    own_time: Duration,
 }
 
 impl Watch {
@@ -56,7 +56,12 @@ impl Watch {
             others_percent: None,
             load: text("proc/loadavg").and_then(|text| load(&text)),
         };
-        Self { root: root.into(), environment, start: CpuTime::read(root), own: cpu_time_of_all() }
+        Self {
+            root: root.into(),
+            environment,
+            start: CpuTime::read(root),
+            own_time: cpu_time_of_all(),
+        }
     }
 
     /// Ends the run.
@@ -64,8 +69,9 @@ impl Watch {
         let end = CpuTime::read(&self.root);
         let both = self.start.zip(end);
         let steal_percent = both.and_then(|(start, end)| end.steal_percent_since(&start));
-        let own = cpu_time_of_all().saturating_sub(self.own);
-        let others_percent = both.and_then(|(start, end)| end.others_percent_since(&start, own));
+        let own_time = cpu_time_of_all().saturating_sub(self.own_time);
+        let others_percent =
+            both.and_then(|(start, end)| end.others_percent_since(&start, own_time));
         Environment { steal_percent, others_percent, ..self.environment }
     }
 }
@@ -125,11 +131,11 @@ impl CpuTime {
     }
 
     /// What neither this process, nor the host, nor nobody had.
-    fn others_percent_since(&self, start: &Self, own: Duration) -> Option<f64> {
+    fn others_percent_since(&self, start: &Self, own_time: Duration) -> Option<f64> {
         let total = self.total.checked_sub(start.total).filter(|&total| total > 0)?;
         let unused = self.idle.saturating_sub(start.idle) + self.steal.saturating_sub(start.steal);
-        let own = own.as_secs_f64() * TICKS_PER_SECOND;
-        Some(((total.saturating_sub(unused) as f64 - own) / total as f64 * 100.0).max(0.0))
+        let own_time = own_time.as_secs_f64() * TICKS_PER_SECOND;
+        Some(((total.saturating_sub(unused) as f64 - own_time) / total as f64 * 100.0).max(0.0))
     }
 
     fn steal_percent_since(&self, start: &Self) -> Option<f64> {
@@ -246,7 +252,7 @@ mod tests {
     fn others_time_excludes_own_idle_and_stolen_time() {
         let start = CpuTime { total: 1000, idle: 500, steal: 10 };
         let end = CpuTime { total: 1400, idle: 600, steal: 30 };
-        let others = |own| end.others_percent_since(&start, Duration::from_millis(own));
+        let others = |own_time| end.others_percent_since(&start, Duration::from_millis(own_time));
         assert_eq!(others(1000), Some(45.0));
         assert_eq!(others(2900), Some(0.0), "clocks that disagree a little make no negative share");
         let environment = Environment { others_percent: others(1000), ..Watch::start(1).finish() };

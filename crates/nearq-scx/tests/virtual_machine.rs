@@ -199,7 +199,7 @@ fn programs() -> Option<PathBuf> {
 /// The command `nearq` and an example of the library, from the workspace above.
 fn theirs() -> [PathBuf; 2] {
     let what = ["--manifest-path", "../../Cargo.toml", "--package", "nearq-cli"];
-    let what = [&what[..], &["--bin", "nearq", "--example", "told"]].concat();
+    let what = [&what[..], &["--bin", "nearq", "--example", "home_hints"]].concat();
     let built = build(TARGET, &what, Some(STATIC));
-    ["nearq", "examples/told"].map(|name| built.join(name))
+    ["nearq", "examples/home_hints"].map(|name| built.join(name))
 }

@@ -6,7 +6,7 @@
 //! else ────────────────────────────────────────────────────────► the least loaded home: its CPUs, its memory
 //! ```
 //!
-//! *The origin of the inherited CPUs* is in the environment (`told`): a home, or no choice at all. They also count as a home's if
+//! *The origin of the inherited CPUs* is in the environment (`variable`): a home, or no choice at all. They also count as a home's if
 //! they consist of whole homes and nearq lets processes out of theirs. Programs whose task is to choose CPUs or memory for what they
 //! execute are known by name; what they choose is left alone from then on.
 //!
@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use nearq_platform::{Linux, SavedErrno};
 use nearq_processes::tree::member::{self, Event};
-use nearq_processes::tree::told::{self, Inherited, Mask, Told};
+use nearq_processes::tree::variable::{self, Inherited, Mask, TreeVariable};
 use nearq_processes::tree::{FILE, How, MAX_MASK_WORDS, View, has_usual_memory};
 
 use crate::environment::Environment;
@@ -50,16 +50,16 @@ static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// The program begins.
 pub(crate) fn arrive(mut environment: Environment) {
-    let choose = match environment.get(told::CHOOSE).as_deref() {
+    let choose = match environment.get(variable::CHOOSE).as_deref() {
         Some(b"fork") => Choose::Fork,
         Some(b"lazy") => Choose::Lazy,
         _ => Choose::Exec,
     };
-    let Some(value) = environment.get(told::VARIABLE) else { return };
-    let Some(told) = Told::of(value) else { return };
+    let Some(value) = environment.get(variable::VARIABLE) else { return };
+    let Some(told) = TreeVariable::of(value) else { return };
     if CHOOSERS.contains(&base(system::started_as())) {
         if undo(&told) {
-            told::rewrite(value, Inherited::Own, &[]);
+            variable::rewrite(value, Inherited::Own, &[]);
         }
         return;
     }
@@ -73,13 +73,13 @@ pub(crate) fn arrive(mut environment: Environment) {
         return;
     };
     if !is_ours(&view, &told, &current) {
-        told::rewrite(value, Inherited::Own, &[]);
+        variable::rewrite(value, Inherited::Own, &[]);
         member::report(&view, Event::LeftAlone);
         return;
     }
     if choose == Choose::Lazy {
         begin_anew(&view, &told);
-        told::rewrite(value, Inherited::Nothing, &[]);
+        variable::rewrite(value, Inherited::Nothing, &[]);
         return;
     }
     VALUE.store(value.as_mut_ptr(), Ordering::Relaxed);
@@ -96,7 +96,7 @@ fn base(path: &[u8]) -> &[u8] {
 }
 
 /// Whether the inherited CPUs are no program's own choice.
-fn is_ours(view: &View<'_>, told: &Told<'_>, current: &Mask) -> bool {
+fn is_ours(view: &View<'_>, told: &TreeVariable<'_>, current: &Mask) -> bool {
     let is_widest = told.widest().as_ref() == Some(current);
     if told.inherited == Inherited::Own {
         // A program that could have chosen may have chosen all.
@@ -117,7 +117,7 @@ fn is_of_own_entry(view: &View<'_>, current: &Mask) -> bool {
 }
 
 /// All CPUs and no entry, so that nearq may give it a home when it has run for some time.
-fn begin_anew(view: &View<'_>, told: &Told<'_>) {
+fn begin_anew(view: &View<'_>, told: &TreeVariable<'_>) {
     if let Some(pid) = own_number()
         && let Some((slot, _)) = member::entry_of(view, pid)
     {
@@ -132,7 +132,7 @@ fn begin_anew(view: &View<'_>, told: &Told<'_>) {
 }
 
 /// Gives back what was inherited from a home; false if that is not possible, or the CPUs are a program's own choice.
-fn undo(told: &Told<'_>) -> bool {
+fn undo(told: &TreeVariable<'_>) -> bool {
     if told.inherited != Inherited::Home {
         return told.inherited == Inherited::Nothing;
     }
@@ -146,13 +146,14 @@ fn undo(told: &Told<'_>) -> bool {
 
 /// Lives nowhere, not even where the parent lived.
 fn stay_out(value: &mut [u8]) {
-    if Told::of(value).is_some_and(|told| told.inherited == Inherited::Home && undo(&told)) {
-        told::rewrite(value, Inherited::Nothing, &[]);
+    if TreeVariable::of(value).is_some_and(|told| told.inherited == Inherited::Home && undo(&told))
+    {
+        variable::rewrite(value, Inherited::Nothing, &[]);
     }
 }
 
 /// The table, if it is still there.
-fn open(told: &Told<'_>) -> Option<View<'static>> {
+fn open(told: &TreeVariable<'_>) -> Option<View<'static>> {
     let mut path = [0; 64];
     let path = table_path(&mut path, told)?;
     let mut room = [0; 64];
@@ -168,7 +169,7 @@ fn open(told: &Told<'_>) -> Option<View<'static>> {
 }
 
 /// `/proc/PID/fd/N`.
-fn table_path<'a>(room: &'a mut [u8; 64], told: &Told<'_>) -> Option<&'a CStr> {
+fn table_path<'a>(room: &'a mut [u8; 64], told: &TreeVariable<'_>) -> Option<&'a CStr> {
     let mut at = 0;
     let mut put = |text: &[u8]| {
         for byte in text {
@@ -203,7 +204,7 @@ fn decimal(mut number: u32, room: &mut [u8; 10]) -> &[u8] {
 /// The process's number as `/proc` has it, where nearq finds it too.
 fn own_number() -> Option<u32> {
     let mut room = [0; 16];
-    told::decimal(system::read_link(c"/proc/self", &mut room))
+    variable::decimal(system::read_link(c"/proc/self", &mut room))
 }
 
 /// Takes a home and moves in.
@@ -224,7 +225,7 @@ fn settle(view: &View<'_>, how: How, value: &mut [u8]) {
     if member::sets_memory(view) && !system::set_memory(Some(view.memory(claim.home))) {
         member::report(view, Event::MemoryRefused);
     }
-    told::rewrite(value, Inherited::Home, &mask);
+    variable::rewrite(value, Inherited::Home, &mask);
     // If the scheduler of the whole machine knows homes, it then knows this one, and uses it when nearq lets the program out.
     Linux::set_home_hint_of(pid, Some(view.memory(claim.home) as usize));
     SLOT.store(claim.slot, Ordering::Relaxed);
@@ -262,7 +263,7 @@ unsafe extern "C" fn in_child() {
     // one thread, which is here and not in a function that reads the environment.
     let value = unsafe { slice::from_raw_parts_mut(value, LENGTH.load(Ordering::Relaxed)) };
     let Some(current) = system::affinity() else { return };
-    if Told::of(value).is_some_and(|told| is_ours(&view, &told, &current)) {
+    if TreeVariable::of(value).is_some_and(|told| is_ours(&view, &told, &current)) {
         settle(&view, How::Fork, value);
     }
 }
@@ -288,8 +289,8 @@ mod tests {
         for (supervisor, descriptor, path) in
             [(4711, 30, c"/proc/4711/fd/30"), (u32::MAX, 0, c"/proc/4294967295/fd/0")]
         {
-            let text = told::value(supervisor, descriptor, 5, &[0xf]);
-            let told = Told::of(text.as_bytes()).unwrap();
+            let text = variable::value(supervisor, descriptor, 5, &[0xf]);
+            let told = TreeVariable::of(text.as_bytes()).unwrap();
             assert_eq!(table_path(&mut [0; 64], &told), Some(path));
         }
     }

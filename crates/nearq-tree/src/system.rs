@@ -8,7 +8,7 @@ use core::ptr;
 use core::sync::atomic::AtomicU64;
 
 use nearq_processes::tree::MAX_MASK_WORDS;
-use nearq_processes::tree::told::Mask;
+use nearq_processes::tree::variable::Mask;
 
 /// The path with which the program was started.
 pub(crate) fn started_as() -> &'static [u8] {

@@ -97,12 +97,12 @@ impl Shown {
     }
 
     /// A line on standard error.
-    pub(crate) fn say(&mut self, text: &str) {
-        self.tell(&format!("nearq: {}\n", plain(text)));
+    pub(crate) fn print_line(&mut self, text: &str) {
+        self.write_stderr(&format!("nearq: {}\n", plain(text)));
     }
 
     /// Writes to standard error. If nothing reads it, that is no error: the exit status still tells the result.
-    fn tell(&mut self, text: &str) {
+    fn write_stderr(&mut self, text: &str) {
         let mut written = Ok(());
         self.around()(&mut || {
             written = Patient::of(&io::stderr()).and_then(|mut out| out.write_all(text.as_bytes()));
@@ -123,7 +123,7 @@ impl Shown {
             bar.finish_and_clear();
         }
         if let Some(text) = ended_early(outcome) {
-            self.say(&text);
+            self.print_line(&text);
         }
         if let Some(Err(error)) = self.joblog.as_mut().map(|joblog| joblog.add(b"")) {
             self.lost.push(format!("--joblog: the file cannot be written: {error}"));
@@ -133,7 +133,7 @@ impl Shown {
         if options.summary {
             let table =
                 account::table(&reports, &self.nodes, outcome, why_none(options.home, &self.nodes));
-            self.tell(&table);
+            self.write_stderr(&table);
         }
         if let Some(path) = &options.json {
             let value = account::json(options, &reports, &self.nodes, outcome);
@@ -145,7 +145,7 @@ impl Shown {
         errors.dedup();
         let Some(last) = errors.pop() else { return Ok(()) };
         for error in errors {
-            self.say(&error);
+            self.print_line(&error);
         }
         Err(Failure::with_status(OWN, last))
     }
@@ -173,9 +173,9 @@ impl Audience for Shown {
         if self.verbose {
             let command = String::from_utf8_lossy(command);
             if self.nodes.is_single() {
-                self.say(&command);
+                self.print_line(&command);
             } else {
-                self.say(&format!("node {}: {command}", self.nodes.get(home).id));
+                self.print_line(&format!("node {}: {command}", self.nodes.get(home).id));
             }
         }
     }
@@ -189,7 +189,7 @@ impl Audience for Shown {
                     "--joblog: the file is not complete: {error}; jobs go on, but nothing is written to it from job {} on",
                     report.number
                 );
-                self.say(&text);
+                self.print_line(&text);
                 self.lost.push(text);
             }
         }
@@ -232,7 +232,7 @@ impl Audience for Shown {
     }
 
     fn notice(&mut self, text: &str) {
-        self.say(text);
+        self.print_line(text);
     }
 }
 

@@ -194,16 +194,17 @@ mod tests {
     fn foreign_options_are_unique_and_not_our_own() {
         let command = crate::Cli::command();
         let run = command.find_subcommand("run").unwrap();
-        let mut ours = Vec::new();
+        let mut own_options = Vec::new();
         for argument in run.get_arguments() {
             let shorts = argument.get_short_and_visible_aliases().unwrap_or_default();
-            ours.extend(shorts.iter().map(|short| format!("-{short}")));
+            own_options.extend(shorts.iter().map(|short| format!("-{short}")));
             let longs = argument.get_long_and_visible_aliases().unwrap_or_default();
-            ours.extend(longs.iter().map(|long| format!("--{long}")));
+            own_options.extend(longs.iter().map(|long| format!("--{long}")));
         }
-        assert!(ours.len() > 20, "{ours:?}");
+        assert!(own_options.len() > 20, "{own_options:?}");
         let mut names: Vec<&str> = FOREIGN.iter().flat_map(|(names, _)| *names).copied().collect();
-        let known: Vec<_> = ours.iter().filter(|name| names.contains(&name.as_str())).collect();
+        let known: Vec<_> =
+            own_options.iter().filter(|name| names.contains(&name.as_str())).collect();
         assert!(known.is_empty(), "{known:?}");
         names.sort_unstable();
         let count = names.len();

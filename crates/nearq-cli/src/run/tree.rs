@@ -51,10 +51,10 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
     let nodes = &options.nodes;
     if let Some(why) = options.without {
         if options.verbose {
-            say(&format!("homes: {why}; the command runs without nearq's library"));
+            print_notice(&format!("homes: {why}; the command runs without nearq's library"));
         }
         if options.summary || options.json.is_some() {
-            say(&format!("--summary and --json: nothing is counted without homes: {why}"));
+            print_notice(&format!("--summary and --json: nothing is counted without homes: {why}"));
         }
         let error = tree::become_command(&options.command);
         return Err(Failure::with_status(error.exit_status(), error));
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
             Some(home) => format!("node {} for all programs, of", nodes.get(home).id),
             None => format!("the least loaded at {}, of", options.choose.as_str()),
         };
-        say(&format!("homes: {which} {}; {how}", all.join(", ")));
+        print_notice(&format!("homes: {which} {}; {how}", all.join(", ")));
     }
     let tree = tree::Tree {
         nodes: nodes.clone(),
@@ -91,21 +91,21 @@ pub(crate) fn run(options: &Tree) -> Result<ExitCode, Failure> {
             }
         }
     };
-    match tree.run(&say, report) {
+    match tree.run(&print_notice, report) {
         Ok(end) => end.follow(),
         Err(error) => Err(Failure::with_status(error.exit_status(), error)),
     }
 }
 
-fn say(text: &str) {
+fn print_notice(text: &str) {
     output::print_aside(&format!("nearq: {text}\n"));
 }
 
 /// Finds the library: where the variable says, beside this program, or where it is installed.
 fn library() -> Result<PathBuf, Failure> {
     let named = env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let own = env::current_exe().unwrap_or_default();
-    let folder = own.parent().unwrap_or(Path::new("/"));
+    let executable = env::current_exe().unwrap_or_default();
+    let folder = executable.parent().unwrap_or(Path::new("/"));
     let places = [
         folder.join(LIBRARY),
         // Here cargo puts it when it builds this program.

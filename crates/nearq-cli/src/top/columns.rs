@@ -304,8 +304,9 @@ pub(super) fn fit(width: usize, longest_name: usize, page: usize) -> Vec<(Column
         [(Field::Name, longest_name.min(WIDEST_NAME)), (Field::History, WIDEST_HISTORY)]
     {
         let free = width.saturating_sub(used(&chosen));
-        if let Some((_, own)) = chosen.iter_mut().find(|(other, _)| other.field == column) {
-            *own = (*own + free).min(most).max(*own);
+        if let Some((_, column_width)) = chosen.iter_mut().find(|(other, _)| other.field == column)
+        {
+            *column_width = (*column_width + free).min(most).max(*column_width);
         }
     }
     chosen

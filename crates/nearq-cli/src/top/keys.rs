@@ -31,7 +31,7 @@ pub(super) const INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duratio
 
 /// What must be done besides drawing the changes.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Wish {
+pub(super) enum Command {
     /// Nothing.
     Nothing,
     /// End the command.
@@ -45,15 +45,15 @@ pub(super) enum Wish {
 }
 
 /// Carries out a key.
-pub(super) fn press(state: &mut State, key: KeyEvent) -> Wish {
+pub(super) fn press(state: &mut State, key: KeyEvent) -> Command {
     if key.kind == KeyEventKind::Release {
-        return Wish::Nothing;
+        return Command::Nothing;
     }
     if key.modifiers.contains(KeyModifiers::CONTROL) {
         match key.code {
-            KeyCode::Char('c') => return Wish::End,
-            KeyCode::Char('z') => return Wish::Stop,
-            KeyCode::Char('l') => return Wish::Redraw,
+            KeyCode::Char('c') => return Command::End,
+            KeyCode::Char('z') => return Command::Stop,
+            KeyCode::Char('l') => return Command::Redraw,
             _ => {}
         }
     }
@@ -62,15 +62,15 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> Wish {
         Over::Nothing => plain(state, key),
         Over::Help(first) => {
             help(state, key, first);
-            Wish::Nothing
+            Command::Nothing
         }
         Over::Filter(before) => {
             filter(state, key, before);
-            Wish::Nothing
+            Command::Nothing
         }
-        Over::Form(_) if key.code == KeyCode::Esc => Wish::Nothing,
+        Over::Form(_) if key.code == KeyCode::Esc => Command::Nothing,
         Over::Form(mut form) => {
-            let mut wish = Wish::Nothing;
+            let mut command = Command::Nothing;
             match key.code {
                 KeyCode::Tab | KeyCode::Down => form.step(true),
                 KeyCode::BackTab | KeyCode::Up => form.step(false),
@@ -79,22 +79,22 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> Wish {
                         form.outcome = "...".into();
                         let queue = form.queue.as_ref().map(|(id, _)| *id);
                         let value = form.value.trim().to_owned();
-                        wish = Wish::Ask(Question::Set { queue, key, value });
+                        command = Command::Ask(Question::Set { queue, key, value });
                     }
                 }
                 _ => write(&mut form.value, key),
             }
             state.over = Over::Form(form);
-            wish
+            command
         }
     }
 }
 
 /// A key while nothing covers the table or the queue.
-fn plain(state: &mut State, key: KeyEvent) -> Wish {
+fn plain(state: &mut State, key: KeyEvent) -> Command {
     let page = isize::from(state.size.1 as i16 / 2).max(1);
     match key.code {
-        KeyCode::Char('q') => return Wish::End,
+        KeyCode::Char('q') => return Command::End,
         KeyCode::Char('?' | 'h') | KeyCode::F(1) => state.over = Over::Help(0),
         KeyCode::Up | KeyCode::Char('k') => step(state, -1),
         KeyCode::Down | KeyCode::Char('j') => step(state, 1),
@@ -117,22 +117,22 @@ fn plain(state: &mut State, key: KeyEvent) -> Wish {
         KeyCode::Enter if state.queue.is_none() => return open(state),
         KeyCode::Esc if state.queue.is_some() => {
             state.queue = None;
-            return Wish::Ask(Question::Pools(false));
+            return Command::Ask(Question::Pools(false));
         }
         KeyCode::Esc => state.filter = Filter::default(),
         KeyCode::Char('s') => {
             let queue = state.subject().map(|row| (row.id, row.name.clone()));
             return queue
                 .and_then(|queue| state.open_form(Some(queue)))
-                .map_or(Wish::Nothing, Wish::Ask);
+                .map_or(Command::Nothing, Command::Ask);
         }
-        KeyCode::Char('S') => return state.open_form(None).map_or(Wish::Nothing, Wish::Ask),
-        KeyCode::Char(' ') => return Wish::Ask(Question::Look),
+        KeyCode::Char('S') => return state.open_form(None).map_or(Command::Nothing, Command::Ask),
+        KeyCode::Char(' ') => return Command::Ask(Question::Sample),
         KeyCode::Char('+') => return every(state, state.interval / 2),
         KeyCode::Char('-') => return every(state, state.interval * 2),
         _ => {}
     }
-    Wish::Nothing
+    Command::Nothing
 }
 
 fn step(state: &mut State, by: isize) {
@@ -144,18 +144,18 @@ fn step(state: &mut State, by: isize) {
     }
 }
 
-fn open(state: &mut State) -> Wish {
+fn open(state: &mut State) -> Command {
     state.queue = state.subject().map(|row| row.id);
     state.first_pool = 0;
     // Later samples keep the mark on that queue, wherever it is sorted by then.
     state.selected = state.queue;
-    if state.queue.is_some() { Wish::Ask(Question::Pools(true)) } else { Wish::Nothing }
+    if state.queue.is_some() { Command::Ask(Question::Pools(true)) } else { Command::Nothing }
 }
 
-fn every(state: &mut State, interval: Duration) -> Wish {
+fn every(state: &mut State, interval: Duration) -> Command {
     let [least, greatest] = INTERVALS;
     state.interval = interval.clamp(least, greatest);
-    Wish::Ask(Question::Every(state.interval))
+    Command::Ask(Question::Every(state.interval))
 }
 
 fn help(state: &mut State, key: KeyEvent, first: usize) {

@@ -309,7 +309,7 @@ pub(super) struct Model {
 
 impl Model {
     /// Takes in another sample.
-    pub(super) fn look(&mut self, now: Statistics) {
+    pub(super) fn add_sample(&mut self, now: Statistics) {
         let Some(before) = self.last.replace(now) else { return };
         let Some(now) = &self.last else { return };
         let interval_ns = now.at_ns.saturating_sub(before.at_ns);
@@ -363,7 +363,7 @@ mod tests {
         QueueStatistics { id, started, completed: started, ..QueueStatistics::default() }
     }
 
-    fn look(seconds: u64, queues: &[QueueStatistics]) -> Statistics {
+    fn statistics_at(seconds: u64, queues: &[QueueStatistics]) -> Statistics {
         Statistics {
             at_ns: seconds * 1_000_000_000,
             queues: queues.to_vec(),
@@ -374,9 +374,9 @@ mod tests {
     #[test]
     fn rates_need_two_snapshots() {
         let mut model = Model::default();
-        model.look(look(10, &[queue(1, 100)]));
+        model.add_sample(statistics_at(10, &[queue(1, 100)]));
         assert!(!model.ready && model.rows.is_empty());
-        model.look(look(12, &[queue(1, 500)]));
+        model.add_sample(statistics_at(12, &[queue(1, 500)]));
         assert!(model.ready);
         assert_eq!((model.rows[0].per_second.completed, model.rows[0].total.started), (200.0, 500));
         assert_eq!(model.whole.interval_ns, 2_000_000_000);
@@ -385,12 +385,12 @@ mod tests {
     #[test]
     fn queues_can_appear_and_disappear() {
         let mut model = Model::default();
-        model.look(look(1, &[queue(1, 100), queue(2, 0)]));
-        model.look(look(2, &[queue(2, 7), queue(3, 9)]));
+        model.add_sample(statistics_at(1, &[queue(1, 100), queue(2, 0)]));
+        model.add_sample(statistics_at(2, &[queue(2, 7), queue(3, 9)]));
         let rates: Vec<_> = model.rows.iter().map(|row| (row.id, row.per_second.started)).collect();
         assert_eq!(rates, [(2, 7.0), (3, 9.0)], "a new queue has done all of its work since");
         assert_eq!(model.histories.keys().copied().collect::<Vec<_>>(), [2, 3]);
-        model.look(look(3, &[queue(3, 9)]));
+        model.add_sample(statistics_at(3, &[queue(3, 9)]));
         assert_eq!(model.histories[&3].completed, [9.0, 0.0]);
         assert_eq!(model.histories.len(), 1);
     }
@@ -398,10 +398,10 @@ mod tests {
     #[test]
     fn no_rates_without_elapsed_time_or_with_decreasing_counts() {
         let mut model = Model::default();
-        model.look(look(1, &[queue(1, 100)]));
-        model.look(look(1, &[queue(1, 200)]));
+        model.add_sample(statistics_at(1, &[queue(1, 100)]));
+        model.add_sample(statistics_at(1, &[queue(1, 200)]));
         assert_eq!(model.rows[0].per_second.completed, 0.0);
-        model.look(look(2, &[queue(1, 50)]));
+        model.add_sample(statistics_at(2, &[queue(1, 50)]));
         assert_eq!(model.rows[0].per_second.completed, 0.0);
     }
 
@@ -414,11 +414,11 @@ mod tests {
         };
         let with = |count| QueueStatistics { wait: Some(times(count)), ..queue(1, 0) };
         let mut model = Model::default();
-        model.look(look(1, &[with(0)]));
-        model.look(look(2, &[with(10)]));
+        model.add_sample(statistics_at(1, &[with(0)]));
+        model.add_sample(statistics_at(2, &[with(10)]));
         let wait = model.rows[0].wait;
         assert_eq!((wait.p50_ns, wait.max_ns, wait.samples), (Some(5_000), Some(5_000), 10));
-        model.look(look(3, &[with(10)]));
+        model.add_sample(statistics_at(3, &[with(10)]));
         assert_eq!(model.rows[0].wait, Times::default(), "nothing was timed since");
         assert_eq!(model.rows[0].run, Times::default(), "nothing was ever timed");
     }
@@ -432,7 +432,7 @@ mod tests {
         let used = || Linux::cpu_time(Linux::current_thread()).unwrap();
         let begin = used();
         for seconds in 1..4 {
-            model.look(look(seconds, &queues));
+            model.add_sample(statistics_at(seconds, &queues));
         }
         assert_eq!((model.rows.len(), model.rows[0].depth()), (20_000, u64::MAX));
         assert_eq!(model.histories.len(), MOST_HISTORIES);
@@ -445,7 +445,7 @@ mod tests {
     fn counters_that_a_queue_does_not_have_are_absent() {
         let mut model = Model::default();
         for call in 1..3 {
-            model.look(invented::statistics(call, true));
+            model.add_sample(invented::statistics(call, true));
         }
         for row in &model.rows {
             assert_eq!(row.per_second.cpu_intensive.is_some(), row.kind == "percpu", "{row:?}");
@@ -464,15 +464,17 @@ mod tests {
             completed,
             ..PodStatistics::default()
         };
-        let with =
-            |seconds, pod: PodStatistics| Statistics { pods: vec![pod], ..look(seconds, &[]) };
+        let with = |seconds, pod: PodStatistics| Statistics {
+            pods: vec![pod],
+            ..statistics_at(seconds, &[])
+        };
         let mut model = Model::default();
-        model.look(with(1, pod(0, 0)));
-        model.look(with(2, pod(2_000_000_000, 0)));
+        model.add_sample(with(1, pod(0, 0)));
+        model.add_sample(with(2, pod(2_000_000_000, 0)));
         assert_eq!((model.pods[0].cpu, model.pods[0].busy), (2.0, 0.5));
-        model.look(with(3, pod(9_000_000_000, 0)));
+        model.add_sample(with(3, pod(9_000_000_000, 0)));
         assert_eq!(model.pods[0].busy, 1.0, "no more than all, however late CPU time is counted");
-        model.look(with(4, pod(9_000_000_000, 5)));
+        model.add_sample(with(4, pod(9_000_000_000, 5)));
         assert_eq!((model.pods[0].busy, model.pods[0].active()), (0.0, true));
     }
 
@@ -480,7 +482,7 @@ mod tests {
     fn histories_drop_the_oldest_values() {
         let mut model = Model::default();
         for second in 0..=REMEMBERED as u64 + 5 {
-            model.look(look(second, &[queue(1, second * second)]));
+            model.add_sample(statistics_at(second, &[queue(1, second * second)]));
         }
         let history = &model.histories[&1].completed;
         assert_eq!(history.len(), REMEMBERED);

@@ -171,10 +171,10 @@ pub(super) fn row<'a>(name: &str, numbers: impl IntoIterator<Item = impl AsRef<s
 pub(super) fn table<'a>(
     rows: impl IntoIterator<Item = Row<'a>>,
     widths: &[u16],
-    room: u16,
+    available: u16,
 ) -> Table<'a> {
     let end = |place: &usize| widths[..=*place].iter().sum::<u16>();
-    let fit = (0..widths.len()).take_while(|place| end(place) <= room).count();
+    let fit = (0..widths.len()).take_while(|place| end(place) <= available).count();
     Table::new(rows, Constraint::from_lengths(widths[..fit].iter().copied())).column_spacing(0)
 }
 

@@ -57,7 +57,7 @@ mod tests {
     fn model() -> Model {
         let mut model = Model::default();
         for call in 1..3 {
-            model.look(invented::statistics(call, true));
+            model.add_sample(invented::statistics(call, true));
         }
         model
     }

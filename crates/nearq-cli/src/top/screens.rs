@@ -14,26 +14,26 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::columns::Column;
 use super::invented;
-use super::keys::{self, Wish};
+use super::keys::{self, Command};
 use super::paint::Paint;
 use super::state::{Answer, Filter, Question, Sort, State};
 use super::view;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
 
-/// A state after `looks` samples of the invented process.
-fn state(looks: u64, size: (u16, u16)) -> State {
+/// A state after `samples` samples of the invented process.
+fn state(samples: u64, size: (u16, u16)) -> State {
     let sort = Sort { column: Column::named("items").unwrap(), reverse: false };
     let process = invented::process(Access::Full);
     let mut state = State::new(4711, process, Duration::from_secs(1), sort, Filter::default());
     state.size = size;
-    for call in 1..=looks {
-        state.learn(Answer::Look(Box::new(invented::statistics(call, true))));
+    for call in 1..=samples {
+        state.learn(Answer::Sample(Box::new(invented::statistics(call, true))));
     }
     state
 }
 
-fn press(state: &mut State, code: KeyCode) -> Wish {
+fn press(state: &mut State, code: KeyCode) -> Command {
     keys::press(state, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
@@ -124,7 +124,7 @@ fn a_queue() {
         let mut state = state(30, size);
         write(&mut state, "/^kcryptd/");
         press(&mut state, KeyCode::Enter);
-        assert_eq!(press(&mut state, KeyCode::Enter), Wish::Ask(Question::Pools(true)));
+        assert_eq!(press(&mut state, KeyCode::Enter), Command::Ask(Question::Pools(true)));
         if size == SIZES[0] {
             shows("queue-before-pools", &state);
         }
@@ -132,7 +132,7 @@ fn a_queue() {
         shows("queue", &state);
         write(&mut state, "jjjjjjjjjjjjjjjjjjjjjjjjjj");
         assert_eq!(state.first_pool, 19, "no further than to the last pool");
-        assert_eq!(press(&mut state, KeyCode::Esc), Wish::Ask(Question::Pools(false)));
+        assert_eq!(press(&mut state, KeyCode::Esc), Command::Ask(Question::Pools(false)));
     }
 }
 
@@ -165,7 +165,10 @@ fn help() {
 fn the_screen_after_a_refused_and_an_accepted_setting() {
     for size in SIZES {
         let mut state = state(30, size);
-        assert_eq!(press(&mut state, KeyCode::Char('s')), Wish::Ask(Question::Settings(Some(11))));
+        assert_eq!(
+            press(&mut state, KeyCode::Char('s')),
+            Command::Ask(Question::Settings(Some(11)))
+        );
         state.learn(Answer::Settings(invented::queue_settings(11, "512"), None));
         for _ in 0..4 {
             press(&mut state, KeyCode::Down);
@@ -174,7 +177,7 @@ fn the_screen_after_a_refused_and_an_accepted_setting() {
         write(&mut state, "many");
         let set = |value: &str| {
             let (key, value) = ("max_active".to_owned(), value.to_owned());
-            Wish::Ask(Question::Set { queue: Some(11), key, value })
+            Command::Ask(Question::Set { queue: Some(11), key, value })
         };
         assert_eq!(press(&mut state, KeyCode::Enter), set("many"));
         let why = "max_active cannot be `many`: it must be a number from 1 to 2048, or 0 for 1024";
@@ -195,7 +198,7 @@ fn the_screen_after_a_refused_and_an_accepted_setting() {
 fn read_only_access_is_shown() {
     let mut state = state(30, SIZES[0]);
     state.process.allowed = Access::Read;
-    assert_eq!(press(&mut state, KeyCode::Char('s')), Wish::Nothing);
+    assert_eq!(press(&mut state, KeyCode::Char('s')), Command::Nothing);
     shows("may-only-look", &state);
 }
 
@@ -204,7 +207,7 @@ fn the_last_screen_stays_when_the_process_is_gone() {
     let mut state = state(30, SIZES[0]);
     state.learn(Answer::Gone("process 4711 has ended".into()));
     shows("gone", &state);
-    assert_eq!(press(&mut state, KeyCode::Char('q')), Wish::End);
+    assert_eq!(press(&mut state, KeyCode::Char('q')), Command::End);
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn hundreds_of_pools() {
                 })
                 .collect();
             statistics.pods = pods;
-            state.learn(Answer::Look(Box::new(statistics)));
+            state.learn(Answer::Sample(Box::new(statistics)));
         }
         shows("many-pools", &state);
     }

@@ -30,7 +30,7 @@ fn ended(pid: u32) -> bool {
 }
 
 /// Takes one sample.
-pub(super) fn look(client: &mut Client, timing: bool) -> Result<Statistics, ClientError> {
+pub(super) fn sample(client: &mut Client, timing: bool) -> Result<Statistics, ClientError> {
     client.call(&GetStatistics { timing }).map(|reply| reply.statistics)
 }
 
@@ -60,14 +60,14 @@ impl Source {
             let question =
                 match questions.recv_timeout(next.saturating_duration_since(Instant::now())) {
                     Ok(question) => question,
-                    Err(RecvTimeoutError::Timeout) => Question::Look,
+                    Err(RecvTimeoutError::Timeout) => Question::Sample,
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
             let result = match question {
-                Question::Look => {
+                Question::Sample => {
                     next = Instant::now() + until_next;
                     until_next = self.interval;
-                    self.look(pools)
+                    self.sample(pools)
                 }
                 Question::Every(interval) => {
                     self.interval = interval;
@@ -82,37 +82,37 @@ impl Source {
                 Question::Settings(queue) => self.settings(queue),
                 Question::Set { queue, key, value } => self.set(queue, &key, &value),
             };
-            let told = match result {
+            let sent = match result {
                 Ok(()) => Ok(()),
                 Err(ClientError::Refused(refusal)) => {
-                    self.tell(Answer::Refused(refusal.to_string()))
+                    self.send(Answer::Refused(refusal.to_string()))
                 }
                 Err(error) => {
                     // The last message: no other thread reports this.
-                    let _ = self.tell(Answer::Gone(why_gone(self.pid, &error)));
+                    let _ = self.send(Answer::Gone(why_gone(self.pid, &error)));
                     return;
                 }
             };
-            if told.is_err() {
+            if sent.is_err() {
                 return;
             }
         }
     }
 
-    fn look(&mut self, pools: bool) -> Result<(), ClientError> {
-        let statistics = look(&mut self.client, self.timing)?;
-        self.tell(Answer::Look(Box::new(statistics)))?;
+    fn sample(&mut self, pools: bool) -> Result<(), ClientError> {
+        let statistics = sample(&mut self.client, self.timing)?;
+        self.send(Answer::Sample(Box::new(statistics)))?;
         if pools { self.dump() } else { Ok(()) }
     }
 
     fn dump(&mut self) -> Result<(), ClientError> {
         let reply = self.client.call(&GetDump::default())?;
-        self.tell(Answer::Dump(Box::new(reply.dump)))
+        self.send(Answer::Dump(Box::new(reply.dump)))
     }
 
     fn settings(&mut self, queue: Option<u64>) -> Result<(), ClientError> {
         let settings = self.client.call(&GetSettings { queue: by_number(queue) })?.settings;
-        self.tell(Answer::Settings(settings, None))
+        self.send(Answer::Settings(settings, None))
     }
 
     /// Asks for the settings separately afterwards: the answer to a change need not contain all of them.
@@ -121,10 +121,10 @@ impl Source {
         self.client.call(&Set { queue: by_number(queue), changes, until_closed: false })?;
         let settings: Settings =
             self.client.call(&GetSettings { queue: by_number(queue) })?.settings;
-        self.tell(Answer::Settings(settings, Some(key.to_owned())))
+        self.send(Answer::Settings(settings, Some(key.to_owned())))
     }
 
-    fn tell(&self, answer: Answer) -> Result<(), ClientError> {
+    fn send(&self, answer: Answer) -> Result<(), ClientError> {
         let gone = |_| ClientError::Io(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
         self.answers.send(Happened::Answer(answer)).map_err(gone)
     }

@@ -12,7 +12,7 @@ use super::model::{Model, Row};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Question {
     /// Take a sample now instead of at the end of the interval.
-    Look,
+    Sample,
     /// Take samples at this interval from now on.
     Every(Duration),
     /// Whether to ask for the pools too from now on.
@@ -34,7 +34,7 @@ pub(super) enum Question {
 #[derive(Debug)]
 pub(super) enum Answer {
     /// A sample.
-    Look(Box<Statistics>),
+    Sample(Box<Statistics>),
     /// A dump.
     Dump(Box<Dump>),
     /// Settings, and the key that was just changed, if one was.
@@ -278,7 +278,7 @@ impl State {
     /// Takes in what the process answered.
     pub(super) fn learn(&mut self, answer: Answer) {
         match answer {
-            Answer::Look(statistics) => self.look(*statistics),
+            Answer::Sample(statistics) => self.add_sample(*statistics),
             Answer::Dump(dump) => self.model.dump = Some(*dump),
             Answer::Settings(settings, changed) => self.settle(settings, changed),
             Answer::Refused(why) => match &mut self.over {
@@ -295,8 +295,8 @@ impl State {
         }
     }
 
-    fn look(&mut self, statistics: Statistics) {
-        self.model.look(statistics);
+    fn add_sample(&mut self, statistics: Statistics) {
+        self.model.add_sample(statistics);
         if let Some(id) = self.queue
             && self.model.row(id).is_none()
         {
@@ -345,7 +345,7 @@ mod tests {
         let process = invented::process(Access::Full);
         let mut state = State::new(1, process, Duration::from_secs(1), sort, Filter::default());
         for call in 1..4 {
-            state.learn(Answer::Look(Box::new(invented::statistics(call, true))));
+            state.learn(Answer::Sample(Box::new(invented::statistics(call, true))));
         }
         state
     }
@@ -450,8 +450,10 @@ mod tests {
     fn the_table_returns_when_the_shown_queue_is_gone() {
         let mut state = state();
         state.queue = Some(state.rows()[0].id);
-        state
-            .learn(Answer::Look(Box::new(Statistics { at_ns: u64::MAX, ..Statistics::default() })));
+        state.learn(Answer::Sample(Box::new(Statistics {
+            at_ns: u64::MAX,
+            ..Statistics::default()
+        })));
         assert_eq!((state.queue, state.message.as_str()), (None, "the queue is gone"));
     }
 }

@@ -96,7 +96,7 @@ impl Screen {
             }
         }));
         let (sender, receiver) = mpsc::channel();
-        hear_signals(sender.clone())?;
+        read_signals(sender.clone())?;
         let backend = CrosstermBackend::new(BufWriter::with_capacity(
             AT_ONCE,
             Patient::stdout().map_err(unusable)?,
@@ -106,7 +106,7 @@ impl Screen {
         let mut screen = Screen { terminal: terminal.map_err(unusable)? };
         screen.enter().map_err(unusable)?;
         let keys = sender.clone();
-        threads::start("keys", move || hear_keys(&keys))?;
+        threads::start("keys", move || read_keys(&keys))?;
         Ok((screen, sender, receiver))
     }
 
@@ -167,8 +167,8 @@ impl Drop for Screen {
 
 /// Columns and lines of the terminal; if it does not know them, the usual ones.
 pub(super) fn size() -> (u16, u16) {
-    let told = crossterm::terminal::size().ok();
-    told.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(UNKNOWN)
+    let reported = crossterm::terminal::size().ok();
+    reported.filter(|(columns, lines)| *columns > 0 && *lines > 0).unwrap_or(UNKNOWN)
 }
 
 fn area((columns, lines): (u16, u16)) -> Rect {
@@ -189,7 +189,7 @@ pub(super) fn unusable(error: io::Error) -> Failure {
     Failure::run(format!("the terminal cannot be used: {error}"))
 }
 
-fn hear_keys(sender: &Sender<Happened>) {
+fn read_keys(sender: &Sender<Happened>) {
     let _guard = Guard(sender.clone());
     loop {
         let (heard, last) = match event::read() {
@@ -202,7 +202,7 @@ fn hear_keys(sender: &Sender<Happened>) {
     }
 }
 
-fn hear_signals(sender: Sender<Happened>) -> Result<(), Failure> {
+fn read_signals(sender: Sender<Happened>) -> Result<(), Failure> {
     let heard = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT];
     let mut signals = Signals::new(heard).map_err(unusable)?;
     threads::start("signals", move || {

@@ -45,12 +45,12 @@ pub(super) fn line(event: &TraceEvent, begin: u64, names: &Names) -> String {
 
 /// A line that says what share is reported.
 pub(super) fn share(dropped: u64, every: u64) -> String {
-    let told = if every <= 1 {
+    let sampling = if every <= 1 {
         "every item is reported".into()
     } else {
         format!("one item of {every} is reported")
     };
-    format!("-- {dropped} events lost so far; {told} now\n")
+    format!("-- {dropped} events lost so far; {sampling} now\n")
 }
 
 /// A point in time as seconds since another one, which may be later: threads record an event some time after they read the clock.

@@ -194,13 +194,13 @@ impl Counts {
             0 => "none lost".into(),
             dropped => format!("{dropped} lost because they came faster than they were read"),
         };
-        let told = match self.every {
+        let sampling = match self.every {
             None | Some((0 | 1, 0 | 1, _)) => "every item was reported".into(),
             Some((least, most, _)) if least == most => format!("one item of {least} was reported"),
             Some((least, most, _)) => format!("one item of {least} to {most} was reported"),
         };
         format!(
-            "{} events in {}, {} items ended; {lost}; {told}",
+            "{} events in {}, {} items ended; {lost}; {sampling}",
             self.events,
             lines::duration(last - first),
             self.items,

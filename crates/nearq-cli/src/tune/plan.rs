@@ -81,9 +81,9 @@ pub(super) fn plan(
 
     let mut configurations = Vec::new();
     for (scope, pods) in &different {
-        configurations.push(heeding(scope, false, pods));
+        configurations.push(with_affinity(scope, false, pods));
         if pods.len() > 1 {
-            configurations.push(heeding(scope, true, pods));
+            configurations.push(with_affinity(scope, true, pods));
         }
     }
     let one_pod = vec![cpus.to_list()];
@@ -118,7 +118,7 @@ pub(super) fn plan(
 
 const STRICT: &str = "+strict";
 
-fn heeding(scope: &str, strict: bool, pods: &[String]) -> Configuration {
+fn with_affinity(scope: &str, strict: bool, pods: &[String]) -> Configuration {
     Configuration {
         name: format!("{scope}{}", if strict { STRICT } else { "" }),
         changes: changes(&["1".into(), scope.into(), if strict { "1" } else { "0" }.into()]),

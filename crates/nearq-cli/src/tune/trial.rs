@@ -42,8 +42,8 @@ impl std::fmt::Display for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Stop::Signal(signal) => write!(f, "ended by {signal}"),
-            Stop::Others(theirs) => {
-                let words = words(theirs);
+            Stop::Others(foreign_changes) => {
+                let words = words(foreign_changes);
                 write!(f, "something else has set {words} in the meantime; tuning stops")
             }
             Stop::Failed(failure) => failure.fmt(f),

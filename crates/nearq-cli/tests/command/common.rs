@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 pub(crate) fn nearq() -> Command {
     let mut command = Command::new(crate::PROGRAM);
     command.stdin(Stdio::null());
-    let heed_signals = || {
+    let reset_signals = || {
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
             // SAFETY: numbers only, and a call that is allowed between fork and exec.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -21,7 +21,7 @@ pub(crate) fn nearq() -> Command {
         Ok(())
     };
     // SAFETY: it makes only that call.
-    unsafe { command.pre_exec(heed_signals) };
+    unsafe { command.pre_exec(reset_signals) };
     command
 }
 

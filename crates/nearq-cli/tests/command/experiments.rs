@@ -130,14 +130,14 @@ fn under_cargo_run_the_program_is_built_first() {
     assert_eq!(printed(&output), (Some(7), "[bench][scopes]".into()), "{}", errors(&output));
     let note = "nearq: cargo builds nearq-bench, which `bench` and `sim` need\n";
     assert_eq!(errors(&output), format!("{note}   Compiling nearq-bench v0.1.0\n"));
-    let told = std::fs::read_to_string(&log).unwrap();
+    let log_text = std::fs::read_to_string(&log).unwrap();
     let target = copy.folder.path("target");
     for part in
         ["build ", "--package nearq-bench", "--profile fast", &format!("--target-dir {target}")]
     {
-        assert!(told.contains(part), "{part} is missing from {told}");
+        assert!(log_text.contains(part), "{part} is missing from {log_text}");
     }
-    assert!(!told.contains("--target "), "{told}");
+    assert!(!log_text.contains("--target "), "{log_text}");
 
     let output = copy.under_cargo("echo '    Finished `fast` profile' >&2");
     assert_eq!(printed(&output), (Some(7), "[bench][scopes]".into()));
@@ -146,8 +146,11 @@ fn under_cargo_run_the_program_is_built_first() {
     // An existing program is not run if the new one cannot be built: it is older than its sources.
     let output = copy.under_cargo("echo 'error: expected `;`' >&2; exit 101");
     assert_eq!(printed(&output), (Some(1), String::new()));
-    let said = errors(&output);
-    assert!(said.contains("error: expected `;`\n") && said.contains("is not built"), "{said}");
+    let stderr = errors(&output);
+    assert!(
+        stderr.contains("error: expected `;`\n") && stderr.contains("is not built"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -36,10 +36,11 @@ fn homes_are_listed_as_text_and_as_json() {
     let value: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
     let nodes = value["nodes"].as_array().expect("there are nodes");
     assert!(!nodes.is_empty() && nodes.iter().all(|node| node["cpus"].is_array()));
-    let own = value["processes"].as_array().unwrap().iter();
-    let own = own.filter(|process| process["pid"] == std::process::id()).collect::<Vec<_>>();
-    assert_eq!(own.len(), 1, "{value}");
-    assert!(own[0]["bytes"].as_array().is_some_and(|bytes| bytes.len() == nodes.len()));
+    let this_process = value["processes"].as_array().unwrap().iter();
+    let this_process =
+        this_process.filter(|process| process["pid"] == std::process::id()).collect::<Vec<_>>();
+    assert_eq!(this_process.len(), 1, "{value}");
+    assert!(this_process[0]["bytes"].as_array().is_some_and(|bytes| bytes.len() == nodes.len()));
 }
 
 #[test]

@@ -295,8 +295,8 @@ fn an_independent_openmetrics_parser_accepts_the_text() {
             .stderr(Stdio::piped());
         command
     };
-    let there = python("import prometheus_client.openmetrics.parser").output();
-    if !there.is_ok_and(|output| output.status.success()) {
+    let has_client = python("import prometheus_client.openmetrics.parser").output();
+    if !has_client.is_ok_and(|output| output.status.success()) {
         let how = "pip install prometheus-client, or the package python3-prometheus-client";
         return skipped(
             "reading metrics with Prometheus's own client",
@@ -357,11 +357,11 @@ fn a_process_of_another_user_is_reported_as_such() {
     let mut command = nearq();
     command.args(["dump", "1"]).current_dir("/");
     // SAFETY: no arguments.
-    let own = unsafe { libc::geteuid() };
-    let user = if own == 0 { USER } else { own };
-    let whose = std::fs::metadata("/proc/1").unwrap().uid();
+    let effective_user = unsafe { libc::geteuid() };
+    let user = if effective_user == 0 { USER } else { effective_user };
+    let owner = std::fs::metadata("/proc/1").unwrap().uid();
     let skip = |why| skipped("a process of another user", why, "run the tests as root");
-    if user == whose {
+    if user == owner {
         return skip("the first process is the caller's");
     }
     let output = match command.uid(user).output() {
@@ -372,7 +372,7 @@ fn a_process_of_another_user_is_reported_as_such() {
     };
     let line = errors(&output);
     let expected = format!(
-        "nearq: process 1 belongs to user {whose}; only that user and root may inspect it\n"
+        "nearq: process 1 belongs to user {owner}; only that user and root may inspect it\n"
     );
     assert_eq!((output.status.code(), line), (Some(2), expected));
 }

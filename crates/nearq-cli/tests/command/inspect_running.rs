@@ -350,8 +350,8 @@ fn a_stopped_process_does_not_hold_up_the_others() {
     let both = Folder::new("both");
     DirBuilder::new().mode(0o700).create(both.path("nearq")).unwrap();
     for one in [&program, &other] {
-        let own = PathBuf::from(one.folder.path("nearq")).join(one.pid());
-        std::fs::rename(own, PathBuf::from(both.path("nearq")).join(one.pid())).unwrap();
+        let socket = PathBuf::from(one.folder.path("nearq")).join(one.pid());
+        std::fs::rename(socket, PathBuf::from(both.path("nearq")).join(one.pid())).unwrap();
     }
     let output =
         nearq().env("XDG_RUNTIME_DIR", both.path("")).args(["ps", "--json"]).output().unwrap();

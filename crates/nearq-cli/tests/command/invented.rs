@@ -76,7 +76,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Those of these signals that a command started by this process obeys: a signal that is ignored here, as under `nohup` or in the
 /// background of a shell, is ignored there too.
-pub(crate) fn heeded(names: &[&'static str]) -> Vec<&'static str> {
+pub(crate) fn not_ignored(names: &[&'static str]) -> Vec<&'static str> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     let mask = u64::from_str_radix(mask.trim(), 16).unwrap();
@@ -87,12 +87,12 @@ pub(crate) fn heeded(names: &[&'static str]) -> Vec<&'static str> {
         "TERM" => 15,
         other => panic!("no number is known of {other}"),
     };
-    let (ignored, heeded): (Vec<&str>, Vec<&str>) =
+    let (ignored, not_ignored): (Vec<&str>, Vec<&str>) =
         names.iter().partition(|name| mask >> (number(name) - 1) & 1 == 1);
     for name in ignored {
         skipped(&format!("SIG{name}"), "it is ignored here", "run the tests in the foreground");
     }
-    heeded
+    not_ignored
 }
 
 /// Sends a signal, by its name without SIG.

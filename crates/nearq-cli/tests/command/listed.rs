@@ -92,8 +92,8 @@ fn check_line(template: &Template, group: &[Vec<u8>], number: u64) {
     };
     let marked: Vec<Vec<u8>> =
         (0..group.len()).map(|n| format!("{MARK}{n}/{MARK}.{MARK}").into_bytes()).collect();
-    let (own, others) = (script(group), script(&marked));
-    assert_eq!(own, others, "{}", String::from_utf8_lossy(&own));
+    let (of_group, others) = (script(group), script(&marked));
+    assert_eq!(of_group, others, "{}", String::from_utf8_lossy(&of_group));
     let has_mark = others.windows(MARK.len()).any(|window| window == MARK.as_bytes());
     assert!(!has_mark, "{}", String::from_utf8_lossy(&others));
 }

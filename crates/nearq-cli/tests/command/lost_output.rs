@@ -37,9 +37,9 @@ fn commands(name: &str) -> (Vec<Command>, [Folder; 2]) {
 
 /// Fails unless the command says that its output is lost.
 fn is_named(command: &Command, output: &Output) {
-    let told = errors(output);
-    assert_eq!(output.status.code(), Some(1), "{command:?}: {told}");
-    assert!(told.contains("nearq: standard output cannot be written: "), "{command:?}: {told}");
+    let stderr = errors(output);
+    assert_eq!(output.status.code(), Some(1), "{command:?}: {stderr}");
+    assert!(stderr.contains("nearq: standard output cannot be written: "), "{command:?}: {stderr}");
 }
 
 #[test]
@@ -68,9 +68,9 @@ fn a_closed_descriptor_is_reported() {
     {
         let line = format!("exec {PROGRAM} {arguments} >&-");
         let output = Command::new("sh").args(["-c", &line]).output().unwrap();
-        let told = errors(&output);
-        assert_eq!(output.status.code(), Some(status), "{arguments}: {told}");
-        assert!(told.contains("standard output cannot be written: Bad file"), "{told}");
+        let stderr = errors(&output);
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {stderr}");
+        assert!(stderr.contains("standard output cannot be written: Bad file"), "{stderr}");
     }
 }
 
@@ -82,9 +82,9 @@ fn a_closed_pipe_ends_every_subcommand_silently() {
         drop(reader);
         let output = command.stdout(writer).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{command:?}: {}", errors(&output));
-        let told = errors(&output);
+        let stderr = errors(&output);
         // `trace` prints counts besides.
-        assert!(told.is_empty() || told.contains(" events in "), "{command:?}: {told}");
+        assert!(stderr.is_empty() || stderr.contains(" events in "), "{command:?}: {stderr}");
     }
 }
 
@@ -104,9 +104,9 @@ fn a_picture_that_does_not_fit_on_disk_leaves_the_old_file() {
             fs::write(&path, before).unwrap();
         }
         let output = with_small_files(&folder, &["topo", "--on", "numa:2 core:64", "--svg", &path]);
-        let told = errors(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains("--svg ") && told.contains("cannot be written"), "{told}");
+        let stderr = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("--svg ") && stderr.contains("cannot be written"), "{stderr}");
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), before);
         let left = fs::read_dir(folder.path("")).unwrap().count();
         assert_eq!(left, usize::from(before.is_some()), "nothing else is left behind");
@@ -123,9 +123,9 @@ fn a_trace_on_a_full_disk_ends_with_a_valid_file() {
     let path = folder.path("trace.json");
     let pid = std::process::id().to_string();
     let output = with_small_files(&folder, &["trace", &pid, "--output", &path]);
-    let told = errors(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("cannot be written") && told.contains("up to there"), "{told}");
+    let stderr = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot be written") && stderr.contains("up to there"), "{stderr}");
     let text = fs::read_to_string(&path).unwrap();
     let trace: serde_json::Value = serde_json::from_str(&text).expect("the file is whole");
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
@@ -158,11 +158,11 @@ fn non_blocking_output_is_written_completely() {
         // The command holds its ends of the pipe.
         drop(command);
         std::thread::sleep(std::time::Duration::from_millis(5));
-        let mut told = Vec::new();
-        reader.read_to_end(&mut told).unwrap();
-        let told = String::from_utf8_lossy(&told);
-        assert!(child.wait().unwrap().success(), "{told}");
-        assert!(told.len() >= least && !told.contains("cannot be written"), "{told}");
+        let mut printed = Vec::new();
+        reader.read_to_end(&mut printed).unwrap();
+        let printed = String::from_utf8_lossy(&printed);
+        assert!(child.wait().unwrap().success(), "{printed}");
+        assert!(printed.len() >= least && !printed.contains("cannot be written"), "{printed}");
     }
 }
 
@@ -233,8 +233,8 @@ fn a_trace_that_cannot_be_written_leaves_the_file_and_the_link() {
             "ulimit -f 0; XDG_RUNTIME_DIR={runtime} \"$NEARQ\" trace {pid} --items 1 --output {name}"
         );
         let output = in_folder(&folder, &line);
-        let told = errors(&output);
-        assert!(output.status.code() == Some(1) && told.contains("File too large"), "{told}");
+        let stderr = errors(&output);
+        assert!(output.status.code() == Some(1) && stderr.contains("File too large"), "{stderr}");
         assert_eq!(fs::read_to_string(folder.path("trace.json")).unwrap(), old, "{name}");
         assert!(fs::symlink_metadata(folder.path("link")).unwrap().is_symlink());
     }
@@ -251,8 +251,8 @@ fn a_closed_standard_output_is_not_replaced_for_started_programs() {
     for (arguments, status) in all.into_iter().take(if has_bench { 3 } else { 2 }) {
         let line = format!("exec {PROGRAM} {arguments} >&-");
         let output = Command::new("sh").args(["-c", &line]).output().unwrap();
-        let told = errors(&output);
-        assert_eq!(output.status.code(), Some(status), "{arguments}: {told}");
-        assert!(told.contains("standard output cannot be written: Bad file"), "{told}");
+        let stderr = errors(&output);
+        assert_eq!(output.status.code(), Some(status), "{arguments}: {stderr}");
+        assert!(stderr.contains("standard output cannot be written: Bad file"), "{stderr}");
     }
 }

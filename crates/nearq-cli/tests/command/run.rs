@@ -321,17 +321,17 @@ fn home_none_prints_no_message_about_one_node() {
         .unwrap();
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     let without = value["without"].as_str().unwrap();
-    let said = errors(&output);
+    let stderr = errors(&output);
     assert!(without.contains("--home none") && !without.contains("one node"), "{without}");
     // Before, and below the table.
-    assert!(said.matches("--home none").count() == 2 && !said.contains("one node"), "{said}");
+    assert!(stderr.matches("--home none").count() == 2 && !stderr.contains("one node"), "{stderr}");
     let output = nearq()
         .args(["run", "--tree", "--home", "none", "--verbose", "--summary", "--", "echo", "a"])
         .output()
         .unwrap();
-    let said = errors(&output);
-    assert!(output.status.success() && output.stdout == b"a\n", "{said}");
-    assert!(said.matches("--home none").count() == 2 && !said.contains("one node"), "{said}");
+    let stderr = errors(&output);
+    assert!(output.status.success() && output.stdout == b"a\n", "{stderr}");
+    assert!(stderr.matches("--home none").count() == 2 && !stderr.contains("one node"), "{stderr}");
 }
 
 #[test]
@@ -360,20 +360,21 @@ fn it_behaves_like_xargs() {
         return;
     };
     child.stdin.take().unwrap().write_all(&input).unwrap();
-    let theirs = text(&child.wait_with_output().unwrap().stdout);
-    let ours = fed(&["-0", "-P2", "sh", "-c", "echo \"$0\"; exit 0", "<{}>"], &input);
-    assert_eq!(sorted(&text(&ours.stdout)), sorted(&theirs));
+    let other_output = text(&child.wait_with_output().unwrap().stdout);
+    let nearq_output = fed(&["-0", "-P2", "sh", "-c", "echo \"$0\"; exit 0", "<{}>"], &input);
+    assert_eq!(sorted(&text(&nearq_output.stdout)), sorted(&other_output));
 }
 
 #[test]
 fn it_behaves_like_parallel() {
     let words = ["-k", "-j2", "echo", "{#}", "{}", "{.}", "{/}", "{//}", "{/.}", "x{}y"];
     let inputs = [":::", "/a/b.c.d", "x", "a b.c", "it's", "d.e/f"];
-    let theirs = Command::new("parallel").arg("--will-cite").args(words).args(inputs).output();
-    let Some(theirs) = theirs.ok().filter(|output| output.status.success()) else {
+    let other_output =
+        Command::new("parallel").arg("--will-cite").args(words).args(inputs).output();
+    let Some(other_output) = other_output.ok().filter(|output| output.status.success()) else {
         skipped("GNU parallel", "it is not installed", "install parallel");
         return;
     };
-    let ours = prints(&[&["run"], &words[..], &inputs[..]].concat());
-    assert_eq!(ours, text(&theirs.stdout));
+    let nearq_output = prints(&[&["run"], &words[..], &inputs[..]].concat());
+    assert_eq!(nearq_output, text(&other_output.stdout));
 }

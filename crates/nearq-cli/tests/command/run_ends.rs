@@ -86,9 +86,9 @@ fn an_end_by_a_signal_reports_stopped_and_unstarted_jobs() {
     send("INT", &child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), Some(2));
-    let said = errors(&output);
-    assert!(said.contains("ended by SIGINT; jobs: 3 ended, 2 stopped, 35 not begun"), "{said}");
-    assert!(said.contains("40 jobs: 3 succeeded, 0 failed, 2 stopped, 35 not begun"), "{said}");
+    let stderr = errors(&output);
+    assert!(stderr.contains("ended by SIGINT; jobs: 3 ended, 2 stopped, 35 not begun"), "{stderr}");
+    assert!(stderr.contains("40 jobs: 3 succeeded, 0 failed, 2 stopped, 35 not begun"), "{stderr}");
     let json: serde_json::Value = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
     assert_eq!((&json["stopped"], &json["not_started"]), (&2.into(), &35.into()));
 }
@@ -106,9 +106,9 @@ fn unread_input_counts_as_more_jobs() {
     words(&pids, 1);
     send("TERM", &child);
     let output = child.wait_with_output().unwrap();
-    let said = errors(&output);
-    assert!(said.contains("SIGTERM; jobs: 0 ended, 1 stopped, 1 or more not begun"), "{said}");
-    assert!(said.contains("2 or more jobs: 0 succeeded"), "{said}");
+    let stderr = errors(&output);
+    assert!(stderr.contains("SIGTERM; jobs: 0 ended, 1 stopped, 1 or more not begun"), "{stderr}");
+    assert!(stderr.contains("2 or more jobs: 0 succeeded"), "{stderr}");
 }
 
 #[test]
@@ -172,10 +172,10 @@ fn a_job_that_cannot_be_ended_is_left_and_reported() {
     let kill = Command::new("kill").args(["-9", &pid]).status().unwrap();
     assert_eq!(output.status.signal(), Some(15));
     assert!(kill.success(), "it was left running");
-    let said = errors(&output);
+    let stderr = errors(&output);
     assert!(
-        said.contains(&format!("do not end on SIGKILL and are left running: process {pid}")),
-        "{said}"
+        stderr.contains(&format!("do not end on SIGKILL and are left running: process {pid}")),
+        "{stderr}"
     );
 }
 
@@ -242,13 +242,13 @@ fn a_stopped_run_stops_its_jobs_and_all_continue() {
     let script = format!("echo $$ >> {pids}; exec cat {pipe}");
     let mut child = nearq().args(["run", "sh", "-c", &script, ":::", "1"]).spawn().unwrap();
     let job = words(&pids, 1).remove(0);
-    let own = child.id().to_string();
+    let pid = child.id().to_string();
     let is = |pid: &str, wanted: char| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         (state(&stat) == Some(wanted)).then_some(())
     };
     send("TSTP", &child);
-    wait_for("the command stops", || is(&own, 'T'));
+    wait_for("the command stops", || is(&pid, 'T'));
     wait_for("the job stops", || is(&job, 'T'));
     send("CONT", &child);
     fs::write(&pipe, "").unwrap();
@@ -322,12 +322,12 @@ fn jobs_beyond_the_process_limit_wait_for_their_turn() {
     command.stdin(Stdio::null());
     // The command, its orphan reaper and its printer are three.
     let Some(output) = output_with_few_processes(&mut command, 7) else { return };
-    let said = errors(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert_eq!(said.lines().count(), 1, "once: {said}");
+    let stderr = errors(&output);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "once: {stderr}");
     assert!(
-        said.contains("a limit on processes is reached") && said.contains("others wait"),
-        "{said}"
+        stderr.contains("a limit on processes is reached") && stderr.contains("others wait"),
+        "{stderr}"
     );
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["ended"], 20);
@@ -340,9 +340,9 @@ fn jobs_beyond_the_descriptor_limit_wait_for_their_turn() {
         "ulimit -n 20 && exec {program} run -j0 -k --shell 'sleep 0.05; echo {{}}' ::: $(seq 30)"
     );
     let output = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).output().unwrap();
-    let said = errors(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.lines().count() == 1 && said.contains("ulimit -n"), "{said}");
+    let stderr = errors(&output);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(stderr.lines().count() == 1 && stderr.contains("ulimit -n"), "{stderr}");
     let text = String::from_utf8_lossy(&output.stdout);
     let numbers: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(numbers, (1..=30).collect::<Vec<u32>>());

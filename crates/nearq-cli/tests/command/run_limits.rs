@@ -31,10 +31,10 @@ fn a_full_disk_is_reported_and_ends_the_run() {
         let mut command = nearq();
         command.arg("run").args(order).args(["sh", "-c", &script, ":::", "1", "2", "3"]);
         let output = command.stdout(full()).output().unwrap();
-        let said = errors(&output);
-        assert_eq!(output.status.code(), OWN, "{said}");
-        assert!(said.contains("standard output cannot be written: No space left"), "{said}");
-        assert!(said.contains("not begun"), "{said}");
+        let stderr = errors(&output);
+        assert_eq!(output.status.code(), OWN, "{stderr}");
+        assert!(stderr.contains("standard output cannot be written: No space left"), "{stderr}");
+        assert!(stderr.contains("not begun"), "{stderr}");
     }
     // Output of jobs on standard error is not lost silently either.
     let mut command = nearq();
@@ -49,9 +49,9 @@ fn a_full_disk_for_reports_is_a_failure() {
         let mut command = nearq();
         command.args(["run", "--json", path, "true", ":::", "1"]);
         let output = command.stdout(full()).output().unwrap();
-        let said = errors(&output);
-        assert_eq!(output.status.code(), OWN, "{path}: {said}");
-        assert!(said.contains("No space left"), "{path}: {said}");
+        let stderr = errors(&output);
+        assert_eq!(output.status.code(), OWN, "{path}: {stderr}");
+        assert!(stderr.contains("No space left"), "{path}: {stderr}");
     }
     for option in ["--summary", "--verbose"] {
         let mut command = nearq();
@@ -76,16 +76,16 @@ fn a_file_size_limit_spares_pipes_and_a_cut_job_log_is_reported() {
     let log = folder.path("log");
     let line = format!("ulimit -f 1; \"$NEARQ\" run -j1 -k --joblog {log} echo ::: $(seq 60)");
     let output = shell(&line);
-    let said = errors(&output);
-    assert_eq!(output.status.code(), OWN, "{said}");
+    let stderr = errors(&output);
+    assert_eq!(output.status.code(), OWN, "{stderr}");
     assert_eq!(output.stdout.split(|byte| *byte == b'\n').count(), 61, "all jobs have run");
-    assert!(said.contains("--joblog: the file is not complete: File too large"), "{said}");
-    assert_eq!(said.lines().count(), 2, "as it happens, and at the end: {said}");
+    assert!(stderr.contains("--joblog: the file is not complete: File too large"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 2, "as it happens, and at the end: {stderr}");
     let out = folder.path("out");
     let output = shell(&format!("ulimit -f 1; \"$NEARQ\" run -j1 seq 1 ::: 1000 > {out}"));
-    let said = errors(&output);
-    assert_eq!(output.status.code(), OWN, "{said}");
-    assert!(said.contains("standard output cannot be written: File too large"), "{said}");
+    let stderr = errors(&output);
+    assert_eq!(output.status.code(), OWN, "{stderr}");
+    assert!(stderr.contains("standard output cannot be written: File too large"), "{stderr}");
     // Jobs have the signal's default action: files that are too large end them, as under xargs.
     let job = format!("seq 1000 > {out}");
     let output = shell(&format!("ulimit -f 1; \"$NEARQ\" run --json - --shell '{job}; :' ::: 1"));
@@ -93,8 +93,8 @@ fn a_file_size_limit_spares_pipes_and_a_cut_job_log_is_reported() {
     assert!(fs::metadata(&out).unwrap().len() <= 1024);
     let output =
         shell(&format!("ulimit -f 1; \"$NEARQ\" run --json - sh -c 'exec seq 1000 > {out}' ::: 1"));
-    let own: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&json["ended"], &own["jobs"][0]["signal"]), (&1.into(), &libc::SIGXFSZ.into()));
+    let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["ended"], &parsed["jobs"][0]["signal"]), (&1.into(), &libc::SIGXFSZ.into()));
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn without_descriptors_for_any_job_the_run_ends_and_names_the_limit() {
     // With each limit something else is missing: what the engine itself needs, or the pipes of a job.
     for last in 8..19 {
         let output = shell(&fill(last));
-        let said = errors(&output);
+        let stderr = errors(&output);
         if output.status.success() {
             assert_eq!(output.stdout, b"1\n2\n", "{last}");
         } else {
-            assert_eq!(output.status.code(), OWN, "{last}: {said}");
-            assert!(said.contains("ulimit -n"), "{last}: {said}");
+            assert_eq!(output.status.code(), OWN, "{last}: {stderr}");
+            assert!(stderr.contains("ulimit -n"), "{last}: {stderr}");
         }
     }
 }
@@ -139,11 +139,11 @@ fn without_a_process_for_any_job_the_run_ends_and_names_the_limit() {
         skipped("the limit on processes", "others may not read the build's folder", "chmod it");
         return;
     };
-    let said = errors(&output);
-    assert_eq!(output.status.code(), OWN, "{said}");
+    let stderr = errors(&output);
+    assert_eq!(output.status.code(), OWN, "{stderr}");
     assert!(
-        said.contains("ulimit -u") && said.contains("0 ended, 0 stopped, 2 not begun"),
-        "{said}"
+        stderr.contains("ulimit -u") && stderr.contains("0 ended, 0 stopped, 2 not begun"),
+        "{stderr}"
     );
 }
 
@@ -206,8 +206,8 @@ fn memory_is_bounded_by_bytes() {
         fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
             let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-            let is_ours = fields.nth(2)? == group.to_string() && stat.contains("(nearq)");
-            is_ours.then(|| entry.path())
+            let in_group = fields.nth(2)? == group.to_string() && stat.contains("(nearq)");
+            in_group.then(|| entry.path())
         })
     };
     let status = |path: &std::path::Path, field: &str| {

@@ -93,10 +93,10 @@ fn top_without_threads_reports_it_and_restores_the_terminal() {
         let reader = thread::spawn(move || read_until(&mut person, "never"));
         let Some(output) = output_with_few_processes(&mut command, threads) else { return };
         drop(command);
-        let told = errors(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.starts_with("nearq: no thread can be started: "), "{told}");
-        assert_eq!(told.lines().count(), 1, "{told}");
+        let stderr = errors(&output);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.starts_with("nearq: no thread can be started: "), "{stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
         let screen = reader.join().unwrap();
         let (entered, left) = (screen.contains("\x1b[?1049h"), screen.contains("\x1b[?1049l"));
         assert_eq!(entered, left, "{screen:?}");
@@ -126,9 +126,9 @@ fn top_refuses_a_terminal_that_can_only_print() {
     for term in [Some("dumb"), Some(""), None] {
         let mut command = served.nearq();
         command.args(["top", &std::process::id().to_string()]);
-        let (printed, status, told) = on_a_dumb_one(command, term);
-        assert_eq!((printed.as_str(), status), ("", Some(2)), "{told}");
-        assert!(told.contains("TERM") && told.contains("--once"), "{told}");
+        let (printed, status, stderr) = on_a_dumb_one(command, term);
+        assert_eq!((printed.as_str(), status), ("", Some(2)), "{stderr}");
+        assert!(stderr.contains("TERM") && stderr.contains("--once"), "{stderr}");
     }
 }
 

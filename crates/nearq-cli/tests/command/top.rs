@@ -154,8 +154,12 @@ fn refused(command: &mut Command, status: i32, parts: &[&str]) {
 #[test]
 fn processes_that_cannot_be_watched_are_refused() {
     let folder = Folder::new("top-refusals");
-    let own = std::process::id().to_string();
-    refused(&mut top(&folder, &[&own, "--once"]), 2, &[&own, "does not listen", "NEARQ_CONTROL"]);
+    let pid_of_test = std::process::id().to_string();
+    refused(
+        &mut top(&folder, &[&pid_of_test, "--once"]),
+        2,
+        &[&pid_of_test, "does not listen", "NEARQ_CONTROL"],
+    );
     refused(&mut top(&folder, &["4294967295", "--json"]), 2, &["4294967295", "no process"]);
     refused(&mut top(&folder, &["one"]), 2, &["'one'", "PID"]);
     let process = Watched::start(&folder);

@@ -64,13 +64,13 @@ fn with_mounts(what: &str, mounts: &str) -> Option<(Value, String)> {
 #[test]
 fn without_sys_the_usable_cpus_are_the_same_and_one_warning_is_printed() {
     let expected = topo_json(&[])["limits"]["effective"].clone();
-    let Some((json, said)) = with_mounts("a system without /sys", "mount -t tmpfs none /sys")
+    let Some((json, stderr)) = with_mounts("a system without /sys", "mount -t tmpfs none /sys")
     else {
         return;
     };
     assert_eq!(json["limits"]["effective"], expected);
     assert_eq!((length(&json, "nodes"), length(&json, "llcs")), (1, 1));
-    assert!(said.lines().count() == 1 && said.contains("/sys/devices/system/cpu"), "{said}");
+    assert!(stderr.lines().count() == 1 && stderr.contains("/sys/devices/system/cpu"), "{stderr}");
 }
 
 #[test]
@@ -82,14 +82,15 @@ fn a_made_up_list_of_online_cpus_hides_no_usable_cpu() {
         "mount --make-rprivate / && mount --bind {} /sys/devices/system/cpu/online",
         file.path("online")
     );
-    let Some((json, said)) = with_mounts("a list of CPUs that a container made up", &mount) else {
+    let Some((json, stderr)) = with_mounts("a list of CPUs that a container made up", &mount)
+    else {
         return;
     };
     for key in ["effective", "parallelism", "online"] {
         assert_eq!(json["limits"][key], expected["limits"][key], "{key}");
     }
     assert_eq!((&json["cpus"], &json["pods"]), (&expected["cpus"], &expected["pods"]));
-    assert_eq!(said, "");
+    assert_eq!(stderr, "");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Folder, errors};
-use crate::invented::{self, Served, heeded, signal, until};
+use crate::invented::{self, Served, not_ignored, signal, until};
 use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::protocol::{
     Access, Dump, GetDump, Process, Refusal, Settings, Statistics, Trace, TraceBatch, TraceEvent,
@@ -25,7 +25,7 @@ struct World {
     /// Lost events that each batch adds.
     losing: u64,
     /// Items that have been reported.
-    told: u64,
+    sent: u64,
     lost: u64,
     asked: Vec<(Option<String>, Option<u32>)>,
 }
@@ -71,7 +71,7 @@ impl ControlTarget for Invented {
         }
         self.0.lock().unwrap().asked.push((wanted.queue.clone(), wanted.every));
         // The only thread whose name a test can know: the process's first thread.
-        Ok(Box::new(Told {
+        Ok(Box::new(SampleTrace {
             world: Arc::clone(&self.0),
             thread: std::process::id().into(),
             named: false,
@@ -80,14 +80,14 @@ impl ControlTarget for Invented {
     }
 }
 
-struct Told {
+struct SampleTrace {
     world: Arc<Mutex<World>>,
     thread: u64,
     named: bool,
     begun: bool,
 }
 
-impl Tracing for Told {
+impl Tracing for SampleTrace {
     fn take(&mut self, most: usize) -> TraceBatch {
         let mut world = self.world.lock().unwrap();
         let mut events = Vec::new();
@@ -96,8 +96,8 @@ impl Tracing for Told {
             return TraceBatch { every: 1, ..TraceBatch::default() };
         }
         for _ in 0..world.items.min(most as u64 / 3) {
-            let number = world.told;
-            world.told += 1;
+            let number = world.sent;
+            world.sent += 1;
             let start = 1_000_000_000 + number * 10_000;
             let event = |kind, at_ns, took_ns, thread| TraceEvent {
                 at_ns,
@@ -232,13 +232,13 @@ fn a_trace_file_has_all_items_and_is_valid() {
 fn a_trace_file_is_complete_after_any_signal_even_sigkill() {
     let (served, world) = serve("trace-signals", 7, 1);
     let folder = Folder::new("trace-signals");
-    for name in heeded(&["INT", "TERM", "HUP", "KILL"]) {
+    for name in not_ignored(&["INT", "TERM", "HUP", "KILL"]) {
         let path = folder.path(name);
         let mut child = served.nearq(&["trace", served.pid(), "--output", &path]);
         let mut child = child.stderr(Stdio::piped()).spawn().unwrap();
-        let before = world.lock().unwrap().told;
+        let before = world.lock().unwrap().sent;
         until("some items are told and written", || {
-            world.lock().unwrap().told > before + 50
+            world.lock().unwrap().sent > before + 50
                 && fs::metadata(&path).is_ok_and(|file| file.len() > 5_000)
         });
         if name == "KILL" {
@@ -249,12 +249,12 @@ fn a_trace_file_is_complete_after_any_signal_even_sigkill() {
         }
         signal(name, child.id());
         let status = child.wait().unwrap();
-        let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        let mut stderr = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
         if name == "KILL" {
             assert!(!status.success());
         } else {
-            assert!(status.success() && said.contains("items ended"), "SIG{name}: {said}");
+            assert!(status.success() && stderr.contains("items ended"), "SIG{name}: {stderr}");
         }
         assert!(count(&path, "X") > 10, "SIG{name}");
     }
@@ -285,16 +285,16 @@ fn a_trace_ends_with_its_process_and_keeps_its_events() {
     let mut child = child.stderr(Stdio::piped()).spawn().unwrap();
     until("some items are written", || fs::metadata(&path).is_ok_and(|file| file.len() > 2_000));
     world.lock().unwrap().items = 0;
-    let told = world.lock().unwrap().told as usize;
+    let sent = world.lock().unwrap().sent as usize;
     until("everything is written", || {
-        fs::read_to_string(&path).unwrap().matches("\"ph\":\"X\"").count() == told
+        fs::read_to_string(&path).unwrap().matches("\"ph\":\"X\"").count() == sent
     });
     drop(served);
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("nearq: the connection was lost"), "{said}");
-    assert_eq!(count(&path, "X"), told);
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert!(stderr.contains("nearq: the connection was lost"), "{stderr}");
+    assert_eq!(count(&path, "X"), sent);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use crate::common::errors;
-use crate::invented::{self, Served, heeded, signal, until};
+use crate::invented::{self, Served, not_ignored, signal, until};
 use nearq_control::control_target::{ControlTarget, Tracing};
 use nearq_control::protocol::{
     Access, Bucket, Dump, GetDump, Histogram, PodDump, Process, QueueDump, QueueSettings,
@@ -373,23 +373,23 @@ fn in_the_middle(shared: &Shared, served: &Served) -> Child {
     child
 }
 
-fn said(child: &mut Child) -> String {
-    let mut said = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    said
+fn first_stderr_line(child: &mut Child) -> String {
+    let mut message = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    message
 }
 
 #[test]
 fn an_interrupt_restores_the_settings_and_reports_it() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-interrupt");
-    for name in heeded(&["INT", "TERM", "HUP"]) {
+    for name in not_ignored(&["INT", "TERM", "HUP"]) {
         let mut child = in_the_middle(&shared, &served);
         signal(name, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(1));
-        let said = said(&mut child);
+        let message = first_stderr_line(&mut child);
         let restored = "restored: affinity=1 affinity_scope=default affinity_strict=0\n";
-        assert_eq!(said, format!("nearq: ended by SIG{name}; {restored}"));
+        assert_eq!(message, format!("nearq: ended by SIG{name}; {restored}"));
         assert_eq!(shared.configured(), "default 0", "as the command has said");
     }
 }
@@ -414,10 +414,10 @@ fn a_process_that_goes_away_is_reported_as_the_reason() {
     until("something else is set", || shared.configured() != "default 0");
     served.stop();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let said = said(&mut child);
+    let message = first_stderr_line(&mut child);
     assert!(
-        said.contains("the process closed the connection") && said.lines().count() == 1,
-        "{said}"
+        message.contains("the process closed the connection") && message.lines().count() == 1,
+        "{message}"
     );
     assert_eq!(shared.configured(), "default 0", "the server takes back what it must");
 }
@@ -437,10 +437,10 @@ fn a_change_by_another_client_ends_the_tuning() {
         status.is_some()
     });
     assert_eq!(status.unwrap().code(), Some(1));
-    let said = said(&mut child);
+    let message = first_stderr_line(&mut child);
     assert!(
-        said.contains("something else has set") && said.contains("affinity_scope=numa"),
-        "{said}"
+        message.contains("something else has set") && message.contains("affinity_scope=numa"),
+        "{message}"
     );
 }
 

@@ -15,8 +15,8 @@ use std::path::Path;
 /// The output of a job, and what was reported about it.
 #[derive(Debug)]
 struct Job {
-    said: Value,
-    told: Value,
+    report: Value,
+    json: Value,
 }
 
 /// Runs steps inside: each has a name, a shell command to run first, and the arguments of a `nearq run`.
@@ -44,16 +44,16 @@ fn steps(preset: &str, folder: &str, steps: &[[&str; 3]]) -> Option<BTreeMap<Str
     let mut all = BTreeMap::new();
     for part in text.split("BEGIN ").skip(1) {
         let parts = part.split_once('\n').and_then(|(name, rest)| {
-            let (said, rest) = rest.split_once("TOLD\n")?;
-            Some((name, said, rest.split_once("\nEND")?.0))
+            let (report, rest) = rest.split_once("TOLD\n")?;
+            Some((name, report, rest.split_once("\nEND")?.0))
         });
-        let (name, said, told) = parts.unwrap_or_else(|| panic!("{part}\n{errors}"));
-        let told: Value =
-            serde_json::from_str(told).unwrap_or_else(|e| panic!("{e}: {told}\n{errors}"));
-        let jobs = said.lines().zip(told["jobs"].as_array().unwrap()).map(|(said, told)| {
-            let said = serde_json::from_str(said)
-                .unwrap_or_else(|error| panic!("{error}: {said}\n{errors}"));
-            Job { said, told: told.clone() }
+        let (name, report, json) = parts.unwrap_or_else(|| panic!("{part}\n{errors}"));
+        let json: Value =
+            serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {json}\n{errors}"));
+        let jobs = report.lines().zip(json["jobs"].as_array().unwrap()).map(|(report, json)| {
+            let report = serde_json::from_str(report)
+                .unwrap_or_else(|error| panic!("{error}: {report}\n{errors}"));
+            Job { report, json: json.clone() }
         });
         all.insert(name.trim().to_owned(), jobs.collect());
     }
@@ -65,28 +65,28 @@ fn steps(preset: &str, folder: &str, steps: &[[&str; 3]]) -> Option<BTreeMap<Str
 
 impl Job {
     fn home(&self) -> usize {
-        self.told["home"].as_u64().unwrap_or_else(|| panic!("{self:?}")) as usize
+        self.json["home"].as_u64().unwrap_or_else(|| panic!("{self:?}")) as usize
     }
 
     /// The share of its memory on its home node, in percent.
     fn memory_at_home(&self) -> u64 {
-        let kib = self.said["kib"].as_object().unwrap();
+        let kib = self.report["kib"].as_object().unwrap();
         let all: u64 = kib.values().filter_map(Value::as_u64).sum();
         kib.get(&self.home().to_string()).and_then(Value::as_u64).unwrap_or(0) * 100 / all.max(1)
     }
 
     /// The share of its time at home, in percent.
     fn time_at_home(&self) -> usize {
-        let nodes = self.said["nodes"].as_str().unwrap();
+        let nodes = self.report["nodes"].as_str().unwrap();
         nodes.chars().filter(|node| self.is_home(*node)).count() * 100 / nodes.len()
     }
 
     /// Since when it was at home without interruption, in seconds after the machine's start.
     fn home_from(&self) -> f64 {
-        let nodes = self.said["nodes"].as_str().unwrap();
+        let nodes = self.report["nodes"].as_str().unwrap();
         let away = nodes.rfind(|node| !self.is_home(node)).map_or(0, |last| last + 1);
         assert!(away < nodes.len(), "it was away at its end: {self:?}");
-        self.said["begin"].as_f64().unwrap() + away as f64 * 0.02
+        self.report["begin"].as_f64().unwrap() + away as f64 * 0.02
     }
 
     fn is_home(&self, node: char) -> bool {
@@ -94,7 +94,7 @@ impl Job {
     }
 
     fn count(&self, what: &str) -> u64 {
-        self.told[what].as_u64().unwrap()
+        self.json[what].as_u64().unwrap()
     }
 }
 
@@ -127,24 +127,27 @@ fn jobs_live_on_two_nodes_and_come_home() {
     assert_eq!(homes(&all["loaded"], 2), [0, 2]);
     for job in spread {
         let cpus = ["0-3", "4-7"][job.home()];
-        assert_eq!(job.said["cpus"], cpus, "{job:?}");
+        assert_eq!(job.report["cpus"], cpus, "{job:?}");
         assert!(job.memory_at_home() >= 95, "{job:?}");
         assert!(
-            job.said["policies"].to_string().contains(&format!("prefer:{}", job.home())),
+            job.report["policies"].to_string().contains(&format!("prefer:{}", job.home())),
             "{job:?}"
         );
-        assert_eq!(job.told["last"].as_u64(), Some(job.home() as u64), "{job:?}");
+        assert_eq!(job.json["last"].as_u64(), Some(job.home() as u64), "{job:?}");
         assert!(job.time_at_home() >= 95, "{job:?}");
     }
     // The reported memory is what the jobs saw themselves, if nearq had time for a sample: this machine is slow.
-    let told: Vec<u64> = spread
+    let memory_at_home: Vec<u64> = spread
         .iter()
-        .filter_map(|job| job.told["memory_bytes"][job.home().to_string()].as_u64())
+        .filter_map(|job| job.json["memory_bytes"][job.home().to_string()].as_u64())
         .collect();
-    assert!(!told.is_empty() && told.iter().all(|bytes| *bytes >= 4 << 20), "{spread:?}");
+    assert!(
+        !memory_at_home.is_empty() && memory_at_home.iter().all(|bytes| *bytes >= 4 << 20),
+        "{spread:?}"
+    );
     for job in &all["strict"] {
-        assert_eq!((job.home(), &job.said["cpus"]), (1, &"4-7".into()));
-        assert!(job.said["policies"].to_string().contains("bind:1"), "{job:?}");
+        assert_eq!((job.home(), &job.report["cpus"]), (1, &"4-7".into()));
+        assert!(job.report["policies"].to_string().contains("bind:1"), "{job:?}");
         assert!(job.memory_at_home() >= 95 && job.count("let_out") == 0, "{job:?}");
     }
     let crowded = &all["crowded"];
@@ -154,7 +157,7 @@ fn jobs_live_on_two_nodes_and_come_home() {
     // The two jobs leave, and there is room for the others.
     let ended = crowded[..2]
         .iter()
-        .map(|job| job.told["elapsed_s"].as_f64().unwrap() + job.said["begin"].as_f64().unwrap());
+        .map(|job| job.json["elapsed_s"].as_f64().unwrap() + job.report["begin"].as_f64().unwrap());
     let ended = ended.fold(0.0, f64::max);
     let late: Vec<f64> = crowded[2..].iter().map(|job| job.home_from() - ended).collect();
     println!("seconds until they were at home for good: {late:.2?}");
@@ -184,7 +187,7 @@ fn jobs_spread_over_four_nodes() {
         // Exactly two each, except for other activity of the machine.
         assert!(homes(jobs, 4).iter().all(|jobs| *jobs >= 1), "{name}: {jobs:?}");
         for job in jobs {
-            assert_eq!(job.said["cpus"], ["0-1", "2-3", "4-5", "6-7"][job.home()], "{job:?}");
+            assert_eq!(job.report["cpus"], ["0-1", "2-3", "4-5", "6-7"][job.home()], "{job:?}");
             assert!(job.memory_at_home() >= 95, "{job:?}");
         }
     }

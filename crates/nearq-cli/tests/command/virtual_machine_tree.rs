@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A file of this machine and its path in the virtual one.
-fn there(file: &Path, place: &str) -> PathBuf {
+fn required_file(file: &Path, place: &str) -> PathBuf {
     // The target of a link: the link itself would dangle there.
     let file = fs::canonicalize(file).expect("it exists");
     PathBuf::from(format!("{}:{place}", file.display()))
@@ -35,7 +35,7 @@ fn libraries() -> Result<Vec<PathBuf>, String> {
     files.push((PathBuf::from("/bin/dash"), "job/dash".into()));
     match files.iter().find(|(file, _)| !file.exists()) {
         Some((missing, _)) => Err(format!("no {}", missing.display())),
-        None => Ok(files.iter().map(|(file, place)| there(file, place)).collect()),
+        None => Ok(files.iter().map(|(file, place)| required_file(file, place)).collect()),
     }
 }
 
@@ -96,15 +96,15 @@ fn each_program_of_a_tree_runs_on_the_node_of_its_memory() {
     let json = |text: &str| -> Value {
         serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}\n{errors}"))
     };
-    let said: Vec<Value> = text
+    let job_reports: Vec<Value> = text
         .lines()
         .take_while(|line| *line != "HOMES")
         .filter(|line| line.starts_with('{'))
         .map(json)
         .collect();
-    assert_eq!(said.len(), 8, "{text}\n{errors}");
+    assert_eq!(job_reports.len(), 8, "{text}\n{errors}");
     let mut at_home = [0, 0];
-    for job in &said {
+    for job in &job_reports {
         // As many homes as nodes, whatever else the machine does; and no home was chosen afterwards for a running process.
         let home = ["0-3", "4-7"].iter().position(|cpus| job["cpus"] == **cpus);
         let home = home.unwrap_or_else(|| panic!("{job}"));
@@ -115,18 +115,22 @@ fn each_program_of_a_tree_runs_on_the_node_of_its_memory() {
         assert!(here * 100 >= all * 90, "memory at home: {job}");
         assert!(job["policies"].to_string().contains(&format!("prefer:{home}")), "{job}");
     }
-    assert!(at_home.iter().all(|jobs| *jobs >= 2), "{at_home:?} {said:?}");
+    assert!(at_home.iter().all(|jobs| *jobs >= 2), "{at_home:?} {job_reports:?}");
     let homes = json(part("HOMES\n", "\nEND"));
     let living = homes["processes"].as_array().unwrap().iter();
     let why = |process: &&Value| process["why"].as_str().is_some_and(|why| why.starts_with("exec"));
     let living: Vec<_> = living.filter(why).collect();
     assert!(living.len() >= 8 && living.iter().all(|process| process["home"].is_u64()), "{homes}");
     assert_eq!(homes["nodes"].as_array().map(Vec::len), Some(2));
-    let told = json(part("STATUS 0\n", "\nLAST"));
-    let chosen: u64 =
-        told["homes"].as_array().unwrap().iter().filter_map(|home| home["chosen"].as_u64()).sum();
-    assert!(chosen >= 9, "{told}");
-    assert_eq!((&told["memory_refused"], &told["affinity_refused"]), (&0.into(), &0.into()));
+    let summary = json(part("STATUS 0\n", "\nLAST"));
+    let chosen: u64 = summary["homes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|home| home["chosen"].as_u64())
+        .sum();
+    assert!(chosen >= 9, "{summary}");
+    assert_eq!((&summary["memory_refused"], &summary["affinity_refused"]), (&0.into(), &0.into()));
     let (_, end) = text.split_once("LAST\n").unwrap();
     assert_eq!(end.trim(), "STATUS 42", "nothing is left behind: {errors}");
 }

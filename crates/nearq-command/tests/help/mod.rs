@@ -51,20 +51,20 @@ fn check_breaks(text: &str, endless: &str, width: usize) {
         let mut before = "";
         loop {
             let line = lines.next().unwrap_or_else(|| panic!("{whole} is missing at {width}"));
-            let own = words(line);
+            let line_words = words(line);
             // clap does not break the usage line.
-            let may_be_wide = own.len() == 1 || line.starts_with("Usage:");
+            let may_be_wide = line_words.len() == 1 || line.starts_with("Usage:");
             assert!(line.chars().count() <= width || may_be_wide, "wider than {width}: {line}");
-            if let Some(first) = own.first().filter(|_| !found.is_empty()) {
-                let room = width.saturating_sub(before.chars().count());
+            if let Some(first) = line_words.first().filter(|_| !found.is_empty()) {
+                let available = width.saturating_sub(before.chars().count());
                 // At a small width a name is alone in its line, with its description below.
                 let is_name = whole.contains(&format!("{before}  "));
                 assert!(
-                    room <= first.chars().count() || is_name,
+                    available <= first.chars().count() || is_name,
                     "broken too early at {width}:\n{before}\n{line}"
                 );
             }
-            found.extend(own);
+            found.extend(line_words);
             before = line;
             if found.len() >= wanted.len() {
                 break;

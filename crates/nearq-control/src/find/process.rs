@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn this_process_is_described_from_proc() {
-        let own = Process::of(std::process::id()).unwrap();
-        assert_eq!(own.user, rustix::process::geteuid().as_raw());
-        assert!(own.started().is_some_and(|ticks| ticks > 0));
-        assert_eq!(own.variables(["NO_SUCH_VARIABLE", "PATH"])[0], None);
+        let this_process = Process::of(std::process::id()).unwrap();
+        assert_eq!(this_process.user, rustix::process::geteuid().as_raw());
+        assert!(this_process.started().is_some_and(|ticks| ticks > 0));
+        assert_eq!(this_process.variables(["NO_SUCH_VARIABLE", "PATH"])[0], None);
         // Numbers of processes end at 2^22.
         assert!(Process::of(4_194_305).is_none());
     }

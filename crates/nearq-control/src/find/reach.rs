@@ -213,9 +213,9 @@ mod tests {
 
     #[test]
     fn a_process_is_older_than_its_files() {
-        let own = Process::of(std::process::id()).unwrap().started().unwrap();
-        assert!(began_before(own, now()));
-        assert!(!began_before(own, now().saturating_sub(Duration::from_secs(1 << 30))));
+        let this_process = Process::of(std::process::id()).unwrap().started().unwrap();
+        assert!(began_before(this_process, now()));
+        assert!(!began_before(this_process, now().saturating_sub(Duration::from_secs(1 << 30))));
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         let _listener = UnixListener::bind(&name).unwrap();
         let stream = UnixStream::connect(&name).unwrap();
         fs::remove_dir_all(&folder).unwrap();
-        let look = move || {
+        let check = move || {
             let listens = |made| {
                 let fd = rustix::fs::open("/", OFlags::PATH, Mode::empty()).unwrap();
                 Socket { fd, made }.listener(&stream).is_some()
@@ -241,7 +241,7 @@ mod tests {
             Linux::peer_lives(&stream).expect_err("the filter refuses it");
             assert!(listens(now()) && !listens(long_ago));
         };
-        std::thread::spawn(look).join().unwrap();
+        std::thread::spawn(check).join().unwrap();
     }
 
     #[test]

@@ -115,12 +115,12 @@ fn families(text: &str) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for line in body.lines() {
         assert!(!line.is_empty() && line.trim() == line, "{line:?}");
-        let Some(told) = line.strip_prefix("# ") else {
+        let Some(description) = line.strip_prefix("# ") else {
             let family = families.last_mut().expect("a family comes before its values");
             family.samples.push(sample(line));
             continue;
         };
-        let [what, name, rest] = told.splitn(3, ' ').collect::<Vec<_>>()[..] else {
+        let [what, name, rest] = description.splitn(3, ' ').collect::<Vec<_>>()[..] else {
             panic!("{line}")
         };
         if families.last().is_none_or(|family| family.name != name) {

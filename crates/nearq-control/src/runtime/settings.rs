@@ -176,8 +176,8 @@ pub(crate) fn parse_micros(text: &str, most: u64) -> Result<Duration, String> {
     values::parse_number(text, 0..=most, "microseconds").map(Duration::from_micros)
 }
 
-pub(crate) fn parse_looks(text: &str) -> Result<u32, String> {
-    values::parse_number(text, 0..=1_000_000, "looks").map(|looks| looks as u32)
+pub(crate) fn parse_spins(text: &str) -> Result<u32, String> {
+    values::parse_number(text, 0..=1_000_000, "looks").map(|spins| spins as u32)
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {

@@ -155,9 +155,9 @@ fn the_home_of_a_queue_can_be_set_and_shown() {
     let dump = target.dump(&GetDump::default()).unwrap();
     assert_eq!(dump.homes.len(), runtime.home_nodes().len());
     assert_eq!(dump.home_weights.len(), nearq_core::home::Weights::names().len());
-    let told = &dump.queues[0];
-    assert_eq!(told.home.as_ref().map(|home| home.node.to_string()), Some(node));
-    assert_eq!(told.memory, "interleave");
+    let queue_dump = &dump.queues[0];
+    assert_eq!(queue_dump.home.as_ref().map(|home| home.node.to_string()), Some(node));
+    assert_eq!(queue_dump.memory, "interleave");
 }
 
 #[test]
@@ -195,9 +195,9 @@ fn refusals_change_nothing_and_state_what_is_allowed() {
         (None, &[("watchdog_thresh", "99999999999")], "at most 18446744073"),
         (None, &[("spin", "7"), ("cpumask", "9999")], "this machine has"),
     ];
-    for (queue, wrong, says) in cases {
+    for (queue, wrong, expected) in cases {
         let refusal = target.set(queue, &changes(wrong)).unwrap_err().to_string();
-        assert!(refusal.contains(says), "{wrong:?}: {refusal}");
+        assert!(refusal.contains(expected), "{wrong:?}: {refusal}");
         assert_eq!(own(&target), before, "{wrong:?}");
     }
 }
@@ -222,8 +222,8 @@ fn a_refusal_lists_all_settings_of_a_per_cpu_queue() {
     let keys: Vec<&str> = writable.map(|setting| setting.key.as_str()).collect();
     let (last, others) = keys.split_last().unwrap();
     let refusal = target.set(Some("percpu"), &changes(&[("cpumask", "")])).unwrap_err();
-    let says = format!("for which only {} and {last} can be set", others.join(", "));
-    assert!(refusal.to_string().ends_with(&says), "{refusal}");
+    let expected = format!("for which only {} and {last} can be set", others.join(", "));
+    assert!(refusal.to_string().ends_with(&expected), "{refusal}");
 }
 
 #[test]

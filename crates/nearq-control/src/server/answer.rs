@@ -187,7 +187,7 @@ impl Host {
             let why = "this process allows inspection, but no changes: start it with NEARQ_CONTROL=full, or run this command as root";
             return Err(Refusal::NotPermitted { why: why.to_owned() });
         }
-        let note = Note::look(&*self.target, wanted)?;
+        let note = Note::of(&*self.target, wanted)?;
         let holder = session.holder.unwrap_or_else(|| self.undo.connection());
         if wanted.until_closed {
             self.undo.may_hold(holder, &note)?;

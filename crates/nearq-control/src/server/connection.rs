@@ -20,7 +20,7 @@ use crate::protocol::{Access, LONGEST_CALL, Refusal};
 pub(super) struct Input {
     bytes: Vec<u8>,
     /// Leading bytes known to hold no zero byte.
-    looked: usize,
+    searched: usize,
     /// When the first byte of a call came.
     begun: Option<Instant>,
 }
@@ -34,17 +34,17 @@ impl Input {
     fn add(&mut self, bytes: &[u8], now: Instant) {
         self.begun.get_or_insert(now);
         self.bytes.extend_from_slice(bytes);
-        self.look();
+        self.search();
     }
 
-    fn look(&mut self) {
-        let end = self.bytes[self.looked..].iter().position(|&byte| byte == 0);
-        self.looked = end.map_or(self.bytes.len(), |end| self.looked + end);
+    fn search(&mut self) {
+        let end = self.bytes[self.searched..].iter().position(|&byte| byte == 0);
+        self.searched = end.map_or(self.bytes.len(), |end| self.searched + end);
     }
 
     /// Whether there is a whole call.
     fn is_whole(&self) -> bool {
-        self.looked < self.bytes.len()
+        self.searched < self.bytes.len()
     }
 
     /// The first whole call, without its zero byte.
@@ -52,12 +52,12 @@ impl Input {
         if !self.is_whole() {
             return None;
         }
-        let rest = self.bytes.split_off(self.looked + 1);
+        let rest = self.bytes.split_off(self.searched + 1);
         let mut call = std::mem::replace(&mut self.bytes, rest);
         call.pop();
         self.begun = (!self.bytes.is_empty()).then_some(now);
-        self.looked = 0;
-        self.look();
+        self.searched = 0;
+        self.search();
         Some(call)
     }
 }
@@ -161,7 +161,7 @@ impl Connection {
 
     /// Reads, serves one call if that is allowed, and sends.
     pub(super) fn step(&mut self, host: &mut Host, may_call: bool) {
-        if !self.socket.is_ours() {
+        if !self.socket.is_unchanged() {
             // The program has closed it; whatever has the number now must not be touched.
             self.over = true;
         } else if self.unread() > 0 {

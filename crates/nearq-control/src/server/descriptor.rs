@@ -10,7 +10,7 @@
 //!
 //! # Programs that close what they do not know
 //! A daemon may close every number, and open files of its own under the same ones. So before a number is used or closed, it is checked
-//! whether it still leads to the file that was opened ([`Descriptor::is_ours`]).
+//! whether it still leads to the file that was opened ([`Descriptor::is_unchanged`]).
 
 use core::cell::UnsafeCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -70,7 +70,7 @@ unsafe fn parent(_subject: *const ()) {
 
 unsafe fn child(_subject: *const ()) {
     let Some(mut table) = take_held() else { return };
-    for entry in table.iter().filter(|entry| entry.is_ours()) {
+    for entry in table.iter().filter(|entry| entry.is_unchanged()) {
         entry.close();
     }
     table.clear();
@@ -81,7 +81,7 @@ impl Entry {
         Ok(Entry { number: fd.as_raw_fd(), file: identity(&rustix::fs::fstat(fd)?) })
     }
 
-    fn is_ours(&self) -> bool {
+    fn is_unchanged(&self) -> bool {
         // SAFETY: validity: a number that is not open is an error of the call. Thread and aliasing: nothing is changed.
         let fd = unsafe { BorrowedFd::borrow_raw(self.number) };
         rustix::fs::fstat(fd).is_ok_and(|found| identity(&found) == self.file)
@@ -120,15 +120,15 @@ impl Descriptor {
     }
 
     /// Whether the number still leads to the file.
-    pub(super) fn is_ours(&self) -> bool {
-        self.entry.is_ours()
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.entry.is_unchanged()
     }
 }
 
 impl AsFd for Descriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: validity: it is open until it is dropped, unless the program closes what is not its own; then calls fail, or
-        // `is_ours` returns false. Aliasing and thread: a number.
+        // `is_unchanged` returns false. Aliasing and thread: a number.
         unsafe { BorrowedFd::borrow_raw(self.entry.number) }
     }
 }
@@ -141,7 +141,7 @@ impl Drop for Descriptor {
         }
         let mut table = lock();
         table.retain(|entry| *entry != self.entry);
-        if self.entry.is_ours() {
+        if self.entry.is_unchanged() {
             self.entry.close();
         }
     }

@@ -83,7 +83,7 @@ struct Standing {
     epoch: u64,
     state: Mutex<State>,
     /// There is a status again.
-    said: Condvar,
+    status_set: Condvar,
 }
 
 #[derive(Default)]
@@ -98,19 +98,20 @@ struct State {
 
 impl Standing {
     /// The one of this process, whose epoch is `epoch`. Called by the thread that starts the server.
-    fn own(epoch: u64) -> &'static Standing {
+    fn of_this_process(epoch: u64) -> &'static Standing {
         if let Some(standing) = Self::of(epoch) {
             return standing;
         }
-        let (state, said) = (Mutex::default(), Condvar::new());
-        let standing: &'static Standing = Box::leak(Box::new(Standing { epoch, state, said }));
+        let (state, status_set) = (Mutex::default(), Condvar::new());
+        let standing: &'static Standing =
+            Box::leak(Box::new(Standing { epoch, state, status_set }));
         // Release: pairs with the acquire in `of`; publishes its contents.
         STANDING.store(core::ptr::from_ref(standing).cast_mut(), Ordering::Release);
         standing
     }
 
     fn of(epoch: u64) -> Option<&'static Standing> {
-        // Acquire: pairs with the release in `own`.
+        // Acquire: pairs with the release in `of_this_process`.
         let standing = STANDING.load(Ordering::Acquire);
         // SAFETY: null, or never freed; changed through what may be shared only.
         unsafe { standing.as_ref() }.filter(|standing| standing.epoch == epoch)
@@ -131,9 +132,9 @@ impl Standing {
         !waits
     }
 
-    fn say(&self, status: Status) {
+    fn set_status(&self, status: Status) {
         self.lock().status = Some(status);
-        self.said.notify_all();
+        self.status_set.notify_all();
     }
 
     /// The attempt failed, and the next call of [`ensure`] must try again.
@@ -145,7 +146,7 @@ impl Standing {
         state.failures += 1;
         state.status = Some(Status::Failed(why));
         drop(state);
-        self.said.notify_all();
+        self.status_set.notify_all();
         // Release: pairs with the acquire in `start`; the state is for the thread that tries again.
         STARTED.store(0, Ordering::Release);
     }
@@ -175,21 +176,22 @@ fn start(make: fn() -> Box<dyn ControlTarget>, options: Options) {
     if seen == epoch + 1 || raised.is_err() {
         return;
     }
-    let standing = Standing::own(epoch);
+    let standing = Standing::of_this_process(epoch);
     if !standing.begin() {
         // Release: pairs with the acquire in `start` of the thread that tries again.
         STARTED.store(0, Ordering::Release);
         return;
     }
     if Linux::has_more_rights() {
-        standing.say(Status::Off(
+        standing.set_status(Status::Off(
             "the program has more privileges than the process that started it".to_owned(),
         ));
         return;
     }
     let access = access(options);
     if access == Access::Off {
-        standing.say(Status::Off(format!("{VARIABLE}=off, or the program requested no socket")));
+        standing
+            .set_status(Status::Off(format!("{VARIABLE}=off, or the program requested no socket")));
         return;
     }
     let main = move || serve(standing, access, make);
@@ -216,23 +218,26 @@ fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Cont
         (target, has_runtime)
     });
     let Ok((target, has_runtime)) = made else {
-        standing.say(Status::Failed("the code that produces the answer panicked".to_owned()));
+        standing
+            .set_status(Status::Failed("the code that produces the answer panicked".to_owned()));
         return;
     };
     let gives_way = |other| has_runtime && has_no_runtime(other);
-    let listener = match Directory::own().and_then(|own| Listener::open(own, gives_way)) {
+    let listener = match Directory::of_this_user()
+        .and_then(|directory| Listener::open(directory, gives_way))
+    {
         Ok(listener) => listener,
         Err(why) => return standing.fail(why),
     };
     remove_at_exit(listener.name());
     let path = listener.name().path();
     let service = Service::new(Arc::new(listener), target, access);
-    standing.say(Status::Listening { path, access });
+    standing.set_status(Status::Listening { path, access });
     let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())) {
         Ok(_) => "the program has closed the socket",
         Err(_) => "the thread panicked",
     };
-    standing.say(Status::Failed(why.to_owned()));
+    standing.set_status(Status::Failed(why.to_owned()));
 }
 
 /// Whether another server has no runtime behind it.
@@ -278,6 +283,6 @@ pub fn status() -> Status {
         if let Some(status) = &state.status {
             return status.clone();
         }
-        state = standing.said.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = standing.status_set.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }

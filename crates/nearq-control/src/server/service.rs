@@ -91,7 +91,7 @@ impl Listener {
 
     /// Ends the thread that serves it.
     pub(super) fn stop(&self) {
-        if self.socket.is_ours() {
+        if self.socket.is_unchanged() {
             let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
         }
     }
@@ -165,7 +165,7 @@ impl Service {
 
     /// Waits until there is something to do, and does one thing of each kind.
     fn turn(&mut self) -> Result<(), End> {
-        self.look_at_traces();
+        self.send_traces();
         let (accept, events) = self.wait()?;
         let now = Instant::now();
         let (may_call, crowded) = (self.may_call(), self.is_crowded());
@@ -190,7 +190,7 @@ impl Service {
         }
         self.sweep();
         // The connection that should have given its place may have called since.
-        if accept && self.has_room() { self.accept() } else { Ok(()) }
+        if accept && self.can_admit() { self.accept() } else { Ok(()) }
     }
 
     /// Whether few enough bytes lie unread for calls to be served.
@@ -207,7 +207,7 @@ impl Service {
         self.connections.len() >= MOST_CONNECTIONS
     }
 
-    fn has_room(&self) -> bool {
+    fn can_admit(&self) -> bool {
         !self.is_full() || self.spare().is_some()
     }
 
@@ -222,7 +222,7 @@ impl Service {
     fn wait(&mut self) -> Result<(bool, Vec<PollFlags>), End> {
         let now = Instant::now();
         self.paused = self.paused.filter(|until| *until > now);
-        let accepts = self.has_room() && self.paused.is_none();
+        let accepts = self.can_admit() && self.paused.is_none();
         let accept = if accepts { PollFlags::IN } else { PollFlags::empty() };
         let mut wanted = vec![PollFd::new(&self.listener.socket, accept)];
         let connections = self.connections.iter();
@@ -244,7 +244,7 @@ impl Service {
             wanted.iter_mut().for_each(PollFd::clear_revents);
         }
         if wanted[0].revents().intersects(PollFlags::NVAL | PollFlags::HUP) {
-            return Err(if self.listener.socket.is_ours() { End::Stopped } else { End::Lost });
+            return Err(if self.listener.socket.is_unchanged() { End::Stopped } else { End::Lost });
         }
         Ok(())
     }
@@ -263,7 +263,7 @@ impl Service {
         (self.host.tracing() > 0).then_some(self.traced)
     }
 
-    fn look_at_traces(&mut self) {
+    fn send_traces(&mut self) {
         let now = Instant::now();
         if self.next_trace().is_none_or(|next| next > now) {
             return;
@@ -277,7 +277,7 @@ impl Service {
 
     fn accept(&mut self) -> Result<(), End> {
         let listener = &self.listener.socket;
-        if !listener.is_ours() {
+        if !listener.is_unchanged() {
             return Err(End::Lost);
         }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

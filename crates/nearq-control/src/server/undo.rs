@@ -36,7 +36,7 @@ pub(super) struct Note {
 
 impl Note {
     /// What a change will overwrite.
-    pub(super) fn look(target: &dyn ControlTarget, set: &Set) -> Result<Self, Refusal> {
+    pub(super) fn of(target: &dyn ControlTarget, set: &Set) -> Result<Self, Refusal> {
         let settings = target.settings(set.queue.as_deref())?;
         let (queue, settings) = match settings.queues.into_iter().next() {
             Some(queue) if set.queue.is_some() => (Some(format!("#{}", queue.id)), queue.settings),
@@ -44,8 +44,8 @@ impl Note {
         };
         let along: Vec<&str> = set.changes.keys().filter_map(|key| taken_along(key)).collect();
         let changed = |setting: &Setting| {
-            let own = set.changes.contains_key(&setting.key);
-            own || setting.writable && along.contains(&setting.key.as_str())
+            let requested = set.changes.contains_key(&setting.key);
+            requested || setting.writable && along.contains(&setting.key.as_str())
         };
         let old = settings.into_iter().filter(changed);
         let values = old.map(|setting| (setting.key, setting.configured)).collect();

@@ -10,7 +10,7 @@ use nearq_core::Runtime;
 #[cfg(feature = "runtime")]
 use crate::runtime::settings::{
     Kinds, ProcessWay, QueueWay, SetQueue, WHEN_MADE, cpus, digit, keep, parse_choice, parse_home,
-    parse_items, parse_looks, parse_memory, parse_micros, parse_seconds, parse_slice, plain,
+    parse_items, parse_memory, parse_micros, parse_seconds, parse_slice, parse_spins, plain,
     weight,
 };
 #[cfg(feature = "runtime")]
@@ -274,7 +274,7 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessWay)] = &[
         "0 to 1000000 checks; 512 take some 15 us",
         "How often a worker checks for work before it sleeps; one value per process, since queues share pools",
         ["", "", "Runtime::set_spin"],
-        way! { |runtime| plain(runtime.spin()), set_spin = parse_looks },
+        way! { |runtime| plain(runtime.spin()), set_spin = parse_spins },
     ),
     process(
         "home_choice",

@@ -31,12 +31,12 @@ pub(crate) fn check(bytes: &[u8]) {
 
 /// A client to which all that it will ever read has been sent.
 fn client(answered: &[u8]) -> Client {
-    let (own, mut other) = UnixStream::pair().expect("two descriptors");
+    let (client_end, mut other) = UnixStream::pair().expect("two descriptors");
     other.write_all(&answered[..answered.len().min(MOST)]).expect("it fits");
     other.shutdown(Shutdown::Write).expect("it is connected");
     // Something must read the calls until the client is done.
     std::thread::spawn(move || other.read_to_end(&mut Vec::new()));
-    let mut client = Client::over(own).expect("it is connected");
+    let mut client = Client::over(client_end).expect("it is connected");
     client.set_patience(Duration::from_mins(1));
     client
 }
@@ -80,11 +80,11 @@ fn understood<R: Request>(reply: &R::Reply)
 where
     R::Reply: Serialize + DeserializeOwned,
 {
-    let told = serde_json::to_string(reply).expect("an answer is JSON");
-    let again: R::Reply = serde_json::from_str(&told).expect("what is told is understood");
-    assert_eq!(told, serde_json::to_string(&again).expect("an answer is JSON"));
+    let json = serde_json::to_string(reply).expect("an answer is JSON");
+    let again: R::Reply = serde_json::from_str(&json).expect("what is told is understood");
+    assert_eq!(json, serde_json::to_string(&again).expect("an answer is JSON"));
     #[cfg(feature = "metrics")]
-    if let Ok(reply) = serde_json::from_str::<nearq_control::protocol::StatisticsReply>(&told) {
+    if let Ok(reply) = serde_json::from_str::<nearq_control::protocol::StatisticsReply>(&json) {
         metrics(reply.statistics);
     }
 }

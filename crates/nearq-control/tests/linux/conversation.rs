@@ -236,8 +236,8 @@ fn a_process_can_be_found_by_its_number() {
 
 const PROCESS: &str = r#"{"method":"nearq.control1.GetProcess"}"#;
 
-fn is_answer(told: &serde_json::Value) -> bool {
-    told.get("error").is_none()
+fn is_answer(answer: &serde_json::Value) -> bool {
+    answer.get("error").is_none()
 }
 
 #[test]
@@ -251,8 +251,8 @@ fn a_seventeenth_connection_replaces_an_idle_one() {
     }
     let mut client = Client::connect_to(server.path()).unwrap();
     client.call(&GetProcess {}).unwrap();
-    let told = raws[0].receive().expect("it is told why");
-    assert_eq!(told["error"], "nearq.control1.Busy");
+    let answer = raws[0].receive().expect("it is told why");
+    assert_eq!(answer["error"], "nearq.control1.Busy");
     assert_eq!(raws[0].receive(), None);
     // Then those that asked longest ago. The others are still there.
     for raw in &mut raws[1..8] {
@@ -367,8 +367,8 @@ fn an_overlong_or_invalid_call_ends_the_connection() {
         let mut raw = Raw::connect(&server);
         // The server may have closed it before all was written.
         let _ = raw.0.write_all(sent);
-        let told = raw.receive().expect("it is told why");
-        assert_eq!(told["error"], "nearq.control1.BadCall", "{told}");
+        let answer = raw.receive().expect("it is told why");
+        assert_eq!(answer["error"], "nearq.control1.BadCall", "{answer}");
         assert_eq!(raw.receive(), None);
     };
     ends(&vec![b'x'; 64 * 1024]);
@@ -390,8 +390,8 @@ fn an_incomplete_call_times_out_but_an_idle_connection_stays() {
     let mut slow = Raw::connect(&server);
     let begin = Instant::now();
     slow.0.write_all(b"{\"method\":").unwrap();
-    let told = slow.receive().expect("it is told why");
-    assert_eq!(told["error"], "nearq.control1.BadCall");
+    let answer = slow.receive().expect("it is told why");
+    assert_eq!(answer["error"], "nearq.control1.BadCall");
     assert!(begin.elapsed() >= Duration::from_secs(4), "{:?}", begin.elapsed());
     assert!(idle.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
 }

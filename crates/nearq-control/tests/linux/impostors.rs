@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::common::Folder;
 use crate::process::{
-    Actor, NOBODY, as_user, copy_for_others, own_user, say, skipped_for_want_of_root,
+    Actor, NOBODY, as_user, copy_for_others, own_user, report, skipped_for_want_of_root,
     wait_for_the_end_of_input,
 };
 use crate::skipped::skipped;
@@ -50,14 +50,14 @@ pub(crate) fn play(part: &str, what: &str) {
         "mute" => {
             make(&directory);
             let _listener = listen_and_let_nobody_in(&own_name(&directory));
-            say("ready", "");
+            report("ready", "");
             wait_for_the_end_of_input();
         }
         // Ends, and leaves its socket to a child.
         "bequeath" => {
             make(&directory);
             let _listener = UnixListener::bind(own_name(&directory)).unwrap();
-            say("ready", "");
+            report("ready", "");
             // SAFETY: the child waits for the end of its input and makes no use of what other threads had.
             if unsafe { libc::fork() } == 0 {
                 wait_for_the_end_of_input();
@@ -84,40 +84,40 @@ pub(crate) fn play(part: &str, what: &str) {
             std::os::unix::fs::chown(&directory, Some(owner), None).unwrap();
             // SAFETY: numbers only.
             assert_eq!(unsafe { libc::setuid(own) }, 0);
-            say("ready", "");
+            report("ready", "");
             wait_for_the_end_of_input();
             drop(listener);
         }
         "secret" => {
             // SAFETY: numbers only.
             assert_eq!(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }, 0);
-            say("ready", "");
+            report("ready", "");
             wait_for_the_end_of_input();
         }
         "look" => {
             let pid = what.parse().unwrap();
-            say("listed", is_listed(pid));
+            report("listed", is_listed(pid));
             let connected = Client::connect(pid);
-            say("connected", connected.map_or_else(|error| error.to_string(), |_| "yes".into()));
+            report("connected", connected.map_or_else(|error| error.to_string(), |_| "yes".into()));
         }
         "link" => {
             make(&directory);
             symlink(what, own_name(&directory)).unwrap();
-            say("ready", "");
+            report("ready", "");
             wait_for_the_end_of_input();
         }
         "elsewhere" => {
             make(Path::new(what));
             symlink(what, &directory).unwrap();
             let _listener = UnixListener::bind(own_name(&directory)).unwrap();
-            say("ready", "");
+            report("ready", "");
             wait_for_the_end_of_input();
         }
         "open" => {
             make(&directory);
             fs::set_permissions(&directory, fs::Permissions::from_mode(0o720)).unwrap();
             let _listener = UnixListener::bind(own_name(&directory)).unwrap();
-            say("ready", "");
+            report("ready", "");
             wait_for_the_end_of_input();
         }
         other => panic!("there is no part {other}"),
@@ -132,7 +132,7 @@ fn is_listed(pid: u32) -> bool {
 fn a_process_that_accepts_no_connection_is_listed_and_times_out() {
     let folder = Folder::new("mute");
     let mut actor = Actor::start("mute", folder.path(), |_| {});
-    actor.says("ready");
+    actor.read("ready");
     assert!(is_listed(actor.pid()));
     let error = Client::connect_within(actor.pid(), Duration::from_millis(200)).unwrap_err();
     let ConnectError::Unreachable { error: why, .. } = &error else { panic!("{error}") };
@@ -144,7 +144,7 @@ fn a_process_that_accepts_no_connection_is_listed_and_times_out() {
 fn a_socket_inherited_from_a_dead_process_belongs_to_no_process() {
     let folder = Folder::new("bequeath");
     let mut actor = Actor::start("bequeath", folder.path(), |_| {});
-    actor.says("ready");
+    actor.read("ready");
     let socket = folder.path().join("nearq").join(actor.pid().to_string());
     let pid = actor.pid();
     actor.ends();
@@ -201,7 +201,7 @@ impl Drop for Another {
 fn a_reused_process_number_does_not_match_an_old_socket() {
     let folder = Folder::new("reused");
     let mut actor = Actor::start("bequeath", folder.path(), |_| {});
-    actor.says("ready");
+    actor.read("ready");
     let pid = actor.pid();
     actor.ends();
     let another = match Another::with_number(pid) {
@@ -210,9 +210,9 @@ fn a_reused_process_number_does_not_match_an_old_socket() {
             return skipped("a number that is used again", error, "run the tests as root");
         }
     };
-    let mut look = Actor::start(&format!("look {pid}"), folder.path(), |_| {});
-    assert_eq!(look.says("listed"), "false");
-    let connected = look.says("connected");
+    let mut observer = Actor::start(&format!("look {pid}"), folder.path(), |_| {});
+    assert_eq!(observer.read("listed"), "false");
+    let connected = observer.read("connected");
     assert!(connected.contains("does not listen"), "{connected}");
     drop(another);
 }
@@ -248,7 +248,7 @@ fn a_socket_and_its_directory_belong_to_the_process_that_listens() {
         let folder = Folder::new("owners");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let mut actor = Actor::start(&owners(users), folder.path(), |_| {});
-        actor.says("ready");
+        actor.read("ready");
         assert_eq!(is_listed(actor.pid()), why.is_none(), "{users:?}");
         match (Client::connect(actor.pid()), why) {
             (Ok(_), None) => {}
@@ -271,7 +271,7 @@ fn a_directory_that_is_named_after_another_user_is_not_listed() {
         fs::remove_dir(directory.path()).unwrap();
         let part = format!("{} {}", owners(users), directory.path().display());
         let mut actor = Actor::start(&part, folder.path(), |_| {});
-        actor.says("ready");
+        actor.read("ready");
         assert_eq!(is_listed(actor.pid()), is_found, "{users:?}");
     }
 }
@@ -287,10 +287,10 @@ fn an_inaccessible_process_is_not_reported_as_slow() {
         Actor::run(command)
     };
     let mut actor = start("secret");
-    actor.says("ready");
-    let connected = start(&format!("look {}", actor.pid())).says("connected");
+    actor.read("ready");
+    let connected = start(&format!("look {}", actor.pid())).read("connected");
     assert!(connected.contains("it has more privileges than you"), "{connected}");
-    let connected = start("look 1").says("connected");
+    let connected = start("look 1").read("connected");
     let of_first = fs::metadata("/proc/1").unwrap().uid();
     if of_first == user {
         return skipped(
@@ -313,7 +313,7 @@ fn symbolic_links_are_not_followed() {
     let runtime = folder.path().join("run");
     make(&runtime);
     let mut actor = Actor::start(&format!("link {}", path.display()), &runtime, |_| {});
-    actor.says("ready");
+    actor.read("ready");
     assert!(!is_listed(actor.pid()));
     let error = Client::connect(actor.pid()).unwrap_err();
     assert!(error.to_string().contains("a link, or not a socket"), "{error}");
@@ -328,7 +328,7 @@ fn directories_that_are_links_or_open_to_others_are_left_alone() {
         let runtime = folder.path().join(run);
         make(&runtime);
         let mut actor = Actor::start(part, &runtime, |_| {});
-        actor.says("ready");
+        actor.read("ready");
         assert!(!is_listed(actor.pid()), "{part}");
         let error = Client::connect(actor.pid()).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");

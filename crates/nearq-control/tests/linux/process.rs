@@ -49,7 +49,7 @@ impl Actor {
     }
 
     /// The next line that begins with the word.
-    pub(crate) fn says(&mut self, word: &str) -> String {
+    pub(crate) fn read(&mut self, word: &str) -> String {
         loop {
             let mut line = String::new();
             let count = self.lines.read_line(&mut line).unwrap();
@@ -101,7 +101,7 @@ impl Drop for Actor {
     }
 }
 
-pub(crate) fn say(word: &str, what: impl std::fmt::Display) {
+pub(crate) fn report(word: &str, what: impl std::fmt::Display) {
     println!("<{word}> {what}");
 }
 
@@ -126,7 +126,7 @@ fn the_other_process() {
     let Ok(part) = std::env::var(PART) else { return };
     match part.split_once(' ').unwrap_or((&part, "")) {
         ("serve", _) => {
-            say("status", begin());
+            report("status", begin());
             wait_for_the_end_of_input();
         }
         ("refused", limit) => crate::refused::play(limit),
@@ -134,11 +134,11 @@ fn the_other_process() {
         ("close", _) => close(),
         ("list", _) => {
             for found in find::processes().unwrap() {
-                say("found", format!("{} {} {}", found.pid, found.user, found.socket.display()));
+                report("found", format!("{} {} {}", found.pid, found.user, found.socket.display()));
             }
-            say("end", "");
+            report("end", "");
         }
-        ("ask", socket) => say("answer", ask(Path::new(socket))),
+        ("ask", socket) => report("answer", ask(Path::new(socket))),
         (part, what) => crate::impostors::play(part, what),
     }
 }
@@ -154,7 +154,7 @@ fn ask(socket: &Path) -> String {
 }
 
 fn fork() {
-    say("status", begin());
+    report("status", begin());
     let parent = std::process::id();
     // A connection of the parent's, which the child must not keep open.
     let mut client = Client::connect(parent).unwrap();
@@ -168,11 +168,11 @@ fn fork() {
     // SAFETY: the child goes on in this thread alone, and uses nothing that another thread may have had half changed: the C
     // library makes its allocator usable.
     if unsafe { libc::fork() } == 0 {
-        say("open", format!("{before} {}", sockets_of(std::process::id())));
+        report("open", format!("{before} {}", sockets_of(std::process::id())));
         drop(client);
-        say("child", server::status());
+        report("child", server::status());
         server::ensure(make, Options { access: Access::Full });
-        say("child", server::status());
+        report("child", server::status());
         wait_for_the_end_of_input();
         // Through the C library, like a program that returns from `main`.
         std::process::exit(0);
@@ -210,12 +210,12 @@ fn close() {
         unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&file), number) };
     }
     until("noticed", || matches!(server::status(), Status::Failed(_)));
-    say("status", server::status());
+    report("status", server::status());
     let open = (3..1000).filter(|number| {
         fs::read_link(format!("/proc/self/fd/{number}"))
             .is_ok_and(|to| to == Path::new("/dev/zero"))
     });
-    say("open", open.count());
+    report("open", open.count());
 }
 
 pub(crate) fn own_user() -> u32 {
@@ -235,7 +235,7 @@ fn a_process_can_be_found_and_asked_and_removes_its_socket() {
     let folder = Folder::new("found");
     let mut actor = Actor::start("serve", folder.path(), |_| {});
     let socket = folder.path().join("nearq").join(actor.pid().to_string());
-    assert_eq!(actor.says("status"), format!("listening on {}, for inspection", socket.display()));
+    assert_eq!(actor.read("status"), format!("listening on {}, for inspection", socket.display()));
     // The caller's own variables lead elsewhere.
     let mut client = Client::connect(actor.pid()).unwrap();
     let process = client.call(&GetProcess {}).unwrap().process;
@@ -254,7 +254,7 @@ fn a_killed_process_leaves_a_socket_that_the_next_one_removes() {
     let mut pids = Vec::new();
     for _ in 0..2 {
         let mut actor = Actor::start("serve", folder.path(), |_| {});
-        actor.says("status");
+        actor.read("status");
         pids.push(actor.pid());
         let socket = folder.path().join("nearq").join(actor.pid().to_string());
         actor.kill();
@@ -269,7 +269,7 @@ fn a_killed_process_leaves_a_socket_that_the_next_one_removes() {
     assert!(matches!(error, ConnectError::NoSuchProcess { .. }), "{error}");
     // Listing removes it too.
     let mut actor = Actor::start("list", folder.path(), |_| {});
-    actor.says("end");
+    actor.read("end");
     assert!(!folder.path().join("nearq").join(killed.to_string()).exists());
 }
 
@@ -278,7 +278,7 @@ fn each_process_is_listed_once() {
     let folder = Folder::new("listing");
     let mut actors: Vec<_> = (0..3).map(|_| Actor::start("serve", folder.path(), |_| {})).collect();
     for actor in &mut actors {
-        actor.says("status");
+        actor.read("status");
     }
     let mut list = Actor::start("list", folder.path(), |_| {});
     let mut expected: Vec<String> = actors
@@ -306,7 +306,7 @@ fn the_environment_overrides_the_program() {
         let mut actor = Actor::start("serve", folder.path(), |command| {
             command.env("NEARQ_CONTROL", value).stderr(Stdio::piped());
         });
-        let status = actor.says("status");
+        let status = actor.read("status");
         drop(actor.process.stdin.take());
         let mut warning = String::new();
         actor.process.stderr.take().unwrap().read_to_string(&mut warning).unwrap();
@@ -316,11 +316,11 @@ fn the_environment_overrides_the_program() {
     assert!(status("full").0.ends_with(", for inspection and changes"));
     assert!(status("read").0.ends_with(", for inspection"));
     for off in ["0", "no", "OFF", "False"] {
-        let said = "off: NEARQ_CONTROL=off, or the program requested no socket".to_owned();
-        assert_eq!(status(off), (said, String::new()), "{off}");
+        let off_status = "off: NEARQ_CONTROL=off, or the program requested no socket".to_owned();
+        assert_eq!(status(off), (off_status, String::new()), "{off}");
     }
-    for looking in ["1", "Read", "on"] {
-        assert!(status(looking).0.ends_with(", for inspection"), "{looking}");
+    for value in ["1", "Read", "on"] {
+        assert!(status(value).0.ends_with(", for inspection"), "{value}");
     }
     let (found, warning) = status("all");
     assert!(found.starts_with("off: "), "{found}");
@@ -338,7 +338,7 @@ fn without_a_private_directory_there_is_no_socket() {
     let mut actor = Actor::start("serve", &nowhere, |command| {
         command.env("TMPDIR", folder.path());
     });
-    let status = actor.says("status");
+    let status = actor.read("status");
     assert!(status.starts_with("failed: "), "{status}");
     assert!(status.contains("is accessible to other users"), "{status}");
     assert_eq!(fs::read_dir(&own).unwrap().count(), 0);
@@ -352,12 +352,12 @@ fn without_a_private_directory_there_is_no_socket() {
 fn a_forked_child_gets_its_own_server() {
     let folder = Folder::new("fork");
     let mut actor = Actor::start("fork", folder.path(), |_| {});
-    actor.says("status");
-    let open = actor.says("open");
+    actor.read("status");
+    let open = actor.read("open");
     // The client, the server's end of it and the listener; in the child the client alone.
     assert_eq!(open, "3 1");
-    assert_eq!(actor.says("child"), "not started yet");
-    let status = actor.says("child");
+    assert_eq!(actor.read("child"), "not started yet");
+    let status = actor.read("child");
     assert!(status.ends_with(", for inspection and changes"), "{status}");
     let sockets = folder.path().join("nearq");
     until("two sockets", || fs::read_dir(&sockets).unwrap().count() == 2);
@@ -373,8 +373,8 @@ fn a_forked_child_gets_its_own_server() {
 fn files_that_reuse_the_servers_descriptors_are_not_closed() {
     let folder = Folder::new("close");
     let mut actor = Actor::start("close", folder.path(), |_| {});
-    assert_eq!(actor.says("status"), "failed: the program has closed the socket");
-    let open: usize = actor.says("open").parse().unwrap();
+    assert_eq!(actor.read("status"), "failed: the program has closed the socket");
+    let open: usize = actor.read("open").parse().unwrap();
     assert!(open >= 4, "{open}: the server has closed files of the program");
     actor.end();
 }
@@ -383,7 +383,7 @@ fn files_that_reuse_the_servers_descriptors_are_not_closed() {
 fn an_idle_server_does_not_wake_up() {
     let folder = Folder::new("idle");
     let mut actor = Actor::start("serve", folder.path(), |_| {});
-    actor.says("status");
+    actor.read("status");
     let threads = fs::read_dir(format!("/proc/{}/task", actor.pid())).unwrap().flatten();
     let thread = threads
         .map(|thread| thread.path())
@@ -436,12 +436,12 @@ fn another_user_is_refused_and_root_is_allowed() {
     let mut command = as_user(NOBODY, &program, "serve");
     command.env("XDG_RUNTIME_DIR", &runtime);
     let mut actor = Actor::run(command);
-    let status = actor.says("status");
+    let status = actor.read("status");
     assert!(status.ends_with(", for inspection"), "{status}");
     let socket = runtime.join("nearq").join(actor.pid().to_string());
     let asked_by = |user: u32| {
         let part = format!("ask {}", socket.display());
-        Actor::run(as_user(user, &program, &part)).says("answer")
+        Actor::run(as_user(user, &program, &part)).read("answer")
     };
     assert_eq!(asked_by(NOBODY), "allowed Read");
     assert_eq!(asked_by(0), "allowed Full");
@@ -471,16 +471,16 @@ fn another_users_runtime_directory_is_not_used() {
         return;
     }
     let folder = Folder::new("sudo");
-    let (theirs, tmp) = (folder.path().join("theirs"), folder.path().join("tmp"));
-    fs::create_dir(&theirs).unwrap();
+    let (other_runtime, tmp) = (folder.path().join("theirs"), folder.path().join("tmp"));
+    fs::create_dir(&other_runtime).unwrap();
     fs::create_dir(&tmp).unwrap();
-    std::os::unix::fs::chown(&theirs, Some(NOBODY), None).unwrap();
-    let mut actor = Actor::start("serve", &theirs, |command| {
+    std::os::unix::fs::chown(&other_runtime, Some(NOBODY), None).unwrap();
+    let mut actor = Actor::start("serve", &other_runtime, |command| {
         command.env("TMPDIR", &tmp);
     });
     let socket = tmp.join("nearq-0").join(actor.pid().to_string());
-    assert_eq!(actor.says("status"), format!("listening on {}, for inspection", socket.display()));
-    assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+    assert_eq!(actor.read("status"), format!("listening on {}, for inspection", socket.display()));
+    assert_eq!(fs::read_dir(&other_runtime).unwrap().count(), 0);
 }
 
 #[test]
@@ -493,7 +493,7 @@ fn a_program_with_elevated_rights_has_no_socket() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
     let mut command = as_user(NOBODY, &program, "serve");
     command.env("XDG_RUNTIME_DIR", folder.path()).env("NEARQ_CONTROL", "full");
-    let status = Actor::run(command).says("status");
+    let status = Actor::run(command).read("status");
     if !status.starts_with("off: ") && mounted_without_set_user_id(folder.path()) {
         let why = format!("{} is mounted nosuid", folder.path().display());
         return skipped("a set-user-ID program", why, "build elsewhere");
@@ -542,7 +542,7 @@ fn a_process_in_a_container_can_be_reached_from_outside() {
     }
     let mut actor = Actor::run(command);
     // Its number inside is 1.
-    assert!(actor.says("status").contains("/inside/nearq/1, "));
+    assert!(actor.read("status").contains("/inside/nearq/1, "));
     assert!(!inside.join("nearq").exists());
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", actor.pid())).unwrap();
     let pid: u32 = children.trim().parse().unwrap();

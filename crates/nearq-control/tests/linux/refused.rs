@@ -6,7 +6,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::common::{Folder, until};
 use crate::process::{
-    Actor, NOBODY, as_user, begin, copy_for_others, make, own_user, say, wait_for_the_end_of_input,
+    Actor, NOBODY, as_user, begin, copy_for_others, make, own_user, report,
+    wait_for_the_end_of_input,
 };
 use nearq_control::server::{self, Options, Status};
 
@@ -24,17 +25,17 @@ pub(crate) fn play(limit: &str) {
     let mut lowered = before;
     lowered.current = Some(low);
     setrlimit(resource, lowered).unwrap();
-    say("status", begin());
+    report("status", begin());
     drop(files);
     setrlimit(resource, before).unwrap();
     // Too early.
     server::ensure(make, Options::default());
-    say("status", server::status());
+    report("status", server::status());
     until("it listens", || {
         server::ensure(make, Options::default());
         matches!(server::status(), Status::Listening { .. })
     });
-    say("status", server::status());
+    report("status", server::status());
     wait_for_the_end_of_input();
 }
 
@@ -56,12 +57,12 @@ fn a_temporary_refusal_is_retried() {
         command.env("XDG_RUNTIME_DIR", &runtime);
         let mut actor = Actor::run(command);
         for _ in 0..2 {
-            let status = actor.says("status");
+            let status = actor.read("status");
             assert!(status.starts_with("failed: ") && status.contains(why), "{limit}: {status}");
         }
         let socket = runtime.join("nearq").join(actor.pid().to_string());
         let listens = format!("listening on {}, for inspection", socket.display());
-        assert_eq!(actor.says("status"), listens, "{limit}");
+        assert_eq!(actor.read("status"), listens, "{limit}");
         actor.end();
     }
 }

@@ -160,13 +160,13 @@ struct Engine<'a> {
     /// A job for which there was no process.
     put_off: Option<(u64, Group)>,
     retry: Option<Retry>,
-    said_limit: bool,
+    limit_reported: bool,
     decision: Decision,
     ended: u64,
     stopped: u64,
     stop: Option<Stop>,
     errors: Vec<String>,
-    said_live: bool,
+    live_output_reported: bool,
     counts: Counts,
     begin: Instant,
 }
@@ -232,13 +232,13 @@ impl<'a> Engine<'a> {
             number: 0,
             put_off: None,
             retry: None,
-            said_limit: false,
+            limit_reported: false,
             decision: Decision::new(plan.halt),
             ended: 0,
             stopped: 0,
             stop: None,
             errors: Vec::new(),
-            said_live: false,
+            live_output_reported: false,
             counts: Counts { running, ..Counts::default() },
             begin: Instant::now(),
         })
@@ -265,19 +265,19 @@ impl<'a> Engine<'a> {
                 Attempt::Runs => self.retry = None,
                 Attempt::Limited(limit) => {
                     self.put_off = Some((number, inputs));
-                    self.wait_for_room(&limit);
+                    self.retry_later(&limit);
                     break;
                 }
             }
         }
-        self.tell_counts();
+        self.report_counts();
     }
 
-    fn wait_for_room(&mut self, limit: &Limit) {
+    fn retry_later(&mut self, limit: &Limit) {
         let now = Instant::now();
         let since = self.retry.as_ref().map_or(now, |retry| retry.since);
         let running = self.running.len();
-        if running == 0 && (limit.is_ours || now.duration_since(since) >= PATIENCE) {
+        if running == 0 && (limit.is_own_limit || now.duration_since(since) >= PATIENCE) {
             self.errors.push(format!(
                 "no job can be started: {}; and no job is running whose end could help",
                 limit.text
@@ -285,7 +285,7 @@ impl<'a> Engine<'a> {
             self.end(None, libc::SIGTERM, false);
             return;
         }
-        if running > 0 && !std::mem::replace(&mut self.said_limit, true) {
+        if running > 0 && !std::mem::replace(&mut self.limit_reported, true) {
             let text = &limit.text;
             self.audience.notice(&format!(
                 "{text}; {running} jobs are running, the others wait until some have ended"
@@ -332,12 +332,12 @@ impl<'a> Engine<'a> {
         if signals {
             self.take_signals();
         }
-        self.make_room();
+        self.print_live();
         self.end_without_output();
         if readable && let Err(error) = self.inputs.fill() {
             self.errors.push(format!("the inputs could not be read to their end: {error}"));
         }
-        self.placement.look();
+        self.placement.check();
         if let Some(stop) = &mut self.stop
             && Instant::now() >= stop.next_at
         {
@@ -350,7 +350,7 @@ impl<'a> Engine<'a> {
     fn next_time(&self) -> Option<Instant> {
         let retry = self.retry.as_ref().filter(|_| self.may_start()).map(|retry| retry.at);
         let stop = self.stop.as_ref().map(|stop| stop.next_at);
-        retry.into_iter().chain(stop).chain(self.placement.next_look()).min()
+        retry.into_iter().chain(stop).chain(self.placement.next_check()).min()
     }
 
     fn take_signals(&mut self) {
@@ -377,9 +377,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Has a job printed while it runs, if there is no space for outputs.
-    fn make_room(&mut self) {
-        if let Some(number) = self.printer.make_room()
-            && !std::mem::replace(&mut self.said_live, true)
+    fn print_live(&mut self) {
+        if let Some(number) = self.printer.print_live()
+            && !std::mem::replace(&mut self.live_output_reported, true)
         {
             let mib = output::limit() >> 20;
             self.audience.notice(&format!(
@@ -409,10 +409,10 @@ impl<'a> Engine<'a> {
     fn job_stopped(&mut self, pid: u32, signal: c_int) {
         let wants_terminal = [libc::SIGTTIN, libc::SIGTTOU].contains(&signal) && !self.tty;
         let Some(job) = self.running.get_mut(&pid).filter(|_| wants_terminal) else { return };
-        let is_told = std::mem::replace(&mut job.wants_terminal, true);
-        job.signal(if is_told { libc::SIGKILL } else { libc::SIGTERM });
+        let was_warned = std::mem::replace(&mut job.wants_terminal, true);
+        job.signal(if was_warned { libc::SIGKILL } else { libc::SIGTERM });
         job.signal(libc::SIGCONT);
-        if !is_told {
+        if !was_warned {
             let number = job.number;
             self.audience.notice(&format!(
                 "job {number} is ended: it was stopped because it tried to use the terminal, which jobs do not have; \
@@ -489,7 +489,7 @@ impl<'a> Engine<'a> {
         // First the orphan reaper: it is a child as well.
         self.reaper = None;
         let begin = Instant::now();
-        let mut told = BTreeSet::new();
+        let mut signalled = BTreeSet::new();
         // Those with more rights than this process.
         let mut out_of_reach = BTreeSet::new();
         loop {
@@ -506,7 +506,7 @@ impl<'a> Engine<'a> {
             let signal =
                 if begin.elapsed() < GRACE { KernelSignal::TERM } else { KernelSignal::KILL };
             for pid in left {
-                if signal == KernelSignal::KILL || told.insert(pid) {
+                if signal == KernelSignal::KILL || signalled.insert(pid) {
                     // The process is a descendant of this one, which alone waits for its descendants. So the number still names that
                     // process, or one whose parent is just ending.
                     let Some(process) = Pid::from_raw(pid.cast_signed()) else { continue };
@@ -522,7 +522,7 @@ impl<'a> Engine<'a> {
 
     // ---- telling ---------------------------------------------------------------------------------------
 
-    fn tell_counts(&mut self) {
+    fn report_counts(&mut self) {
         let (ready, all_known) = self.inputs.left();
         self.counts.ended = self.ended;
         self.counts.failed = self.decision.failed();

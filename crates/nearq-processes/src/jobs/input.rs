@@ -160,8 +160,8 @@ impl Inputs {
 
     /// What to poll, if there may be more input and there is space for it.
     pub fn wanted(&self) -> Option<BorrowedFd<'_>> {
-        let has_room = self.ready.len() < AHEAD && self.ready_bytes < AHEAD_BYTES;
-        let stream = self.stream.as_ref().filter(|_| has_room)?;
+        let may_read = self.ready.len() < AHEAD && self.ready_bytes < AHEAD_BYTES;
+        let stream = self.stream.as_ref().filter(|_| may_read)?;
         Some(stream.file.as_fd())
     }
 

@@ -228,7 +228,7 @@ impl Printer {
     }
 
     /// If there is no space, begins to print a running job. Returns its number if that is new.
-    pub(crate) fn make_room(&mut self) -> Option<u64> {
+    pub(crate) fn print_live(&mut self) -> Option<u64> {
         if self.live.is_some() || !self.is_full() || self.has_slow_reader() {
             return None;
         }

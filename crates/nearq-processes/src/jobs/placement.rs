@@ -48,7 +48,7 @@ pub(crate) struct Placement {
     table: Option<Table>,
     /// The processes that jobs began with.
     processes: BTreeMap<u64, u32>,
-    next_look: Option<Instant>,
+    next_check: Option<Instant>,
     /// Jobs that chose their CPUs themselves.
     left_alone: BTreeSet<u64>,
     /// Whether CPUs are still asked for, and below, memory. What was refused once is not asked for again.
@@ -84,7 +84,7 @@ impl Placement {
             fixed: homes.fixed,
             strict: homes.strict,
             rebalancer,
-            next_look: None,
+            next_check: None,
             left_alone: BTreeSet::new(),
             asks_affinity: several,
             asks_policy: several,
@@ -129,13 +129,13 @@ impl Placement {
         let kept = !self.strict && self.asks_affinity;
         if let Some(rebalancer) = &mut self.rebalancer {
             rebalancer.add(job, spawned.pid, home, kept);
-            tell(spawned.pid, Some(self.nodes.get(home).memory));
+            send_home_hint(spawned.pid, Some(self.nodes.get(home).memory));
             self.processes.insert(job, spawned.pid);
             if let Some(table) = &self.table {
                 table.claim_for(spawned.pid, home);
             }
-            if self.next_look.is_none() {
-                self.next_look = rebalancer.period().map(|period| Instant::now() + period);
+            if self.next_check.is_none() {
+                self.next_check = rebalancer.period().map(|period| Instant::now() + period);
             }
         }
         if news.is_some() {
@@ -154,19 +154,19 @@ impl Placement {
     }
 
     /// When homes must be checked next; never if there is one node, or nothing runs.
-    pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.next_look
+    pub(crate) fn next_check(&self) -> Option<Instant> {
+        self.next_check
     }
 
     /// Checks homes, if it is time.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn check(&mut self) {
         let Some(rebalancer) = self.rebalancer.as_mut() else { return };
-        if self.next_look.is_none_or(|at| Instant::now() < at) {
+        if self.next_check.is_none_or(|at| Instant::now() < at) {
             return;
         }
         for event in rebalancer.step() {
             // None: the scheduler already knows what it must know.
-            let (id, state, told) = match event {
+            let (id, state, hint) = match event {
                 Event::LetOut { id, .. } => (id, State::Out, None),
                 Event::BroughtHome { id } => (id, State::Home, None),
                 Event::Moved { id, to, .. } => {
@@ -177,14 +177,14 @@ impl Placement {
                     (id, State::Own, Some(None))
                 }
             };
-            if let (Some(process), Some(node)) = (self.processes.get(&id), told) {
-                tell(*process, node);
+            if let (Some(process), Some(node)) = (self.processes.get(&id), hint) {
+                send_home_hint(*process, node);
             }
             if let (Some(process), Some(table)) = (self.processes.get(&id), &self.table) {
                 table.note(*process, state);
             }
         }
-        self.next_look = rebalancer.period().map(|period| Instant::now() + period);
+        self.next_check = rebalancer.period().map(|period| Instant::now() + period);
     }
 
     pub(crate) fn refused(&self) -> Option<&str> {
@@ -194,7 +194,7 @@ impl Placement {
 
 /// Reports to the scheduler where a job is at home, or that it has no home. The process is a child that has not been waited for, so the
 /// number is still its own.
-fn tell(job: u32, node: Option<usize>) {
+fn send_home_hint(job: u32, node: Option<usize>) {
     let received = Linux::set_home_hint_of(job, node);
     // The scheduler's kernel part forgets processes that end later; nothing would forget one that had already ended.
     if received && node.is_some() && has_ended(job) {

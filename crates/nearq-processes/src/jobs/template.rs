@@ -335,9 +335,8 @@ fn is_foreign(inside: &[u8]) -> bool {
             !digits.is_empty() && part(ending).is_some()
         }
         _ => {
-            let theirs: [&[u8]; 8] =
-                [b"..", b"...", b"/..", b"/...", b"+/", b"+.", b"+..", b"+..."];
-            theirs.contains(&numbered(inside).1)
+            let known: [&[u8]; 8] = [b"..", b"...", b"/..", b"/...", b"+/", b"+.", b"+..", b"+..."];
+            known.contains(&numbered(inside).1)
         }
     }
 }

@@ -17,9 +17,10 @@ pub(crate) fn left_over() -> Vec<u32> {
     if !proc::is_of_this_namespace() {
         return Vec::new();
     }
-    let Some(own) = proc::stat(std::process::id()) else { return Vec::new() };
+    let Some(this_process) = proc::stat(std::process::id()) else { return Vec::new() };
     let is_left = |pid: &u32| {
-        proc::stat(*pid).is_some_and(|stat| stat.session == own.session && !stat.has_ended())
+        proc::stat(*pid)
+            .is_some_and(|stat| stat.session == this_process.session && !stat.has_ended())
     };
     below(std::process::id()).into_iter().filter(is_left).collect()
 }

@@ -84,30 +84,30 @@ fn a_crowded_home_releases_processes_and_takes_them_back() {
     };
     // Other programs may have most of the other CPU: then it gets both.
     assert!(to.contains(&1), "{to:?}");
-    let stray = u32::try_from(id).unwrap();
+    let let_out_process = u32::try_from(id).unwrap();
     // It may have come home by now; it may run where the rebalancer says.
     let expected = rebalancer.out(id).map_or(home.clone(), |places| nodes.cpus_of(places));
-    assert_eq!(Linux::affinity_of(stray).unwrap(), expected);
+    assert_eq!(Linux::affinity_of(let_out_process).unwrap(), expected);
     // All others end: there is free capacity at home.
-    for process in ids.iter().filter(|process| **process != stray) {
+    for process in ids.iter().filter(|process| **process != let_out_process) {
         spinners.end(*process);
         rebalancer.remove((*process).into());
     }
     let begin = Instant::now();
     // Other programs may use the CPU, whatever the test does: then there is no free capacity.
-    let mut looks_with_room = 0;
+    let mut steps_with_space = 0;
     while rebalancer.out(id).is_some() {
         std::thread::sleep(rebalancer.period().unwrap());
         events.extend(rebalancer.step());
-        looks_with_room += u32::from(rebalancer.node_loads()[0].runnable == 0);
-        let told = (&events, rebalancer.node_loads());
-        assert!(looks_with_room < 10, "there was room at home: {told:?}");
+        steps_with_space += u32::from(rebalancer.node_loads()[0].runnable == 0);
+        let state = (&events, rebalancer.node_loads());
+        assert!(steps_with_space < 10, "there was room at home: {state:?}");
         if begin.elapsed() > Duration::from_secs(100) {
             let how = "run the tests on a machine that is not busy";
             return skipped("coming home", "others have the CPU", how);
         }
     }
-    assert_eq!(Linux::affinity_of(stray).unwrap(), home);
+    assert_eq!(Linux::affinity_of(let_out_process).unwrap(), home);
     let account = rebalancer.remove(id).unwrap();
     assert!(account.let_out >= 1 && account.let_out == account.brought_home, "{account:?}");
     assert!(
@@ -121,19 +121,22 @@ fn a_process_that_chose_its_cpus_is_left_alone() {
     let both = nodes.cpus();
     let spinners = Spinners::start(2, &nodes.get(0).cpus);
     let mut rebalancer = Rebalancer::new(nodes.clone(), Weights::default());
-    let [own, ours] = [0, 1].map(|index: usize| spinners.0[index].id());
-    for process in [own, ours] {
+    let [independent, managed] = [0, 1].map(|index: usize| spinners.0[index].id());
+    for process in [independent, managed] {
         rebalancer.add(process.into(), process, 0, true);
     }
-    Linux::set_affinity_of(own, &both).unwrap();
+    Linux::set_affinity_of(independent, &both).unwrap();
     let let_out = |process: u32| Action::LetOut { id: process.into(), to: vec![1] };
-    assert_eq!(rebalancer.act(let_out(own)), Some(Event::LeftAlone { id: own.into() }));
-    assert_eq!(Linux::affinity_of(own).unwrap(), both);
-    let out = Event::LetOut { id: ours.into(), to: vec![1] };
-    assert_eq!(rebalancer.act(let_out(ours)), Some(out));
-    assert_eq!(Linux::affinity_of(ours).unwrap(), nodes.get(1).cpus);
     assert_eq!(
-        (rebalancer.affinity.home(own.into()), rebalancer.affinity.home(ours.into())),
+        rebalancer.act(let_out(independent)),
+        Some(Event::LeftAlone { id: independent.into() })
+    );
+    assert_eq!(Linux::affinity_of(independent).unwrap(), both);
+    let out = Event::LetOut { id: managed.into(), to: vec![1] };
+    assert_eq!(rebalancer.act(let_out(managed)), Some(out));
+    assert_eq!(Linux::affinity_of(managed).unwrap(), nodes.get(1).cpus);
+    assert_eq!(
+        (rebalancer.affinity.home(independent.into()), rebalancer.affinity.home(managed.into())),
         (None, Some(0))
     );
 }

@@ -34,7 +34,7 @@ use nearq_topology::CpuSet;
 
 use super::supervisor::{Summary, Supervisor, Ways};
 use super::table::Table;
-use super::{kin, told};
+use super::{relatives, variable};
 use crate::proc;
 use crate::search::{Found, search};
 use crate::system::{self, Child, SignalSet};
@@ -250,22 +250,22 @@ impl Tree {
             let error = io::Error::other("there are other threads");
             return Err(Error::Refused("a process with one thread", error));
         }
-        let (ours, theirs) = UnixStream::pair().map_err(needs("a socket"))?;
+        let (front_end, supervisor_end) = UnixStream::pair().map_err(needs("a socket"))?;
         let before = SignalSet::from_outside().block();
         let signals = SignalSet::from_outside().file().map_err(needs("a file of signals"))?;
         system::adopt_orphans().map_err(needs("to adopt the orphans of its processes"))?;
         // SAFETY: there is one thread, as was seen above.
         let supervisor = unsafe { system::fork() }.map_err(needs("a second process"))?;
         if supervisor == 0 {
-            drop(ours);
+            drop(front_end);
             let going = panic::AssertUnwindSafe(|| {
-                keep(&self, &path, theirs, &signals, before, notice, report);
+                keep(&self, &path, supervisor_end, &signals, before, notice, report);
             });
             // The other process continues with what the caller has on its stack.
             process::exit(i32::from(panic::catch_unwind(going).is_err()));
         }
-        drop(theirs);
-        let mut front = Front { supervisor, socket: ours, signals, command: None, end: None };
+        drop(supervisor_end);
+        let mut front = Front { supervisor, socket: front_end, signals, command: None, end: None };
         let end = front.wait();
         before.restore();
         match end {
@@ -273,7 +273,7 @@ impl Tree {
             Err(Failed::Begin(error)) => Err(Error::Refused("a table in memory", error)),
             Err(Failed::Execute(error)) => Err(Error::NotExecutable(name, error)),
             Err(Failed::Keep) => {
-                let still = kin::undo(process::id(), &self.nodes, &self.widest, u64::MAX);
+                let still = relatives::undo(process::id(), &self.nodes, &self.widest, u64::MAX);
                 notice(&format!(
                     "the process that keeps homes was killed: the command is ended, the other processes continue without homes{}",
                     if still > 0 {
@@ -380,7 +380,7 @@ fn keep(
     report: impl FnOnce(&Summary),
 ) {
     system::name_self(SUPERVISOR);
-    let mut say = |message: Message| {
+    let mut send = |message: Message| {
         // If the other end is closed, that is noticed below.
         let _ = socket.write_all(&message.to_bytes());
     };
@@ -397,17 +397,17 @@ fn keep(
     let table = match begun {
         Ok(table) => table,
         Err(error) => {
-            return say(Message::NoTable(error.raw_os_error().unwrap_or(libc::EINVAL)));
+            return send(Message::NoTable(error.raw_os_error().unwrap_or(libc::EINVAL)));
         }
     };
     let mut command = command(tree, path, &table, before);
     let command = match command.spawn() {
         Ok(child) => child.id(),
         Err(error) => {
-            return say(Message::NotExecuted(error.raw_os_error().unwrap_or(libc::ENOEXEC)));
+            return send(Message::NotExecuted(error.raw_os_error().unwrap_or(libc::ENOEXEC)));
         }
     };
-    say(Message::Started(command));
+    send(Message::Started(command));
     let ways = Ways { strict: tree.strict, choose: tree.choose };
     let mut supervisor = Supervisor::new(
         table,
@@ -478,8 +478,8 @@ fn keep(
 fn command(tree: &Tree, path: &Path, table: &Table, before: SignalSet) -> Command {
     let mut command = Command::new(path);
     command.arg0(&tree.command[0]).args(&tree.command[1..]);
-    command.env(told::VARIABLE, table.value(&tree.widest));
-    command.env(told::CHOOSE, tree.choose.as_str());
+    command.env(variable::VARIABLE, table.value(&tree.widest));
+    command.env(variable::CHOOSE, tree.choose.as_str());
     command.env("LD_PRELOAD", preload(env::var_os("LD_PRELOAD"), &tree.library));
     let supervisor = process::id();
     let prepare = move || {

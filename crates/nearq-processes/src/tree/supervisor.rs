@@ -17,10 +17,10 @@ use nearq_home::{Nodes, Weights};
 use nearq_platform::Linux;
 use nearq_topology::CpuSet;
 
-use super::kin::{self, Knows};
 use super::layout::{Entry, How, State};
+use super::relatives::{self, Knows};
 use super::table::{Counts, Table, now};
-use super::told::Inherited;
+use super::variable::Inherited;
 use super::{Choose, member};
 use crate::proc::{self, TICK};
 use crate::system;
@@ -75,7 +75,7 @@ struct Member {
 
 impl Member {
     /// Reports to the node affine scheduler of the whole machine, if it is loaded, where the process is at home.
-    fn tell(&self, node: Option<usize>) {
+    fn send_home_hint(&self, node: Option<usize>) {
         // Without a descriptor it is not known whether the number is still its own.
         let lives = |process: &OwnedFd| {
             !system::wait_any(&[process.as_fd()], Some(Duration::ZERO)).contains(&true)
@@ -108,7 +108,7 @@ pub(crate) struct Supervisor<'a> {
     /// Processes that seem not to have the table in their environment, by number and time of their entry.
     doubted: BTreeSet<(u32, u64)>,
     summary: Summary,
-    told: BTreeSet<&'static str>,
+    reported: BTreeSet<&'static str>,
     notice: &'a dyn Fn(&str),
 }
 
@@ -134,7 +134,7 @@ impl<'a> Supervisor<'a> {
             seen: BTreeMap::new(),
             doubted: BTreeSet::new(),
             summary: Summary { cpu_time, ..Summary::default() },
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             notice,
         }
     }
@@ -154,19 +154,19 @@ impl<'a> Supervisor<'a> {
         self.table.publish(&self.rebalancer.loads());
         let counts = self.table.counts();
         if counts.full > 0 {
-            self.tell(
+            self.report_once(
                 "the table of processes is full: programs run without a home until others end",
             );
         }
         if counts.memory_refused > 0 {
-            self.tell("memory policies are refused here (a container's filter, or no such node): programs get only the CPUs of their home");
+            self.report_once("memory policies are refused here (a container's filter, or no such node): programs get only the CPUs of their home");
         }
         self.rebalancer.period().unwrap_or(USUAL_PERIOD)
     }
 
     /// Reports each text once.
-    fn tell(&mut self, text: &'static str) {
-        if self.told.insert(text) {
+    fn report_once(&mut self, text: &'static str) {
+        if self.reported.insert(text) {
             (self.notice)(text);
         }
     }
@@ -234,7 +234,7 @@ impl<'a> Supervisor<'a> {
             self.members.keys().copied().filter(|pid| !latest.contains_key(pid)).collect();
         for pid in gone {
             // It may live on without a home.
-            self.members[&pid].tell(None);
+            self.members[&pid].send_home_hint(None);
             self.forget(pid);
         }
         for (pid, (slot, entry, since)) in latest {
@@ -262,7 +262,7 @@ impl<'a> Supervisor<'a> {
         }
         // If its environment may not be read, its end can be seen, but it cannot be changed.
         let chose_itself = matches!(entry.how, How::Exec | How::Fork);
-        if chose_itself && kin::knows(entry.pid, self.table.token()) == Knows::Nothing {
+        if chose_itself && relatives::knows(entry.pid, self.table.token()) == Knows::Nothing {
             // One that is about to end has only a part of its environment: it is checked twice.
             if !self.doubted.insert((entry.pid, since)) {
                 self.summary.strangers += 1;
@@ -297,13 +297,13 @@ impl<'a> Supervisor<'a> {
         let Some(member) = self.members.values_mut().find(|member| member.id == *id) else {
             return;
         };
-        let told = match event {
+        let hint = match event {
             Event::Moved { to, .. } => Some(Some(self.rebalancer.nodes().get(*to).memory)),
             Event::LeftAlone { .. } => Some(None),
             Event::LetOut { .. } | Event::BroughtHome { .. } => None,
         };
-        if let Some(node) = told {
-            member.tell(node);
+        if let Some(node) = hint {
+            member.send_home_hint(node);
         }
         // It may be another program by now, which has its own.
         if self.table.set_state(member.slot, member.entry, state) {
@@ -324,7 +324,7 @@ impl<'a> Supervisor<'a> {
             let key = (pid, stat.started);
             let known = self.seen.get(&key).copied();
             // A program that has just begun may not have reached its library yet.
-            let is_known = known == Some(true) || known.is_some() && self.look_at_program(pid);
+            let is_known = known == Some(true) || known.is_some() && self.check_program(pid);
             now_seen.insert(key, is_known);
             if covered.contains(&stat.parent) {
                 covered.insert(pid);
@@ -342,12 +342,12 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Whether a process without an entry could have one; says so once if not.
-    fn look_at_program(&mut self, pid: u32) -> bool {
+    fn check_program(&mut self, pid: u32) -> bool {
         let why = match proc::read_bytes(format!("/proc/{pid}/maps"), proc::LONGEST_MAPS) {
             // A program that is about to end has none.
             Ok(maps) if maps.is_empty() => return false,
             Ok(maps) if contains(&maps, LIBRARY) => return true,
-            Ok(_) if kin::knows(pid, self.table.token()) == Knows::Nothing => return true,
+            Ok(_) if relatives::knows(pid, self.table.token()) == Knows::Nothing => return true,
             Ok(_) => {
                 self.summary.statically_linked += 1;
                 "statically linked"
@@ -372,10 +372,10 @@ impl<'a> Supervisor<'a> {
     /// A process whose parent has gone keeps the home that it inherited.
     fn adopt(&mut self, pid: u32) {
         let Ok(mask) = Linux::affinity_of(pid) else { return };
-        let Some(homes) = kin::homes_of(&mask, self.rebalancer.nodes()) else { return };
+        let Some(homes) = relatives::homes_of(&mask, self.rebalancer.nodes()) else { return };
         if let [home] = *homes.as_slice()
             && mask != self.widest
-            && kin::knows(pid, self.table.token()) != Knows::Member(Inherited::Own)
+            && relatives::knows(pid, self.table.token()) != Knows::Member(Inherited::Own)
             && self.table.claim(pid, home, How::Inherited)
         {
             self.summary.inherited += 1;
@@ -385,7 +385,7 @@ impl<'a> Supervisor<'a> {
     /// A process that has run for some time gets the least loaded home.
     fn give(&mut self, pid: u32) {
         let is_free = Linux::affinity_of(pid).is_ok_and(|mask| mask == self.widest);
-        if !is_free || kin::knows(pid, self.table.token()) == Knows::Member(Inherited::Own) {
+        if !is_free || relatives::knows(pid, self.table.token()) == Knows::Member(Inherited::Own) {
             return;
         }
         let from = proc::stat(pid).and_then(|stat| self.rebalancer.nodes().of_cpu(stat.cpu));
@@ -408,14 +408,15 @@ impl<'a> Supervisor<'a> {
     /// The tree is on its own from now on: changes to its processes are undone.
     pub(crate) fn end(mut self) -> Summary {
         for pid in self.members.keys().copied().collect::<Vec<_>>() {
-            self.members[&pid].tell(None);
+            self.members[&pid].send_home_hint(None);
             self.forget(pid);
         }
         self.summary.counts = self.table.counts();
         let (nodes, token) = (self.rebalancer.nodes().clone(), self.table.token());
         // First the table goes, so that no process chooses a home while others lose theirs.
         drop(self.table);
-        self.summary.still_narrow = kin::undo(std::process::id(), &nodes, &self.widest, token);
+        self.summary.still_narrow =
+            relatives::undo(std::process::id(), &nodes, &self.widest, token);
         self.summary
     }
 }

@@ -24,7 +24,7 @@ use super::layout::{
     Entry, How, Layout, MAX_HOMES, MAX_MASK_WORDS, State, USUAL_ENTRIES, header, home,
 };
 use super::view::View;
-use super::{member, told};
+use super::{member, variable};
 
 const NAME: &CStr = c"nearq-tree";
 /// A distance of 255 is the firmware's word for "not to be reached".
@@ -179,10 +179,10 @@ impl Table {
         self
     }
 
-    /// The value of [`told::VARIABLE`] for members: this process keeps the table.
+    /// The value of [`variable::VARIABLE`] for members: this process keeps the table.
     pub fn value(&self, widest: &CpuSet) -> String {
         let descriptor = u32::try_from(self.file.as_raw_fd()).unwrap_or(u32::MAX);
-        told::value(std::process::id(), descriptor, self.token, widest.as_words())
+        variable::value(std::process::id(), descriptor, self.token, widest.as_words())
     }
 
     /// What members repeat in their environment.
@@ -394,9 +394,9 @@ mod tests {
         unlockpt(&other_side).unwrap();
         let name = ptsname(&other_side, Vec::new()).unwrap().into_string().unwrap();
         let was_opened = || {
-            let mut told = [PollFd::new(&other_side, PollFlags::empty())];
-            poll(&mut told, Some(&Timespec::default())).unwrap();
-            told[0].revents().contains(PollFlags::HUP)
+            let mut polled = [PollFd::new(&other_side, PollFlags::empty())];
+            poll(&mut polled, Some(&Timespec::default())).unwrap();
+            polled[0].revents().contains(PollFlags::HUP)
         };
         assert!(Glimpse::of(Path::new(&name)).is_none());
         assert!(!was_opened(), "a terminal was opened");

@@ -158,14 +158,14 @@ fn members_can_die_at_any_step() {
             // If this test fails, the process ends with it.
             let _ = system::die_with_parent(libc::SIGKILL);
             // SAFETY: no pointers.
-            let own = unsafe { libc::getpid() }.cast_unsigned();
+            let pid = unsafe { libc::getpid() }.cast_unsigned();
             let mut turn = 0_u64;
             loop {
                 turn += 1;
-                if let Some(claim) = member::choose(&view, own, How::Exec, turn, None)
+                if let Some(claim) = member::choose(&view, pid, How::Exec, turn, None)
                     && turn.is_multiple_of(3)
                 {
-                    member::release(&view, claim.slot, own);
+                    member::release(&view, claim.slot, pid);
                 }
             }
         }

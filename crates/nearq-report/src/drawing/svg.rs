@@ -166,13 +166,13 @@ impl Picture<'_> {
         }
         let (mut x, mut bottom) = (MARGIN, top + 10.0);
         for (colour, online, allowed, text) in entries {
-            let room = text.chars().count() as f64 * CHARACTER + 36.0;
-            if x > MARGIN && x + room > width + MARGIN {
+            let label_width = text.chars().count() as f64 * CHARACTER + 36.0;
+            if x > MARGIN && x + label_width > width + MARGIN {
                 (x, bottom) = (MARGIN, bottom + 22.0);
             }
             self.swatch((x, bottom, 18.0, 14.0), colour, online, allowed);
             self.label(x + 24.0, bottom + 11.5, &text, "");
-            x += room;
+            x += label_width;
         }
         if let Some(limits) = view.limits {
             bottom += 36.0;

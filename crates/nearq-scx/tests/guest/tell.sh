@@ -89,7 +89,7 @@ kill $run
 wait $run
 echo "ok: nearq run tells the homes of its jobs"
 
-/job/told /tmp/leave >/tmp/told &
+/job/home_hints /tmp/leave >/tmp/told &
 program=$!
 thread() { sed -n "s/^$1 //p" /tmp/told; }
 is_there() { [ -n "$(thread "$1")" ]; }

@@ -101,26 +101,26 @@ pub(super) fn form(form: &Form, paint: &Paint, area: Rect, buffer: &mut Buffer) 
     block.render(area, buffer);
 
     let lines = [1, 3, 1, 1, 1, 1, 3, 1].map(Constraint::Length);
-    let [key, said, _, now, value, _, outcome, keys] = Layout::vertical(lines).areas(inner);
-    let mut tell = |text: Line<'_>, area: Rect| {
+    let [key, description, _, now, value, _, outcome, keys] = Layout::vertical(lines).areas(inner);
+    let mut draw = |text: Line<'_>, area: Rect| {
         Paragraph::new(text).wrap(Wrap { trim: true }).render(area, buffer);
     };
     if let Some(setting) = form.setting() {
-        tell(paint::text(&format!("key      {}", setting.key), TITLE), key);
+        draw(paint::text(&format!("key      {}", setting.key), TITLE), key);
         let place = format!("{} of {}", form.chosen + 1, form.settings.len());
-        tell(paint::text(&place, DIM).right_aligned(), key);
+        draw(paint::text(&place, DIM).right_aligned(), key);
         if let Some(desc) = settings_table::named(owner, &setting.key) {
-            let [_, said] =
-                Layout::horizontal([Constraint::Length(9), Constraint::Min(0)]).areas(said);
-            tell(format!("{}. Allowed: {}", desc.what, desc.values).into(), said);
+            let [_, description] =
+                Layout::horizontal([Constraint::Length(9), Constraint::Min(0)]).areas(description);
+            draw(format!("{}. Allowed: {}", desc.what, desc.values).into(), description);
         }
         let (configured, effective) = (shown(&setting.configured), shown(&setting.effective));
         let text = format!("now      {configured}, in effect {effective}");
-        tell(paint::text(&text, Style::new()), now);
-        tell(paint::text(&format!("value    {}_", form.value), TITLE), value);
+        draw(paint::text(&text, Style::new()), now);
+        draw(paint::text(&format!("value    {}_", form.value), TITLE), value);
     }
     let nothing_yet = form.settings.is_empty() && form.outcome.is_empty();
-    tell(paint::text(if nothing_yet { "..." } else { &form.outcome }, TITLE), outcome);
+    draw(paint::text(if nothing_yet { "..." } else { &form.outcome }, TITLE), outcome);
     let text = "up down: another key  Ctrl-U: clear  Enter: set  Esc: back";
-    tell(paint::text(text, DIM), keys);
+    draw(paint::text(text, DIM), keys);
 }

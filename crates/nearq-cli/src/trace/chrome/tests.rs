@@ -108,8 +108,8 @@ fn lost_events_leave_no_slice_open() {
         .into_iter()
         .map(|event| (event["name"].as_str().unwrap(), event["args"]["count"].as_u64().unwrap()))
         .collect();
-    let (lost, told) = ("events lost", "one item told of");
-    assert_eq!(counts, [(lost, 0), (told, 1), (lost, 7), (told, 4)]);
+    let (lost, sampled) = ("events lost", "one item told of");
+    assert_eq!(counts, [(lost, 0), (sampled, 1), (lost, 7), (sampled, 4)]);
 }
 
 #[test]

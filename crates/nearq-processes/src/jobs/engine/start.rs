@@ -27,7 +27,7 @@ pub(super) struct Limit {
     /// In words, with the limit's name.
     pub(super) text: String,
     /// Whether only jobs of this run can free resources, by ending.
-    pub(super) is_ours: bool,
+    pub(super) is_own_limit: bool,
 }
 
 /// Why a job does not run.
@@ -148,7 +148,7 @@ impl Engine<'_> {
             match (error, errno) {
                 (NotSpawned::NoProcess(_), libc::EAGAIN | libc::ENOMEM)
                 | (NotSpawned::NotExecuted(_), libc::EAGAIN | libc::ENOMEM | libc::ENFILE) => {
-                    NotStarted::Limited(Limit { text, is_ours: false })
+                    NotStarted::Limited(Limit { text, is_own_limit: false })
                 }
                 (NotSpawned::NotExecuted(_), libc::ENOENT) => NotStarted::Failed(127, text),
                 (NotSpawned::NotExecuted(_), libc::E2BIG) => NotStarted::Failed(
@@ -174,8 +174,8 @@ impl Engine<'_> {
 
 impl Limit {
     fn of(error: &io::Error, what: &str) -> Self {
-        let is_ours = error.raw_os_error() == Some(libc::EMFILE);
-        Self { text: format!("{what}: {}", named(error)), is_ours }
+        let is_own_limit = error.raw_os_error() == Some(libc::EMFILE);
+        Self { text: format!("{what}: {}", named(error)), is_own_limit }
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn named(error: &io::Error) -> String {
 /// What jobs find in their environment: the caller's, and the mark of this run.
 pub(super) fn environment(value: &str) -> Vec<CString> {
     let entry = |name: &[u8], value: &[u8]| CString::new([name, b"=", value].concat()).ok();
-    let own = std::env::vars_os().filter(|(name, _)| name != orphan_reaper::VARIABLE);
-    let own = own.filter_map(|(name, value)| entry(name.as_bytes(), value.as_bytes()));
-    own.chain(entry(orphan_reaper::VARIABLE.as_bytes(), value.as_bytes())).collect()
+    let inherited = std::env::vars_os().filter(|(name, _)| name != orphan_reaper::VARIABLE);
+    let inherited = inherited.filter_map(|(name, value)| entry(name.as_bytes(), value.as_bytes()));
+    inherited.chain(entry(orphan_reaper::VARIABLE.as_bytes(), value.as_bytes())).collect()
 }

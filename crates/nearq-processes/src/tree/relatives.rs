@@ -6,7 +6,7 @@ use nearq_home::Nodes;
 use nearq_platform::Linux;
 use nearq_topology::CpuSet;
 
-use super::told::{self, Inherited, Told};
+use super::variable::{self, Inherited, TreeVariable};
 use crate::proc;
 
 /// Processes that start others faster than they can be undone are given up after this many rounds.
@@ -31,9 +31,9 @@ pub(crate) fn knows(process: u32, token: u64) -> Knows {
     }
     let mut variables = environment.split(|byte| *byte == 0);
     let value = variables
-        .find_map(|variable| variable.strip_prefix(told::VARIABLE.as_bytes())?.strip_prefix(b"="));
-    match value.and_then(Told::of) {
-        Some(told) if told.token == token => Knows::Member(told.inherited),
+        .find_map(|entry| entry.strip_prefix(variable::VARIABLE.as_bytes())?.strip_prefix(b"="));
+    match value.and_then(TreeVariable::of) {
+        Some(parsed) if parsed.token == token => Knows::Member(parsed.inherited),
         _ => Knows::Nothing,
     }
 }
@@ -89,8 +89,8 @@ mod tests {
         let homes = |cpus: &str| homes_of(&cpus.parse().unwrap(), &nodes);
         assert_eq!(homes("4-7"), Some(vec![1]));
         assert_eq!(homes("0-3,8-11"), Some(vec![0, 2]));
-        for own in ["0", "0-4", "4-7,12", "", "12"] {
-            assert_eq!(homes(own), None, "{own}");
+        for cpus in ["0", "0-4", "4-7,12", "", "12"] {
+            assert_eq!(homes(cpus), None, "{cpus}");
         }
     }
 

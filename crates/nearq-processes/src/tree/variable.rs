@@ -50,7 +50,7 @@ impl Inherited {
 
 /// The parts of the variable's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told<'a> {
+pub struct TreeVariable<'a> {
     /// The process that keeps the table.
     pub supervisor: u32,
     /// Its descriptor of the table.
@@ -63,7 +63,7 @@ pub struct Told<'a> {
     widest: &'a [u8],
 }
 
-impl<'a> Told<'a> {
+impl<'a> TreeVariable<'a> {
     /// None if the text is not such a value.
     #[inline]
     pub fn of(value: &'a [u8]) -> Option<Self> {
@@ -81,8 +81,8 @@ impl<'a> Told<'a> {
             _ => return None,
         };
         let (narrow, widest) = (parts.next()?, parts.next()?);
-        let told = Told { supervisor, descriptor, token, inherited, narrow, widest };
-        (narrow.len() == widest.len() && parts.next().is_none()).then_some(told)
+        let parsed = TreeVariable { supervisor, descriptor, token, inherited, narrow, widest };
+        (narrow.len() == widest.len() && parts.next().is_none()).then_some(parsed)
     }
 
     /// The mask that the nearest ancestor with a home was given.
@@ -119,8 +119,8 @@ fn digits_of(mask: &[u64]) -> usize {
 /// if it is not such a value or the mask does not fit.
 #[inline]
 pub fn rewrite(value: &mut [u8], inherited: Inherited, narrow: &[u64]) -> bool {
-    let Some(told) = Told::of(value) else { return false };
-    let digits = told.narrow.len();
+    let Some(parsed) = TreeVariable::of(value) else { return false };
+    let digits = parsed.narrow.len();
     if inherited == Inherited::Home && digits_of(narrow) > digits {
         return false;
     }
@@ -199,10 +199,10 @@ mod tests {
     fn written_values_can_be_read() {
         let text = value(4711, 3, 0x9f2c, &[0xff, 0]);
         assert_eq!(text, "1:4711:3:0000000000009f2c:-:00:ff");
-        let told = Told::of(text.as_bytes()).unwrap();
-        assert_eq!((told.supervisor, told.descriptor, told.token), (4711, 3, 0x9f2c));
-        assert_eq!(told.inherited, Inherited::Nothing);
-        assert_eq!(told.widest(), Some(long(&[0xff])));
+        let parsed = TreeVariable::of(text.as_bytes()).unwrap();
+        assert_eq!((parsed.supervisor, parsed.descriptor, parsed.token), (4711, 3, 0x9f2c));
+        assert_eq!(parsed.inherited, Inherited::Nothing);
+        assert_eq!(parsed.widest(), Some(long(&[0xff])));
     }
 
     #[test]
@@ -210,13 +210,13 @@ mod tests {
         let widest = [u64::MAX, 0xffff];
         let mut text = value(1, 2, 3, &widest).into_bytes();
         assert!(rewrite(&mut text, Inherited::Home, &[0xf0, 0xf]));
-        let told = Told::of(&text).unwrap();
-        assert_eq!(told.inherited, Inherited::Home);
-        assert_eq!(told.narrow(), Some(long(&[0xf0, 0xf])));
-        assert_eq!(told.widest(), Some(long(&widest)));
+        let parsed = TreeVariable::of(&text).unwrap();
+        assert_eq!(parsed.inherited, Inherited::Home);
+        assert_eq!(parsed.narrow(), Some(long(&[0xf0, 0xf])));
+        assert_eq!(parsed.widest(), Some(long(&widest)));
         assert!(!rewrite(&mut text, Inherited::Home, &[0, 0, 1]), "it does not fit");
         assert!(rewrite(&mut text, Inherited::Own, &[]));
-        assert_eq!(Told::of(&text).unwrap().inherited, Inherited::Own);
+        assert_eq!(TreeVariable::of(&text).unwrap().inherited, Inherited::Own);
     }
 
     #[test]
@@ -234,12 +234,12 @@ mod tests {
             "1:1:2::-:0:1",
             "1:1:2:12345678901234567:-:0:1",
         ] {
-            assert_eq!(Told::of(text.as_bytes()), None, "{text}");
+            assert_eq!(TreeVariable::of(text.as_bytes()), None, "{text}");
             assert!(!rewrite(&mut text.as_bytes().to_vec(), Inherited::Own, &[]), "{text}");
         }
-        let told = Told::of(b"1:1:2:3:-:g:1").unwrap();
-        assert_eq!((told.narrow(), told.widest()), (None, Some(long(&[1]))));
+        let parsed = TreeVariable::of(b"1:1:2:3:-:g:1").unwrap();
+        assert_eq!((parsed.narrow(), parsed.widest()), (None, Some(long(&[1]))));
         let too_long = format!("1:1:2:3:-:{0}:{0}", "1".repeat(MAX_MASK_WORDS * 16 + 1));
-        assert_eq!(Told::of(too_long.as_bytes()).unwrap().widest(), None);
+        assert_eq!(TreeVariable::of(too_long.as_bytes()).unwrap().widest(), None);
     }
 }
