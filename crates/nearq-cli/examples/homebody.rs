@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PAGE: usize = 4096;
-const APART: Duration = Duration::from_millis(20);
+const INTERVAL: Duration = Duration::from_millis(20);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,7 +28,7 @@ fn main() {
     let mut memory = vec![0_u8; (mib * 1048576.0) as usize];
     let mut nodes = String::new();
     while begin.elapsed().as_secs_f64() < seconds || file.is_some_and(|file| !file.exists()) {
-        while begin.elapsed() < APART * (nodes.len() as u32 + 1) {
+        while begin.elapsed() < INTERVAL * (nodes.len() as u32 + 1) {
             for byte in memory.iter_mut().step_by(PAGE) {
                 *byte = byte.wrapping_add(1);
             }

@@ -35,12 +35,12 @@ use nearq_processes::tree::Choose as TreeChoose;
 
 use crate::output::{self, Failure};
 use arguments::{Home, Weight, Width, Words};
-use audience::Shown;
+use audience::RunDisplay;
 pub(crate) use foreign::refused;
 
 /// The exit status if the run itself failed, as in `timeout` and `env`. Lower ones are the number of failed jobs; higher ones mean that the
 /// command cannot be executed.
-const OWN: u8 = 125;
+const OWN_FAILURE: u8 = 125;
 
 const MORE: &str = "\
 COMMAND runs once for each input, without a shell; with --shell, /bin/sh runs it as
@@ -254,7 +254,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     if !options.dry_run {
         // The outputs of jobs and programs go to standard output. If it is closed, that would show only afterwards, or never: they would
         // write to /dev/null.
-        output::open().map_err(|failure| Failure::with_status(OWN, failure))?;
+        output::open().map_err(|failure| Failure::with_status(OWN_FAILURE, failure))?;
     }
     if options.tree {
         return tree::run(&options.tree(&machine, homes)?);
@@ -275,9 +275,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
     }
     let nodes = homes.nodes.clone();
     let to_error = options.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
-    let mut shown = Shown::new(options, &nodes)?;
+    let mut display = RunDisplay::new(options, &nodes)?;
     if options.verbose {
-        shown.print_line(&about(&homes, options.home));
+        display.print_line(&about(&homes, options.home));
     }
     let plan = Plan {
         template,
@@ -287,14 +287,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
         order: options.order(),
         tty: options.tty,
         to_error,
-        around: shown.around(),
+        around: display.around(),
         homes,
     };
-    let outcome = jobs::run(plan, &mut shown).map_err(|error| match error {
+    let outcome = jobs::run(plan, &mut display).map_err(|error| match error {
         jobs::Error::Program(error) => Failure::with_status(error.exit_status(), error),
-        error @ jobs::Error::System(_) => Failure::with_status(OWN, error),
+        error @ jobs::Error::System(_) => Failure::with_status(OWN_FAILURE, error),
     })?;
-    let finished = shown.finish(options, &outcome);
+    let finished = display.finish(options, &outcome);
     if let Some(signal) = outcome.signal {
         if let Err(failure) = finished {
             failure.report("nearq");
@@ -340,7 +340,7 @@ fn preview(
     let stdout = io::stdout();
     let to_terminal = stdout.is_terminal();
     let refused = |error: io::Error| {
-        Failure::with_status(OWN, format!("standard output cannot be written: {error}"))
+        Failure::with_status(OWN_FAILURE, format!("standard output cannot be written: {error}"))
     };
     let mut out = BufWriter::new(Patient::stdout().map_err(refused)?);
     let mut printed = Ok(());
@@ -364,7 +364,10 @@ fn preview(
         _ => {}
     }
     read.map_err(|error| {
-        Failure::with_status(OWN, format!("the inputs could not be read to their end: {error}"))
+        Failure::with_status(
+            OWN_FAILURE,
+            format!("the inputs could not be read to their end: {error}"),
+        )
     })?;
     Ok(ExitCode::SUCCESS)
 }

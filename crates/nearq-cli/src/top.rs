@@ -58,7 +58,7 @@ use model::Model;
 use paint::Paint;
 use source::Source;
 use state::{Filter, Question, Sort, State};
-use terminal::{Happened, Screen};
+use terminal::{Screen, UiEvent};
 
 /// The arguments of `nearq top`.
 #[derive(Args, Debug)]
@@ -168,7 +168,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 fn watch(
     state: &mut State,
     screen: &mut Screen,
-    happened: &Receiver<Happened>,
+    happened: &Receiver<UiEvent>,
     questions: &Sender<Question>,
 ) -> Result<(), Failure> {
     let paint = Paint::of_environment();
@@ -179,22 +179,22 @@ fn watch(
         // Events that have arrived meanwhile are drawn together.
         for event in [first].into_iter().chain(happened.try_iter()) {
             let command = match event {
-                Happened::Input(Event::Key(key)) => keys::press(state, key),
-                Happened::Input(Event::Resize(..)) => {
+                UiEvent::Input(Event::Key(key)) => keys::press(state, key),
+                UiEvent::Input(Event::Resize(..)) => {
                     state.size = terminal::size();
                     Command::Nothing
                 }
-                Happened::Input(_) => Command::Nothing,
-                Happened::Answer(answer) => {
+                UiEvent::Input(_) => Command::Nothing,
+                UiEvent::Answer(answer) => {
                     state.learn(answer);
                     Command::Nothing
                 }
-                Happened::Signal(signal) => {
+                UiEvent::Signal(signal) => {
                     screen.obey(signal)?;
                     Command::Nothing
                 }
-                Happened::Deaf(error) => return Err(terminal::deaf(&error)),
-                Happened::Broken => return Err(terminal::broken()),
+                UiEvent::KeysUnreadable(error) => return Err(terminal::keys_unreadable(&error)),
+                UiEvent::Broken => return Err(terminal::broken()),
             };
             match command {
                 Command::Nothing => {}

@@ -88,7 +88,7 @@ pub(crate) struct Options {
     seconds: Option<Duration>,
 
     /// End when this many items have ended
-    #[arg(long, value_name = "N", value_parser = some, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     items: Option<u64>,
 
     /// Write a file for Perfetto instead of printing lines
@@ -194,7 +194,7 @@ fn power(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "give a power of two: 1, 2, 4, ...".into())
 }
 
-fn some(text: &str) -> Result<u64, String> {
+fn positive(text: &str) -> Result<u64, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| "give a whole number, 1 or more".into())
 }

@@ -110,9 +110,9 @@ fn the_victim() {
 }
 
 /// Numbers that look random, by seed.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn next(&mut self) -> u64 {
         // An xorshift generator (Marsaglia 2003).
         self.0 ^= self.0 << 13;
@@ -133,24 +133,24 @@ const SET: &[u8] = b"{\"method\":\"nearq.control1.Set\",\"oneway\":true,\
     \"parameters\":{\"queue\":\"crypt\",\"changes\":{\"nice\":\"3\"},\"until_closed\":true}}\0";
 
 /// One hostile connection. What is returned stays open for a while.
-fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
+fn attack(socket: &Path, random: &mut Random, traces: bool) -> Option<UnixStream> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(HOLD)).unwrap();
     stream.set_write_timeout(Some(HOLD)).unwrap();
-    match dice.below(if traces { 12 } else { 11 }) {
+    match random.below(if traces { 12 } else { 11 }) {
         // Comes and goes.
         0 => return None,
         // Says nothing.
         1 => {}
         // Garbage, with and without ends.
         2 => {
-            let bytes: Vec<u8> = (0..dice.below(5000)).map(|_| dice.next() as u8).collect();
+            let bytes: Vec<u8> = (0..random.below(5000)).map(|_| random.next() as u8).collect();
             let _ = stream.write_all(&bytes);
             let _ = stream.read(&mut [0; 4096]);
         }
         // Half a message.
         3 => {
-            let _ = stream.write_all(&STATISTICS[..dice.below(STATISTICS.len() as u64) as usize]);
+            let _ = stream.write_all(&STATISTICS[..random.below(STATISTICS.len() as u64) as usize]);
         }
         // A flood of calls whose answers are not read.
         4 => {
@@ -215,14 +215,14 @@ fn attack(socket: &Path, dice: &mut Dice, traces: bool) -> Option<UnixStream> {
 
 /// How an honest client fared.
 #[derive(Default)]
-struct Honest {
+struct HonestClients {
     answered: AtomicU64,
     busy: AtomicU64,
     failed: AtomicU64,
     longest_ms: AtomicU64,
 }
 
-impl Honest {
+impl HonestClients {
     fn try_once(&self, socket: &Path) {
         let begin = Instant::now();
         let outcome = Client::connect_to(socket)
@@ -268,16 +268,16 @@ fn withstand(test: &str, connections: u64, traces: bool) {
     victim.reset_peak();
     let (begin, cpu) = (Instant::now(), victim.cpu_time());
     let (made, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let honest = Honest::default();
+    let honest = HonestClients::default();
     std::thread::scope(|scope| {
         let attackers: Vec<_> = (1..=THREADS)
             .map(|seed| {
                 let (socket, made) = (&victim.socket, &made);
                 scope.spawn(move || {
-                    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                     let mut kept = VecDeque::new();
                     while made.fetch_add(1, Ordering::Relaxed) < connections {
-                        kept.extend(attack(socket, &mut dice, traces));
+                        kept.extend(attack(socket, &mut random, traces));
                         if kept.len() > KEPT {
                             kept.pop_front();
                         }

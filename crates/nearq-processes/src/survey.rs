@@ -17,7 +17,7 @@ use nearq_topology::CpuSet;
 
 use crate::observe::Observer;
 use crate::proc;
-use crate::tree::{FILE, Glimpse, How, SUPERVISOR, State, View};
+use crate::tree::{FILE, How, SUPERVISOR, State, TableCopy, View};
 
 /// Open files of a process that are checked. A table is opened early, and has a low number.
 const MOST_FILES: usize = 4096;
@@ -126,9 +126,9 @@ pub fn take(nodes: &Nodes, which: Which, sample: Duration) -> Survey {
             let may_keep =
                 |other| users.get(&other).is_some_and(|user| its_user == 0 || *user == its_user);
             let mut keeps = false;
-            for glimpse in tables(pid, left) {
+            for copy in tables(pid, left) {
                 keeps = true;
-                if let Some(view) = glimpse.view() {
+                if let Some(view) = copy.view() {
                     read(pid, &view, nodes, may_keep, &mut entries);
                 }
             }
@@ -184,7 +184,7 @@ impl Default for Budget {
 
 /// The tables that a process has open, one at a time: each is a copy of a megabyte or more. A table that is open several times is read
 /// once.
-fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = Glimpse> {
+fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = TableCopy> {
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
     let paths = files.take(MOST_FILES).filter_map(|file| Some(file.ok()?.path()));
     let is_table = |path: &PathBuf| {
@@ -201,7 +201,7 @@ fn tables(pid: u32, left: &mut Budget) -> impl Iterator<Item = Glimpse> {
         left.tables -= 1;
         fs::metadata(path).is_ok_and(|data| known.insert((data.dev(), data.ino())))
     });
-    wanted.filter_map(|path| Glimpse::of(&path))
+    wanted.filter_map(|path| TableCopy::of(&path))
 }
 
 /// The entries of a table, by process, for the processes about which it may say anything.
@@ -321,9 +321,9 @@ mod tests {
         assert_eq!(tables(std::process::id(), &mut little).count(), 0);
         drop(again);
         let mut entries = BTreeMap::new();
-        for glimpse in &found {
+        for copy in &found {
             let all = |_| true;
-            read(std::process::id(), &glimpse.view().unwrap(), &nodes, all, &mut entries);
+            read(std::process::id(), &copy.view().unwrap(), &nodes, all, &mut entries);
         }
         let resident = resident(child.id(), &entries, &nodes, Which::default()).unwrap();
         assert_eq!((resident.home, resident.supervisor), (Some(0), Some(std::process::id())));

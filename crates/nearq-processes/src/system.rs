@@ -94,24 +94,24 @@ impl SignalSet {
 
 /// A signal that came.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came {
+pub(crate) struct ReceivedSignal {
     pub(crate) signal: c_int,
     /// Whether a process sent it, rather than the terminal or the kernel.
     pub(crate) by_process: bool,
 }
 
 /// The next one, if there is one.
-pub(crate) fn next_signal(file: &OwnedFd) -> Option<Came> {
-    let mut came = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+pub(crate) fn next_signal(file: &OwnedFd) -> Option<ReceivedSignal> {
+    let mut received = MaybeUninit::<libc::signalfd_siginfo>::uninit();
     let size = size_of::<libc::signalfd_siginfo>();
     // SAFETY: no more is written than fits.
-    let got = unsafe { libc::read(file.as_raw_fd(), came.as_mut_ptr().cast(), size) };
+    let got = unsafe { libc::read(file.as_raw_fd(), received.as_mut_ptr().cast(), size) };
     if usize::try_from(got) != Ok(size) {
         return None;
     }
     // SAFETY: filled in.
-    let came = unsafe { came.assume_init() };
-    Some(Came { signal: came.ssi_signo as c_int, by_process: came.ssi_code <= 0 })
+    let received = unsafe { received.assume_init() };
+    Some(ReceivedSignal { signal: received.ssi_signo as c_int, by_process: received.ssi_code <= 0 })
 }
 
 /// The signal of a number.
@@ -293,8 +293,8 @@ mod tests {
         let before = set.block();
         // SAFETY: a number; it is for this thread, which holds it back.
         unsafe { libc::raise(libc::SIGUSR2) };
-        let came = next_signal(&file).unwrap();
-        assert!(came.signal == libc::SIGUSR2 && came.by_process);
+        let received = next_signal(&file).unwrap();
+        assert!(received.signal == libc::SIGUSR2 && received.by_process);
         assert!(next_signal(&file).is_none());
         before.restore();
         let has = |set: SignalSet, signal| {

@@ -55,7 +55,7 @@ pub use layout::{
 };
 pub use start::{Choose, End, Error, SUPERVISOR, Tree, become_command};
 pub use supervisor::{ENOUGH, Summary};
-pub use table::{Counts, Glimpse, Table};
+pub use table::{Counts, Table, TableCopy};
 pub use view::View;
 
 pub use crate::system::has_usual_memory;

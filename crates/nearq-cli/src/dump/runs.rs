@@ -48,19 +48,19 @@ pub(super) fn runs<'a>(values: impl IntoIterator<Item = (usize, &'a str)>) -> Ve
     let mut words = Vec::new();
     let mut rest = &runs[..];
     while let [first, ..] = rest {
-        let along = 1 + rest.windows(2).take_while(|pair| pair[1].follows(&pair[0])).count();
-        if along < FEW {
+        let count = 1 + rest.windows(2).take_while(|pair| pair[1].follows(&pair[0])).count();
+        if count < FEW {
             words.push(format!("[{}]={}", first.range(), first.value));
             rest = &rest[1..];
             continue;
         }
-        let last = &rest[along - 1];
+        let last = &rest[count - 1];
         let range = match first.count {
             1 => format!("{}-{}", first.first, last.first),
             _ => format!("{}{TO}{}", first.range(), last.range()),
         };
         words.push(format!("[{range}]={}", between(first.value, last.value)));
-        rest = &rest[along..];
+        rest = &rest[count..];
     }
     words
 }

@@ -302,7 +302,7 @@ fn without_a_runtime_only_mutexes_are_shown() {
 }
 
 /// A dump of as many queues as the client accepts. Many share a name, and each has as many details as possible.
-fn crowd() -> Dump {
+fn largest_dump() -> Dump {
     let nodes = 2;
     let limits: Vec<NodeLimit> =
         (0..nodes).map(|node| limit("node", node, u64::MAX, 1, u64::MAX)).collect();
@@ -326,7 +326,7 @@ fn crowd() -> Dump {
 
 #[test]
 fn time_is_linear_in_the_number_of_queues() {
-    let dump = crowd();
+    let dump = largest_dump();
     let used = || Linux::cpu_time(Linux::current_thread()).unwrap();
     let begin = used();
     for masks in [false, true] {

@@ -133,17 +133,17 @@ pub(super) fn pools(dump: &Dump, view: &View) -> String {
     let mut rest = &dump.pools[..];
     while let [first, ..] = rest {
         let may_join = first.per_cpu || !view.masks;
-        let pairs = rest.windows(2).take_while(|pair| may_join && alike(&pair[0], &pair[1]));
-        let alike = pairs.count() + 1;
+        let pairs = rest.windows(2).take_while(|pair| may_join && is_next_of(&pair[0], &pair[1]));
+        let similar = pairs.count() + 1;
         let id = |pool: &PoolDump| format!("{:0id_digits$}", pool.id);
-        if alike > 2 {
-            let last = &rest[alike - 1];
+        if similar > 2 {
+            let last = &rest[similar - 1];
             let _ = writeln!(
                 text,
                 "{}",
                 line(&format!("{}-{}", id(first), id(last)), first, Some(last))
             );
-            rest = &rest[alike..];
+            rest = &rest[similar..];
         } else {
             let _ = writeln!(text, "{}", line(&id(first), first, None));
             rest = &rest[1..];
@@ -171,7 +171,7 @@ fn more_of(pool: &PoolDump) -> String {
 }
 
 /// Whether a pool equals the one before it except for its number and its CPU, each of which is the next.
-fn alike(before: &PoolDump, pool: &PoolDump) -> bool {
+fn is_next_of(before: &PoolDump, pool: &PoolDump) -> bool {
     let next =
         before.id.checked_add(1) == Some(pool.id) && follows(&before.pod_cpus, &pool.pod_cpus);
     // A pool that never leaves its CPU has only that one.

@@ -15,14 +15,14 @@ use nearq_home::Nodes;
 use nearq_processes::jobs::{Around, Audience, Counts, End, Order, Outcome, Report, most};
 use signal_hook::consts::SIGPIPE;
 
-use super::{OWN, Options, account, why_none};
+use super::{OWN_FAILURE, Options, account, why_none};
 use crate::output::{self, Failure};
 
 /// A run that ends sooner than this shows no bar.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The least time between two updates of the remaining time while nothing else changes.
-const APART: Duration = Duration::from_secs(1);
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The columns of the job log, those of GNU parallel first. Everything from the `#` on is a comment for a shell, and `parallel
 /// --retry-failed` passes the rest of a line to a shell.
@@ -30,7 +30,7 @@ const JOBLOG: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\t
                       #Home\tMost\tLast\tUser\tSystem\tMaxRssKiB\tMemoryKiB\tMigrations\tLetOut\tBroughtHome\n";
 
 /// Shows progress, and keeps what is printed at the end.
-pub(crate) struct Shown {
+pub(crate) struct RunDisplay {
     nodes: Nodes,
     /// The bar, if there is a terminal to show it on.
     bar: Option<ProgressBar>,
@@ -47,7 +47,7 @@ pub(crate) struct Shown {
     reports: Option<Vec<Report>>,
 }
 
-impl Shown {
+impl RunDisplay {
     pub(crate) fn new(options: &Options, nodes: &Nodes) -> Result<Self, Failure> {
         // Jobs that print directly would overwrite the bar.
         let bar = is_steered(&io::stderr()) && options.order() != Order::None;
@@ -147,7 +147,7 @@ impl Shown {
         for error in errors {
             self.print_line(&error);
         }
-        Err(Failure::with_status(OWN, last))
+        Err(Failure::with_status(OWN_FAILURE, last))
     }
 }
 
@@ -168,7 +168,7 @@ fn ended_early(outcome: &Outcome) -> Option<String> {
     Some(format!("{why}; jobs: {ended} ended, {stopped} stopped, {left}{more} not begun"))
 }
 
-impl Audience for Shown {
+impl Audience for RunDisplay {
     fn started(&mut self, _number: u64, _process: u32, command: &[u8], home: usize) {
         if self.verbose {
             let command = String::from_utf8_lossy(command);
@@ -209,7 +209,9 @@ impl Audience for Shown {
                 let style = ProgressStyle::with_template("{bar:30} {pos}/{len}{wide_msg}");
                 bar.set_style(style.expect("the template is a constant"));
             }
-            Some((shown, since)) if shown == counts && since.elapsed() < APART => return,
+            Some((drawn, since)) if drawn == counts && since.elapsed() < UPDATE_INTERVAL => {
+                return;
+            }
             Some(_) => {}
         }
         self.drawn = Some((counts.clone(), Instant::now()));

@@ -12,7 +12,7 @@ use ratatui::widgets::{HighlightSpacing, Row, StatefulWidget, Table, TableState,
 
 use super::format;
 use super::paint::{self, DIM, HEADING, MARKED, TITLE};
-use super::terminal::{self, Happened, Screen};
+use super::terminal::{self, Screen, UiEvent};
 use crate::attach;
 use crate::output::Failure;
 
@@ -106,20 +106,20 @@ impl Chooser {
 /// Lets the user choose a process; none if the user ends the command.
 pub(super) fn choose(
     screen: &mut Screen,
-    happened: &Receiver<Happened>,
+    happened: &Receiver<UiEvent>,
 ) -> Result<Option<u32>, Failure> {
     let mut chooser = Chooser { candidates: candidates()?, marked: 0 };
     loop {
         screen.draw(|area, buffer| chooser.draw(area, buffer))?;
         let choice = match happened.recv() {
-            Ok(Happened::Input(Event::Key(key))) => chooser.press(key),
-            Ok(Happened::Input(_) | Happened::Answer(_)) => Choice::Open,
-            Ok(Happened::Signal(signal)) => {
+            Ok(UiEvent::Input(Event::Key(key))) => chooser.press(key),
+            Ok(UiEvent::Input(_) | UiEvent::Answer(_)) => Choice::Open,
+            Ok(UiEvent::Signal(signal)) => {
                 screen.obey(signal)?;
                 Choice::Open
             }
-            Ok(Happened::Deaf(error)) => return Err(terminal::deaf(&error)),
-            Ok(Happened::Broken) => return Err(terminal::broken()),
+            Ok(UiEvent::KeysUnreadable(error)) => return Err(terminal::keys_unreadable(&error)),
+            Ok(UiEvent::Broken) => return Err(terminal::broken()),
             Err(_) => Choice::None,
         };
         match choice {

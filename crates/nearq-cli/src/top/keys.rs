@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::columns;
-use super::state::{Filter, Over, Question, State};
+use super::state::{Filter, Overlay, Question, State};
 
 /// The keys and what they do, for help.
 pub(super) const KEYS: [(&str, &str); 15] = [
@@ -58,18 +58,18 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> Command {
         }
     }
     state.message.clear();
-    match std::mem::take(&mut state.over) {
-        Over::Nothing => plain(state, key),
-        Over::Help(first) => {
+    match std::mem::take(&mut state.overlay) {
+        Overlay::Nothing => plain(state, key),
+        Overlay::Help(first) => {
             help(state, key, first);
             Command::Nothing
         }
-        Over::Filter(before) => {
+        Overlay::Filter(before) => {
             filter(state, key, before);
             Command::Nothing
         }
-        Over::Form(_) if key.code == KeyCode::Esc => Command::Nothing,
-        Over::Form(mut form) => {
+        Overlay::Form(_) if key.code == KeyCode::Esc => Command::Nothing,
+        Overlay::Form(mut form) => {
             let mut command = Command::Nothing;
             match key.code {
                 KeyCode::Tab | KeyCode::Down => form.step(true),
@@ -84,7 +84,7 @@ pub(super) fn press(state: &mut State, key: KeyEvent) -> Command {
                 }
                 _ => write(&mut form.value, key),
             }
-            state.over = Over::Form(form);
+            state.overlay = Overlay::Form(form);
             command
         }
     }
@@ -95,7 +95,7 @@ fn plain(state: &mut State, key: KeyEvent) -> Command {
     let page = isize::from(state.size.1 as i16 / 2).max(1);
     match key.code {
         KeyCode::Char('q') => return Command::End,
-        KeyCode::Char('?' | 'h') | KeyCode::F(1) => state.over = Over::Help(0),
+        KeyCode::Char('?' | 'h') | KeyCode::F(1) => state.overlay = Overlay::Help(0),
         KeyCode::Up | KeyCode::Char('k') => step(state, -1),
         KeyCode::Down | KeyCode::Char('j') => step(state, 1),
         KeyCode::PageUp => step(state, -page),
@@ -113,7 +113,7 @@ fn plain(state: &mut State, key: KeyEvent) -> Command {
                 state.message = "all columns are shown already".into();
             }
         }
-        KeyCode::Char('/') => state.over = Over::Filter(state.filter.clone()),
+        KeyCode::Char('/') => state.overlay = Overlay::Filter(state.filter.clone()),
         KeyCode::Enter if state.queue.is_none() => return open(state),
         KeyCode::Esc if state.queue.is_some() => {
             state.queue = None;
@@ -170,7 +170,7 @@ fn help(state: &mut State, key: KeyEvent, first: usize) {
         KeyCode::End => last,
         _ => return,
     };
-    state.over = Over::Help(first.min(last));
+    state.overlay = Overlay::Help(first.min(last));
 }
 
 fn filter(state: &mut State, key: KeyEvent, before: Filter) {
@@ -181,7 +181,7 @@ fn filter(state: &mut State, key: KeyEvent, before: Filter) {
             let mut text = state.filter.text.clone();
             write(&mut text, key);
             state.filter = Filter::new(&text);
-            state.over = Over::Filter(before);
+            state.overlay = Overlay::Filter(before);
         }
     }
 }

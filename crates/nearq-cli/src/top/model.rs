@@ -337,9 +337,9 @@ impl Model {
         self.pods = now.pods.iter().map(pod).collect();
         self.pods.sort_by_key(|pod| pod.pool);
 
-        let there: BTreeSet<u64> =
+        let current: BTreeSet<u64> =
             now.queues.iter().take(MOST_HISTORIES).map(|queue| queue.id).collect();
-        self.histories.retain(|id, _| there.contains(id));
+        self.histories.retain(|id, _| current.contains(id));
         for row in self.rows.iter().take(MOST_HISTORIES) {
             self.histories.entry(row.id).or_default().add(row);
         }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::columns::{COLUMNS, Column};
 use super::model::{Model, Pod, Row, Whole};
-use super::state::{Filter, Sort, arranged};
+use super::state::{Filter, Sort, filtered_and_sorted};
 use crate::output::json_line;
 
 /// The table, with all columns at full width.
@@ -16,7 +16,7 @@ pub(super) fn table(model: &Model, filter: &Filter, sort: Sort) -> String {
     let sides: Vec<Side> = sides.collect();
     let mut lines: Vec<Vec<String>> =
         vec![columns.iter().map(|column| column.heading(false).to_owned()).collect()];
-    for row in arranged(model, filter, sort, false) {
+    for row in filtered_and_sorted(model, filter, sort, false) {
         lines.push(columns.iter().map(|column| column.value(row, false)).collect());
     }
     screen::columns(&sides, &lines)
@@ -41,7 +41,7 @@ pub(super) fn json(
     filter: &Filter,
     sort: Sort,
 ) -> String {
-    let queues = arranged(model, filter, sort, false);
+    let queues = filtered_and_sorted(model, filter, sort, false);
     let line =
         Line { pid, command: &process.command, whole: &model.whole, queues, pods: &model.pods };
     json_line(&line) + "\n"

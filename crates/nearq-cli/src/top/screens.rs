@@ -157,7 +157,7 @@ fn help() {
             shows("help-end", &state);
         }
         press(&mut state, KeyCode::Char('x'));
-        assert!(matches!(state.over, super::state::Over::Nothing));
+        assert!(matches!(state.overlay, super::state::Overlay::Nothing));
     }
 }
 

@@ -9,7 +9,7 @@ use nearq_control::protocol::{GetDump, GetSettings, GetStatistics, Set, Settings
 use nearq_processes::proc;
 
 use super::state::{Answer, Question};
-use super::terminal::{Guard, Happened};
+use super::terminal::{Guard, UiEvent};
 
 /// The second sample comes early, so that there is something to show.
 const FIRST_INTERVAL: Duration = Duration::from_millis(300);
@@ -45,7 +45,7 @@ pub(super) struct Source {
     /// Whether items are to be timed.
     pub(super) timing: bool,
     /// Where answers go.
-    pub(super) answers: Sender<Happened>,
+    pub(super) answers: Sender<UiEvent>,
 }
 
 impl Source {
@@ -126,7 +126,7 @@ impl Source {
 
     fn send(&self, answer: Answer) -> Result<(), ClientError> {
         let gone = |_| ClientError::Io(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        self.answers.send(Happened::Answer(answer)).map_err(gone)
+        self.answers.send(UiEvent::Answer(answer)).map_err(gone)
     }
 }
 

@@ -88,7 +88,7 @@ impl Sort {
 }
 
 /// Which rows there are, in which order.
-pub(super) fn arranged<'a>(
+pub(super) fn filtered_and_sorted<'a>(
     model: &'a Model,
     filter: &Filter,
     sort: Sort,
@@ -138,7 +138,7 @@ impl Form {
 
 /// What covers the table.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Over {
+pub(super) enum Overlay {
     /// Nothing.
     #[default]
     Nothing,
@@ -176,7 +176,7 @@ pub(super) struct State {
     /// See [`queue`](Self::queue).
     pub(super) first_pool: usize,
     /// What covers that.
-    pub(super) over: Over,
+    pub(super) overlay: Overlay,
     /// A message for the last line.
     pub(super) message: String,
     /// Why there will be no more answers.
@@ -206,7 +206,7 @@ impl State {
             selected: None,
             queue: None,
             first_pool: 0,
-            over: Over::Nothing,
+            overlay: Overlay::Nothing,
             message: String::new(),
             gone: None,
             size: (80, 24),
@@ -215,7 +215,7 @@ impl State {
 
     /// The rows to show, in order.
     pub(super) fn rows(&self) -> Vec<&Row> {
-        arranged(&self.model, &self.filter, self.sort, self.totals)
+        filtered_and_sorted(&self.model, &self.filter, self.sort, self.totals)
     }
 
     /// The index of the row with the mark; the first row if the queue is not among them.
@@ -271,7 +271,7 @@ impl State {
             return None;
         }
         let question = Question::Settings(queue.as_ref().map(|(id, _)| *id));
-        self.over = Over::Form(Form { queue, ..Form::default() });
+        self.overlay = Overlay::Form(Form { queue, ..Form::default() });
         Some(question)
     }
 
@@ -281,15 +281,15 @@ impl State {
             Answer::Sample(statistics) => self.add_sample(*statistics),
             Answer::Dump(dump) => self.model.dump = Some(*dump),
             Answer::Settings(settings, changed) => self.settle(settings, changed),
-            Answer::Refused(why) => match &mut self.over {
-                Over::Form(form) => form.outcome = format!("refused: {why}"),
+            Answer::Refused(why) => match &mut self.overlay {
+                Overlay::Form(form) => form.outcome = format!("refused: {why}"),
                 _ => self.message = why,
             },
             Answer::Gone(why) => {
                 self.gone = Some(why);
                 // A change that is being made will never be answered.
-                if let Over::Form(_) = self.over {
-                    self.over = Over::Nothing;
+                if let Overlay::Form(_) = self.overlay {
+                    self.overlay = Overlay::Nothing;
                 }
             }
         }
@@ -307,7 +307,7 @@ impl State {
 
     /// Takes in settings; `changed` is the key that was just changed, if one was.
     fn settle(&mut self, settings: Settings, changed: Option<String>) {
-        let Over::Form(form) = &mut self.over else { return };
+        let Overlay::Form(form) = &mut self.overlay else { return };
         let settings = match &form.queue {
             Some((id, _)) => settings
                 .queues
@@ -419,7 +419,7 @@ mod tests {
         state.process.allowed = Access::Read;
         assert_eq!(state.open_form(None), None);
         assert!(state.message.contains("NEARQ_CONTROL=full"), "{}", state.message);
-        assert!(matches!(state.over, Over::Nothing));
+        assert!(matches!(state.overlay, Overlay::Nothing));
     }
 
     #[test]
@@ -429,13 +429,13 @@ mod tests {
         assert_eq!(question, Some(Question::Settings(Some(4))));
         let settings = |max_active: &str| invented::queue_settings(4, max_active);
         state.learn(Answer::Settings(settings("512"), None));
-        let form = |state: &State| match &state.over {
-            Over::Form(form) => form.clone(),
+        let form = |state: &State| match &state.overlay {
+            Overlay::Form(form) => form.clone(),
             other => panic!("{other:?}"),
         };
         assert!(form(&state).settings.iter().all(|setting| setting.writable));
         while form(&state).setting().unwrap().key != "max_active" {
-            let Over::Form(form) = &mut state.over else { unreachable!() };
+            let Overlay::Form(form) = &mut state.overlay else { unreachable!() };
             form.step(true);
         }
         assert_eq!(form(&state).value, "512");

@@ -32,7 +32,7 @@ use super::state::Answer;
 use crate::output::Failure;
 
 /// Whether we have taken over the terminal. Restoring it twice would move the cursor back, over what was printed since.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static TERMINAL_TAKEN: AtomicBool = AtomicBool::new(false);
 /// The panic of one of our threads. That thread does not print it: the terminal belongs to another thread, which may be drawing.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 /// The number of bytes of a screen that are written at once.
@@ -40,7 +40,7 @@ const AT_ONCE: usize = 64 * 1024;
 
 /// An event that the screen reacts to.
 #[derive(Debug)]
-pub(super) enum Happened {
+pub(super) enum UiEvent {
     /// A key, or a new size.
     Input(Event),
     /// The process answered.
@@ -48,19 +48,19 @@ pub(super) enum Happened {
     /// A signal arrived.
     Signal(i32),
     /// Keys cannot be read.
-    Deaf(io::Error),
+    KeysUnreadable(io::Error),
     /// One of our threads panicked.
     Broken,
 }
 
 /// In a thread: reports if the thread panics.
-pub(super) struct Guard(pub(super) Sender<Happened>);
+pub(super) struct Guard(pub(super) Sender<UiEvent>);
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if thread::panicking() {
             // If the receiver is gone, the command has ended.
-            let _ = self.0.send(Happened::Broken);
+            let _ = self.0.send(UiEvent::Broken);
         }
     }
 }
@@ -72,7 +72,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// Takes over the terminal, and receives keys and signals from now on.
-    pub(super) fn open() -> Result<(Screen, Sender<Happened>, Receiver<Happened>), Failure> {
+    pub(super) fn open() -> Result<(Screen, Sender<UiEvent>, Receiver<UiEvent>), Failure> {
         let lack = match io::stdout().is_terminal() {
             false => "standard output is not a terminal",
             true if !is_steered(&io::stdout()) => {
@@ -111,7 +111,7 @@ impl Screen {
     }
 
     fn enter(&mut self) -> io::Result<()> {
-        TAKEN.store(true, Ordering::SeqCst);
+        TERMINAL_TAKEN.store(true, Ordering::SeqCst);
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen, Hide)?;
         self.redraw()
@@ -177,7 +177,7 @@ fn area((columns, lines): (u16, u16)) -> Rect {
 
 /// Restores the terminal, if we have taken it over. Nothing can be done if that fails.
 fn leave() {
-    if !TAKEN.swap(false, Ordering::SeqCst) {
+    if !TERMINAL_TAKEN.swap(false, Ordering::SeqCst) {
         return;
     }
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
@@ -189,12 +189,12 @@ pub(super) fn unusable(error: io::Error) -> Failure {
     Failure::run(format!("the terminal cannot be used: {error}"))
 }
 
-fn read_keys(sender: &Sender<Happened>) {
+fn read_keys(sender: &Sender<UiEvent>) {
     let _guard = Guard(sender.clone());
     loop {
         let (heard, last) = match event::read() {
-            Ok(event) => (Happened::Input(event), false),
-            Err(error) => (Happened::Deaf(error), true),
+            Ok(event) => (UiEvent::Input(event), false),
+            Err(error) => (UiEvent::KeysUnreadable(error), true),
         };
         if sender.send(heard).is_err() || last {
             return;
@@ -202,13 +202,13 @@ fn read_keys(sender: &Sender<Happened>) {
     }
 }
 
-fn read_signals(sender: Sender<Happened>) -> Result<(), Failure> {
+fn read_signals(sender: Sender<UiEvent>) -> Result<(), Failure> {
     let heard = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT];
     let mut signals = Signals::new(heard).map_err(unusable)?;
     threads::start("signals", move || {
         let _guard = Guard(sender.clone());
         for signal in signals.forever() {
-            if sender.send(Happened::Signal(signal)).is_err() {
+            if sender.send(UiEvent::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -216,7 +216,7 @@ fn read_signals(sender: Sender<Happened>) -> Result<(), Failure> {
 }
 
 /// The failure if keys cannot be read.
-pub(super) fn deaf(error: &io::Error) -> Failure {
+pub(super) fn keys_unreadable(error: &io::Error) -> Failure {
     Failure::run(format!("keys cannot be read: {error}"))
 }
 

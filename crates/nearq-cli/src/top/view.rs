@@ -8,7 +8,7 @@
 //!   ? help  q end ...                                                keys, or a message
 //! ```
 
-mod over;
+mod overlay;
 mod queue;
 mod table;
 
@@ -23,19 +23,19 @@ use unicode_width::UnicodeWidthStr as _;
 use super::format;
 use super::model::Pod;
 use super::paint::{self, DIM, Paint, TITLE};
-use super::state::{Over, State, shown};
+use super::state::{Overlay, State, shown};
 
-pub(super) use over::help_text;
+pub(super) use overlay::help_text;
 
 /// Lines above the heat strip.
-const ABOVE: u16 = 2;
+const LINES_ABOVE_STRIP: u16 = 2;
 /// Columns before the first cell of the heat strip.
 const STRIP_LABEL: u16 = 11;
 
 /// Draws everything.
 pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
-    if let Over::Help(first) = state.over {
-        over::help(first, area, buffer);
+    if let Overlay::Help(first) = state.overlay {
+        overlay::help(first, area, buffer);
         return;
     }
     let strip = strip_lines(state, area);
@@ -50,22 +50,22 @@ pub(super) fn draw(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer
         None => table::draw(state, paint, body, buffer),
     }
     bottom(state, paint, area, last, buffer);
-    if let Over::Form(form) = &state.over {
-        over::form(form, paint, area, buffer);
+    if let Overlay::Form(form) = &state.overlay {
+        overlay::form(form, paint, area, buffer);
     }
 }
 
 /// Which process it is, and the totals.
 fn title(state: &State, first: Rect, second: Rect, buffer: &mut Buffer) {
     let every = format!("every {}", screen::time(state.interval.as_nanos() as u64));
-    let who = format!("nearq top  pid {}  {}", state.pid, state.process.command);
+    let title = format!("nearq top  pid {}  {}", state.pid, state.process.command);
     let [left, _, right] = Layout::horizontal([
         Constraint::Min(0),
         Constraint::Length(2),
         Constraint::Length(every.len() as u16),
     ])
     .areas(first);
-    paint::text(&who, TITLE).render(left, buffer);
+    paint::text(&title, TITLE).render(left, buffer);
     paint::text(&every, TITLE).render(right, buffer);
     if !state.model.ready {
         return;
@@ -109,7 +109,7 @@ fn per_line(width: u16) -> usize {
 
 /// How many lines the heat strip takes.
 fn strip_lines(state: &State, area: Rect) -> u16 {
-    let most = (area.height / 4).saturating_sub(ABOVE).clamp(1, 8);
+    let most = (area.height / 4).saturating_sub(LINES_ABOVE_STRIP).clamp(1, 8);
     let lines = state.model.pods.len().div_ceil(per_line(area.width));
     lines.min(most.into()) as u16
 }
@@ -139,7 +139,7 @@ fn strip(state: &State, paint: &Paint, area: Rect, buffer: &mut Buffer) {
 
 /// The last line: what is being typed, a message, or the keys. A message may need more lines.
 fn bottom(state: &State, paint: &Paint, area: Rect, last: Rect, buffer: &mut Buffer) {
-    let (text, style) = if let Over::Filter(_) = state.over {
+    let (text, style) = if let Overlay::Filter(_) = state.overlay {
         let note = if state.filter.literal {
             "  (not a valid expression: searched literally)"
         } else {
@@ -156,9 +156,9 @@ fn bottom(state: &State, paint: &Paint, area: Rect, last: Rect, buffer: &mut Buf
     };
     let text = screen::wrapped("", screen::plain(&text).split_whitespace(), area.width.into());
     let lines = text.lines().count().min(area.height.into()) as u16;
-    let over = Rect { y: area.bottom() - lines, height: lines, ..area };
-    Clear.render(over, buffer);
-    Paragraph::new(Text::styled(text, style)).render(over, buffer);
+    let overlay = Rect { y: area.bottom() - lines, height: lines, ..area };
+    Clear.render(overlay, buffer);
+    Paragraph::new(Text::styled(text, style)).render(overlay, buffer);
 }
 
 /// The most important keys.

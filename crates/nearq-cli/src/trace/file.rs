@@ -92,7 +92,7 @@ impl TraceFile {
             (Some(file), None) => file.write_all(text.as_bytes())?,
             (Some(file), Some(end)) => {
                 if let Err(error) = put(file, end, &text) {
-                    return Err(self.mended(end, error));
+                    return Err(self.repaired(end, error));
                 }
             }
         }
@@ -101,7 +101,7 @@ impl TraceFile {
     }
 
     /// Removes the written part of a batch that did not fit; returns a description of the file's state.
-    fn mended(&mut self, end: u64, error: io::Error) -> io::Error {
+    fn repaired(&mut self, end: u64, error: io::Error) -> io::Error {
         let ending = std::mem::take(&mut self.ending);
         let put = self.file.as_mut().map(|file| put(file, end, &ending));
         let now = match put {

@@ -82,7 +82,7 @@ mod tests {
     }
 
     /// The same by enumerating all ways to distribute the ranks.
-    fn dealt(candidate: &[f64], control: &[f64]) -> f64 {
+    fn enumerated_chance(candidate: &[f64], control: &[f64]) -> f64 {
         let all: Vec<f64> = candidate.iter().chain(control).copied().collect();
         let ranks = doubled_ranks(&all);
         let reached: usize = ranks[..candidate.len()].iter().sum();
@@ -118,7 +118,8 @@ mod tests {
                 (0..count).map(|_| f64::from(random.u8(0..6))).collect()
             };
             let (candidate, control) = (some(4), some(5));
-            let (counted, expected) = (chance(&candidate, &control), dealt(&candidate, &control));
+            let (counted, expected) =
+                (chance(&candidate, &control), enumerated_chance(&candidate, &control));
             assert!((counted - expected).abs() < 1e-12, "{candidate:?} {control:?}");
         }
     }

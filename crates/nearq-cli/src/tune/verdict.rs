@@ -51,7 +51,7 @@ pub(super) struct Measurement {
 
 impl Measurement {
     /// The value of the goal; more is better.
-    fn worth(&self, goal: Goal) -> Option<f64> {
+    fn value(&self, goal: Goal) -> Option<f64> {
         match goal {
             Goal::Throughput => Some(self.items_per_second),
             Goal::Latency => self.wait_us_p99.map(|time| -time),
@@ -108,7 +108,7 @@ impl Rounds {
 
     /// How a configuration compares with the one in effect; none if either has no figures.
     pub(super) fn compare(&self, configuration: usize, goal: Goal) -> Option<Comparison> {
-        let worth = |which| self.of(which, |measurement| measurement.worth(goal));
+        let value = |which| self.of(which, |measurement| measurement.value(goal));
         let pairs = self.0.iter().map(|round| (&round[configuration], &round[0]));
         let gains: Vec<f64> = pairs.filter_map(|(one, control)| one.gain(control, goal)).collect();
         let candidates = self.0.first()?.len() - 1;
@@ -118,7 +118,7 @@ impl Rounds {
                 gains.iter().copied().fold(f64::INFINITY, f64::min),
                 gains.iter().copied().fold(f64::NEG_INFINITY, f64::max),
             ),
-            chance: (chance(&worth(configuration), &worth(0)) * candidates as f64).min(1.0),
+            chance: (chance(&value(configuration), &value(0)) * candidates as f64).min(1.0),
         })
     }
 
@@ -155,7 +155,7 @@ impl Rounds {
 
     /// How much the load itself varies, if that is much: the spread of the configuration in effect, as a fraction of its median.
     pub(super) fn unsteady(&self, goal: Goal) -> Option<f64> {
-        let values = self.of(0, |measurement| measurement.worth(goal));
+        let values = self.of(0, |measurement| measurement.value(goal));
         let part = spread(&values)? / median(&values)?.abs();
         (part > STEADY).then_some(part)
     }
@@ -254,16 +254,16 @@ mod tests {
     fn a_varying_or_light_load_is_noticed() {
         let steady = rounds(5, &[1.0, 1.0], 0.01, 5);
         assert_eq!((steady.unsteady(Goal::Throughput), steady.idle_part()), (None, None));
-        let mut wild = rounds(5, &[1.0, 1.0], 0.01, 5);
-        for (number, round) in wild.0.iter_mut().enumerate() {
+        let mut varying = rounds(5, &[1.0, 1.0], 0.01, 5);
+        for (number, round) in varying.0.iter_mut().enumerate() {
             round[0].items_per_second *= 1.0 + number as f64;
             round[0].busy = 0.2;
         }
-        assert!(wild.unsteady(Goal::Throughput).unwrap() > 0.3);
-        assert!((wild.idle_part().unwrap() - 0.8).abs() < 1e-9);
-        wild.0.iter_mut().for_each(|round| round[0].backlog = 3.0);
+        assert!(varying.unsteady(Goal::Throughput).unwrap() > 0.3);
+        assert!((varying.idle_part().unwrap() - 0.8).abs() < 1e-9);
+        varying.0.iter_mut().for_each(|round| round[0].backlog = 3.0);
         assert_eq!(
-            wild.idle_part(),
+            varying.idle_part(),
             None,
             "what has work waiting is not idle, asleep as its items may be"
         );

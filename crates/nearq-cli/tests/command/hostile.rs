@@ -66,7 +66,7 @@ impl Hostile {
 }
 
 /// Commands that ask a process.
-const ASKING: [(&str, &[&str]); 9] = [
+const COMMANDS: [(&str, &[&str]); 9] = [
     ("dump", &[]),
     ("dump", &["--items", "--json"]),
     ("get", &[]),
@@ -81,7 +81,7 @@ const ASKING: [(&str, &[&str]); 9] = [
 #[test]
 fn endless_answers_end_each_command() {
     let hostile = Hostile::start("flood", |_| vec![b' '; 1 << 20]);
-    for (name, rest) in ASKING {
+    for (name, rest) in COMMANDS {
         let output = hostile.run(name, rest);
         let line = errors(&output);
         assert_eq!(output.status.code(), Some(1), "nearq {name} {rest:?}: {line}");
@@ -98,7 +98,7 @@ fn a_trickle_of_bytes_holds_up_no_command() {
         if Instant::now() < end { b" ".to_vec() } else { vec![0] }
     });
     // In parallel, because each waits.
-    let running = ASKING.map(|(name, rest)| {
+    let running = COMMANDS.map(|(name, rest)| {
         let mut command = hostile.command(name, rest);
         (name, command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
     });
@@ -131,7 +131,7 @@ fn endless_nesting_and_garbage_end_each_command() {
         call if call.contains("GetSettings") => long_value(),
         _ => nests(),
     });
-    for (name, rest) in ASKING {
+    for (name, rest) in COMMANDS {
         let output = hostile.run(name, rest);
         let line = errors(&output);
         assert!(matches!(output.status.code(), Some(1 | 2)), "nearq {name} {rest:?}: {line}");

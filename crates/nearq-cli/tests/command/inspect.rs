@@ -3,7 +3,7 @@
 use crate::PROGRAM;
 use crate::common::{Folder, errors, nearq, refuses, skipped};
 use crate::invented::process;
-use crate::served::{Served, WICKED, dump, statistics};
+use crate::served::{HOSTILE_NAME, Served, dump, statistics};
 use nearq_control::metrics;
 use nearq_control::protocol::{
     Dump, GetDump, LONGEST_NAME, ProcessReply, QueueStatistics, Settings, StatisticsReply,
@@ -81,8 +81,9 @@ fn dump_shows_its_sections_and_its_json_has_everything() {
     assert!(more.contains("\nMutexes\n=======\n"), "{more}");
     assert!(served.prints(&["dump", "--masks"]).contains("allowed_cpus=0000000f"));
 
-    let told: Dump = serde_json::from_str(&served.prints(&["dump", "--json", "--items"])).unwrap();
-    assert_eq!(told, dump(&GetDump { items: true, locks: false }));
+    let printed: Dump =
+        serde_json::from_str(&served.prints(&["dump", "--json", "--items"])).unwrap();
+    assert_eq!(printed, dump(&GetDump { items: true, locks: false }));
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn get_shows_tables_or_one_bare_value() {
 
     let all: Settings = serde_json::from_str(&served.prints(&["get", "--json"])).unwrap();
     assert_eq!(all.queues.len(), 5);
-    assert_eq!(all.queues[4].name, WICKED);
+    assert_eq!(all.queues[4].name, HOSTILE_NAME);
     let one = json(&served.prints(&["get", "crypt", "affinity_scope", "--json"]));
     assert_eq!(one["configured"], "default");
 }
@@ -214,8 +215,8 @@ fn metrics_can_be_read_from_a_text_file() {
     for line in text.lines() {
         match line.strip_prefix("# ") {
             None => assert!(line.contains(&pid), "{line}"),
-            Some(told) => {
-                let mut words = told.split(' ');
+            Some(value) => {
+                let mut words = value.split(' ');
                 let is_help = words.next() == Some("HELP");
                 assert!(
                     is_help || words.nth(1).is_some_and(|kind| kinds.contains(&kind)),
@@ -261,9 +262,9 @@ fn metrics_of_many_queues_take_little_memory() {
         ..queue.clone()
     });
     counts.queues = queues.collect();
-    let told = serde_json::to_string(&StatisticsReply { statistics: counts }).unwrap();
+    let reply = serde_json::to_string(&StatisticsReply { statistics: counts }).unwrap();
     let process = serde_json::to_string(&ProcessReply { process: process("invented") }).unwrap();
-    answer(&folder, [("GetProcess", process), ("GetStatistics", told)]);
+    answer(&folder, [("GetProcess", process), ("GetStatistics", reply)]);
     let mut command = nearq();
     command
         .env("XDG_RUNTIME_DIR", folder.path(""))
@@ -404,9 +405,12 @@ fn the_descriptor_limit_is_reported_and_not_missing_processes() {
         for limit in [4, 5, 6] {
             let line = format!("ulimit -n {limit}; exec {PROGRAM} {arguments}");
             let output = Command::new("sh").args(["-c", &line]).output().unwrap();
-            let told = errors(&output);
-            assert_eq!(output.status.code(), Some(1), "{limit}: {arguments}: {told}");
-            assert!(told.contains("Too many open files") && told.contains("ulimit -n"), "{told}");
+            let stderr = errors(&output);
+            assert_eq!(output.status.code(), Some(1), "{limit}: {arguments}: {stderr}");
+            assert!(
+                stderr.contains("Too many open files") && stderr.contains("ulimit -n"),
+                "{stderr}"
+            );
         }
     }
 }

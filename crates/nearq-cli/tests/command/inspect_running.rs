@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Longer than anything takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// How soon a change must be in effect for the next item.
-const SOON: Duration = Duration::from_millis(10);
+const MAX_DELAY: Duration = Duration::from_millis(10);
 
 /// The program, and the folder where its socket is.
 struct Program {
@@ -334,7 +334,7 @@ fn report(what: &str, took: &mut [Duration]) {
     took.sort();
     let (least, median, most) = (took[0], took[took.len() / 2], took[took.len() - 1]);
     println!("{what}: {least:?} at least, {median:?} in the middle, {most:?} at most");
-    assert!(least < SOON, "{what} took {least:?}");
+    assert!(least < MAX_DELAY, "{what} took {least:?}");
 }
 
 #[test]

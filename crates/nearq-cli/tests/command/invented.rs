@@ -66,9 +66,9 @@ pub(crate) fn process(command: &str) -> Process {
 }
 
 /// Waits until the condition holds.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while !is_so() {
+    while !condition() {
         assert!(begin.elapsed() < PATIENCE, "for {PATIENCE:?} not so: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }

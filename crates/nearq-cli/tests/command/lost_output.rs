@@ -36,7 +36,7 @@ fn commands(name: &str) -> (Vec<Command>, [Folder; 2]) {
 }
 
 /// Fails unless the command says that its output is lost.
-fn is_named(command: &Command, output: &Output) {
+fn assert_output_lost(command: &Command, output: &Output) {
     let stderr = errors(output);
     assert_eq!(output.status.code(), Some(1), "{command:?}: {stderr}");
     assert!(stderr.contains("nearq: standard output cannot be written: "), "{command:?}: {stderr}");
@@ -48,7 +48,7 @@ fn every_subcommand_reports_a_full_disk() {
     for mut command in commands {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = command.stdout(full).output().unwrap();
-        is_named(&command, &output);
+        assert_output_lost(&command, &output);
     }
 }
 
@@ -58,7 +58,7 @@ fn an_unwritable_descriptor_is_reported() {
         let mut command = nearq();
         let readable = File::open("/dev/null").unwrap();
         let output = command.args(arguments).stdout(readable).output().unwrap();
-        is_named(&command, &output);
+        assert_output_lost(&command, &output);
     }
 }
 
@@ -132,7 +132,7 @@ fn a_trace_on_a_full_disk_ends_with_a_valid_file() {
 }
 
 /// A non-blocking pipe of one page, as an event loop leaves it to the programs that it starts.
-fn hasty() -> (std::io::PipeReader, std::io::PipeWriter) {
+fn nonblocking_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: the descriptor is ours; no memory is given.
     unsafe {
@@ -152,7 +152,7 @@ fn non_blocking_output_is_written_completely() {
         (command_of(&["run", "--verbose", "true", ":::", &"x".repeat(9000)]), 9000),
     ]);
     for (mut command, least) in commands {
-        let (mut reader, writer) = hasty();
+        let (mut reader, writer) = nonblocking_pipe();
         command.stdin(Stdio::null()).stderr(writer.try_clone().unwrap()).stdout(writer);
         let mut child = command.spawn().unwrap();
         // The command holds its ends of the pipe.

@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
 /// Runs it with that standard input.
-fn fed(arguments: &[&str], input: &[u8]) -> Output {
+fn output_with_input(arguments: &[&str], input: &[u8]) -> Output {
     let mut child = nearq()
         .arg("run")
         .args(arguments)
@@ -38,11 +38,11 @@ fn status(arguments: &[&str]) -> Option<i32> {
 fn each_input_is_a_job() {
     assert_eq!(prints(&["run", "-k", "echo", "x", ":::", "a b", "c"]), "x a b\nx c\n");
     assert_eq!(prints(&["run", "-k", "echo", "{#}:{}", ":::", "a", "b"]), "1:a\n2:b\n");
-    let output = fed(&["-k", "echo"], b"one\n\ntwo\nthree");
+    let output = output_with_input(&["-k", "echo"], b"one\n\ntwo\nthree");
     assert_eq!(text(&output.stdout), "one\ntwo\nthree\n");
-    let output = fed(&["-k", "-0", "printf", "<%s>"], b"a\nb\0c\0");
+    let output = output_with_input(&["-k", "-0", "printf", "<%s>"], b"a\nb\0c\0");
     assert_eq!(text(&output.stdout), "<a\nb><c>");
-    let output = fed(&["-k", "-n2", "echo", "{2}", "{1}"], b"1\n2\n3\n");
+    let output = output_with_input(&["-k", "-n2", "echo", "{2}", "{1}"], b"1\n2\n3\n");
     assert_eq!(text(&output.stdout), "2 1\n 3\n");
     assert_eq!(
         prints(&["run", "-k", "echo", ":::", "a", "b", ":::", "1", "2"]),
@@ -54,9 +54,9 @@ fn each_input_is_a_job() {
 
 #[test]
 fn inputs_may_be_bytes_of_any_kind() {
-    let output = fed(&["printf", "%s"], b"a\xff\xfe'\"$x\\\n");
+    let output = output_with_input(&["printf", "%s"], b"a\xff\xfe'\"$x\\\n");
     assert_eq!(output.stdout, b"a\xff\xfe'\"$x\\");
-    let output = fed(&["--shell", "printf %s {} | cat"], b"a\xff'\"$x\\\n");
+    let output = output_with_input(&["--shell", "printf %s {} | cat"], b"a\xff'\"$x\\\n");
     assert_eq!(output.stdout, b"a\xff'\"$x\\");
 }
 
@@ -86,7 +86,7 @@ fn inputs_can_come_from_a_file() {
 
 #[test]
 fn jobs_get_no_standard_input() {
-    let output = fed(&["-k", "sh", "-c", "cat; echo {}"], b"a\nb\n");
+    let output = output_with_input(&["-k", "sh", "-c", "cat; echo {}"], b"a\nb\n");
     assert_eq!(text(&output.stdout), "a\nb\n");
 }
 
@@ -361,7 +361,8 @@ fn it_behaves_like_xargs() {
     };
     child.stdin.take().unwrap().write_all(&input).unwrap();
     let other_output = text(&child.wait_with_output().unwrap().stdout);
-    let nearq_output = fed(&["-0", "-P2", "sh", "-c", "echo \"$0\"; exit 0", "<{}>"], &input);
+    let nearq_output =
+        output_with_input(&["-0", "-P2", "sh", "-c", "echo \"$0\"; exit 0", "<{}>"], &input);
     assert_eq!(sorted(&text(&nearq_output.stdout)), sorted(&other_output));
 }
 

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 /// Its output, with that standard input.
-fn fed(arguments: &[&str], input: &[u8]) -> Vec<u8> {
+fn output_with_input(arguments: &[&str], input: &[u8]) -> Vec<u8> {
     let mut command = nearq();
     command.arg("run").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -19,10 +19,10 @@ fn fed(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 #[test]
 fn supported_options_of_xargs_and_parallel_work_the_same() {
     assert_eq!(prints(&["run", "-k", "-I{}", "echo", "<{}>", ":::", "a b", "c"]), "<a b>\n<c>\n");
-    assert_eq!(fed(&["-r", "echo"], b""), b"");
-    assert_eq!(fed(&["--no-run-if-empty", "echo"], b"a\n"), b"a\n");
-    assert_eq!(fed(&["-k", "-d,", "echo"], b"a,b,,c"), b"a\nb\n\nc\n");
-    assert_eq!(fed(&["-k", "-d", "\\n", "printf", "<%s>"], b"a\n\nb\n"), b"<a><><b>");
+    assert_eq!(output_with_input(&["-r", "echo"], b""), b"");
+    assert_eq!(output_with_input(&["--no-run-if-empty", "echo"], b"a\n"), b"a\n");
+    assert_eq!(output_with_input(&["-k", "-d,", "echo"], b"a,b,,c"), b"a\nb\n\nc\n");
+    assert_eq!(output_with_input(&["-k", "-d", "\\n", "printf", "<%s>"], b"a\n\nb\n"), b"<a><><b>");
     assert_eq!(prints(&["run", "-k", "-N2", "echo", "{2}", "{1}", ":::", "a", "b"]), "b a\n");
     assert_eq!(
         prints(&["run", "--dryrun", "echo", ":::", "a"]).rsplit('\t').next(),

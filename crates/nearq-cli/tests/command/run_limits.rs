@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output, Stdio};
 
 /// The exit status if the run itself failed.
-const OWN: Option<i32> = Some(125);
+const OWN_FAILURE: Option<i32> = Some(125);
 
 /// Runs a line of a shell, in which `$NEARQ` is the command.
 fn shell(line: &str) -> Output {
@@ -32,7 +32,7 @@ fn a_full_disk_is_reported_and_ends_the_run() {
         command.arg("run").args(order).args(["sh", "-c", &script, ":::", "1", "2", "3"]);
         let output = command.stdout(full()).output().unwrap();
         let stderr = errors(&output);
-        assert_eq!(output.status.code(), OWN, "{stderr}");
+        assert_eq!(output.status.code(), OWN_FAILURE, "{stderr}");
         assert!(stderr.contains("standard output cannot be written: No space left"), "{stderr}");
         assert!(stderr.contains("not begun"), "{stderr}");
     }
@@ -40,7 +40,7 @@ fn a_full_disk_is_reported_and_ends_the_run() {
     let mut command = nearq();
     command.args(["run", "-j1", "sh", "-c", "echo $0; echo x >&2", ":::", "1"]);
     let output = command.stderr(full()).output().unwrap();
-    assert_eq!((output.status.code(), &*output.stdout), (OWN, &b"1\n"[..]));
+    assert_eq!((output.status.code(), &*output.stdout), (OWN_FAILURE, &b"1\n"[..]));
 }
 
 #[test]
@@ -50,18 +50,18 @@ fn a_full_disk_for_reports_is_a_failure() {
         command.args(["run", "--json", path, "true", ":::", "1"]);
         let output = command.stdout(full()).output().unwrap();
         let stderr = errors(&output);
-        assert_eq!(output.status.code(), OWN, "{path}: {stderr}");
+        assert_eq!(output.status.code(), OWN_FAILURE, "{path}: {stderr}");
         assert!(stderr.contains("No space left"), "{path}: {stderr}");
     }
     for option in ["--summary", "--verbose"] {
         let mut command = nearq();
         let status = command.args(["run", option, "true", ":::", "1"]).stderr(full()).status();
-        assert_eq!(status.unwrap().code(), OWN, "{option}");
+        assert_eq!(status.unwrap().code(), OWN_FAILURE, "{option}");
     }
     let mut command = nearq();
     let output = command.args(["run", "--dry-run", "echo", ":::", "1"]).stdout(full()).output();
     let output = output.unwrap();
-    assert_eq!(output.status.code(), OWN);
+    assert_eq!(output.status.code(), OWN_FAILURE);
     assert!(errors(&output).contains("No space left"), "{}", errors(&output));
     assert!(
         refuses(&["run", "--joblog", "/dev/full", "true", ":::", "1"]).contains("No space left")
@@ -77,14 +77,14 @@ fn a_file_size_limit_spares_pipes_and_a_cut_job_log_is_reported() {
     let line = format!("ulimit -f 1; \"$NEARQ\" run -j1 -k --joblog {log} echo ::: $(seq 60)");
     let output = shell(&line);
     let stderr = errors(&output);
-    assert_eq!(output.status.code(), OWN, "{stderr}");
+    assert_eq!(output.status.code(), OWN_FAILURE, "{stderr}");
     assert_eq!(output.stdout.split(|byte| *byte == b'\n').count(), 61, "all jobs have run");
     assert!(stderr.contains("--joblog: the file is not complete: File too large"), "{stderr}");
     assert_eq!(stderr.lines().count(), 2, "as it happens, and at the end: {stderr}");
     let out = folder.path("out");
     let output = shell(&format!("ulimit -f 1; \"$NEARQ\" run -j1 seq 1 ::: 1000 > {out}"));
     let stderr = errors(&output);
-    assert_eq!(output.status.code(), OWN, "{stderr}");
+    assert_eq!(output.status.code(), OWN_FAILURE, "{stderr}");
     assert!(stderr.contains("standard output cannot be written: File too large"), "{stderr}");
     // Jobs have the signal's default action: files that are too large end them, as under xargs.
     let job = format!("seq 1000 > {out}");
@@ -111,7 +111,7 @@ fn without_descriptors_for_any_job_the_run_ends_and_names_the_limit() {
         if output.status.success() {
             assert_eq!(output.stdout, b"1\n2\n", "{last}");
         } else {
-            assert_eq!(output.status.code(), OWN, "{last}: {stderr}");
+            assert_eq!(output.status.code(), OWN_FAILURE, "{last}: {stderr}");
             assert!(stderr.contains("ulimit -n"), "{last}: {stderr}");
         }
     }
@@ -140,7 +140,7 @@ fn without_a_process_for_any_job_the_run_ends_and_names_the_limit() {
         return;
     };
     let stderr = errors(&output);
-    assert_eq!(output.status.code(), OWN, "{stderr}");
+    assert_eq!(output.status.code(), OWN_FAILURE, "{stderr}");
     assert!(
         stderr.contains("ulimit -u") && stderr.contains("0 ended, 0 stopped, 2 not begun"),
         "{stderr}"
@@ -171,7 +171,7 @@ fn inputs_that_do_not_fit_into_one_command_are_split() {
 fn an_input_without_an_end_is_an_error() {
     let mut command = nearq();
     let output = command.args(["run", "-j1", "-a", "/dev/zero", "echo"]).output().unwrap();
-    assert_eq!(output.status.code(), OWN);
+    assert_eq!(output.status.code(), OWN_FAILURE);
     assert!(errors(&output).contains("longer than"), "{}", errors(&output));
 }
 

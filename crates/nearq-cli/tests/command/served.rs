@@ -15,7 +15,7 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A name that would clear the screen and begin a new line.
-pub(crate) const WICKED: &str = "cry\u{1b}[2Jpt\nx";
+pub(crate) const HOSTILE_NAME: &str = "cry\u{1b}[2Jpt\nx";
 
 /// The state of the process.
 #[derive(Debug, Default)]
@@ -89,7 +89,8 @@ impl Served {
 }
 
 /// The queues: names and numbers.
-const QUEUES: [(&str, u64); 5] = [("crypt", 1), ("spin", 2), ("twin", 3), ("twin", 4), (WICKED, 5)];
+const QUEUES: [(&str, u64); 5] =
+    [("crypt", 1), ("spin", 2), ("twin", 3), ("twin", 4), (HOSTILE_NAME, 5)];
 
 fn defaults() -> BTreeMap<(String, String), String> {
     let queue = [("affinity_scope", "default"), ("cpumask", ""), ("nice", "0")];

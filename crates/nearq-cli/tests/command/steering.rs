@@ -294,16 +294,16 @@ pub(crate) fn machines(name: &str) -> Folder {
 }
 
 /// A process whose command line is hostile; ended when dropped.
-struct Named(Child);
+struct HostileProcess(Child);
 
-impl Named {
+impl HostileProcess {
     fn start() -> Self {
         let mut command = Command::new("sleep");
         Self(command.arg0(format!("sleep{HOSTILE}")).arg("60").spawn().expect("there is `sleep`"))
     }
 }
 
-impl Drop for Named {
+impl Drop for HostileProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -314,17 +314,17 @@ impl Drop for Named {
 fn foreign_text_cannot_control_the_terminal() {
     let (pid, files) = (std::process::id().to_string(), machines("hostile-machines"));
     let well = serve("hostile-well", Answers::Well);
-    let _named = Named::start();
+    let _hostile = HostileProcess::start();
     // The hostile texts do arrive, from each source that has any: otherwise nothing would be tested.
-    let tell = ["topo", "homes", "ps", "dump", "top", "get", "set", "trace", "metrics"];
+    let showing = ["topo", "homes", "ps", "dump", "top", "get", "set", "trace", "metrics"];
     for subcommand in subcommands() {
-        let mut told = false;
+        let mut shown = false;
         for question in questions(&subcommand, &pid, &files) {
             let mut command = nearq();
             command.env("XDG_RUNTIME_DIR", well.path("")).arg(&subcommand).args(&question);
             let (printed, _) = run(&mut command);
             let is_of_others = printed.contains("gnirts");
-            told |= is_of_others;
+            shown |= is_of_others;
             if question.iter().any(|word| word == "--json")
                 && !printed.is_empty()
                 && subcommand != "trace"
@@ -335,7 +335,10 @@ fn foreign_text_cannot_control_the_terminal() {
                 assert!(!is_of_others || whole, "{command:?} loses what others wrote: {value}");
             }
         }
-        assert!(told || !tell.contains(&subcommand.as_str()), "nearq {subcommand} shows nothing");
+        assert!(
+            shown || !showing.contains(&subcommand.as_str()),
+            "nearq {subcommand} shows nothing"
+        );
     }
     for name in ["topo.svg", "trace.json", "run.json"] {
         check(name, &fs::read(files.path(name)).unwrap());
@@ -350,8 +353,8 @@ fn cpu_lists_and_keys_cannot_control_the_terminal() {
         for question in questions(subcommand, &pid, &files) {
             let mut command = nearq();
             command.env("XDG_RUNTIME_DIR", wild.path("")).arg(subcommand).args(&question);
-            let (printed, told) = run(&mut command);
-            assert!((printed + &told).contains("FORGED"), "{command:?} shows nothing of others");
+            let (printed, stderr) = run(&mut command);
+            assert!((printed + &stderr).contains("FORGED"), "{command:?} shows nothing of others");
         }
     }
 }
@@ -365,8 +368,8 @@ fn errors_of_a_process_cannot_control_the_terminal() {
             for question in questions(subcommand, &pid, &files) {
                 let mut command = nearq();
                 command.env("XDG_RUNTIME_DIR", folder.path("")).arg(subcommand).args(&question);
-                let (printed, told) = run(&mut command);
-                assert!(!(printed + &told).is_empty(), "{command:?} says nothing");
+                let (printed, stderr) = run(&mut command);
+                assert!(!(printed + &stderr).is_empty(), "{command:?} says nothing");
             }
         }
     }

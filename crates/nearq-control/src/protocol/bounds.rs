@@ -29,24 +29,24 @@ pub(super) const MOST_FEW: usize = 256;
 
 /// A name.
 pub(super) fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    from.deserialize_str(Cut(LONGEST_NAME))
+    from.deserialize_str(CutText(LONGEST_NAME))
 }
 
 /// A sentence.
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    from.deserialize_str(Cut(LONGEST_TEXT))
+    from.deserialize_str(CutText(LONGEST_TEXT))
 }
 
 /// A list of CPUs, or a value.
 pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    from.deserialize_str(Cut(LONGEST_LIST))
+    from.deserialize_str(CutText(LONGEST_LIST))
 }
 
 /// At most `MOST` of something.
 pub(super) fn most<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
-    from.deserialize_seq(Most::<MOST, T>(PhantomData))
+    from.deserialize_seq(BoundedVec::<MOST, T>(PhantomData))
 }
 
 /// At most `MOST` names.
@@ -61,7 +61,7 @@ pub(super) fn names<'de, const MOST: usize, D: Deserializer<'de>>(
 pub(super) fn by_name<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
     from: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
-    from.deserialize_map(MostByName::<MOST, T>(PhantomData))
+    from.deserialize_map(BoundedMap::<MOST, T>(PhantomData))
 }
 
 /// A name in a list, or of an entry.
@@ -69,9 +69,9 @@ pub(super) fn by_name<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializ
 struct Name(#[serde(deserialize_with = "name")] String);
 
 /// The beginning of a text.
-struct Cut(usize);
+struct CutText(usize);
 
-impl Visitor<'_> for Cut {
+impl Visitor<'_> for CutText {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,9 +83,9 @@ impl Visitor<'_> for Cut {
     }
 }
 
-struct Most<const MOST: usize, T>(PhantomData<T>);
+struct BoundedVec<const MOST: usize, T>(PhantomData<T>);
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for Most<MOST, T> {
+impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for BoundedVec<MOST, T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -104,9 +104,9 @@ impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for Most<MOST, T>
     }
 }
 
-struct MostByName<const MOST: usize, T>(PhantomData<T>);
+struct BoundedMap<const MOST: usize, T>(PhantomData<T>);
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for MostByName<MOST, T> {
+impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for BoundedMap<MOST, T> {
     type Value = BTreeMap<String, T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

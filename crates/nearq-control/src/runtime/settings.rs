@@ -19,9 +19,9 @@ use crate::values;
 type Value = (String, String);
 
 /// How a setting of a queue is shown and set.
-pub(crate) struct QueueWay {
+pub(crate) struct QueueAccessors {
     pub(crate) kinds: Kinds,
-    pub(crate) show: fn(&Seen<'_>) -> Value,
+    pub(crate) show: fn(&ShownQueue<'_>) -> Value,
     pub(crate) set: SetQueue,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum SetQueue {
 }
 
 /// How a setting of the process is shown, and added to what must be changed.
-pub(crate) struct ProcessWay {
+pub(crate) struct ProcessAccessors {
     pub(crate) show: fn(&Runtime) -> Value,
     pub(crate) set: fn(&mut ProcessChanges, &str) -> Result<(), String>,
 }
@@ -67,7 +67,7 @@ impl Kinds {
 pub(crate) const WHEN_MADE: &str = "it is fixed when the queue is created";
 
 /// A queue whose settings are shown.
-pub(crate) struct Seen<'a> {
+pub(crate) struct ShownQueue<'a> {
     pub(crate) handle: &'a QueueView,
     /// What is set.
     pub(crate) set: Attributes,
@@ -75,7 +75,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) affine: bool,
 }
 
-impl Seen<'_> {
+impl ShownQueue<'_> {
     pub(crate) fn scope(&self) -> Value {
         let set = self.set.affinity_scope.map_or("default".to_owned(), |scope| scope.to_string());
         (set, self.handle.affinity_scope_in_words())
@@ -115,9 +115,12 @@ pub(super) fn of_queue(runtime: &Runtime, queue: &QueueView) -> QueueSettings {
     let set = queue.attributes();
     let pods = !queue.is_per_cpu() && !queue.is_ordered();
     let affine = pods && set.affinity_enabled && runtime.is_affinity_enabled();
-    let seen = Seen { handle: queue, set, affine };
-    let setting = |(desc, way): &(SettingDesc, QueueWay)| {
-        desc.setting((way.show)(&seen), desc.writable && way.kinds.unfit(queue).is_none())
+    let seen = ShownQueue { handle: queue, set, affine };
+    let setting = |(desc, accessors): &(SettingDesc, QueueAccessors)| {
+        desc.setting(
+            (accessors.show)(&seen),
+            desc.writable && accessors.kinds.unfit(queue).is_none(),
+        )
     };
     QueueSettings {
         id: queue.id().into(),
@@ -127,8 +130,10 @@ pub(super) fn of_queue(runtime: &Runtime, queue: &QueueView) -> QueueSettings {
 }
 
 pub(super) fn of_process(runtime: &Runtime) -> ProcessSettings {
-    let own = PROCESS.iter().map(|(desc, way)| desc.setting((way.show)(runtime), desc.writable));
-    ProcessSettings { settings: own.chain(locks::settings()).collect() }
+    let process_settings = PROCESS
+        .iter()
+        .map(|(desc, accessors)| desc.setting((accessors.show)(runtime), desc.writable));
+    ProcessSettings { settings: process_settings.chain(locks::settings()).collect() }
 }
 
 /// What must be changed in a queue besides its attributes, gathered before any of it is changed.
@@ -237,12 +242,12 @@ pub(super) fn set_queue(
     let mut all =
         QueueChanges { runtime, max_active: None, min_active: None, home: None, memory: None };
     for (key, value) in changes {
-        let (_, way) =
+        let (_, accessors) =
             settings_table::row(QUEUE, key).ok_or_else(|| no_such_key(Owner::Queue, key))?;
-        if let Some(why) = way.kinds.unfit(queue) {
+        if let Some(why) = accessors.kinds.unfit(queue) {
             return Err(bad_value(key, value, why));
         }
-        let read = match way.set {
+        let read = match accessors.set {
             SetQueue::Attribute(set) => {
                 attributes.push((set, value));
                 set(&mut Attributes::default(), value)
@@ -283,7 +288,7 @@ type ProcessChange = Box<dyn FnOnce(&Runtime)>;
 /// What must be changed in the process, gathered before any of it is changed.
 #[derive(Default)]
 pub(crate) struct ProcessChanges {
-    own: Vec<ProcessChange>,
+    other: Vec<ProcessChange>,
     #[expect(clippy::option_option, reason = "it may be left alone, or be all CPUs")]
     pub(crate) mask: Option<Option<CpuSet>>,
 }
@@ -296,7 +301,7 @@ impl ProcessChanges {
         put: impl FnOnce(&Runtime, T) + 'static,
     ) -> Result<(), String> {
         let value = read?;
-        self.own.push(Box::new(move |runtime| put(runtime, value)));
+        self.other.push(Box::new(move |runtime| put(runtime, value)));
         Ok(())
     }
 
@@ -331,15 +336,15 @@ pub(super) fn set_process(
             added?;
             continue;
         }
-        let (_, way) =
+        let (_, accessors) =
             settings_table::row(PROCESS, key).ok_or_else(|| no_such_key(Owner::Process, key))?;
-        (way.set)(&mut all, value).map_err(|why| bad_value(key, value, why))?;
+        (accessors.set)(&mut all, value).map_err(|why| bad_value(key, value, why))?;
     }
     // The one that the machine may refuse comes first; the others cannot fail any more.
     if let Some(mask) = all.mask {
         runtime.set_cpumask(mask).map_err(|error| refusal(&error, changes))?;
     }
-    for change in all.own {
+    for change in all.other {
         change(runtime);
     }
     of_locks.apply();

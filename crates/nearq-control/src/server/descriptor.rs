@@ -23,7 +23,7 @@ use rustix::io::Result;
 
 static TABLE: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 static FOLLOWED: AtomicBool = AtomicBool::new(false);
-static HELD: Held = Held(UnsafeCell::new(None));
+static HELD: ForkGuard = ForkGuard(UnsafeCell::new(None));
 
 /// A number and the file that it led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +33,10 @@ struct Entry {
 }
 
 /// The guard of `TABLE` while the process forks.
-struct Held(UnsafeCell<Option<MutexGuard<'static, Vec<Entry>>>>);
+struct ForkGuard(UnsafeCell<Option<MutexGuard<'static, Vec<Entry>>>>);
 
 // SAFETY: touched by the thread that has the lock only.
-unsafe impl Sync for Held {}
+unsafe impl Sync for ForkGuard {}
 
 static HOOKS: ForkHooks = ForkHooks { prepare, parent, child };
 

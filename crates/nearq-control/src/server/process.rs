@@ -3,7 +3,7 @@
 //! # States
 //! `STARTED` holds the epoch ([`LockPlatform::fork_epoch`]) for which a server was asked for, plus one; 0 before. The thread that raises it
 //! to the value of this process starts the server; all others return. So a child of a fork, whose epoch differs, starts its own with its
-//! first use. `STANDING` holds the status of that server. It is made before the thread is started, is never freed, and belongs to another
+//! first use. `RECORD` holds the status of that server. It is made before the thread is started, is never freed, and belongs to another
 //! process if its epoch differs.
 //!
 //! Opening the socket is the thread's work, not the caller's: it takes some system calls, and may have to wait for another process that
@@ -40,7 +40,7 @@ const VARIABLE: &str = "NEARQ_CONTROL";
 const PAUSE: Duration = Duration::from_secs(1);
 
 static STARTED: AtomicU64 = AtomicU64::new(0);
-static STANDING: AtomicPtr<Standing> = AtomicPtr::new(core::ptr::null_mut());
+static RECORD: AtomicPtr<ServerRecord> = AtomicPtr::new(core::ptr::null_mut());
 static FILE: AtomicPtr<Name> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The status of the process's control socket; returned by [`status`].
@@ -79,7 +79,7 @@ impl std::fmt::Display for Status {
 }
 
 /// The state of one process's server.
-struct Standing {
+struct ServerRecord {
     epoch: u64,
     state: Mutex<State>,
     /// There is a status again.
@@ -96,25 +96,25 @@ struct State {
     failures: u32,
 }
 
-impl Standing {
+impl ServerRecord {
     /// The one of this process, whose epoch is `epoch`. Called by the thread that starts the server.
-    fn of_this_process(epoch: u64) -> &'static Standing {
-        if let Some(standing) = Self::of(epoch) {
-            return standing;
+    fn of_this_process(epoch: u64) -> &'static ServerRecord {
+        if let Some(record) = Self::of(epoch) {
+            return record;
         }
         let (state, status_set) = (Mutex::default(), Condvar::new());
-        let standing: &'static Standing =
-            Box::leak(Box::new(Standing { epoch, state, status_set }));
+        let record: &'static ServerRecord =
+            Box::leak(Box::new(ServerRecord { epoch, state, status_set }));
         // Release: pairs with the acquire in `of`; publishes its contents.
-        STANDING.store(core::ptr::from_ref(standing).cast_mut(), Ordering::Release);
-        standing
+        RECORD.store(core::ptr::from_ref(record).cast_mut(), Ordering::Release);
+        record
     }
 
-    fn of(epoch: u64) -> Option<&'static Standing> {
+    fn of(epoch: u64) -> Option<&'static ServerRecord> {
         // Acquire: pairs with the release in `of_this_process`.
-        let standing = STANDING.load(Ordering::Acquire);
+        let record = RECORD.load(Ordering::Acquire);
         // SAFETY: null, or never freed; changed through what may be shared only.
-        unsafe { standing.as_ref() }.filter(|standing| standing.epoch == epoch)
+        unsafe { record.as_ref() }.filter(|record| record.epoch == epoch)
     }
 
     /// A thread that panics leaves the state whole: each step is one assignment.
@@ -171,33 +171,33 @@ fn start(make: fn() -> Box<dyn ControlTarget>, options: Options) {
     descriptor::follow_forks();
     let epoch = Linux::fork_epoch();
     let seen = STARTED.load(Ordering::Relaxed);
-    // Acquire: pairs with the release in `Standing::fail`.
+    // Acquire: pairs with the release in `ServerRecord::fail`.
     let raised = STARTED.compare_exchange(seen, epoch + 1, Ordering::Acquire, Ordering::Relaxed);
     if seen == epoch + 1 || raised.is_err() {
         return;
     }
-    let standing = Standing::of_this_process(epoch);
-    if !standing.begin() {
+    let record = ServerRecord::of_this_process(epoch);
+    if !record.begin() {
         // Release: pairs with the acquire in `start` of the thread that tries again.
         STARTED.store(0, Ordering::Release);
         return;
     }
     if Linux::has_more_rights() {
-        standing.set_status(Status::Off(
+        record.set_status(Status::Off(
             "the program has more privileges than the process that started it".to_owned(),
         ));
         return;
     }
     let access = access(options);
     if access == Access::Off {
-        standing
+        record
             .set_status(Status::Off(format!("{VARIABLE}=off, or the program requested no socket")));
         return;
     }
-    let main = move || serve(standing, access, make);
+    let main = move || serve(record, access, make);
     match Linux::spawn(thread_spec(), main) {
         Ok(thread) => drop(thread),
-        Err(refused) => standing.fail(refused.to_string()),
+        Err(refused) => record.fail(refused.to_string()),
     }
 }
 
@@ -211,15 +211,14 @@ fn access(options: Options) -> Access {
 }
 
 /// The thread.
-fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn ControlTarget>) {
+fn serve(record: &'static ServerRecord, access: Access, make: fn() -> Box<dyn ControlTarget>) {
     let made = std::panic::catch_unwind(|| {
         let target = make();
         let has_runtime = target.process().runtime;
         (target, has_runtime)
     });
     let Ok((target, has_runtime)) = made else {
-        standing
-            .set_status(Status::Failed("the code that produces the answer panicked".to_owned()));
+        record.set_status(Status::Failed("the code that produces the answer panicked".to_owned()));
         return;
     };
     let gives_way = |other| has_runtime && has_no_runtime(other);
@@ -227,17 +226,17 @@ fn serve(standing: &'static Standing, access: Access, make: fn() -> Box<dyn Cont
         .and_then(|directory| Listener::open(directory, gives_way))
     {
         Ok(listener) => listener,
-        Err(why) => return standing.fail(why),
+        Err(why) => return record.fail(why),
     };
     remove_at_exit(listener.name());
     let path = listener.name().path();
     let service = Service::new(Arc::new(listener), target, access);
-    standing.set_status(Status::Listening { path, access });
+    record.set_status(Status::Listening { path, access });
     let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| service.run())) {
         Ok(_) => "the program has closed the socket",
         Err(_) => "the thread panicked",
     };
-    standing.set_status(Status::Failed(why.to_owned()));
+    record.set_status(Status::Failed(why.to_owned()));
 }
 
 /// Whether another server has no runtime behind it.
@@ -277,12 +276,12 @@ extern "C" fn at_exit() {
 /// }
 /// ```
 pub fn status() -> Status {
-    let Some(standing) = Standing::of(Linux::fork_epoch()) else { return Status::NotStarted };
-    let mut state = standing.lock();
+    let Some(record) = ServerRecord::of(Linux::fork_epoch()) else { return Status::NotStarted };
+    let mut state = record.lock();
     loop {
         if let Some(status) = &state.status {
             return status.clone();
         }
-        state = standing.status_set.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = record.status_set.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
 }

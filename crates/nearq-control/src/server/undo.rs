@@ -1,7 +1,7 @@
 //! What is taken back when a connection ends.
 //!
 //! Before a change that lasts until the connection is closed, the old *configured* values of its keys are noted, and those of the keys that
-//! change along with them (`settings_table::taken_along`). When the connection ends, for whatever reason, they are set again, the last change
+//! change along with them (`settings_table::taken_along`). When the connection ends, for any reason, they are set again, the last change
 //! first. If a key is changed several times, only the first value is noted. A queue is noted by its number, so that another queue that has
 //! its name by then is left alone.
 //!

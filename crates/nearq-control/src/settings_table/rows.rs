@@ -9,9 +9,9 @@ use nearq_core::Runtime;
 
 #[cfg(feature = "runtime")]
 use crate::runtime::settings::{
-    Kinds, ProcessWay, QueueWay, SetQueue, WHEN_MADE, cpus, digit, keep, parse_choice, parse_home,
-    parse_items, parse_memory, parse_micros, parse_seconds, parse_slice, parse_spins, plain,
-    weight,
+    Kinds, ProcessAccessors, QueueAccessors, SetQueue, WHEN_MADE, cpus, digit, keep, parse_choice,
+    parse_home, parse_items, parse_memory, parse_micros, parse_seconds, parse_slice, parse_spins,
+    plain, weight,
 };
 #[cfg(feature = "runtime")]
 use crate::values;
@@ -20,36 +20,36 @@ use crate::values;
 /// It is set as an attribute or by a function of the runtime (`name = parser`), as a part of the changes (`keep name = parser`), or by a
 /// closure. A program without a runtime has the words of the table alone.
 #[cfg(feature = "runtime")]
-macro_rules! way {
+macro_rules! accessors {
     ($kinds:ident, $show:expr, $attribute:ident = $parse:expr) => {
-        way! { $kinds, $show, Attribute |set, text| { set.$attribute = ($parse)(text)?; Ok(()) } }
+        accessors! { $kinds, $show, Attribute |set, text| { set.$attribute = ($parse)(text)?; Ok(()) } }
     };
     ($kinds:ident, $show:expr, keep $part:ident = $parse:expr) => {
-        way! { $kinds, $show, Other |all, text| keep(&mut all.$part, ($parse)(text)) }
+        accessors! { $kinds, $show, Other |all, text| keep(&mut all.$part, ($parse)(text)) }
     };
     ($kinds:ident, $show:expr, $variant:ident $set:expr) => {
-        QueueWay { kinds: Kinds::$kinds, show: $show, set: SetQueue::$variant($set) }
+        QueueAccessors { kinds: Kinds::$kinds, show: $show, set: SetQueue::$variant($set) }
     };
     ($show:expr, $function:ident = $parse:expr) => {
-        way! { $show, |all, text| all.put(($parse)(text), Runtime::$function) }
+        accessors! { $show, |all, text| all.put(($parse)(text), Runtime::$function) }
     };
     ($show:expr, keep $part:ident = $parse:expr) => {
-        way! { $show, |all, text| keep(&mut all.$part, ($parse)(text)) }
+        accessors! { $show, |all, text| keep(&mut all.$part, ($parse)(text)) }
     };
     ($show:expr, $set:expr) => {
-        ProcessWay { show: $show, set: $set }
+        ProcessAccessors { show: $show, set: $set }
     };
 }
 #[cfg(not(feature = "runtime"))]
-macro_rules! way {
-    ($($way:tt)*) => {
+macro_rules! accessors {
+    ($($accessors:tt)*) => {
         ()
     };
 }
 #[cfg(not(feature = "runtime"))]
-type QueueWay = ();
+type QueueAccessors = ();
 #[cfg(not(feature = "runtime"))]
-type ProcessWay = ();
+type ProcessAccessors = ();
 
 const YES_NO: &str = "0 or 1";
 const CPUS: &str = "a list of CPUs (0-3,8), a mask (0xff or 000000ff,ffffffff), or nothing for all";
@@ -60,10 +60,10 @@ const fn queue(
     what: &'static str,
     kernel: &'static str,
     api: &'static str,
-    way: QueueWay,
-) -> (SettingDesc, QueueWay) {
-    let (desc, way) = process(key, values, what, [kernel, "", api], way);
-    (SettingDesc { owner: Owner::Queue, ..desc }, way)
+    accessors: QueueAccessors,
+) -> (SettingDesc, QueueAccessors) {
+    let (desc, accessors) = process(key, values, what, [kernel, "", api], accessors);
+    (SettingDesc { owner: Owner::Queue, ..desc }, accessors)
 }
 
 const fn process<W>(
@@ -71,7 +71,7 @@ const fn process<W>(
     values: &'static str,
     what: &'static str,
     [kernel, environment, api]: [&'static str; 3],
-    way: W,
+    accessors: W,
 ) -> (SettingDesc, W) {
     (
         SettingDesc {
@@ -84,23 +84,23 @@ const fn process<W>(
             environment,
             api,
         },
-        way,
+        accessors,
     )
 }
 
-const fn fixed((desc, way): (SettingDesc, QueueWay)) -> (SettingDesc, QueueWay) {
-    (SettingDesc { writable: false, ..desc }, way)
+const fn fixed((desc, accessors): (SettingDesc, QueueAccessors)) -> (SettingDesc, QueueAccessors) {
+    (SettingDesc { writable: false, ..desc }, accessors)
 }
 
 /// The settings of a queue.
-pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
+pub(crate) const QUEUE: &[(SettingDesc, QueueAccessors)] = &[
     fixed(queue(
         "per_cpu",
         YES_NO,
         "Whether an item runs only on the CPU that queued it; fixed when the queue is created",
         "/sys/devices/virtual/workqueue/NAME/per_cpu",
         "WorkqueueBuilder::per_cpu",
-        way! { Any, |queue| (String::new(), digit(queue.handle.is_per_cpu())), Other |_, _| Err(WHEN_MADE.into()) },
+        accessors! { Any, |queue| (String::new(), digit(queue.handle.is_per_cpu())), Other |_, _| Err(WHEN_MADE.into()) },
     )),
     fixed(queue(
         "ordered",
@@ -108,7 +108,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "Whether items run one at a time, in the order in which they were queued; fixed when the queue is created",
         "alloc_ordered_workqueue()",
         "WorkqueueBuilder::ordered",
-        way! { Any, |queue| (String::new(), digit(queue.handle.is_ordered())), Other |_, _| Err(WHEN_MADE.into()) },
+        accessors! { Any, |queue| (String::new(), digit(queue.handle.is_ordered())), Other |_, _| Err(WHEN_MADE.into()) },
     )),
     queue(
         "affinity",
@@ -116,7 +116,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "Whether the scope is used; 0 means one pod of all CPUs",
         "/sys/devices/virtual/workqueue/NAME/numa (removed in Linux 6.6)",
         "Workqueue::set_affinity_enabled",
-        way! { NotPerCpu, |queue| (digit(queue.set.affinity_enabled), digit(queue.affine)), affinity_enabled = values::parse_switch },
+        accessors! { NotPerCpu, |queue| (digit(queue.set.affinity_enabled), digit(queue.affine)), affinity_enabled = values::parse_switch },
     ),
     queue(
         "affinity_scope",
@@ -124,7 +124,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "How CPUs are grouped into pods",
         "/sys/devices/virtual/workqueue/NAME/affinity_scope",
         "Workqueue::set_affinity_scope",
-        way! { NotPerCpu, |queue| queue.scope(), affinity_scope = |text| values::parse_scope(text, true) },
+        accessors! { NotPerCpu, |queue| queue.scope(), affinity_scope = |text| values::parse_scope(text, true) },
     ),
     queue(
         "affinity_strict",
@@ -132,7 +132,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "Whether workers never leave their pod",
         "/sys/devices/virtual/workqueue/NAME/affinity_strict",
         "Workqueue::set_affinity_strict",
-        way! { NotPerCpu, |queue| (digit(queue.set.affinity_strict), digit(queue.affine && queue.set.affinity_strict)), affinity_strict = values::parse_switch },
+        accessors! { NotPerCpu, |queue| (digit(queue.set.affinity_strict), digit(queue.affine && queue.set.affinity_strict)), affinity_strict = values::parse_switch },
     ),
     queue(
         "localize",
@@ -140,7 +140,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "Whether a worker runs an item on the CPU that queued it, if it can",
         "",
         "Workqueue::set_localize",
-        way! { NotPerCpu, |queue| plain(digit(queue.set.localize)), localize = values::parse_switch },
+        accessors! { NotPerCpu, |queue| plain(digit(queue.set.localize)), localize = values::parse_switch },
     ),
     queue(
         "helping",
@@ -148,7 +148,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "Whether idle workers of other pods may take items; no effect with affinity_strict",
         "",
         "Workqueue::set_helping",
-        way! { NotPerCpu, |queue| queue.helping(), helping = values::parse_switch },
+        accessors! { NotPerCpu, |queue| queue.helping(), helping = values::parse_switch },
     ),
     queue(
         "cpumask",
@@ -156,7 +156,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "The CPUs that items may run on",
         "/sys/devices/virtual/workqueue/NAME/cpumask",
         "Workqueue::set_cpumask",
-        way! { NotPerCpu, |queue| cpus(queue.set.cpumask.as_ref(), &queue.handle.effective_cpumask()), cpumask = values::parse_cpus },
+        accessors! { NotPerCpu, |queue| cpus(queue.set.cpumask.as_ref(), &queue.handle.effective_cpumask()), cpumask = values::parse_cpus },
     ),
     queue(
         "nice",
@@ -164,7 +164,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "The nice value of the workers",
         "/sys/devices/virtual/workqueue/NAME/nice",
         "Workqueue::set_nice",
-        way! { Any, |queue| (queue.set.nice.to_string(), queue.handle.effective_nice().to_string()), nice = values::parse_nice },
+        accessors! { Any, |queue| (queue.set.nice.to_string(), queue.handle.effective_nice().to_string()), nice = values::parse_nice },
     ),
     queue(
         "sched_idle",
@@ -172,7 +172,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "Whether workers run only when nothing else wants the CPU",
         "",
         "Workqueue::set_sched_idle",
-        way! { Any, |queue| plain(digit(queue.set.sched_idle)), sched_idle = values::parse_switch },
+        accessors! { Any, |queue| plain(digit(queue.set.sched_idle)), sched_idle = values::parse_switch },
     ),
     queue(
         "time_slice_us",
@@ -180,7 +180,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "How long a worker runs without a break while other threads want its CPU",
         "",
         "Workqueue::set_time_slice",
-        way! { Any, |queue| plain(queue.set.time_slice.unwrap_or_default().as_micros()), time_slice = parse_slice },
+        accessors! { Any, |queue| plain(queue.set.time_slice.unwrap_or_default().as_micros()), time_slice = parse_slice },
     ),
     queue(
         "max_active",
@@ -188,7 +188,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "How many items may be on pools or running at once; 1 for an ordered queue",
         "/sys/devices/virtual/workqueue/NAME/max_active",
         "Workqueue::set_max_active",
-        way! { NotOrdered, |queue| plain(queue.handle.max_active()), keep max_active = parse_items },
+        accessors! { NotOrdered, |queue| plain(queue.handle.max_active()), keep max_active = parse_items },
     ),
     queue(
         "min_active",
@@ -196,7 +196,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "How many items may be active on each node, even if its share of max_active is smaller",
         "workqueue_set_min_active()",
         "Workqueue::set_min_active",
-        way! { Unbound, |queue| plain(queue.handle.min_active()), keep min_active = parse_items },
+        accessors! { Unbound, |queue| plain(queue.handle.min_active()), keep min_active = parse_items },
     ),
     queue(
         "home",
@@ -204,7 +204,7 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "The home node of items that have no home of their own",
         "",
         "Workqueue::set_home",
-        way! { NotPerCpu, |queue| queue.home(), Other |all, text| keep(&mut all.home, parse_home(all.runtime, text)) },
+        accessors! { NotPerCpu, |queue| queue.home(), Other |all, text| keep(&mut all.home, parse_home(all.runtime, text)) },
     ),
     queue(
         "memory",
@@ -212,12 +212,12 @@ pub(crate) const QUEUE: &[(SettingDesc, QueueWay)] = &[
         "Where new memory of items comes from: their home node, all nodes in turn, or as the program has set it",
         "",
         "Workqueue::set_memory",
-        way! { NotPerCpu, |queue| plain(queue.handle.memory().name()), keep memory = parse_memory },
+        accessors! { NotPerCpu, |queue| plain(queue.handle.memory().name()), keep memory = parse_memory },
     ),
 ];
 
 /// The settings of the process.
-pub(crate) const PROCESS: &[(SettingDesc, ProcessWay)] = &[
+pub(crate) const PROCESS: &[(SettingDesc, ProcessAccessors)] = &[
     process(
         "default_affinity_scope",
         "cpu, smt, cache, cache_shard, numa or system",
@@ -227,7 +227,7 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessWay)] = &[
             "NEARQ_DEFAULT_SCOPE",
             "Runtime::set_default_affinity_scope",
         ],
-        way! { |runtime| plain(runtime.default_affinity_scope()), |all, text| all.put_scope(text) },
+        accessors! { |runtime| plain(runtime.default_affinity_scope()), |all, text| all.put_scope(text) },
     ),
     process(
         "affinity",
@@ -238,14 +238,14 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessWay)] = &[
             "NEARQ_AFFINITY",
             "Runtime::set_affinity_enabled",
         ],
-        way! { |runtime| plain(digit(runtime.is_affinity_enabled())), set_affinity_enabled = values::parse_switch },
+        accessors! { |runtime| plain(digit(runtime.is_affinity_enabled())), set_affinity_enabled = values::parse_switch },
     ),
     process(
         "cpumask",
         CPUS,
         "The CPUs that queues may use, among those that the process may use",
         ["/sys/devices/virtual/workqueue/cpumask", "", "Runtime::set_cpumask"],
-        way! { |runtime| cpus(runtime.cpumask().as_ref(), &runtime.allowed_cpus()), keep mask = values::parse_cpus },
+        accessors! { |runtime| cpus(runtime.cpumask().as_ref(), &runtime.allowed_cpus()), keep mask = values::parse_cpus },
     ),
     process(
         "cpu_intensive_thresh_us",
@@ -256,7 +256,7 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessWay)] = &[
             "",
             "Runtime::set_cpu_intensive_after",
         ],
-        way! { |runtime| plain(runtime.cpu_intensive_after().as_micros()), set_cpu_intensive_after = |text| parse_micros(text, u64::MAX / 1000) },
+        accessors! { |runtime| plain(runtime.cpu_intensive_after().as_micros()), set_cpu_intensive_after = |text| parse_micros(text, u64::MAX / 1000) },
     ),
     process(
         "watchdog_thresh",
@@ -267,63 +267,63 @@ pub(crate) const PROCESS: &[(SettingDesc, ProcessWay)] = &[
             "NEARQ_STALL_AFTER",
             "Runtime::set_stall_after",
         ],
-        way! { |runtime| plain(runtime.stall_after().as_secs_f64()), set_stall_after = parse_seconds },
+        accessors! { |runtime| plain(runtime.stall_after().as_secs_f64()), set_stall_after = parse_seconds },
     ),
     process(
         "spin",
         "0 to 1000000 checks; 512 take some 15 us",
         "How often a worker checks for work before it sleeps; one value per process, since queues share pools",
         ["", "", "Runtime::set_spin"],
-        way! { |runtime| plain(runtime.spin()), set_spin = parse_spins },
+        accessors! { |runtime| plain(runtime.spin()), set_spin = parse_spins },
     ),
     process(
         "home_choice",
         "now or first-run",
         "When the node of an automatic home is chosen: when the home is created, or when it is first needed",
         ["", "NEARQ_HOME_CHOICE", "Runtime::set_home_choice"],
-        way! { |runtime| plain(runtime.home_choice().name()), set_home_choice = parse_choice },
+        accessors! { |runtime| plain(runtime.home_choice().name()), set_home_choice = parse_choice },
     ),
     process(
         "home_inherit",
         YES_NO,
         "Whether items that are queued by an item with a home get the same home",
         ["", "NEARQ_HOME_INHERIT", "Runtime::set_inherits_homes"],
-        way! { |runtime| plain(digit(runtime.inherits_homes())), set_inherits_homes = values::parse_switch },
+        accessors! { |runtime| plain(digit(runtime.inherits_homes())), set_inherits_homes = values::parse_switch },
     ),
     process(
         "home_item_imbalance",
         "1 to 1000000 thousandths",
         "How many items must wait per CPU of a home before an idle worker of a node at distance 10 takes one",
         ["", "", "Runtime::set_home_weight"],
-        way! { |runtime| weight(runtime, "item_imbalance"), |all, text| all.put_weight("item_imbalance", text) },
+        accessors! { |runtime| weight(runtime, "item_imbalance"), |all, text| all.put_weight("item_imbalance", text) },
     ),
     process(
         "home_item_imbalance_step",
         "0 to 1000000 thousandths",
         "How many more items must wait for each further 10 of distance",
         ["", "", "Runtime::set_home_weight"],
-        way! { |runtime| weight(runtime, "item_imbalance_step"), |all, text| all.put_weight("item_imbalance_step", text) },
+        accessors! { |runtime| weight(runtime, "item_imbalance_step"), |all, text| all.put_weight("item_imbalance_step", text) },
     ),
     process(
         "home_move_time",
         "0 to 10000 thousandths",
         "For dynamic homes: the weight of all CPU time, compared with the weight of all memory",
         ["", "", "Runtime::set_home_weight"],
-        way! { |runtime| weight(runtime, "move_time"), |all, text| all.put_weight("move_time", text) },
+        accessors! { |runtime| weight(runtime, "move_time"), |all, text| all.put_weight("move_time", text) },
     ),
     process(
         "home_move_margin",
         "1 to 10000 thousandths",
         "For dynamic homes: how much better another node must be before the home moves",
         ["", "", "Runtime::set_home_weight"],
-        way! { |runtime| weight(runtime, "move_margin"), |all, text| all.put_weight("move_margin", text) },
+        accessors! { |runtime| weight(runtime, "move_margin"), |all, text| all.put_weight("move_margin", text) },
     ),
     process(
         "home_move_interval_ms",
         "1 to 3600000 milliseconds",
         "For dynamic homes: the least time between two moves",
         ["", "", "Runtime::set_home_weight"],
-        way! { |runtime| weight(runtime, "move_interval_ms"), |all, text| all.put_weight("move_interval_ms", text) },
+        accessors! { |runtime| weight(runtime, "move_interval_ms"), |all, text| all.put_weight("move_interval_ms", text) },
     ),
 ];
 

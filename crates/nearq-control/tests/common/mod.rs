@@ -254,9 +254,9 @@ pub(crate) fn serve(folder: &Folder, shared: &Shared, access: Access) -> Server 
 }
 
 /// Waits until it is so.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
-    while !is_so() {
+    while !condition() {
         assert!(begin.elapsed() < PATIENCE, "for {PATIENCE:?}: not {what}");
         std::thread::sleep(Duration::from_millis(2));
     }

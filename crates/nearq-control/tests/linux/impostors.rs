@@ -20,7 +20,7 @@ use nearq_control::client::{Client, ConnectError};
 use nearq_control::find;
 
 /// A user other than [`NOBODY`].
-const SOMEBODY: u32 = 12_345;
+const OTHER_USER: u32 = 12_345;
 
 fn own_directory() -> PathBuf {
     Path::new(&std::env::var_os("XDG_RUNTIME_DIR").unwrap()).join("nearq")
@@ -158,9 +158,9 @@ fn a_socket_inherited_from_a_dead_process_belongs_to_no_process() {
 }
 
 /// A process that has a number of the caller's choice, and does nothing.
-struct Another(libc::pid_t);
+struct IdleProcess(libc::pid_t);
 
-impl Another {
+impl IdleProcess {
     fn with_number(pid: u32) -> std::io::Result<Self> {
         // Rust's own way to start a process does not choose its number.
         let mut number = libc::pid_t::try_from(pid).unwrap();
@@ -182,12 +182,12 @@ impl Another {
                     libc::pause();
                 }
             },
-            _ => Ok(Another(number)),
+            _ => Ok(IdleProcess(number)),
         }
     }
 }
 
-impl Drop for Another {
+impl Drop for IdleProcess {
     fn drop(&mut self) {
         // SAFETY: numbers only; it is a child that no other thread waits for.
         unsafe {
@@ -204,7 +204,7 @@ fn a_reused_process_number_does_not_match_an_old_socket() {
     actor.read("ready");
     let pid = actor.pid();
     actor.ends();
-    let another = match Another::with_number(pid) {
+    let another = match IdleProcess::with_number(pid) {
         Ok(another) => another,
         Err(error) => {
             return skipped("a number that is used again", error, "run the tests as root");
@@ -217,8 +217,8 @@ fn a_reused_process_number_does_not_match_an_old_socket() {
     drop(another);
 }
 
-/// A process of [`SOMEBODY`] with a socket that the same user made.
-const ITS_OWN: [u32; 4] = [SOMEBODY; 4];
+/// A process of [`OTHER_USER`] with a socket that the same user made.
+const OTHER_USERS_OWN: [u32; 4] = [OTHER_USER; 4];
 
 fn owners([listener, directory, socket, process]: [u32; 4]) -> String {
     format!("owners {listener} {directory} {socket} {process}")
@@ -230,18 +230,18 @@ fn a_socket_and_its_directory_belong_to_the_process_that_listens() {
         return;
     }
     for (users, why) in [
-        (ITS_OWN, None),
+        (OTHER_USERS_OWN, None),
         // Root may become any user.
-        ([0, SOMEBODY, SOMEBODY, SOMEBODY], None),
-        ([SOMEBODY, 0, 0, SOMEBODY], None),
-        ([NOBODY, SOMEBODY, SOMEBODY, SOMEBODY], Some("does not listen")),
-        ([SOMEBODY, NOBODY, NOBODY, SOMEBODY], Some("its directory belongs to user 65534")),
+        ([0, OTHER_USER, OTHER_USER, OTHER_USER], None),
+        ([OTHER_USER, 0, 0, OTHER_USER], None),
+        ([NOBODY, OTHER_USER, OTHER_USER, OTHER_USER], Some("does not listen")),
+        ([OTHER_USER, NOBODY, NOBODY, OTHER_USER], Some("its directory belongs to user 65534")),
         (
-            [SOMEBODY, SOMEBODY, NOBODY, SOMEBODY],
+            [OTHER_USER, OTHER_USER, NOBODY, OTHER_USER],
             Some("not a socket that belongs to its directory's owner"),
         ),
         (
-            [SOMEBODY, 0, SOMEBODY, SOMEBODY],
+            [OTHER_USER, 0, OTHER_USER, OTHER_USER],
             Some("not a socket that belongs to its directory's owner"),
         ),
     ] {
@@ -264,7 +264,7 @@ fn a_directory_that_is_named_after_another_user_is_not_listed() {
         return;
     }
     let named = 1_000_000 + std::process::id();
-    for (users, is_found) in [([named; 4], true), (ITS_OWN, false)] {
+    for (users, is_found) in [([named; 4], true), (OTHER_USERS_OWN, false)] {
         let folder = Folder::new("named");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let directory = Folder::at(format!("/tmp/nearq-{named}").into());
@@ -299,9 +299,9 @@ fn an_inaccessible_process_is_not_reported_as_slow() {
             "use a container",
         );
     }
-    let whose =
+    let expected =
         format!("process 1 belongs to user {of_first}; only that user and root may inspect");
-    assert!(connected.starts_with(&whose), "{connected}");
+    assert!(connected.starts_with(&expected), "{connected}");
 }
 
 #[test]

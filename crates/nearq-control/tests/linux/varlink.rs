@@ -408,33 +408,33 @@ fn all_enumeration_values_are_described() {
 /// What `zlink` knows of the interface: written as a user of it would, from the description alone.
 #[zlink::proxy("nearq.control1")]
 trait Control {
-    async fn get_process(&mut self) -> zlink::Result<Result<TheirProcess, TheirError>>;
+    async fn get_process(&mut self) -> zlink::Result<Result<ForeignProcess, ForeignError>>;
     async fn get_settings(
         &mut self,
         queue: Option<&str>,
-    ) -> zlink::Result<Result<Value, TheirError>>;
+    ) -> zlink::Result<Result<Value, ForeignError>>;
     async fn set(
         &mut self,
         queue: Option<&str>,
         changes: BTreeMap<&str, &str>,
         until_closed: Option<bool>,
-    ) -> zlink::Result<Result<Value, TheirError>>;
+    ) -> zlink::Result<Result<Value, ForeignError>>;
 }
 
 #[derive(Debug, Deserialize)]
-struct TheirProcess {
-    process: TheirProcessFields,
+struct ForeignProcess {
+    process: ForeignProcessFields,
 }
 
 #[derive(Debug, Deserialize)]
-struct TheirProcessFields {
+struct ForeignProcessFields {
     pid: u32,
     allowed: String,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(tag = "error", content = "parameters")]
-enum TheirError {
+enum ForeignError {
     #[serde(rename = "nearq.control1.NoSuchQueue")]
     NoSuchQueue { queue: String, queues: Vec<String> },
     #[serde(rename = "nearq.control1.NotPermitted")]
@@ -443,7 +443,7 @@ enum TheirError {
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "method", content = "parameters")]
-enum TheirTrace {
+enum ForeignTrace {
     #[serde(rename = "nearq.control1.Trace")]
     Trace { every: u32 },
 }
@@ -474,12 +474,12 @@ fn an_independent_varlink_client_works() {
         connection.set(Some("crypt"), changes, Some(true)).await.unwrap().unwrap();
         assert_eq!(shared.value("crypt", "nice"), "7");
         let error = connection.get_settings(Some("nobody")).await.unwrap().unwrap_err();
-        let TheirError::NoSuchQueue { queue, queues } = error else { panic!("{error:?}") };
+        let ForeignError::NoSuchQueue { queue, queues } = error else { panic!("{error:?}") };
         assert_eq!((queue.as_str(), queues), ("nobody", vec!["crypt".to_owned()]));
-        let call = zlink::Call::new(TheirTrace::Trace { every: 4 }).set_more(true);
+        let call = zlink::Call::new(ForeignTrace::Trace { every: 4 }).set_more(true);
         connection.send_call(&call, Vec::new()).await.unwrap();
         for _ in 0..3 {
-            let (reply, _) = connection.receive_reply::<Value, TheirError>().await.unwrap();
+            let (reply, _) = connection.receive_reply::<Value, ForeignError>().await.unwrap();
             let reply = reply.unwrap();
             assert_eq!(reply.continues(), Some(true));
             assert_eq!(reply.parameters().unwrap()["events"].as_array().unwrap().len(), 3);
@@ -498,8 +498,8 @@ fn a_read_only_client_learns_how_to_get_more_rights() {
     let mut answer =
         nearq_control::server::converse(shared.target(), Access::Read, [call.as_bytes()]);
     assert_eq!(answer.pop(), Some(0));
-    let error: TheirError = serde_json::from_slice(&answer).unwrap();
-    let TheirError::NotPermitted { why } = error else { panic!("{error:?}") };
+    let error: ForeignError = serde_json::from_slice(&answer).unwrap();
+    let ForeignError::NotPermitted { why } = error else { panic!("{error:?}") };
     assert!(why.contains("NEARQ_CONTROL=full"), "{why}");
     assert_eq!(shared.value("", "spin"), "512");
 }

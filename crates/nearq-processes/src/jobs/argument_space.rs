@@ -13,7 +13,7 @@ const LEAST: usize = 128 << 10;
 const SPARE: usize = 4096;
 
 /// What a text takes besides its bytes: the zero byte at its end and a pointer to it.
-pub(crate) const EACH: usize = 1 + size_of::<usize>();
+pub(crate) const TEXT_OVERHEAD: usize = 1 + size_of::<usize>();
 
 /// The available space, and how much of it an input takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn for_arguments() -> usize {
     let limit = getrlimit(Resource::Stack).current.map(|limit| usize::try_from(limit / 4));
     let all = limit.and_then(Result::ok).unwrap_or(MOST).clamp(LEAST, MOST);
     let environment: usize =
-        std::env::vars_os().map(|(name, value)| name.len() + 1 + value.len() + EACH).sum();
+        std::env::vars_os().map(|(name, value)| name.len() + 1 + value.len() + TEXT_OVERHEAD).sum();
     all.saturating_sub(environment + SPARE)
 }
 
@@ -79,7 +79,7 @@ mod tests {
             command.args(std::iter::repeat_n("x".repeat(word), words)).status().is_ok()
         };
         assert!(run(longest(), 1) && !run(longest() + 1, 1));
-        let words = for_arguments() / (1000 + EACH);
+        let words = for_arguments() / (1000 + TEXT_OVERHEAD);
         assert!(run(1000, words) && !run(1000, words + 20));
     }
 }

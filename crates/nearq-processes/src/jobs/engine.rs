@@ -158,7 +158,7 @@ struct Engine<'a> {
     highest_slot: usize,
     number: u64,
     /// A job for which there was no process.
-    put_off: Option<(u64, Group)>,
+    postponed: Option<(u64, Group)>,
     retry: Option<Retry>,
     limit_reported: bool,
     decision: Decision,
@@ -230,7 +230,7 @@ impl<'a> Engine<'a> {
             free_slots: BTreeSet::new(),
             highest_slot: 0,
             number: 0,
-            put_off: None,
+            postponed: None,
             retry: None,
             limit_reported: false,
             decision: Decision::new(plan.halt),
@@ -255,7 +255,7 @@ impl<'a> Engine<'a> {
             if self.retry.as_ref().is_some_and(|retry| Instant::now() < retry.at) {
                 break;
             }
-            let next = self.put_off.take().or_else(|| {
+            let next = self.postponed.take().or_else(|| {
                 let inputs = self.inputs.take()?;
                 self.number += 1;
                 Some((self.number, inputs))
@@ -264,7 +264,7 @@ impl<'a> Engine<'a> {
             match self.start(number, &inputs) {
                 Attempt::Runs => self.retry = None,
                 Attempt::Limited(limit) => {
-                    self.put_off = Some((number, inputs));
+                    self.postponed = Some((number, inputs));
                     self.retry_later(&limit);
                     break;
                 }
@@ -301,7 +301,8 @@ impl<'a> Engine<'a> {
         // A signal does not wait for a slow reader, everything else does.
         let ends = self.stop.as_ref().is_some_and(|stop| stop.killed && stop.signal.is_some());
         let given_up = self.stop.as_ref().is_some_and(|stop| stop.given_up);
-        let nothing_to_come = !self.may_start() || self.put_off.is_none() && self.inputs.is_over();
+        let nothing_to_come =
+            !self.may_start() || self.postponed.is_none() && self.inputs.is_over();
         given_up
             || self.running.is_empty()
                 && nothing_to_come
@@ -322,9 +323,9 @@ impl<'a> Engine<'a> {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let came = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
+            let is_ready = |fds: &[PollFd<'_>]| fds.iter().any(|fd| !fd.revents().is_empty());
             let (first, input) = polled.split_at(behind_outputs);
-            (came(&first[..1]), came(&first[1..]), came(input))
+            (is_ready(&first[..1]), is_ready(&first[1..]), is_ready(input))
         };
         if printed {
             self.printer.take();
@@ -526,7 +527,7 @@ impl<'a> Engine<'a> {
         let (ready, all_known) = self.inputs.left();
         self.counts.ended = self.ended;
         self.counts.failed = self.decision.failed();
-        self.counts.waiting = ready + u64::from(self.put_off.is_some());
+        self.counts.waiting = ready + u64::from(self.postponed.is_some());
         self.counts.all_known = all_known;
         self.audience.counts(&self.counts);
     }
@@ -540,7 +541,7 @@ impl<'a> Engine<'a> {
             failed: self.decision.failed(),
             ended: self.ended,
             stopped: self.stopped,
-            not_started: ready + u64::from(self.put_off.is_some()),
+            not_started: ready + u64::from(self.postponed.is_some()),
             all_known,
             signal: self.stop.and_then(|stop| stop.signal),
             errors: self.errors,

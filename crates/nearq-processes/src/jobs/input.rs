@@ -1,8 +1,8 @@
 //! Where inputs come from: lists among the arguments, or a file or pipe that may have more to come.
 //!
 //! Nothing here waits for a stream: a thread that waits for other things anyway polls its descriptor and calls [`Inputs::fill`] when there
-//! is something. So that the number of jobs is known early, the stream is read ahead, up to [`AHEAD`] jobs or [`AHEAD_BYTES`].
-//! Combinations of lists are made one at a time.
+//! is something. So that the number of jobs is known early, the stream is read ahead, up to [`READ_AHEAD_JOBS`] jobs or
+//! [`READ_AHEAD_BYTES`]. Combinations of lists are made one at a time.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,13 +12,13 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use super::argument_space::{self, ArgumentSpace};
 
 /// How many jobs are read ahead: enough for a count of what is left, and bounded in case a program writes inputs without end.
-const AHEAD: usize = 65_536;
+const READ_AHEAD_JOBS: usize = 65_536;
 
 /// How many bytes are read ahead, and how many the inputs of one job may have.
-const AHEAD_BYTES: usize = 16 << 20;
+const READ_AHEAD_BYTES: usize = 16 << 20;
 
 /// About how much memory an input takes besides its bytes.
-const BESIDES: usize = 32;
+const INPUT_OVERHEAD: usize = 32;
 
 /// How much is read at once.
 const CHUNK: usize = 64 * 1024;
@@ -160,7 +160,7 @@ impl Inputs {
 
     /// What to poll, if there may be more input and there is space for it.
     pub fn wanted(&self) -> Option<BorrowedFd<'_>> {
-        let may_read = self.ready.len() < AHEAD && self.ready_bytes < AHEAD_BYTES;
+        let may_read = self.ready.len() < READ_AHEAD_JOBS && self.ready_bytes < READ_AHEAD_BYTES;
         let stream = self.stream.as_ref().filter(|_| may_read)?;
         Some(stream.file.as_fd())
     }
@@ -222,8 +222,8 @@ impl Stream {
         let longest = argument_space::longest();
         let text = if self.begun.len() > longest {
             format!("an input is longer than {longest} bytes, the limit for an argument")
-        } else if self.group_bytes > AHEAD_BYTES {
-            let mib = AHEAD_BYTES >> 20;
+        } else if self.group_bytes > READ_AHEAD_BYTES {
+            let mib = READ_AHEAD_BYTES >> 20;
             format!("the inputs of one job take more than {mib} MiB; give fewer with --max-args N")
         } else {
             return Ok(());
@@ -265,11 +265,11 @@ fn add(
     };
     // The bytes in memory are counted like those of the command: they are a few more.
     let length = input.len();
-    let in_command = *bytes - group.len() * BESIDES + length;
+    let in_command = *bytes - group.len() * INPUT_OVERHEAD + length;
     if !group.is_empty() && !each.space.fits(group.len() + 1, in_command) {
         push(group, bytes);
     }
-    *bytes += length + BESIDES;
+    *bytes += length + INPUT_OVERHEAD;
     group.push(input);
     if group.len() >= each.inputs {
         push(group, bytes);
@@ -278,7 +278,7 @@ fn add(
 
 /// About how much memory a job's inputs take.
 fn memory(group: &[Vec<u8>]) -> usize {
-    group.iter().map(|input| input.len() + BESIDES).sum()
+    group.iter().map(|input| input.len() + INPUT_OVERHEAD).sum()
 }
 
 #[cfg(test)]
@@ -371,7 +371,10 @@ mod tests {
     fn reading_ahead_is_bounded() {
         let long = [vec![b'x'; 100_000], b"\n".to_vec()].concat();
         let (bytes, error) = read_ahead(&long, ONE);
-        assert!((AHEAD_BYTES..AHEAD_BYTES + 2 * CHUNK + long.len()).contains(&bytes), "{bytes}");
+        assert!(
+            (READ_AHEAD_BYTES..READ_AHEAD_BYTES + 2 * CHUNK + long.len()).contains(&bytes),
+            "{bytes}"
+        );
         assert_eq!(error, None);
         let (bytes, error) = read_ahead(b"x", ONE);
         assert!(bytes == 0 && error.unwrap().contains("longer than"), "a line without an end");

@@ -56,7 +56,7 @@ pub(crate) fn limit() -> u64 {
 
 /// What a job has printed that is not handed over yet: standard output, standard error.
 #[derive(Debug)]
-struct Kept {
+struct HeldOutput {
     pipes: [Option<PipeReader>; 2],
     text: [Vec<u8>; 2],
     /// The length of all of its standard output.
@@ -64,7 +64,7 @@ struct Kept {
     ended: bool,
 }
 
-impl Kept {
+impl HeldOutput {
     fn len(&self) -> u64 {
         self.text.iter().map(|text| text.len() as u64).sum()
     }
@@ -74,7 +74,7 @@ impl Kept {
 pub(crate) struct Printer {
     order: Order,
     limit: u64,
-    jobs: BTreeMap<u64, Kept>,
+    jobs: BTreeMap<u64, HeldOutput>,
     /// The bytes of all of them.
     kept: u64,
     /// The next to be printed, of those in order of input.
@@ -127,13 +127,13 @@ impl Printer {
         };
         let ((output, to_output), (error, to_error)) = (pipe(0)?, pipe(1)?);
         let pipes = [Some(output), Some(error)];
-        let kept = Kept { pipes, text: [Vec::new(), Vec::new()], printed: 0, ended: false };
+        let kept = HeldOutput { pipes, text: [Vec::new(), Vec::new()], printed: 0, ended: false };
         self.jobs.insert(number, kept);
         Ok(Some([to_output, to_error]))
     }
 
     /// The job of that number did not start, and is tried again.
-    pub(crate) fn put_off(&mut self, number: u64) {
+    pub(crate) fn postpone(&mut self, number: u64) {
         self.jobs.remove(&number);
     }
 

@@ -16,7 +16,7 @@ use super::template::Piece;
 pub(super) const SHELL: &[u8] = b"/bin/sh";
 
 /// What a value takes in the text of the line, at most: `nearq_100000=${100000}`, a blank, and its use.
-pub(super) const EACH_VALUE: usize = 48;
+pub(super) const VALUE_LENGTH: usize = 48;
 
 /// Builds one job's line.
 #[derive(Default)]
@@ -61,7 +61,7 @@ impl Line {
 
 /// The context in which something stands in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Within {
+enum Context {
     Quotes,
     DoubleQuotes,
     Backticks,
@@ -95,7 +95,7 @@ pub(super) fn check(line: &[Piece]) -> Result<(), &'static str> {
 /// Reads a line as far as needed to know the context in which something stands.
 #[derive(Default)]
 struct Reader {
-    within: Vec<Within>,
+    contexts: Vec<Context>,
     /// The bytes so far.
     before: Vec<u8>,
     /// The byte before was a `\` that takes the meaning of the next one.
@@ -117,21 +117,22 @@ impl Reader {
         let without_blanks = self.before.trim_ascii_end();
         let is_delimiter = [&b"<<"[..], b"<<-"].iter().any(|mark| without_blanks.ends_with(mark))
             && !without_blanks.ends_with(b"<<<");
-        let text = match self.within.iter().find(|within| !matches!(within, Within::Command(_))) {
-            Some(Within::Quotes) => "in single quotes",
-            Some(Within::DoubleQuotes) => "in double quotes",
-            Some(Within::Backticks) => "in backticks",
-            Some(Within::Comment) => "in a comment",
-            Some(Within::Arithmetic(_)) => "in arithmetic",
-            Some(Within::Parameter) => "in ${...}",
-            Some(Within::Brackets) => {
-                "in [[...]], $[...] or NAME[...], where some shells evaluate arithmetic"
-            }
-            _ if self.in_here_document || is_delimiter => "in a here-document, or after one",
-            _ if self.escaped => "after a \\",
-            _ if self.before.ends_with(b"$") => "after a $",
-            _ => return Ok(()),
-        };
+        let text =
+            match self.contexts.iter().find(|context| !matches!(context, Context::Command(_))) {
+                Some(Context::Quotes) => "in single quotes",
+                Some(Context::DoubleQuotes) => "in double quotes",
+                Some(Context::Backticks) => "in backticks",
+                Some(Context::Comment) => "in a comment",
+                Some(Context::Arithmetic(_)) => "in arithmetic",
+                Some(Context::Parameter) => "in ${...}",
+                Some(Context::Brackets) => {
+                    "in [[...]], $[...] or NAME[...], where some shells evaluate arithmetic"
+                }
+                _ if self.in_here_document || is_delimiter => "in a here-document, or after one",
+                _ if self.escaped => "after a \\",
+                _ if self.before.ends_with(b"$") => "after a $",
+                _ => return Ok(()),
+            };
         Err(text)
     }
 
@@ -157,48 +158,48 @@ impl Reader {
         // An escaped byte is part of a word, whatever it is.
         let last =
             self.before.last().copied().map(|last| if follows_escaped { b'x' } else { last });
-        let top = self.within.last().copied();
+        let top = self.contexts.last().copied();
         match (top, byte) {
-            (Some(Within::Quotes), b'\'')
-            | (Some(Within::DoubleQuotes), b'"')
-            | (Some(Within::Backticks), b'`')
-            | (Some(Within::Parameter), b'}')
-            | (Some(Within::Brackets), b']')
-            | (Some(Within::Command(0) | Within::Arithmetic(0)), b')') => self.leave(),
-            (Some(Within::Comment), b'\n') => {
+            (Some(Context::Quotes), b'\'')
+            | (Some(Context::DoubleQuotes), b'"')
+            | (Some(Context::Backticks), b'`')
+            | (Some(Context::Parameter), b'}')
+            | (Some(Context::Brackets), b']')
+            | (Some(Context::Command(0) | Context::Arithmetic(0)), b')') => self.leave(),
+            (Some(Context::Comment), b'\n') => {
                 self.leave();
                 self.new_line();
             }
-            (Some(Within::Quotes | Within::Comment), _) => {}
+            (Some(Context::Quotes | Context::Comment), _) => {}
             (_, b'\\') => self.escaped = true,
             // A subshell in a command reads the same, and ends with the same parentheses.
-            (Some(Within::Command(0)), b'(') if self.before.ends_with(b"$(") => {
-                self.change(Within::Arithmetic(1));
+            (Some(Context::Command(0)), b'(') if self.before.ends_with(b"$(") => {
+                self.change(Context::Arithmetic(1));
             }
-            (Some(Within::Command(open)), b'(') => self.change(Within::Command(open + 1)),
-            (Some(Within::Command(open)), b')') => self.change(Within::Command(open - 1)),
-            (Some(Within::Arithmetic(open)), b'(') => self.change(Within::Arithmetic(open + 1)),
-            (Some(Within::Arithmetic(open)), b')') => self.change(Within::Arithmetic(open - 1)),
-            (_, b'(') if last == Some(b'$') => self.within.push(Within::Command(0)),
-            (_, b'{') if last == Some(b'$') => self.within.push(Within::Parameter),
-            (_, b'`') => self.within.push(Within::Backticks),
-            (Some(Within::DoubleQuotes), _) => {}
-            (_, b'"') => self.within.push(Within::DoubleQuotes),
+            (Some(Context::Command(open)), b'(') => self.change(Context::Command(open + 1)),
+            (Some(Context::Command(open)), b')') => self.change(Context::Command(open - 1)),
+            (Some(Context::Arithmetic(open)), b'(') => self.change(Context::Arithmetic(open + 1)),
+            (Some(Context::Arithmetic(open)), b')') => self.change(Context::Arithmetic(open - 1)),
+            (_, b'(') if last == Some(b'$') => self.contexts.push(Context::Command(0)),
+            (_, b'{') if last == Some(b'$') => self.contexts.push(Context::Parameter),
+            (_, b'`') => self.contexts.push(Context::Backticks),
+            (Some(Context::DoubleQuotes), _) => {}
+            (_, b'"') => self.contexts.push(Context::DoubleQuotes),
             (_, b'\'') => {
                 if last == Some(b'$') {
                     self.lost = Some("after $'...', which shells read in different ways");
                 }
-                self.within.push(Within::Quotes);
+                self.contexts.push(Context::Quotes);
             }
-            (_, b'[') if last == Some(b'[') && top != Some(Within::Brackets) => {
-                self.within.extend([Within::Brackets, Within::Brackets]);
+            (_, b'[') if last == Some(b'[') && top != Some(Context::Brackets) => {
+                self.contexts.extend([Context::Brackets, Context::Brackets]);
             }
-            (Some(Within::Brackets), b'[') => self.within.push(Within::Brackets),
+            (Some(Context::Brackets), b'[') => self.contexts.push(Context::Brackets),
             (_, b'[')
                 if last
                     .is_some_and(|last| last.is_ascii_alphanumeric() || b"_$".contains(&last)) =>
             {
-                self.within.push(Within::Brackets);
+                self.contexts.push(Context::Brackets);
             }
             (_, b'(') if last == Some(b'=') => {
                 self.lost = Some("in or after =(...), a list in some shells");
@@ -209,9 +210,9 @@ impl Reader {
                 );
             }
             (_, b'#') if last.is_none_or(|last| b" \t\n;&|()".contains(&last)) => {
-                self.within.push(Within::Comment);
+                self.contexts.push(Context::Comment);
             }
-            (Some(Within::Arithmetic(_)), _) => {}
+            (Some(Context::Arithmetic(_)), _) => {}
             // Three of them introduce a literal text.
             (_, b'<') if self.before.ends_with(b"<<") => {
                 self.here_documents = self.here_documents.saturating_sub(1);
@@ -226,16 +227,18 @@ impl Reader {
     }
 
     fn leave(&mut self) {
-        self.within.pop();
+        self.contexts.pop();
     }
 
-    fn change(&mut self, to: Within) {
-        self.within.pop();
-        self.within.push(to);
+    fn change(&mut self, to: Context) {
+        self.contexts.pop();
+        self.contexts.push(to);
     }
 
     fn is_in_quotes(&self) -> bool {
-        self.within.iter().any(|it| matches!(it, Within::DoubleQuotes | Within::Backticks))
+        self.contexts
+            .iter()
+            .any(|context| matches!(context, Context::DoubleQuotes | Context::Backticks))
     }
 
     fn new_line(&mut self) {

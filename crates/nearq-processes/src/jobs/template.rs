@@ -136,15 +136,15 @@ impl Template {
             if pieces.iter().any(|piece| matches!(piece, Piece::One(..))) {
                 return ArgumentSpace::UNLIMITED;
             }
-            space.all = space.all.saturating_sub(fixed + argument_space::EACH);
+            space.all = space.all.saturating_sub(fixed + argument_space::TEXT_OVERHEAD);
             space.times += all;
             if self.shell {
                 space.word = space.word.saturating_sub(fixed);
-                space.in_word = [0, all * shell::EACH_VALUE];
-                space.besides = argument_space::EACH + shell::EACH_VALUE;
+                space.in_word = [0, all * shell::VALUE_LENGTH];
+                space.besides = argument_space::TEXT_OVERHEAD + shell::VALUE_LENGTH;
             } else {
                 // A word that is only a placeholder becomes a word for each input. Elsewhere a blank separates them.
-                space.besides = argument_space::EACH;
+                space.besides = argument_space::TEXT_OVERHEAD;
                 if !matches!(pieces.as_slice(), [Piece::All(_)]) && all > 0 {
                     space.word = space.word.min(argument_space::longest().saturating_sub(fixed));
                     space.in_word = space.in_word.map(|before| before.max(all));

@@ -14,27 +14,27 @@ const MOST_ROUNDS: usize = 20;
 
 /// What a process's environment says about its tree, if it may be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Knows {
+pub(crate) enum Membership {
     /// It is a member of this tree, and this is what it knows about the CPUs that it inherited.
     Member(Inherited),
     /// Its environment names no tree, or another one.
     Nothing,
     /// Its environment may not be read, or it is about to end.
-    Secret,
+    Unreadable,
 }
 
 /// What a process's environment says about the tree whose table has that token.
-pub(crate) fn knows(process: u32, token: u64) -> Knows {
-    let Ok(environment) = proc::environment(process) else { return Knows::Secret };
+pub(crate) fn membership_of(process: u32, token: u64) -> Membership {
+    let Ok(environment) = proc::environment(process) else { return Membership::Unreadable };
     if environment.is_empty() {
-        return Knows::Secret;
+        return Membership::Unreadable;
     }
     let mut variables = environment.split(|byte| *byte == 0);
     let value = variables
         .find_map(|entry| entry.strip_prefix(variable::VARIABLE.as_bytes())?.strip_prefix(b"="));
     match value.and_then(TreeVariable::of) {
-        Some(parsed) if parsed.token == token => Knows::Member(parsed.inherited),
-        _ => Knows::Nothing,
+        Some(parsed) if parsed.token == token => Membership::Member(parsed.inherited),
+        _ => Membership::Nothing,
     }
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn undo(root: u32, nodes: &Nodes, widest: &CpuSet, token: u64) -> usi
     for _ in 0..MOST_ROUNDS {
         let mut news = false;
         for (process, threads) in proc::descendants(root) {
-            if knows(process, token) == Knows::Member(Inherited::Own) {
+            if membership_of(process, token) == Membership::Member(Inherited::Own) {
                 continue;
             }
             for thread in threads {

@@ -32,7 +32,7 @@ use std::{env, fmt, panic, process};
 use nearq_home::{Nodes, Weights};
 use nearq_topology::CpuSet;
 
-use super::supervisor::{Summary, Supervisor, Ways};
+use super::supervisor::{Summary, Supervisor, TreeOptions};
 use super::table::Table;
 use super::{relatives, variable};
 use crate::proc;
@@ -312,8 +312,8 @@ impl Front {
         while goes_on {
             let files = [self.socket.as_fd(), self.signals.as_fd()];
             let ready = system::wait_any(&files, None);
-            while let Some(came) = system::next_signal(&self.signals) {
-                self.pass_on(came);
+            while let Some(received) = system::next_signal(&self.signals) {
+                self.pass_on(received);
             }
             goes_on = !ready[0] || self.listen();
         }
@@ -345,13 +345,13 @@ impl Front {
         true
     }
 
-    fn pass_on(&self, came: system::Came) {
-        let is_about_children = came.signal == libc::SIGCHLD;
+    fn pass_on(&self, received: system::ReceivedSignal) {
+        let is_about_children = received.signal == libc::SIGCHLD;
         if let Some((_, command)) = &self.command
-            && came.by_process
+            && received.by_process
             && !is_about_children
         {
-            system::send(command, came.signal);
+            system::send(command, received.signal);
         }
     }
 
@@ -408,13 +408,13 @@ fn keep(
         }
     };
     send(Message::Started(command));
-    let ways = Ways { strict: tree.strict, choose: tree.choose };
+    let options = TreeOptions { strict: tree.strict, choose: tree.choose };
     let mut supervisor = Supervisor::new(
         table,
         tree.nodes.clone(),
         tree.widest.clone(),
         tree.weights.clone(),
-        ways,
+        options,
         notice,
     );
     // Only now, so that the command is in the first process's group. That group may have no number here: its leader may be outside of
@@ -429,13 +429,13 @@ fn keep(
         }
         let timeout = next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let ready = system::wait_any(&[signals.as_fd(), socket.as_fd()], Some(timeout));
-        while let Some(came) = system::next_signal(signals) {
+        while let Some(received) = system::next_signal(signals) {
             // A signal to the supervisor is meant for the command.
-            if came.by_process
-                && came.signal != libc::SIGCHLD
+            if received.by_process
+                && received.signal != libc::SIGCHLD
                 && let Some(process) = &process
             {
-                system::send(process, came.signal);
+                system::send(process, received.signal);
             }
         }
         let mut end = None;

@@ -18,7 +18,7 @@ use nearq_platform::Linux;
 use nearq_topology::CpuSet;
 
 use super::layout::{Entry, How, State};
-use super::relatives::{self, Knows};
+use super::relatives::{self, Membership};
 use super::table::{Counts, Table, now};
 use super::variable::Inherited;
 use super::{Choose, member};
@@ -88,7 +88,7 @@ impl Member {
 
 /// What the starter of a tree may change.
 #[derive(Clone, Debug)]
-pub(crate) struct Ways {
+pub(crate) struct TreeOptions {
     pub(crate) strict: bool,
     pub(crate) choose: Choose,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Ways {
 pub(crate) struct Supervisor<'a> {
     table: Table,
     widest: CpuSet,
-    ways: Ways,
+    options: TreeOptions,
     rebalancer: Rebalancer,
     members: BTreeMap<u32, Member>,
     last_id: u64,
@@ -118,14 +118,14 @@ impl<'a> Supervisor<'a> {
         nodes: Nodes,
         widest: CpuSet,
         weights: Weights,
-        ways: Ways,
+        options: TreeOptions,
         notice: &'a dyn Fn(&str),
     ) -> Self {
         let cpu_time = vec![(Duration::ZERO, Duration::ZERO); nodes.len()];
         Supervisor {
             table,
             widest,
-            ways,
+            options,
             rebalancer: Rebalancer::new(nodes, weights),
             members: BTreeMap::new(),
             last_id: 0,
@@ -143,7 +143,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn step(&mut self) -> Duration {
         self.take_out();
         self.take_in();
-        let lazy = self.ways.choose == Choose::Lazy;
+        let lazy = self.options.choose == Choose::Lazy;
         if lazy || Instant::now() >= self.next_round {
             self.go_round(lazy);
             self.next_round = Instant::now() + ROUND;
@@ -262,7 +262,9 @@ impl<'a> Supervisor<'a> {
         }
         // If its environment may not be read, its end can be seen, but it cannot be changed.
         let chose_itself = matches!(entry.how, How::Exec | How::Fork);
-        if chose_itself && relatives::knows(entry.pid, self.table.token()) == Knows::Nothing {
+        if chose_itself
+            && relatives::membership_of(entry.pid, self.table.token()) == Membership::Nothing
+        {
             // One that is about to end has only a part of its environment: it is checked twice.
             if !self.doubted.insert((entry.pid, since)) {
                 self.summary.strangers += 1;
@@ -271,7 +273,7 @@ impl<'a> Supervisor<'a> {
             return;
         }
         self.last_id += 1;
-        let kept = !self.ways.strict && entry.state != State::Own;
+        let kept = !self.options.strict && entry.state != State::Own;
         self.rebalancer.add(self.last_id, entry.pid, entry.home, kept);
         let member = Member { id: self.last_id, slot, entry, since, process };
         self.members.insert(entry.pid, member);
@@ -347,7 +349,9 @@ impl<'a> Supervisor<'a> {
             // A program that is about to end has none.
             Ok(maps) if maps.is_empty() => return false,
             Ok(maps) if contains(&maps, LIBRARY) => return true,
-            Ok(_) if relatives::knows(pid, self.table.token()) == Knows::Nothing => return true,
+            Ok(_) if relatives::membership_of(pid, self.table.token()) == Membership::Nothing => {
+                return true;
+            }
             Ok(_) => {
                 self.summary.statically_linked += 1;
                 "statically linked"
@@ -375,7 +379,8 @@ impl<'a> Supervisor<'a> {
         let Some(homes) = relatives::homes_of(&mask, self.rebalancer.nodes()) else { return };
         if let [home] = *homes.as_slice()
             && mask != self.widest
-            && relatives::knows(pid, self.table.token()) != Knows::Member(Inherited::Own)
+            && relatives::membership_of(pid, self.table.token())
+                != Membership::Member(Inherited::Own)
             && self.table.claim(pid, home, How::Inherited)
         {
             self.summary.inherited += 1;
@@ -385,7 +390,10 @@ impl<'a> Supervisor<'a> {
     /// A process that has run for some time gets the least loaded home.
     fn give(&mut self, pid: u32) {
         let is_free = Linux::affinity_of(pid).is_ok_and(|mask| mask == self.widest);
-        if !is_free || relatives::knows(pid, self.table.token()) == Knows::Member(Inherited::Own) {
+        if !is_free
+            || relatives::membership_of(pid, self.table.token())
+                == Membership::Member(Inherited::Own)
+        {
             return;
         }
         let from = proc::stat(pid).and_then(|stat| self.rebalancer.nodes().of_cpu(stat.cpu));

@@ -270,11 +270,11 @@ impl Table {
 
 /// A copy of another process's table, as it was when it was read.
 #[derive(Debug)]
-pub struct Glimpse {
+pub struct TableCopy {
     words: Box<[AtomicU64]>,
 }
 
-impl Glimpse {
+impl TableCopy {
     /// The table that is open there (`/proc/PID/fd/N`), if it is one and may be read.
     ///
     /// Any process may give a pipe or a device the name of a table. So it is checked before it is opened, and opened for reading only if
@@ -358,9 +358,9 @@ mod tests {
     fn a_table_looks_the_same_to_other_processes() {
         let table = table();
         assert!(table.claim_for(4711, 0));
-        let glimpse = Glimpse::of(&path(&table.file)).unwrap();
+        let copy = TableCopy::of(&path(&table.file)).unwrap();
         assert_eq!(
-            glimpse.view().unwrap().entries().map(|(_, entry, _)| entry.pid).next(),
+            copy.view().unwrap().entries().map(|(_, entry, _)| entry.pid).next(),
             Some(4711)
         );
     }
@@ -376,11 +376,11 @@ mod tests {
             .unwrap();
         let held = rustix::fs::open(&name, OFlags::PATH, Mode::empty()).unwrap();
         let pipe = path(&held);
-        std::thread::spawn(move || found.send(Glimpse::of(&pipe).is_none()));
+        std::thread::spawn(move || found.send(TableCopy::of(&pipe).is_none()));
         let is_none = reader.recv_timeout(std::time::Duration::from_secs(20));
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(is_none, Ok(true), "a pipe was opened");
-        assert!(Glimpse::of(Path::new("/proc/self/exe")).is_none());
+        assert!(TableCopy::of(Path::new("/proc/self/exe")).is_none());
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
             poll(&mut polled, Some(&Timespec::default())).unwrap();
             polled[0].revents().contains(PollFlags::HUP)
         };
-        assert!(Glimpse::of(Path::new(&name)).is_none());
+        assert!(TableCopy::of(Path::new(&name)).is_none());
         assert!(!was_opened(), "a terminal was opened");
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
         drop(rustix::fs::open(&name, flags, Mode::empty()).unwrap());
@@ -417,18 +417,18 @@ mod tests {
             || File::from(rustix::fs::memfd_create(NAME, MemfdFlags::ALLOW_SEALING).unwrap());
         let unsealed = open();
         unsealed.write_all_at(&bytes, 0).unwrap();
-        assert!(Glimpse::of(&path(&unsealed)).is_none());
+        assert!(TableCopy::of(&path(&unsealed)).is_none());
         rustix::fs::fcntl_add_seals(&unsealed, SEALS).unwrap();
-        assert!(Glimpse::of(&path(&unsealed)).is_some());
+        assert!(TableCopy::of(&path(&unsealed)).is_some());
         // Terabytes of nothing behind it.
         let huge = open();
         huge.write_all_at(&bytes, 0).unwrap();
         huge.set_len(1 << 40).unwrap();
         rustix::fs::fcntl_add_seals(&huge, SEALS).unwrap();
-        assert!(Glimpse::of(&path(&huge)).is_none());
+        assert!(TableCopy::of(&path(&huge)).is_none());
         let short = open();
         short.write_all_at(&bytes[..bytes.len() - 8], 0).unwrap();
         rustix::fs::fcntl_add_seals(&short, SEALS).unwrap();
-        assert!(Glimpse::of(&path(&short)).is_none());
+        assert!(TableCopy::of(&path(&short)).is_none());
     }
 }

@@ -11,7 +11,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use crate::common::{
     cpus, first_child, folder, has_two_cpus, kill, name, own_cpus, shell, until, with_variable,
 };
-use nearq_processes::tree::{Glimpse, SUPERVISOR};
+use nearq_processes::tree::{SUPERVISOR, TableCopy};
 
 /// The variable that identifies the processes of a test.
 const MARK: &str = "NEARQ_TEST_MARK";
@@ -181,12 +181,12 @@ fn both_are_killed_at_once() {
 }
 
 /// The table of a tree, as other processes see it now.
-fn table(supervisor: u32) -> Option<Glimpse> {
+fn table(supervisor: u32) -> Option<TableCopy> {
     let files = fs::read_dir(format!("/proc/{supervisor}/fd")).ok()?;
     let mut paths = files.filter_map(|file| Some(file.ok()?.path()));
     paths.find_map(|path: PathBuf| {
         let target = fs::read_link(&path).ok()?;
-        target.to_str()?.starts_with("/memfd:nearq-tree").then(|| Glimpse::of(&path))?
+        target.to_str()?.starts_with("/memfd:nearq-tree").then(|| TableCopy::of(&path))?
     })
 }
 

@@ -84,7 +84,7 @@ impl Engine<'_> {
             }
             Err(NotStarted::Limited(limit)) => {
                 self.free_slots.insert(slot);
-                self.printer.put_off(number);
+                self.printer.postpone(number);
                 Attempt::Limited(limit)
             }
             Err(NotStarted::Failed(status, why)) => {
