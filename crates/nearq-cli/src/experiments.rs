@@ -143,7 +143,7 @@ fn relay(stderr: impl Iterator<Item = String>, out: &mut impl io::Write) {
         } else {
             String::new()
         };
-        // If standard error is not read, the build goes on all the same.
+        // If standard error is not read, the build continues.
         let _ = writeln!(out, "{note}{}", page(&line));
     }
 }

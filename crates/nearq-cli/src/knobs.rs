@@ -211,7 +211,7 @@ mod tests {
         let of_tests = VARIABLES.iter().filter(|variable| variable.reader == Reader::Tests);
         let shown: Vec<&str> =
             of_tests.map(|one| one.name).filter(|name| text.contains(name)).collect();
-        assert!(shown.is_empty(), "users need not know {shown:?}");
+        assert!(shown.is_empty(), "internal variables are shown: {shown:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!   plan: what differs here ─► rounds, each in random order: trial: set, settle, measure ─► verdict ─► report
 //! ```
 //! The configuration in effect is tried too, in every round: it is the control. It is restored afterwards, whatever happens, unless a
-//! better one is to be kept; `trial` says how.
+//! better one is kept; `trial` says how.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a Linux program")]
 

@@ -24,7 +24,7 @@ pub trait ControlTarget: Send {
     /// There are no queues here.
     fn statistics(&self) -> Result<Statistics, Refusal>;
 
-    /// Everything that there is to see.
+    /// A snapshot of everything that can be inspected.
     ///
     /// # Errors
     /// There is nothing of that here.

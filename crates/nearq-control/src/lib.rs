@@ -3,8 +3,8 @@
 //! A process listens on a Unix socket of its own; the command `nearq`, or any program that speaks varlink, asks.
 //!
 //! ```text
-//!   client ──► socket ──► server: who may ask, how much, how often ──► target: what there is to say and to set
-//!                                     (one thread, `nq/control`)          (the runtime, the mutexes)
+//!   client ──► socket ──► server: access, limits, rates ──► target: what can be inspected and set
+//!                         (one thread, `nq/control`)        (the runtime, the mutexes)
 //! ```
 //!
 //! | module | what it holds |

@@ -72,7 +72,7 @@ pub fn settings() -> Vec<Setting> {
 ///
 /// let mut changes = Changes::default();
 /// assert_eq!(changes.add("lock_batch", "512"), Some(Ok(())));
-/// assert_eq!(changes.add("watchdog_thresh", "30"), None, "that is somebody else's");
+/// assert_eq!(changes.add("watchdog_thresh", "30"), None, "not a setting of mutexes");
 /// assert!(changes.add("lock_quiet", "1000").is_some_and(|refused| refused.is_err()));
 /// changes.apply();
 /// let batch = locks::settings().into_iter().find(|setting| setting.key == "lock_batch");

@@ -108,7 +108,7 @@ pub struct StatisticsReply {
     pub statistics: Statistics,
 }
 
-/// Everything that there is to see, once.
+/// A snapshot of everything that can be inspected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetDump {
     /// Also the functions of the items that wait. Workers that look for their next item may have to wait for some microseconds.

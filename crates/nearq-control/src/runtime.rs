@@ -1,6 +1,6 @@
 //! What the process-wide runtime reports, and what can be set in it: the target of a program that uses nearq.
 //!
-//! Everything is read while the workers go on: counts in one answer may come from slightly different moments. Nothing here waits
+//! Everything is read while the workers continue: counts in one answer may come from slightly different moments. Nothing here waits
 //! for a worker, and only `GetDump` with `items` can have one wait.
 
 mod dump;

@@ -165,7 +165,7 @@ impl Directory {
         let _lock = self.lock(LOCK_PATIENCE);
         if let Some(listener) = self.listener_of(name) {
             let taken_over = match &listener {
-                // It goes on listening, but can no longer be found.
+                // It continues to listen, but can no longer be found.
                 ListenerKind::ThisProcess(other) => {
                     other.try_clone().and_then(blocking).is_ok_and(gives_way)
                 }

@@ -218,7 +218,7 @@ mod tests {
         let listed: Vec<&str> =
             names.chain(VARIABLES.iter().map(|variable| variable.name)).collect();
         let once: BTreeSet<&str> = listed.iter().copied().collect();
-        assert_eq!(once.len(), listed.len(), "each stands once");
+        assert_eq!(once.len(), listed.len(), "each occurs once");
 
         let mut used = BTreeSet::new();
         for file in files.iter().filter(|file| !file.ends_with("src/variables.rs")) {

@@ -9,18 +9,32 @@ use nearq_platform::{Linux, LockPlatform, ThreadSpec, Threads};
 
 #[test]
 fn the_first_call_fits_into_the_servers_stack() {
-    assert!(Linux::shared().is_null(), "nothing has been made that mutexes share");
+    assert!(Linux::shared().is_null(), "mutexes share no state yet");
     let spec = ThreadSpec { stack_size: Some(64 << 10), ..ThreadSpec::default() };
     let thread = Linux::spawn(spec, || {
         let mut target = LocksOnly::new();
         let wanted = GetDump { items: false, locks: true };
-        let seen = target.dump(&wanted).expect("it is here").locks.expect("asked for");
+        let seen = target
+            .dump(&wanted)
+            .expect("mutexes need no runtime")
+            .locks
+            .expect("they were requested");
         let nothing = Locks { mode: seen.mode.clone(), ..Locks::default() };
         assert_eq!(seen, nothing);
         let changes = BTreeMap::from([("lock_count".to_owned(), "1".to_owned())]);
-        target.set(None, &changes).expect("it can be");
-        assert!(target.dump(&wanted).expect("it is here").locks.expect("asked for").counting);
-        assert_eq!(target.settings(None).expect("it is here").process.unwrap().settings.len(), 8);
+        target.set(None, &changes).expect("the setting is writable");
+        assert!(
+            target
+                .dump(&wanted)
+                .expect("mutexes need no runtime")
+                .locks
+                .expect("they were requested")
+                .counting
+        );
+        assert_eq!(
+            target.settings(None).expect("mutexes need no runtime").process.unwrap().settings.len(),
+            8
+        );
     });
     Linux::join(thread.expect("a thread can be created"));
     assert!(!Linux::shared().is_null());

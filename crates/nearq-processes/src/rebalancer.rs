@@ -238,7 +238,7 @@ impl Rebalancer {
         &self.loads
     }
 
-    /// CPU time that a [`step`](Self::step) takes, without looking at memory: the least of the last few, because other
+    /// CPU time that a [`step`](Self::step) takes, without measuring memory: the least of the last few, because other
     /// programs can only make it more expensive.
     pub fn cost(&self) -> Duration {
         self.costs.iter().min().copied().unwrap_or_default()
@@ -361,7 +361,7 @@ impl Rebalancer {
         let nodes = self.nodes().clone();
         let now = self.begin.elapsed();
         for id in due {
-            let task = self.tasks.get_mut(&id).expect("it was just seen");
+            let task = self.tasks.get_mut(&id).expect("the list was just made");
             task.memory_seen = begin;
             let processes = usage.get(&id).into_iter().flat_map(|usage| &usage.threads);
             let maps = processes.filter_map(|(process, _)| proc::resident(*process)).flatten();

@@ -126,7 +126,7 @@ fn send_self(number: c_int) {
     let _ = kill_process(rustix::process::getpid(), signal(number));
 }
 
-/// Stops this process as the signal does if it is not caught; returns when the process goes on. Otherwise the signal stays blocked.
+/// Stops this process as the signal does if it is not caught; returns when the process continues. Otherwise the signal stays blocked.
 pub(crate) fn stop_by(signal: c_int) {
     let one = SignalSet::empty().with(signal);
     send_self(signal);
@@ -226,7 +226,7 @@ pub(crate) fn die_with_parent(number: c_int) -> io::Result<()> {
     Ok(rustix::process::set_parent_process_death_signal(Some(signal(number)))?)
 }
 
-/// A second process that goes on from here; its number, or 0 in itself.
+/// A second process that continues from here; its number, or 0 in itself.
 ///
 /// # Safety
 /// This process has no other threads.
@@ -254,7 +254,7 @@ pub(crate) fn leave_group() {
 pub fn has_usual_memory() -> bool {
     let mut mode: c_int = libc::MPOL_DEFAULT;
     let nowhere = std::ptr::null_mut::<libc::c_void>();
-    // SAFETY: the place is ours; nodes are not asked for, and no address is looked at.
+    // SAFETY: the place is ours; nodes are not asked for, and no address is used.
     let returned = unsafe {
         libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nowhere, 0_usize, nowhere, 0_usize)
     };

@@ -10,7 +10,7 @@
 //! | `layout` | the table's layout, and how an entry is packed into a word |
 //! | `view` | the table as a slice of words, for nearq and members alike |
 //! | `member` | what a member does: takes a home, gives it back |
-//! | `variable` | what the environment tells a member, and what it passes on |
+//! | `variable` | the variable `NEARQ_TREE`: what a member knows and passes on |
 //! | `table` | nearq's own table: made, corrected; and tables of others, read |
 //! | `supervisor` | the process that keeps a table: finds members, removes those that have ended, lets out and brings back |
 //! | `relatives` | what descendants know about the tree, and how changes to them are undone |

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The conditions under which an experiment ran. What a machine does not tell is null.
+/// The conditions under which an experiment ran. What cannot be determined is null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// The kernel's release.
@@ -130,7 +130,7 @@ impl CpuTime {
         Some(Self { total: ticks.iter().sum(), idle: ticks[3] + ticks[4], steal: *ticks.get(7)? })
     }
 
-    /// What neither this process, nor the host, nor nobody had.
+    /// The share of CPU time that other processes used: neither this process nor the host, and not idle time.
     fn others_percent_since(&self, start: &Self, own_time: Duration) -> Option<f64> {
         let total = self.total.checked_sub(start.total).filter(|&total| total > 0)?;
         let unused = self.idle.saturating_sub(start.idle) + self.steal.saturating_sub(start.steal);
@@ -254,7 +254,7 @@ mod tests {
         let end = CpuTime { total: 1400, idle: 600, steal: 30 };
         let others = |own_time| end.others_percent_since(&start, Duration::from_millis(own_time));
         assert_eq!(others(1000), Some(45.0));
-        assert_eq!(others(2900), Some(0.0), "clocks that disagree a little make no negative share");
+        assert_eq!(others(2900), Some(0.0), "clock differences give no negative share");
         let environment = Environment { others_percent: others(1000), ..Watch::start(1).finish() };
         assert!(environment.describe().contains("other programs used 45 %"));
     }

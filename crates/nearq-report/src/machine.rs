@@ -102,7 +102,7 @@ impl Machine {
         Self { simulated, name: machine.name().into(), ..Self::of(topology, usable) }
     }
 
-    /// A machine to be looked at, of which the CPUs `usable` may be used.
+    /// A machine for display only, whose CPUs `usable` may be used.
     pub fn of(topology: Topology, usable: CpuSet) -> Self {
         Self {
             name: "a machine to look at".into(),
@@ -141,7 +141,7 @@ or one of these, simulated with the costs of the real machine:
         )
     }
 
-    /// Its name: [`HERE`], or what `--on` was told.
+    /// Its name: [`HERE`], or the value of `--on`.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -23,7 +23,7 @@ impl From<PathBuf> for Target {
     }
 }
 
-/// Where a report is to be written to.
+/// Where a report will be written.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outputs {
     /// Write the numbers as JSON to a file; `-` is standard output, and the table then goes to standard error

@@ -68,7 +68,7 @@ mod tests {
                 (&raw const size).cast_mut(),
             )
         };
-        assert_eq!(made, 0, "terminals can be had");
+        assert_eq!(made, 0, "a terminal is available");
         // SAFETY: both were opened just now, and nothing else has them.
         let (mut person, program) =
             unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) };
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "the next test runs it in a process of its own"]
+    #[ignore = "the next test runs it in a separate process"]
     fn a_bar_can_be_drawn_in_a_test() {
         let progress = Progress::stderr();
         progress.begin(2);

@@ -32,7 +32,7 @@ pub struct Report {
     pub machine: String,
     /// The conditions.
     pub environment: Environment,
-    /// What the experiment was told to do, and what it found out about the machine beforehand.
+    /// The parameters of the experiment, and what it found out about the machine beforehand.
     pub parameters: Value,
     /// The numbers.
     pub rows: Vec<Row>,

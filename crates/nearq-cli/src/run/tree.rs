@@ -19,7 +19,7 @@ const LIBRARY: &str = "libnearq_tree.so";
 /// The variable that names its path.
 const VARIABLE: &str = "NEARQ_TREE_LIBRARY";
 
-/// What is to be run, and how.
+/// What to run, and how.
 #[derive(Debug)]
 pub(crate) struct Tree {
     /// The command and its arguments.

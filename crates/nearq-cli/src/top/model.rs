@@ -1,4 +1,4 @@
-//! What two samples of a process tell: for each queue its work in between, per second, and the history of that; for each pool how busy its
+//! What two samples of a process show: for each queue its work in between, per second, and the history of that; for each pool how busy its
 //! CPUs were.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -473,7 +473,7 @@ mod tests {
         model.add_sample(with(2, pod(2_000_000_000, 0)));
         assert_eq!((model.pods[0].cpu, model.pods[0].busy), (2.0, 0.5));
         model.add_sample(with(3, pod(9_000_000_000, 0)));
-        assert_eq!(model.pods[0].busy, 1.0, "no more than all, however late CPU time is counted");
+        assert_eq!(model.pods[0].busy, 1.0, "late CPU times do not exceed 100 %");
         model.add_sample(with(4, pod(9_000_000_000, 5)));
         assert_eq!((model.pods[0].busy, model.pods[0].active()), (0.0, true));
     }

@@ -131,7 +131,7 @@ fn a_queue() {
         state.learn(Answer::Dump(Box::new(invented::dump())));
         shows("queue", &state);
         write(&mut state, "jjjjjjjjjjjjjjjjjjjjjjjjjj");
-        assert_eq!(state.first_pool, 19, "no further than to the last pool");
+        assert_eq!(state.first_pool, 19, "the list stops at the last pool");
         assert_eq!(press(&mut state, KeyCode::Esc), Command::Ask(Question::Pools(false)));
     }
 }
@@ -199,7 +199,7 @@ fn read_only_access_is_shown() {
     let mut state = state(30, SIZES[0]);
     state.process.allowed = Access::Read;
     assert_eq!(press(&mut state, KeyCode::Char('s')), Command::Nothing);
-    shows("may-only-look", &state);
+    shows("read-only", &state);
 }
 
 #[test]

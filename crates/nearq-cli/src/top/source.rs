@@ -42,7 +42,7 @@ pub(super) struct Source {
     pub(super) client: Client,
     /// The time between samples.
     pub(super) interval: Duration,
-    /// Whether items are to be timed.
+    /// Whether items must be timed.
     pub(super) timing: bool,
     /// Where answers go.
     pub(super) answers: Sender<UiEvent>,

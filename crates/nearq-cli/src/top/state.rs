@@ -360,7 +360,10 @@ mod tests {
         assert!(shows("", "anything") && shows("CRYPT", "kcryptd/253:0"));
         assert!(shows("^kc.*0$", "kcryptd/253:0") && !shows("^c", "kcryptd/253:0"));
         assert!(Filter::new("[").literal && !Filter::new("a+").literal);
-        assert!(shows("[", "a[b") && !shows("[", "ab"), "no expression: the very text");
+        assert!(
+            shows("[", "a[b") && !shows("[", "ab"),
+            "an invalid expression is searched for literally"
+        );
     }
 
     #[test]

@@ -192,19 +192,19 @@ pub(super) fn unusable(error: io::Error) -> Failure {
 fn read_keys(sender: &Sender<UiEvent>) {
     let _guard = Guard(sender.clone());
     loop {
-        let (heard, last) = match event::read() {
+        let (event, last) = match event::read() {
             Ok(event) => (UiEvent::Input(event), false),
             Err(error) => (UiEvent::KeysUnreadable(error), true),
         };
-        if sender.send(heard).is_err() || last {
+        if sender.send(event).is_err() || last {
             return;
         }
     }
 }
 
 fn read_signals(sender: Sender<UiEvent>) -> Result<(), Failure> {
-    let heard = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT];
-    let mut signals = Signals::new(heard).map_err(unusable)?;
+    let handled = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT];
+    let mut signals = Signals::new(handled).map_err(unusable)?;
     threads::start("signals", move || {
         let _guard = Guard(sender.clone());
         for signal in signals.forever() {

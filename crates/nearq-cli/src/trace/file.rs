@@ -179,6 +179,6 @@ mod tests {
         assert_eq!(slices(&path), 19);
         std::fs::remove_file(&path).unwrap();
         drop(TraceFile::open(&path, 1, "a program").unwrap());
-        assert!(!path.exists(), "and leaves none");
+        assert!(!path.exists(), "no file is left behind");
     }
 }

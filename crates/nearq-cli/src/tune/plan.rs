@@ -264,8 +264,14 @@ mod tests {
         assert_eq!(cache.configurations[0].name, "cache+strict");
         assert!(!names(&cache).contains(&"cache_shard"));
         let system = now("system", "1");
-        assert_eq!(system.configurations[0].name, "system", "one pod cannot be left");
-        assert_eq!(system.configurations[0].changes["affinity_strict"], "1", "kept as it was");
+        assert_eq!(
+            system.configurations[0].name, "system",
+            "with one pod, strict makes no difference"
+        );
+        assert_eq!(
+            system.configurations[0].changes["affinity_strict"], "1",
+            "the value is unchanged"
+        );
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn a_trickle_of_bytes_holds_up_no_command() {
         assert_eq!(output.status.code(), Some(1), "nearq {name}: {}", errors(&output));
         ended.push((name, errors(&output)));
     }
-    assert!(Instant::now() < end, "they ended with the answer");
+    assert!(Instant::now() < end, "the commands ended only with the answer");
     for (name, line) in ended {
         assert!(line.contains("no complete answer came in time"), "nearq {name}: {line}");
         assert_eq!(line.lines().count(), 1, "nearq {name}: {line}");

@@ -42,7 +42,7 @@ impl Program {
             .spawn()
             .expect("examples are built with the tests");
         let commands = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let answers = BufReader::new(child.stdout.take().expect("it was requested"));
         let mut program = Program { child, commands, answers, folder };
         // Then it has a worker, and soon a socket.
         program.ask("probe crypt");
@@ -95,7 +95,8 @@ impl Program {
             Some((pool, _)) => pool.parse().expect("a pool has a number"),
             None => panic!("`{name}` is no worker of an unbound pool"),
         };
-        let pool = dump.pools.into_iter().find(|one| one.id == pool).expect("the pool is told");
+        let pool =
+            dump.pools.into_iter().find(|one| one.id == pool).expect("the dump lists the pool");
         (met, pool)
     }
 
@@ -279,7 +280,7 @@ fn refused_settings_change_nothing() {
 fn a_change_takes_effect_within_10_ms() {
     const WHAT: &str = "how soon a change is in effect";
     if cpus() < 2 {
-        return skipped(WHAT, "one CPU has one pod", "run it on two");
+        return skipped(WHAT, "one CPU has one pod", "run the tests on two CPUs");
     }
     let mut program = Program::start("soon");
     let allowed = program.nearq("get", &["cpumask", "--process"]);

@@ -221,7 +221,7 @@ fn only_processes_that_leave_the_session_outlive_a_job() {
     let output = prints(&["run", "sh", "-c", script, ":::", "1"]);
     let pids: Vec<&str> = output.lines().collect();
     let is_there = |pid: &str| fs::metadata(format!("/proc/{pid}")).is_ok();
-    assert!(!is_there(pids[0]), "nearq has waited for its end");
+    assert!(!is_there(pids[0]), "the process still exists");
     // The shell may have ended before its second child became a leader: then that child was ended too.
     if is_there(pids[1]) {
         Command::new("kill").arg(pids[1]).status().unwrap();

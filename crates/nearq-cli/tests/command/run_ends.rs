@@ -252,7 +252,7 @@ fn a_stopped_run_stops_its_jobs_and_all_continue() {
     wait_for("the job stops", || is(&job, 'T'));
     send("CONT", &child);
     fs::write(&pipe, "").unwrap();
-    let status = wait_for("both go on", || child.try_wait().unwrap());
+    let status = wait_for("both continue", || child.try_wait().unwrap());
     assert!(status.success(), "{status}");
 }
 

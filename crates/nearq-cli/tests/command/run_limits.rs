@@ -260,7 +260,7 @@ fn outputs_have_bounded_memory_and_stay_together() {
         });
         let mut sorted = order.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, b"abc", "each is whole");
+        assert_eq!(sorted, b"abc", "each output is complete");
         assert!(arguments.len() == 1 || order == sorted, "in order");
         // 256 of the 480 MiB are kept.
         assert!(used < 400 << 10, "{used} KiB");

@@ -16,7 +16,7 @@ fn terminal() -> (File, OwnedFd) {
     // SAFETY: two numbers to fill in, and nothing else.
     let made =
         unsafe { libc::openpty(&raw mut person, &raw mut program, none, none.cast(), none.cast()) };
-    assert_eq!(made, 0, "terminals can be had");
+    assert_eq!(made, 0, "a terminal is available");
     // SAFETY: both were opened just now, and nothing else uses them.
     unsafe { (File::from_raw_fd(person), OwnedFd::from_raw_fd(program)) }
 }

@@ -25,7 +25,7 @@ const DIRECTORY: &str = "NEARQ_TEST_DIRECTORY";
 
 /// Not a test, but the process that the tests watch. It ends with its standard input.
 #[test]
-#[ignore = "is started by the others"]
+#[ignore = "started by the other tests"]
 fn serve() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let options = Options { access: Access::Full };
@@ -276,7 +276,7 @@ fn session(size: (u16, u16)) {
     let process = Watched::start(&folder);
     let Some(session) = Session::begin("tmux", size, &folder, &process) else { return };
     session.press(&[], "01-begin", "WORKQUEUE");
-    session.press(&["Space", "Space", "Space"], "02-looked-again", "requests");
+    session.press(&["Space", "Space", "Space"], "02-sampled-again", "requests");
     session.press(&[">", ">", ">", "r"], "03-sorted", "▲");
     session.press(&["r", "/", "kcrypt|req", "Enter", "Down"], "04-filtered", "with kcrypt|req");
     session.press(&["Enter"], "05-pools", "POOL");

@@ -119,7 +119,7 @@ fn a_built_in_machine_is_shown_with_its_costs() {
     assert!(text.contains("24 CPUs") && text.contains("Ryzen 9 3900X"), "{text}");
     assert!(text.contains("context switch") && text.contains("MHz"), "{text}");
     let plain = prints(&["topo", "--on", "ryzen-3900x"]);
-    assert!(!plain.contains("context switch"), "costs are for who asks\n{plain}");
+    assert!(!plain.contains("context switch"), "costs are shown only on request\n{plain}");
     let help = prints(&["topo", "--help"]);
     for name in ["here", "ryzen-3900x", "epyc-7551-2s", "grace-72", "sysfs:DIR", "4096"] {
         assert!(help.contains(name), "{name} is missing from\n{help}");

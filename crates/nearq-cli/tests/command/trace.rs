@@ -237,7 +237,7 @@ fn a_trace_file_is_complete_after_any_signal_even_sigkill() {
         let mut child = served.nearq(&["trace", served.pid(), "--output", &path]);
         let mut child = child.stderr(Stdio::piped()).spawn().unwrap();
         let before = world.lock().unwrap().sent;
-        until("some items are told and written", || {
+        until("some items are reported and written", || {
             world.lock().unwrap().sent > before + 50
                 && fs::metadata(&path).is_ok_and(|file| file.len() > 5_000)
         });
@@ -245,7 +245,7 @@ fn a_trace_file_is_complete_after_any_signal_even_sigkill() {
             // A signal within the write would leave a partial file.
             signal("STOP", child.id());
             let stat = format!("/proc/{}/stat", child.id());
-            until("it stands still", || fs::read_to_string(&stat).unwrap().contains(") T "));
+            until("the command is stopped", || fs::read_to_string(&stat).unwrap().contains(") T "));
         }
         signal(name, child.id());
         let status = child.wait().unwrap();

@@ -317,7 +317,7 @@ fn apply_sets_and_keeps_the_recommended_configuration() {
         median(&json, "cache_shard+strict", "start_latency_us_p99")
             < median(&json, "cache_shard", "start_latency_us_p99")
     );
-    until("items are timed no more", || !shared.world().timing);
+    until("items are no longer timed", || !shared.world().timing);
     assert_eq!(shared.configured(), "cache_shard 1");
 }
 
@@ -390,7 +390,7 @@ fn an_interrupt_restores_the_settings_and_reports_it() {
         let message = first_stderr_line(&mut child);
         let restored = "restored: affinity=1 affinity_scope=default affinity_strict=0\n";
         assert_eq!(message, format!("nearq: ended by SIG{name}; {restored}"));
-        assert_eq!(shared.configured(), "default 0", "as the command has said");
+        assert_eq!(shared.configured(), "default 0", "the settings are as reported");
     }
 }
 
@@ -401,7 +401,9 @@ fn a_killed_command_leaves_the_settings_restored() {
     let mut child = in_the_middle(&shared, &served);
     signal("KILL", child.id());
     assert!(!child.wait().unwrap().success());
-    until("all is as before", || shared.configured() == "default 0" && !shared.world().timing);
+    until("the settings are restored", || {
+        shared.configured() == "default 0" && !shared.world().timing
+    });
 }
 
 #[test]
@@ -419,7 +421,7 @@ fn a_process_that_goes_away_is_reported_as_the_reason() {
         message.contains("the process closed the connection") && message.lines().count() == 1,
         "{message}"
     );
-    assert_eq!(shared.configured(), "default 0", "the server takes back what it must");
+    assert_eq!(shared.configured(), "default 0", "the server undoes its changes");
 }
 
 #[test]
@@ -431,7 +433,7 @@ fn a_change_by_another_client_ends_the_tuning() {
     let mut child = served.nearq(&arguments).stderr(Stdio::piped()).spawn().unwrap();
     until("something else is set", || shared.configured() != "default 0");
     let mut status = None;
-    until("it has noticed", || {
+    until("the command has noticed", || {
         shared.world().values.insert("affinity_scope".into(), "numa".into());
         status = child.try_wait().unwrap();
         status.is_some()

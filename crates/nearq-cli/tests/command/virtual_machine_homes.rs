@@ -85,7 +85,7 @@ impl Job {
     fn home_from(&self) -> f64 {
         let nodes = self.report["nodes"].as_str().unwrap();
         let away = nodes.rfind(|node| !self.is_home(node)).map_or(0, |last| last + 1);
-        assert!(away < nodes.len(), "it was away at its end: {self:?}");
+        assert!(away < nodes.len(), "it ended away from home: {self:?}");
         self.report["begin"].as_f64().unwrap() + away as f64 * 0.02
     }
 
@@ -166,7 +166,7 @@ fn jobs_live_on_two_nodes_and_come_home() {
     assert!(late.iter().all(|late| *late <= 8.0), "{late:.2?}: {crowded:?}");
     for job in &crowded[2..] {
         assert_eq!(job.count("let_out"), job.count("brought_home"), "{job:?}");
-        assert!(job.memory_at_home() >= 95, "its memory stayed at home: {job:?}");
+        assert!(job.memory_at_home() >= 95, "its memory left its home: {job:?}");
     }
 }
 

@@ -232,7 +232,7 @@ mod tests {
             };
             let long_ago = Duration::from_secs(1);
             if Linux::peer_lives(&stream).is_ok() {
-                assert!(listens(long_ago), "the kernel says that it lives");
+                assert!(listens(long_ago), "the kernel reports it as alive");
             }
             if !forget_option(libc::SO_PEERPIDFD) {
                 let why = "the kernel has no filters on system calls";

@@ -9,7 +9,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 fn set(changes: &[(&str, &str)]) -> Result<Vec<(String, String)>, Refusal> {
     let changes = changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let now = LocksOnly::new().set(None, &changes)?.process.expect("the process's own").settings;
+    let now =
+        LocksOnly::new().set(None, &changes)?.process.expect("settings of the process").settings;
     assert_eq!(now, settings());
     assert!(now.iter().all(|setting| setting.writable && setting.configured == setting.effective));
     Ok(now.into_iter().map(|setting| (setting.key, setting.effective)).collect())

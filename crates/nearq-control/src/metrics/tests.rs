@@ -96,7 +96,7 @@ fn sample(line: &str) -> Sample {
     let value = value.strip_prefix(' ').expect("one blank before the value");
     let value = value.parse().unwrap_or_else(|_| panic!("{value} is no number: {line}"));
     let names: BTreeSet<&str> = labels.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names.len(), labels.len(), "a label stands once: {line}");
+    assert_eq!(names.len(), labels.len(), "a label occurs once: {line}");
     Sample { name: line[..end].to_owned(), labels, value }
 }
 

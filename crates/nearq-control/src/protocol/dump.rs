@@ -1,4 +1,4 @@
-//! Everything that there is to see of a process, once: what the kernel's `wq_dump` shows, and what is queued and running.
+//! A snapshot of everything that can be inspected in a process: what the kernel's `wq_dump` shows, and what is queued and running.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Everything that there is to see of a runtime, once.
+//! A snapshot of everything that can be inspected in a runtime.
 
 use std::collections::BTreeMap;
 

@@ -261,7 +261,7 @@ pub(super) fn set_queue(
         // 0 is the default.
         let max_active = if max_active == 0 { Attributes::new().max_active } else { max_active };
         if asked > max_active {
-            // Otherwise the lower limit would lower what was asked for in the same breath.
+            // Otherwise the lower limit would lower what was asked for in the same call.
             return Err(refusal(&Error::MinActive { asked, max_active }, changes));
         }
     }

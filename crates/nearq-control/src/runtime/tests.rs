@@ -60,7 +60,7 @@ fn every_setting_has_a_value_that_can_be_set_again() {
     for queue in &all.queues {
         assert_eq!(keys(&queue.settings), known(crate::settings_table::Owner::Queue));
         let now = target.set(Some(&queue.name), &writable(&queue.settings)).unwrap();
-        assert_eq!(now.queues[0], *queue, "to set what is set changes nothing");
+        assert_eq!(now.queues[0], *queue, "setting the same value changes nothing");
     }
     drop(unbound);
 }

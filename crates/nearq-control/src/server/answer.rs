@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// What has happened to the items of its trace since it was asked last, and whether there is more; none if nothing has happened, and
-    /// an error if the trace cannot go on.
+    /// an error if the trace cannot continue.
     pub(super) fn batch(&mut self) -> Result<Option<(Vec<u8>, bool)>, ()> {
         let Some(trace) = &mut self.trace else { return Ok(None) };
         let batch =

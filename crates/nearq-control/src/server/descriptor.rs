@@ -89,7 +89,7 @@ impl Entry {
 
     fn close(&self) {
         // SAFETY: validity: the number leads to the file that was opened under it. Aliasing: its owner does not use it any more: it is
-        // the one that calls, or a thread that there is not in this process. Thread: any may close.
+        // the one that calls, or a thread that does not exist in this process. Thread: any may close.
         unsafe { rustix::io::close(self.number) };
     }
 }

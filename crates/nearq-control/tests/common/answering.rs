@@ -81,7 +81,7 @@ where
     R::Reply: Serialize + DeserializeOwned,
 {
     let json = serde_json::to_string(reply).expect("an answer is JSON");
-    let again: R::Reply = serde_json::from_str(&json).expect("what is told is understood");
+    let again: R::Reply = serde_json::from_str(&json).expect("an answer can be parsed again");
     assert_eq!(json, serde_json::to_string(&again).expect("an answer is JSON"));
     #[cfg(feature = "metrics")]
     if let Ok(reply) = serde_json::from_str::<nearq_control::protocol::StatisticsReply>(&json) {

@@ -17,7 +17,7 @@ pub(crate) fn check(sent: &[u8], lengths: &[usize]) {
         && !contains(sent, b"GetStatistics")
         && !contains(sent, b"\\u")
     {
-        assert_eq!(answers, whole, "the pieces make a difference");
+        assert_eq!(answers, whole, "the answers depend on how the call was split");
     }
     let mut messages = answers.split(|&byte| byte == 0).peekable();
     let mut count = 0;
@@ -33,8 +33,8 @@ pub(crate) fn check(sent: &[u8], lengths: &[usize]) {
     // A call that is too long is answered although it has no end.
     assert!(count <= calls + 1, "{count} answers to {calls} calls");
     let world = shared.world();
-    assert!(!world.timing, "items are timed for nobody");
-    assert_eq!(world.traces, 0, "a trace goes on for nobody");
+    assert!(!world.timing, "items are still timed");
+    assert_eq!(world.traces, 0, "a trace was not closed");
 }
 
 fn check_message(message: &[u8]) {

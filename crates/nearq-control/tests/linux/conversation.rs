@@ -67,7 +67,7 @@ fn items_are_timed_while_a_client_requests_it() {
     drop(one);
     assert!(other.call(&GetStatistics::default()).unwrap().statistics.timing);
     drop(other);
-    until("nobody wants it", || !shared.world().timing);
+    until("no client requests timing", || !shared.world().timing);
     assert_eq!(shared.world().timing_changes, 2);
 }
 
@@ -83,7 +83,7 @@ fn temporary_changes_are_undone_on_close() {
     assert_eq!(shared.value("crypt", "nice"), "2");
     shared.world().log.clear();
     drop(client);
-    until("set back", || shared.value("crypt", "nice") == "0");
+    until("the change is undone", || shared.value("crypt", "nice") == "0");
     let log = shared.world().log.clone();
     assert_eq!(log, [".spin=512", "crypt.max_active=16", "crypt.nice=0"]);
     assert_eq!(shared.value("crypt", "affinity_scope"), "numa");
@@ -98,7 +98,7 @@ fn permanent_changes_stay() {
     client.call(&Keep {}).unwrap();
     client.call(&set(None, &[("spin", "9")], true)).unwrap();
     drop(client);
-    until("the other is set back", || shared.value("", "spin") == "512");
+    until("the temporary change is undone", || shared.value("", "spin") == "512");
     assert_eq!(shared.value("crypt", "nice"), "1");
 }
 
@@ -251,7 +251,7 @@ fn a_seventeenth_connection_replaces_an_idle_one() {
     }
     let mut client = Client::connect_to(server.path()).unwrap();
     client.call(&GetProcess {}).unwrap();
-    let answer = raws[0].receive().expect("it is told why");
+    let answer = raws[0].receive().expect("the refusal is received");
     assert_eq!(answer["error"], "nearq.control1.Busy");
     assert_eq!(raws[0].receive(), None);
     // Then those that asked longest ago. The others are still there.
@@ -260,7 +260,7 @@ fn a_seventeenth_connection_replaces_an_idle_one() {
     }
     let mut client = Client::connect_to(server.path()).unwrap();
     client.call(&GetProcess {}).unwrap();
-    assert_eq!(raws[8].receive().expect("it is told why")["error"], "nearq.control1.Busy");
+    assert_eq!(raws[8].receive().expect("the refusal is received")["error"], "nearq.control1.Busy");
     for raw in
         raws.iter_mut().enumerate().filter(|(at, _)| ![0, 8].contains(at)).map(|(_, raw)| raw)
     {
@@ -339,7 +339,7 @@ fn some_connections_are_reserved_for_short_calls() {
     // When one closes, another may.
     let first = clients.remove(0);
     drop(first);
-    until("there is a place", || {
+    until("a connection is free", || {
         clients.last_mut().unwrap().call(&GetStatistics { timing: true }).is_ok()
     });
 }
@@ -367,7 +367,7 @@ fn an_overlong_or_invalid_call_ends_the_connection() {
         let mut raw = Raw::connect(&server);
         // The server may have closed it before all was written.
         let _ = raw.0.write_all(sent);
-        let answer = raw.receive().expect("it is told why");
+        let answer = raw.receive().expect("the refusal is received");
         assert_eq!(answer["error"], "nearq.control1.BadCall", "{answer}");
         assert_eq!(raw.receive(), None);
     };
@@ -390,7 +390,7 @@ fn an_incomplete_call_times_out_but_an_idle_connection_stays() {
     let mut slow = Raw::connect(&server);
     let begin = Instant::now();
     slow.0.write_all(b"{\"method\":").unwrap();
-    let answer = slow.receive().expect("it is told why");
+    let answer = slow.receive().expect("the refusal is received");
     assert_eq!(answer["error"], "nearq.control1.BadCall");
     assert!(begin.elapsed() >= Duration::from_secs(4), "{:?}", begin.elapsed());
     assert!(idle.ask(r#"{"method":"nearq.control1.GetProcess"}"#).get("error").is_none());
@@ -453,10 +453,10 @@ fn a_key_is_held_by_one_connection_at_a_time() {
     // Another key may be tried.
     other.call(&set(Some("crypt"), &[("max_active", "4")], true)).unwrap();
     drop(one);
-    until("what was there", || shared.value("crypt", "nice") == "0");
+    until("the old value is restored", || shared.value("crypt", "nice") == "0");
     other.call(&set(Some("crypt"), &[("nice", "2")], true)).unwrap();
     drop(other);
-    until("what was there", || shared.value("crypt", "nice") == "0");
+    until("the old value is restored", || shared.value("crypt", "nice") == "0");
 }
 
 #[test]
@@ -470,6 +470,6 @@ fn undoing_temporary_changes_keeps_permanent_ones() {
     user.call(&set(Some("crypt"), &[("nice", "5")], false)).unwrap();
     let before = shared.value("crypt", "max_active");
     drop(tries);
-    until("the others are taken back", || shared.value("crypt", "max_active") != before);
+    until("the temporary changes are undone", || shared.value("crypt", "max_active") != before);
     assert_eq!(shared.value("crypt", "nice"), "5");
 }

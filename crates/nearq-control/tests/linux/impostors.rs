@@ -65,7 +65,7 @@ pub(crate) fn play(part: &str, what: &str) {
             // SAFETY: it ends.
             unsafe { libc::_exit(0) }
         }
-        // Listens as one user, in a directory of another one and with a socket of a third, and goes on as a fourth.
+        // Listens as one user, in a directory of another one and with a socket of a third, and continues as a fourth.
         "owners" => {
             let mut words = what.split(' ');
             let [listener, owner, of_socket, own] =
@@ -94,7 +94,7 @@ pub(crate) fn play(part: &str, what: &str) {
             report("ready", "");
             wait_for_the_end_of_input();
         }
-        "look" => {
+        "observe" => {
             let pid = what.parse().unwrap();
             report("listed", is_listed(pid));
             let connected = Client::connect(pid);
@@ -210,7 +210,7 @@ fn a_reused_process_number_does_not_match_an_old_socket() {
             return skipped("a number that is used again", error, "run the tests as root");
         }
     };
-    let mut observer = Actor::start(&format!("look {pid}"), folder.path(), |_| {});
+    let mut observer = Actor::start(&format!("observe {pid}"), folder.path(), |_| {});
     assert_eq!(observer.read("listed"), "false");
     let connected = observer.read("connected");
     assert!(connected.contains("does not listen"), "{connected}");
@@ -288,9 +288,9 @@ fn an_inaccessible_process_is_not_reported_as_slow() {
     };
     let mut actor = start("secret");
     actor.read("ready");
-    let connected = start(&format!("look {}", actor.pid())).read("connected");
+    let connected = start(&format!("observe {}", actor.pid())).read("connected");
     assert!(connected.contains("it has more privileges than you"), "{connected}");
-    let connected = start("look 1").read("connected");
+    let connected = start("observe 1").read("connected");
     let of_first = fs::metadata("/proc/1").unwrap().uid();
     if of_first == user {
         return skipped(
@@ -317,7 +317,11 @@ fn symbolic_links_are_not_followed() {
     assert!(!is_listed(actor.pid()));
     let error = Client::connect(actor.pid()).unwrap_err();
     assert!(error.to_string().contains("a link, or not a socket"), "{error}");
-    assert_eq!(trap.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "it was connected to");
+    assert_eq!(
+        trap.accept().unwrap_err().kind(),
+        ErrorKind::WouldBlock,
+        "the trap received a connection"
+    );
 }
 
 #[test]

@@ -161,11 +161,11 @@ fn fork() {
     client.call(&GetProcess {}).unwrap();
     // Other users of this machine may list processes, and so be connected for a moment.
     let mut before = 0;
-    until("nobody else is connected", || {
+    until("no other client is connected", || {
         before = sockets_of(std::process::id());
         before == 3
     });
-    // SAFETY: the child goes on in this thread alone, and uses nothing that another thread may have had half changed: the C
+    // SAFETY: the child continues in this thread alone, and uses nothing that another thread may have had half changed: the C
     // library makes its allocator usable.
     if unsafe { libc::fork() } == 0 {
         report("open", format!("{before} {}", sockets_of(std::process::id())));
@@ -209,7 +209,7 @@ fn close() {
         // SAFETY: numbers; the files of this test are not used any more.
         unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&file), number) };
     }
-    until("noticed", || matches!(server::status(), Status::Failed(_)));
+    until("the server has noticed", || matches!(server::status(), Status::Failed(_)));
     report("status", server::status());
     let open = (3..1000).filter(|number| {
         fs::read_link(format!("/proc/self/fd/{number}"))
@@ -261,7 +261,7 @@ fn a_killed_process_leaves_a_socket_that_the_next_one_removes() {
         assert!(socket.exists());
         for earlier in &pids[..pids.len() - 1] {
             let socket = folder.path().join("nearq").join(earlier.to_string());
-            assert!(!socket.exists(), "the server that came next has left it");
+            assert!(!socket.exists(), "the next server did not remove it");
         }
     }
     let killed = pids[1];
@@ -394,9 +394,9 @@ fn an_idle_server_does_not_wake_up() {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap().to_owned();
         line.trim_start_matches(':').trim().to_owned()
     };
-    until("asleep", || field("State").starts_with('S'));
+    until("the server sleeps", || field("State").starts_with('S'));
     // Other users of this machine may list processes meanwhile, and so wake it.
-    until("half a second in which it was not woken", || {
+    until("the server has slept for half a second", || {
         let before = field("voluntary_ctxt_switches");
         std::thread::sleep(std::time::Duration::from_millis(500));
         field("voluntary_ctxt_switches") == before

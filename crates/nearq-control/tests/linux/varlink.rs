@@ -386,7 +386,7 @@ fn all_enumeration_values_are_described() {
         let words = custom.unwrap().as_enum().unwrap();
         words.variants().map(|word| word.name().to_string()).collect()
     };
-    // Each is one of ours, and there are no more of ours.
+    // Each is one of the interface's, and none is missing.
     let access: Vec<Access> = words("Access").iter().map(|word| word.parse().unwrap()).collect();
     assert_eq!(access, [Access::Off, Access::Read, Access::Full]);
     for (access, word) in access.into_iter().zip(words("Access")) {
@@ -485,7 +485,7 @@ fn an_independent_varlink_client_works() {
             assert_eq!(reply.parameters().unwrap()["events"].as_array().unwrap().len(), 3);
         }
     });
-    until("all is as before", || {
+    until("the settings are restored", || {
         shared.value("crypt", "nice") == "0" && shared.world().traces == 0
     });
 }

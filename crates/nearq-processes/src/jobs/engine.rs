@@ -406,7 +406,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A job that asks the terminal is stopped by the system, as it is not in the foreground, and nothing would let it go on.
+    /// A job that uses the terminal is stopped by the kernel, because it is not in the foreground, and nothing would continue it.
     fn job_stopped(&mut self, pid: u32, signal: c_int) {
         let wants_terminal = [libc::SIGTTIN, libc::SIGTTOU].contains(&signal) && !self.tty;
         let Some(job) = self.running.get_mut(&pid).filter(|_| wants_terminal) else { return };

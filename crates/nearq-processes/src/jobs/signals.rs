@@ -30,7 +30,7 @@ pub(crate) enum Signal {
     },
     /// The terminal stops the foreground job, which is us.
     Stop,
-    /// It goes on.
+    /// It continues.
     Continue,
 }
 

@@ -41,7 +41,7 @@ fn two_nodes() -> Option<Nodes> {
     let allowed = Linux::affinity(Linux::current_thread()).unwrap();
     let cpus: Vec<usize> = allowed.iter().take(2).collect();
     let [first, second] = *cpus else {
-        skipped("a second node", "there is one CPU", "allow two");
+        skipped("a second node", "there is one CPU", "allow two CPUs");
         return None;
     };
     let places = [(0, CpuSet::single(first)), (0, CpuSet::single(second))];
@@ -101,7 +101,7 @@ fn a_crowded_home_releases_processes_and_takes_them_back() {
         events.extend(rebalancer.step());
         steps_with_space += u32::from(rebalancer.node_loads()[0].runnable == 0);
         let state = (&events, rebalancer.node_loads());
-        assert!(steps_with_space < 10, "there was room at home: {state:?}");
+        assert!(steps_with_space < 10, "the home had idle CPUs: {state:?}");
         if begin.elapsed() > Duration::from_secs(100) {
             let how = "run the tests on a machine that is not busy";
             return skipped("coming home", "others have the CPU", how);

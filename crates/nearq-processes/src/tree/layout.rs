@@ -8,7 +8,7 @@
 //! homes       8 words each
 //! masks       CPUs of each home, then the widest mask that a member may have
 //! distances   a byte for each pair of homes
-//! entries     2 words each: who lives where, and since when
+//! entries     2 words each: processes and their homes, and since when
 //! ```
 
 /// The first word: what this is, and the version of its layout.

@@ -100,7 +100,7 @@ mod tests {
         let first = CpuSet::single(widest.first().unwrap());
         let rest = widest.difference(&first);
         if rest.is_empty() {
-            return skipped("masks of other processes", "there is one CPU", "allow two");
+            return skipped("masks of other processes", "there is one CPU", "allow two CPUs");
         }
         let nodes = Nodes::pretended(&[(0, first.clone()), (0, rest)], &vec![vec![10; 2]; 2]);
         /// A process group that ends with the test, however that ends.

@@ -16,7 +16,7 @@
 //! command. When the command stops, so does the first process, by the same signal; that is what a shell waits for.
 //!
 //! **The end.** The first process ends when the command has ended and everything is undone. Processes that the command leaves
-//! behind go on without homes, with all CPUs; a preference for a node's memory stays until a program is executed.
+//! behind continue without homes, with all CPUs; a preference for a node's memory stays until a program is executed.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _, Write as _};

@@ -402,7 +402,7 @@ mod tests {
         assert!(!was_opened(), "a terminal was opened");
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC;
         drop(rustix::fs::open(&name, flags, Mode::empty()).unwrap());
-        assert!(was_opened(), "it is not told that a terminal was opened");
+        assert!(was_opened(), "the other side has not noticed the opened terminal");
     }
 
     #[test]

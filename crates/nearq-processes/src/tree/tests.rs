@@ -39,7 +39,11 @@ fn homes_are_given_evenly_starting_with_the_nearest() {
     assert_eq!(again.home, 2);
     assert_eq!(given(&table), [2, 2, 2]);
     table.publish(&[Load::default(), Load { homes: 0, others: 5000 }, Load::default()]);
-    assert_eq!(member::choose(&view, 9, How::Exec, 7, Some(1)).unwrap().home, 0, "others count");
+    assert_eq!(
+        member::choose(&view, 9, How::Exec, 7, Some(1)).unwrap().home,
+        0,
+        "tasks without a home count"
+    );
 }
 
 #[test]
@@ -50,10 +54,10 @@ fn written_entries_can_be_found() {
     let entry = Entry { pid: 4711, home: claim.home, how: How::Fork, state: State::Home };
     assert_eq!(view.entries().collect::<Vec<_>>(), [(claim.slot, entry, 99)]);
     assert!(table.set_state(claim.slot, entry, State::Out));
-    assert!(!table.set_state(claim.slot, entry, State::Own), "it is not as it was");
+    assert!(!table.set_state(claim.slot, entry, State::Own), "the entry has changed");
     assert!(table.note(4711, State::Own) && !table.note(4712, State::Own));
     assert_eq!(view.entry(claim.slot).unwrap().0, Entry { state: State::Own, ..entry });
-    assert!(!member::release(&view, claim.slot, 4712), "it is another's");
+    assert!(!member::release(&view, claim.slot, 4712), "the entry belongs to another process");
     assert!(member::release(&view, claim.slot, 4711));
     assert!(!member::release(&view, claim.slot, 4711));
     assert_eq!(given(&table), [0, 0]);
@@ -73,10 +77,10 @@ fn a_full_table_has_no_home_for_more() {
     assert!(!table.claim_for(1000, 0));
     assert_eq!((table.counts().full, given(&table)), (1, vec![128, 0]));
     assert!(table.release(64) && table.claim_for(192, 1), "a place that became free");
-    assert!(table.claim_for(7, 1), "one that has a place may move");
+    assert!(table.claim_for(7, 1), "a member can change its home");
     assert_eq!(given(&table), [126, 2]);
     assert!(!table.claim_for(7, 2), "there is no such home");
-    assert!(!table.claim_for(0, 1), "nobody has that number");
+    assert!(!table.claim_for(0, 1), "0 is not a process number");
 }
 
 #[test]
@@ -138,8 +142,8 @@ fn invalid_tables_are_rejected() {
     assert!(View::of(&words, None).is_none() && View::of(&[], None).is_none());
     let table = table(2, 64);
     assert!(View::of(table.words(), Some(table.token())).is_some());
-    assert!(View::of(table.words(), Some(table.token() ^ 1)).is_none(), "another tree's");
-    assert!(View::of(&table.words()[..50], None).is_none(), "it is too short");
+    assert!(View::of(table.words(), Some(table.token() ^ 1)).is_none(), "a table of another tree");
+    assert!(View::of(&table.words()[..50], None).is_none(), "a table that is too short");
     let too_many = Table::with_entries(&nodes(2), &nodes(2).cpus(), true, 100).unwrap_err();
     assert!(too_many.to_string().contains("power of two"), "{too_many}");
 }
@@ -192,7 +196,7 @@ fn members_can_die_at_any_step() {
     table.publish(&[Load::default(); 2]);
     assert_eq!((given(&table), view.entries().count()), (vec![0, 0], 0));
     for pid in 1..=256 {
-        assert!(table.claim_for(pid, 0), "all places can be used again: {pid}");
+        assert!(table.claim_for(pid, 0), "every slot can be reused: {pid}");
     }
     assert!(begin.elapsed() < Duration::from_secs(30));
 }

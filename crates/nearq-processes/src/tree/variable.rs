@@ -1,4 +1,4 @@
-//! What the environment tells a member, in `NEARQ_TREE`: where the table is, and what has already been done to the member.
+//! The variable `NEARQ_TREE` in the environment of a member: where the table is, and what has already been done to the member.
 //!
 //! ```text
 //! 1:4711:3:9f2c06a1d5e80b74:h:0f:ff

@@ -68,7 +68,7 @@ fn an_item_becomes_a_slice_and_a_wait() {
         (&begin["args"]["queued on CPU"], &begin["args"]["started on CPU"]),
         (&json!(6), &json!(1))
     );
-    assert_eq!(events.len(), 1 + 2 + 2 + 1 + 2, "nothing else but names and two counters");
+    assert_eq!(events.len(), 1 + 2 + 2 + 1 + 2, "only names and two counters besides");
 }
 
 #[test]
