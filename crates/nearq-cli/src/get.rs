@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let mut client = attach::connect(options.pid)?;
     let (settings, key) = asked(&mut client, options)?;
     if let Some(key) = key {
-        let setting = one(&settings, &key)?;
+        let setting = setting_named(&settings, &key)?;
         if options.json {
             return output::json(setting);
         }
@@ -98,7 +98,7 @@ fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<Str
     if options.key.is_none() && no_queue {
         let process = call(None).map(|all| Settings { queues: Vec::new(), ..all });
         if let Ok(process) = process {
-            if one(&process, word).is_ok() {
+            if setting_named(&process, word).is_ok() {
                 return Ok((process, Some(word.clone())));
             }
             return Err(Failure::input(format!(
@@ -110,7 +110,7 @@ fn asked(client: &mut Client, options: &Options) -> Result<(Settings, Option<Str
 }
 
 /// The setting with that key.
-fn one<'a>(settings: &'a Settings, key: &str) -> Result<&'a Setting, Failure> {
+fn setting_named<'a>(settings: &'a Settings, key: &str) -> Result<&'a Setting, Failure> {
     let all = || {
         let process = settings.process.iter().flat_map(|process| &process.settings);
         process.chain(settings.queues.iter().flat_map(|queue| &queue.settings))
@@ -192,7 +192,7 @@ mod tests {
              \x20 per_cpu         r     -           0\n\
              \x20 affinity_scope  rw    default     default (cache_shard)\n"
         );
-        assert_eq!(one(&settings, "affinity_scope").unwrap().configured, "default");
-        assert!(one(&settings, "nice").is_err());
+        assert_eq!(setting_named(&settings, "affinity_scope").unwrap().configured, "default");
+        assert!(setting_named(&settings, "nice").is_err());
     }
 }

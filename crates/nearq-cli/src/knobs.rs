@@ -46,13 +46,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     }
     let width = screen::width();
     match &options.key {
-        Some(key) => output::print(&one(key, width).ok_or_else(|| unknown(key))?),
+        Some(key) => output::print(&entries_of(key, width).ok_or_else(|| unknown(key))?),
         None => output::print(&text(width)),
     }
 }
 
 /// The entries of that key or variable, each under its title.
-fn one(key: &str, width: usize) -> Option<String> {
+fn entries_of(key: &str, width: usize) -> Option<String> {
     let mut found = String::new();
     for owner in [Owner::Queue, Owner::Process] {
         let is_named = |desc: &&SettingDesc| desc.key == key || code_name(desc.environment) == key;
@@ -216,17 +216,19 @@ mod tests {
 
     #[test]
     fn one_setting_is_found_by_its_key_or_its_variable() {
-        let cpumask = one("cpumask", 80).unwrap();
+        let cpumask = entries_of("cpumask", 80).unwrap();
         assert!(
             cpumask.contains("\ncpumask\n    ") && cpumask.contains("nearq set PID"),
             "{cpumask}"
         );
         assert!(!cpumask.contains("affinity_scope\n"), "{cpumask}");
-        assert!(one("NEARQ_CONTROL", 80).unwrap().starts_with("NEARQ_CONTROL (for programs)\n"));
+        assert!(
+            entries_of("NEARQ_CONTROL", 80).unwrap().starts_with("NEARQ_CONTROL (for programs)\n")
+        );
         let of_variable = all().find(|desc| !desc.environment.is_empty()).unwrap();
-        let shown = one(code_name(of_variable.environment), 80).unwrap();
+        let shown = entries_of(code_name(of_variable.environment), 80).unwrap();
         assert!(shown.contains(&format!("\n{}\n", of_variable.key)), "{shown}");
-        assert_eq!(one("NEARQ_LONG", 80), None);
+        assert_eq!(entries_of("NEARQ_LONG", 80), None);
         let refusal = unknown("nise").to_string();
         assert!(refusal.contains("`nise`") && refusal.contains("nice"), "{refusal}");
     }

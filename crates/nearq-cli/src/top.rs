@@ -190,7 +190,7 @@ fn watch(
                     Command::Nothing
                 }
                 UiEvent::Signal(signal) => {
-                    screen.obey(signal)?;
+                    screen.handle_signal(signal)?;
                     Command::Nothing
                 }
                 UiEvent::KeysUnreadable(error) => return Err(terminal::keys_unreadable(&error)),

@@ -15,7 +15,7 @@ pub fn flat(text: &str) -> String {
 }
 
 /// Prints one line about progress to standard error, prefixed with the command's name. It need not be read.
-pub fn tell(command: &str, line: impl Display) {
+pub fn print_message(command: &str, line: impl Display) {
     Patient::write_stderr(&format!("{command}: {}\n", flat(&line.to_string())));
 }
 

@@ -41,13 +41,13 @@ fn attend() {
 /// Called by the server's thread.
 fn target() -> Box<dyn ControlTarget> {
     let runtime = Runtime::global();
-    leave_the_starter(runtime);
+    reset_thread_placement(runtime);
     Box::new(RuntimeTarget::new(runtime.clone()))
 }
 
 /// A worker has started the thread. It belongs to no pod and is no more urgent than the program itself; if that is refused, it stays as it
 /// was started.
-fn leave_the_starter(runtime: &Runtime) {
+fn reset_thread_placement(runtime: &Runtime) {
     let thread = Linux::current_thread();
     let _ = Linux::set_affinity(thread, &runtime.allowed_cpus());
     let _ = Linux::set_scheduling(thread, SchedPolicy::Normal, 0, None);

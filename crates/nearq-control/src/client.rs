@@ -175,7 +175,7 @@ impl Client {
     }
 
     /// Sets the time by which the next answer must arrive.
-    fn start_the_clock(&mut self) {
+    fn start_deadline(&mut self) {
         self.stream.get_mut().deadline = Some(Instant::now() + self.patience);
     }
 
@@ -187,7 +187,7 @@ impl Client {
         let call = Call { method: &method, parameters: request, more };
         let mut bytes = serde_json::to_vec(&call).map_err(io::Error::from)?;
         bytes.push(0);
-        self.start_the_clock();
+        self.start_deadline();
         let sent = self.stream.get_mut().write_all(&bytes);
         sent.map_err(|error| {
             let refusal = self.closing_refusal();
@@ -208,7 +208,7 @@ impl Client {
     fn wait(&mut self) -> io::Result<()> {
         self.stream.get_mut().deadline = None;
         self.stream.fill_buf()?;
-        self.start_the_clock();
+        self.start_deadline();
         Ok(())
     }
 
@@ -216,7 +216,7 @@ impl Client {
         &mut self,
         longest: usize,
     ) -> Result<(T, bool), ClientError> {
-        let received = self.read(longest).and_then(|bytes| understood(&bytes, longest));
+        let received = self.read(longest).and_then(|bytes| parse_reply(&bytes, longest));
         let in_step =
             matches!(received, Ok(_) | Err(ClientError::Refused(_) | ClientError::Protocol(_)));
         self.failed |= !in_step;
@@ -237,7 +237,7 @@ impl Client {
 }
 
 /// What a message says: a reply, and whether more follow.
-fn understood<T: serde::de::DeserializeOwned>(
+fn parse_reply<T: serde::de::DeserializeOwned>(
     bytes: &[u8],
     longest: usize,
 ) -> Result<(T, bool), ClientError> {

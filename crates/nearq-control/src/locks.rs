@@ -155,7 +155,7 @@ impl Default for LocksOnly {
 }
 
 /// The answer to a call about a queue, or about something that queues have.
-fn not_here() -> Refusal {
+fn no_runtime() -> Refusal {
     Refusal::NotHere {
         why: "this process has no nearq runtime and therefore no workqueues: only its mutexes can be inspected (nearq dump PID --locks) \
      and set (lock_mode and the other lock_ keys)"
@@ -169,24 +169,24 @@ impl ControlTarget for LocksOnly {
     }
 
     fn time_items(&mut self, _on: bool) -> Result<(), Refusal> {
-        Err(not_here())
+        Err(no_runtime())
     }
 
     fn statistics(&self) -> Result<crate::protocol::Statistics, Refusal> {
-        Err(not_here())
+        Err(no_runtime())
     }
 
     /// The mutexes and nothing else, if they are asked for.
     fn dump(&self, wanted: &GetDump) -> Result<Dump, Refusal> {
         if !wanted.locks {
-            return Err(not_here());
+            return Err(no_runtime());
         }
         Ok(Dump { at_ns: Linux::now().as_nanos(), locks: Some(dump()), ..Dump::default() })
     }
 
     fn settings(&self, queue: Option<&str>) -> Result<Settings, Refusal> {
         match queue {
-            Some(_) => Err(not_here()),
+            Some(_) => Err(no_runtime()),
             None => {
                 let process = Some(ProcessSettings { settings: settings() });
                 Ok(Settings { process, queues: Vec::new() })
@@ -200,7 +200,7 @@ impl ControlTarget for LocksOnly {
         changes: &BTreeMap<String, String>,
     ) -> Result<Settings, Refusal> {
         if queue.is_some() {
-            return Err(not_here());
+            return Err(no_runtime());
         }
         let mut all = Changes::default();
         for (key, value) in changes {
@@ -215,7 +215,7 @@ impl ControlTarget for LocksOnly {
     }
 
     fn trace(&mut self, _wanted: &Trace) -> Result<Box<dyn Tracing>, Refusal> {
-        Err(not_here())
+        Err(no_runtime())
     }
 }
 

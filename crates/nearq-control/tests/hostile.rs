@@ -252,16 +252,16 @@ fn connections() -> u64 {
 
 #[test]
 fn hostile_clients_cost_little_and_do_not_block_others() {
-    withstand("hostile", connections(), false);
+    run_attack("hostile", connections(), false);
 }
 
 #[test]
 fn unread_traces_cost_no_more() {
-    withstand("traces", connections() / 5, true);
+    run_attack("traces", connections() / 5, true);
 }
 
 /// Attacks a process, with or without traces.
-fn withstand(test: &str, connections: u64, traces: bool) {
+fn run_attack(test: &str, connections: u64, traces: bool) {
     let folder = Folder::new(test);
     let victim = Victim::start(&folder);
     let (memory, files) = (victim.kilobytes("VmRSS"), victim.open_files());

@@ -11,7 +11,7 @@ pub(crate) const NAME: &str = "nearq-scx";
 
 /// Prints one line about what happens, on standard error. It does not matter if it cannot be written.
 pub(crate) fn tell(line: impl Display) {
-    nearq_command::output::tell(NAME, line);
+    nearq_command::output::print_message(NAME, line);
 }
 
 /// Bytes in the unit that gives the shortest number.

@@ -115,7 +115,7 @@ pub(super) fn choose(
             Ok(UiEvent::Input(Event::Key(key))) => chooser.press(key),
             Ok(UiEvent::Input(_) | UiEvent::Answer(_)) => Choice::Open,
             Ok(UiEvent::Signal(signal)) => {
-                screen.obey(signal)?;
+                screen.handle_signal(signal)?;
                 Choice::Open
             }
             Ok(UiEvent::KeysUnreadable(error)) => return Err(terminal::keys_unreadable(&error)),

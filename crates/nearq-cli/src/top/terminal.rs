@@ -143,7 +143,7 @@ impl Screen {
     }
 
     /// Acts on a signal; does not return if it ends the command.
-    pub(super) fn obey(&mut self, signal: i32) -> Result<(), Failure> {
+    pub(super) fn handle_signal(&mut self, signal: i32) -> Result<(), Failure> {
         match signal {
             SIGTSTP => self.stop(),
             SIGCONT => {

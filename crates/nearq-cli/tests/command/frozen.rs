@@ -94,7 +94,7 @@ fn output_on_fixed_input_is_as_recorded() {
         let transcripts = with_name_of(&transcripts, &pid);
         match subcommand.as_str() {
             _ if transcripts.is_empty() => {}
-            "ps" => frozen.compare("ps", &of_anyone(&transcripts)),
+            "ps" => frozen.compare("ps", &without_user(&transcripts)),
             subcommand => frozen.compare(subcommand, &transcripts),
         }
     }
@@ -124,7 +124,7 @@ fn only_whole_process_numbers_are_replaced() {
 }
 
 /// A list of processes without this process's user, and without the widths of columns, which depend on its number.
-fn of_anyone(list: &str) -> String {
+fn without_user(list: &str) -> String {
     let user = Command::new("id").arg("-un").output().unwrap().stdout;
     let user = String::from_utf8(user).unwrap();
     let lines = list.lines().map(|line| {

@@ -21,7 +21,7 @@ fn json(text: &str) -> Value {
 }
 
 /// The output has no control characters for a terminal.
-fn harmless(text: &str) {
+fn assert_no_control_characters(text: &str) {
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
 }
 
@@ -32,7 +32,7 @@ fn ps_lists_the_process() {
     let output = served.nearq().arg("ps").output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8(output.stdout).unwrap();
-    harmless(&text);
+    assert_no_control_characters(&text);
     let words = |line: &str| line.split_whitespace().map(String::from).collect::<Vec<_>>();
     let line = text.lines().map(words).find(|words| words[0] == pid).expect("it is listed");
     // Root also sees the owner.
@@ -52,7 +52,7 @@ fn ps_lists_the_process() {
 fn dump_shows_its_sections_and_its_json_has_everything() {
     let served = Served::start("dump");
     let text = served.prints(&["dump"]);
-    harmless(&text);
+    assert_no_control_characters(&text);
     let titles = [
         "Affinity Scopes",
         "Worker Pools",
@@ -90,7 +90,7 @@ fn dump_shows_its_sections_and_its_json_has_everything() {
 fn get_shows_tables_or_one_bare_value() {
     let served = Served::start("get");
     let text = served.prints(&["get"]);
-    harmless(&text);
+    assert_no_control_characters(&text);
     let titles: Vec<&str> = text.lines().filter(|line| line.starts_with("queue ")).collect();
     assert_eq!(titles.len(), 5, "{text}");
     assert!(text.starts_with("process\n  KEY "), "{text}");
@@ -118,7 +118,7 @@ fn get_refusals_are_readable() {
     let line = served.refuses(2, &["get", "nosuch"]);
     assert!(line.contains("no queue `nosuch`; there are crypt, spin, twin"), "{line}");
     assert!(line.contains("the process has no setting of that name"), "{line}");
-    harmless(&line);
+    assert_no_control_characters(&line);
     let line = served.refuses(2, &["get", "nosuch", "nice"]);
     assert!(line.contains("no queue `nosuch`") && !line.contains("no setting"), "{line}");
     let line = served.refuses(2, &["get", "crypt", "colour"]);

@@ -102,7 +102,12 @@ impl Program {
 
     /// Waits until an item runs under the expected conditions. A worker of another pool may help, and then its conditions are reported; so
     /// more than one item is checked.
-    fn meets(&mut self, queue: &str, what: &str, wanted: impl Fn(&Value, &PoolDump) -> bool) {
+    fn assert_runs_under(
+        &mut self,
+        queue: &str,
+        what: &str,
+        wanted: impl Fn(&Value, &PoolDump) -> bool,
+    ) {
         let begun = Instant::now();
         loop {
             let (met, pool) = self.probe(queue);
@@ -155,39 +160,45 @@ fn each_attribute_of_a_queue_is_changed_under_load_and_nothing_is_lost() {
     let one = |pool: &PoolDump| pool.pod_cpus.parse::<usize>().is_ok();
 
     program.set("crypt", "affinity_strict", "1", "1");
-    program.meets("crypt", "strict", |_, pool| pool.strict);
+    program.assert_runs_under("crypt", "strict", |_, pool| pool.strict);
     program.set("crypt", "affinity_scope", "cpu", "cpu");
-    program.meets("crypt", "cpu", |met, pool| one(pool) && met["cpus"] == pool.pod_cpus.as_str());
+    program.assert_runs_under("crypt", "cpu", |met, pool| {
+        one(pool) && met["cpus"] == pool.pod_cpus.as_str()
+    });
     program.set("crypt", "affinity", "0", "0");
-    program.meets("crypt", "not affine", |_, pool| pool.pod_cpus == allowed && !pool.strict);
+    program.assert_runs_under("crypt", "not affine", |_, pool| {
+        pool.pod_cpus == allowed && !pool.strict
+    });
     program.set("crypt", "affinity", "1", "1");
-    program.meets("crypt", "affine again", |_, pool| one(pool) && pool.strict);
+    program.assert_runs_under("crypt", "affine again", |_, pool| one(pool) && pool.strict);
     program.set("crypt", "affinity_strict", "0", "0");
-    program.meets("crypt", "not strict", |_, pool| one(pool) && !pool.strict);
+    program.assert_runs_under("crypt", "not strict", |_, pool| one(pool) && !pool.strict);
     program.set("crypt", "helping", "0", "0");
-    program.meets("crypt", "no helping", |_, pool| pool.no_helping);
+    program.assert_runs_under("crypt", "no helping", |_, pool| pool.no_helping);
     program.set("crypt", "helping", "on", "1");
-    program.meets("crypt", "helping", |_, pool| !pool.no_helping && !pool.strict);
+    program.assert_runs_under("crypt", "helping", |_, pool| !pool.no_helping && !pool.strict);
     program.set("crypt", "affinity_scope", "default", "default (cache_shard)");
     program.set("crypt", "localize", "yes", "1");
-    program.meets("crypt", "localized", |_, pool| !pool.strict);
+    program.assert_runs_under("crypt", "localized", |_, pool| !pool.strict);
     program.set("crypt", "localize", "0", "0");
 
     let mask = CpuSet::single(first);
     program.set("crypt", "cpumask", &format!("0x{}", show_mask(&mask)), &show_cpus(&mask));
-    program.meets("crypt", "a mask", |met, _| met["cpus"] == first.to_string().as_str());
+    program
+        .assert_runs_under("crypt", "a mask", |met, _| met["cpus"] == first.to_string().as_str());
     program.set("crypt", "cpumask", "", &all);
-    program.meets("crypt", "no mask", |_, pool| pool.cpus == allowed);
+    program.assert_runs_under("crypt", "no mask", |_, pool| pool.cpus == allowed);
 
     program.set("crypt", "nice", "7", "7");
-    program.meets("crypt", "nice", |met, pool| pool.nice == 7 && met["nice"] == 7);
+    program.assert_runs_under("crypt", "nice", |met, pool| pool.nice == 7 && met["nice"] == 7);
     program.set("crypt", "time_slice_us", "3000", "3000");
-    program.meets("crypt", "a slice", |_, pool| pool.slice_ns == 3_000_000);
+    program.assert_runs_under("crypt", "a slice", |_, pool| pool.slice_ns == 3_000_000);
     // SCHED_IDLE is policy 5.
     program.set("crypt", "sched_idle", "1", "1");
-    program.meets("crypt", "idle", |met, pool| pool.idle_class && met["policy"] == 5);
+    program.assert_runs_under("crypt", "idle", |met, pool| pool.idle_class && met["policy"] == 5);
     program.set("crypt", "sched_idle", "0", "0");
-    program.meets("crypt", "not idle", |met, pool| !pool.idle_class && met["policy"] == 0);
+    program
+        .assert_runs_under("crypt", "not idle", |met, pool| !pool.idle_class && met["policy"] == 0);
 
     program.set("crypt", "min_active", "1", "1");
     program.set("crypt", "max_active", "1", "1");
@@ -216,13 +227,15 @@ fn the_process_is_changed_under_load_and_nothing_is_lost() {
     };
     set(&program, "default_affinity_scope", "cpu", "cpu");
     assert_eq!(program.nearq("get", &["crypt", "affinity_scope"]), "default (cpu)\n");
-    program.meets("crypt", "the default", |_, pool| pool.pod_cpus.parse::<usize>().is_ok());
+    program.assert_runs_under("crypt", "the default", |_, pool| {
+        pool.pod_cpus.parse::<usize>().is_ok()
+    });
     set(&program, "affinity", "0", "0");
     set(&program, "affinity", "1", "1");
     let first: String = allowed.chars().take_while(char::is_ascii_digit).collect();
     let printed = program.nearq("set", &[&format!("cpumask={first}")]);
     assert!(printed.starts_with(&format!("cpumask  {first} (")), "{printed}");
-    program.meets("crypt", "a mask", |met, _| met["cpus"] == first.as_str());
+    program.assert_runs_under("crypt", "a mask", |met, _| met["cpus"] == first.as_str());
     set(&program, "cpumask", "all", &allowed);
     for (key, value) in [
         ("cpu_intensive_thresh_us", "20000"),

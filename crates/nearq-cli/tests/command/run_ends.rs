@@ -25,7 +25,7 @@ pub(crate) fn wait_for<T>(what: &str, mut answer: impl FnMut() -> Option<T>) -> 
 }
 
 /// Whether the process is alive; a zombie is not.
-pub(crate) fn lives(pid: &str) -> bool {
+pub(crate) fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state(&stat).is_some_and(|state| !['Z', 'X'].contains(&state))
 }
@@ -67,7 +67,7 @@ fn a_signal_ends_all_jobs_then_the_command() {
         send(signal, &child);
         let status = child.wait().unwrap();
         assert_eq!(status.signal(), Some(number), "{status}");
-        let left: Vec<&String> = all.iter().filter(|pid| lives(pid)).collect();
+        let left: Vec<&String> = all.iter().filter(|pid| is_alive(pid)).collect();
         assert!(left.is_empty(), "{left:?} live on after SIG{signal}");
     }
 }
@@ -194,7 +194,7 @@ fn jobs_can_end_gracefully_and_are_killed_after_the_grace_period() {
     send("TERM", &child);
     assert_eq!(child.wait().unwrap().signal(), Some(15));
     assert_eq!(words(&done, 1).len(), 1);
-    assert!(!all.iter().any(|pid| lives(pid)));
+    assert!(!all.iter().any(|pid| is_alive(pid)));
 }
 
 /// Kills a run that has written the numbers of its processes there.
@@ -203,7 +203,7 @@ fn kill(mut child: Child, pids: &str) {
     send("KILL", &child);
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     for pid in all {
-        wait_for("the processes end", || (!lives(&pid)).then_some(()));
+        wait_for("the processes end", || (!is_alive(&pid)).then_some(()));
     }
 }
 

@@ -104,7 +104,7 @@ fn top_without_threads_reports_it_and_restores_the_terminal() {
 }
 
 /// Runs a command on a terminal that can only print; returns the output.
-fn on_a_dumb_one(mut command: Command, term: Option<&str>) -> (String, Option<i32>, String) {
+fn on_dumb_terminal(mut command: Command, term: Option<&str>) -> (String, Option<i32>, String) {
     let (mut person, program) = terminal();
     match term {
         Some(term) => command.env("TERM", term),
@@ -126,7 +126,7 @@ fn top_refuses_a_terminal_that_can_only_print() {
     for term in [Some("dumb"), Some(""), None] {
         let mut command = served.nearq();
         command.args(["top", &std::process::id().to_string()]);
-        let (printed, status, stderr) = on_a_dumb_one(command, term);
+        let (printed, status, stderr) = on_dumb_terminal(command, term);
         assert_eq!((printed.as_str(), status), ("", Some(2)), "{stderr}");
         assert!(stderr.contains("TERM") && stderr.contains("--once"), "{stderr}");
     }

@@ -295,19 +295,19 @@ fn session(size: (u16, u16)) {
     drop(process);
     session.press(&["c", "Space"], "14-gone", "has ended; this is the last state");
     session.tmux.press("q");
-    given_back(&session.tmux, "ended with 0");
+    assert_restored(&session.tmux, "ended with 0");
 }
 
 /// Checks that the command has ended in this way, and that the terminal is restored.
 #[track_caller]
-fn given_back(tmux: &Tmux, how: &str) {
-    let screen = set_back(tmux, how);
+fn assert_restored(tmux: &Tmux, how: &str) {
+    let screen = assert_modes_restored(tmux, how);
     assert!(!screen.contains("WORKQUEUE"), "its pictures stay:\n{screen}");
 }
 
 /// Checks that the terminal is restored, except for its contents; returns these.
 #[track_caller]
-fn set_back(tmux: &Tmux, how: &str) -> String {
+fn assert_modes_restored(tmux: &Tmux, how: &str) -> String {
     let screen = wait_for(|| {
         Some(tmux.screen()).filter(|screen| screen.contains(how) && screen.contains("\necho\n"))
     });
@@ -339,7 +339,7 @@ fn a_signal_restores_the_terminal() {
         let pid = wait_for(|| child_called("nearq", tmux.pane_pid())).expect("it runs");
         let kill = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
         assert!(kill.unwrap().success());
-        given_back(&tmux, &format!("ended with {status}"));
+        assert_restored(&tmux, &format!("ended with {status}"));
     }
 }
 
@@ -362,7 +362,7 @@ fn a_stopped_job_continues() {
     );
     assert!(has("WORKQUEUE").is_some(), "{}", tmux.screen());
     tmux.press("q");
-    given_back(&tmux, "ended with 0");
+    assert_restored(&tmux, "ended with 0");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn a_terminal_that_grows_shows_more() {
     assert!(has("RESCUED").is_some(), "{}", tmux.screen());
     tmux.press("q");
     // After a change of size, tmux 3.3a sometimes keeps lines of the screen that the command has left.
-    set_back(&tmux, "ended with 0");
+    assert_modes_restored(&tmux, "ended with 0");
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn with_several_processes_the_user_chooses_one() {
     let opened = wait_for(|| Some(tmux.screen()).filter(|screen| screen.contains(&mark)));
     assert!(opened.is_some(), "{}", tmux.screen());
     tmux.press("q");
-    given_back(&tmux, "ended with 0");
+    assert_restored(&tmux, "ended with 0");
 }
 
 /// The CPU use of `top` itself: two samples a second, on a screen of 200x50, take less than 5 % of a CPU even without optimisation.
@@ -436,7 +436,7 @@ fn top_uses_little_cpu_time() {
     println!("CPU of top: {:.2} %", part * 100.0);
     assert!(part < 0.05, "{part}");
     tmux.press("q");
-    given_back(&tmux, "ended with 0");
+    assert_restored(&tmux, "ended with 0");
 }
 
 /// The fields of /proc/PID/stat after the name, the state first.

@@ -365,7 +365,7 @@ fn too_little_data_gives_no_conclusion() {
 }
 
 /// Starts a long run, and waits until it has set another configuration.
-fn in_the_middle(shared: &Shared, served: &Served) -> Child {
+fn start_and_wait(shared: &Shared, served: &Served) -> Child {
     let pid = served.pid();
     let mut command = served.nearq(&["tune", pid, "crypt", "--seconds", "60", "--seed", "3"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -384,7 +384,7 @@ fn an_interrupt_restores_the_settings_and_reports_it() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-interrupt");
     for name in not_ignored(&["INT", "TERM", "HUP"]) {
-        let mut child = in_the_middle(&shared, &served);
+        let mut child = start_and_wait(&shared, &served);
         signal(name, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(1));
         let message = first_stderr_line(&mut child);
@@ -398,7 +398,7 @@ fn an_interrupt_restores_the_settings_and_reports_it() {
 fn a_killed_command_leaves_the_settings_restored() {
     let shared = Shared::new(cache_strict_is_best, 0.0);
     let served = shared.serve("tune-kill");
-    let mut child = in_the_middle(&shared, &served);
+    let mut child = start_and_wait(&shared, &served);
     signal("KILL", child.id());
     assert!(!child.wait().unwrap().success());
     until("the settings are restored", || {

@@ -127,7 +127,7 @@ fn calls_about_queues_are_refused_without_a_runtime() {
         locks.set(Some("crypt"), &BTreeMap::new()).err(),
         trace,
     ];
-    assert_eq!(refusals, core::array::from_fn(|_| Some(not_here())));
+    assert_eq!(refusals, core::array::from_fn(|_| Some(no_runtime())));
     let seen = locks.dump(&GetDump { locks: true, ..nothing }).unwrap();
     assert!(seen.locks.is_some() && seen.queues.is_empty() && seen.at_ns > 0);
     let process = locks.process();

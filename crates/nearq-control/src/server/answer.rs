@@ -254,7 +254,7 @@ impl Host {
             guarded(&mut || drop(trace.take()));
         }
         if let Some(holder) = session.holder.take() {
-            guarded(&mut || self.undo.set_back(holder, &mut *self.target));
+            guarded(&mut || self.undo.restore(holder, &mut *self.target));
         }
         if std::mem::take(&mut session.timing) {
             self.timing -= 1;

@@ -64,14 +64,14 @@ impl<'a> Call<'a> {
         // No parameters at all, as some clients send it.
         let text = if text == "null" { "{}" } else { text };
         serde_json::from_str(text).map_err(|error| {
-            let parameter = offender::<T>(text).unwrap_or_else(|| missing(&error));
+            let parameter = invalid_parameter::<T>(text).unwrap_or_else(|| missing(&error));
             Error::InvalidParameter { parameter }
         })
     }
 }
 
 /// The parameter whose own value is wrong.
-fn offender<T: DeserializeOwned>(text: &str) -> Option<String> {
+fn invalid_parameter<T: DeserializeOwned>(text: &str) -> Option<String> {
     let each: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(text).ok()?;
     let wrong = each.into_iter().find(|(name, value)| {
         let alone = serde_json::to_string(&BTreeMap::from([(name, value)])).unwrap_or_default();

@@ -119,7 +119,7 @@ impl Connection {
     }
 
     /// What it waits for: space for an answer, the other end closing, or bytes; nothing while a whole call has to wait.
-    pub(super) fn wants(&self) -> PollFlags {
+    pub(super) fn poll_flags(&self) -> PollFlags {
         if self.unread() > 0 {
             PollFlags::OUT
         } else if self.session.is_tracing() {

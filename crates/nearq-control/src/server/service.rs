@@ -174,7 +174,7 @@ impl Service {
             if event.contains(PollFlags::NVAL) {
                 connection.close();
             } else if connection.has_call() && may_call
-                || !connection.wants().is_empty() && !event.is_empty()
+                || !connection.poll_flags().is_empty() && !event.is_empty()
             {
                 next.get_or_insert(index);
             } else if !event.is_empty() {
@@ -208,14 +208,14 @@ impl Service {
     }
 
     fn can_admit(&self) -> bool {
-        !self.is_full() || self.spare().is_some()
+        !self.is_full() || self.replaceable().is_some()
     }
 
     /// The connection that gives its place to a new one.
-    fn spare(&self) -> Option<usize> {
-        let spare = self.connections.iter().enumerate();
-        let spare = spare.filter_map(|(index, one)| Some((one.gives_way()?, index)));
-        spare.min().map(|(_, index)| index)
+    fn replaceable(&self) -> Option<usize> {
+        let candidates = self.connections.iter().enumerate();
+        let candidates = candidates.filter_map(|(index, one)| Some((one.gives_way()?, index)));
+        candidates.min().map(|(_, index)| index)
     }
 
     /// Waits for whatever there is to wait for. Returns whether a client wants to connect, and what has happened to each connection.
@@ -226,7 +226,7 @@ impl Service {
         let accept = if accepts { PollFlags::IN } else { PollFlags::empty() };
         let mut wanted = vec![PollFd::new(&self.listener.socket, accept)];
         let connections = self.connections.iter();
-        wanted.extend(connections.map(|one| PollFd::new(one.socket(), one.wants())));
+        wanted.extend(connections.map(|one| PollFd::new(one.socket(), one.poll_flags())));
         self.poll(&mut wanted, self.timeout(now))?;
         let mut events = wanted.iter().map(PollFd::revents);
         let accept = events.next().is_some_and(|event| !event.is_empty());
@@ -300,7 +300,7 @@ impl Service {
             return;
         };
         if self.is_full()
-            && let Some(index) = self.spare()
+            && let Some(index) = self.replaceable()
         {
             let why = "this connection was idle while others wanted to connect".to_owned();
             self.connections[index].part(&Error::Refused(Refusal::Busy { why }));

@@ -52,7 +52,7 @@ impl Note {
         Ok(Note { queue, values })
     }
 
-    fn set_back(&self, target: &mut dyn ControlTarget) {
+    fn restore(&self, target: &mut dyn ControlTarget) {
         let queue = self.queue.as_deref();
         if self.values.is_empty() || target.set(queue, &self.values).is_ok() {
             return;
@@ -110,10 +110,10 @@ impl Undo {
     }
 
     /// Sets back everything that the connection has changed.
-    pub(super) fn set_back(&mut self, holder: Holder, target: &mut dyn ControlTarget) {
+    pub(super) fn restore(&mut self, holder: Holder, target: &mut dyn ControlTarget) {
         while let Some(index) = self.notes.iter().rposition(|(of, _)| *of == holder) {
             let (_, note) = self.notes.remove(index);
-            note.set_back(target);
+            note.restore(target);
         }
     }
 }

@@ -47,12 +47,12 @@ where
 {
     let mut client = client(answered);
     match client.call(request) {
-        Ok(reply) => understood::<R>(&reply),
+        Ok(reply) => check_round_trip::<R>(&reply),
         Err(error) => refused(&error),
     }
     // Either the next answer is read, or the connection is reported unusable.
     match client.call(request) {
-        Ok(reply) => understood::<R>(&reply),
+        Ok(reply) => check_round_trip::<R>(&reply),
         Err(error) => refused(&error),
     }
 }
@@ -66,7 +66,7 @@ where
     for reply in replies {
         assert!(!ends, "nothing comes after an error");
         match reply {
-            Ok(reply) => understood::<R>(&reply),
+            Ok(reply) => check_round_trip::<R>(&reply),
             Err(error) => {
                 refused(&error);
                 ends = true;
@@ -76,7 +76,7 @@ where
 }
 
 /// What was understood can be sent on, and is then the same.
-fn understood<R: Request>(reply: &R::Reply)
+fn check_round_trip<R: Request>(reply: &R::Reply)
 where
     R::Reply: Serialize + DeserializeOwned,
 {

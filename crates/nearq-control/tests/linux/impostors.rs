@@ -35,7 +35,7 @@ fn own_name(directory: &Path) -> PathBuf {
 }
 
 /// Has a backlog of one, which is full.
-fn listen_and_let_nobody_in(path: &Path) -> UnixListener {
+fn listen_with_full_backlog(path: &Path) -> UnixListener {
     let listener = UnixListener::bind(path).unwrap();
     // SAFETY: numbers only.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
@@ -49,7 +49,7 @@ pub(crate) fn play(part: &str, what: &str) {
     match part {
         "mute" => {
             make(&directory);
-            let _listener = listen_and_let_nobody_in(&own_name(&directory));
+            let _listener = listen_with_full_backlog(&own_name(&directory));
             report("ready", "");
             wait_for_the_end_of_input();
         }

@@ -31,7 +31,7 @@ use super::output::{self, Around, Broken, Order, Printer};
 use super::placement::{Homes, Placement};
 use super::report::{Counts, Outcome, Report};
 use super::running::{Running, wait_for_all_that_ended};
-use super::signals::{Signal, Signals, stop_here};
+use super::signals::{Signal, Signals, stop_self};
 use super::template::Template;
 use super::tree;
 use crate::system::{Child, adopt_orphans, next_child};
@@ -365,7 +365,7 @@ impl<'a> Engine<'a> {
                 }
                 Signal::Stop => {
                     self.running.values().for_each(|job| job.signal(libc::SIGTSTP));
-                    stop_here();
+                    stop_self();
                 }
                 Signal::Continue => {
                     self.running.values().for_each(|job| job.signal(libc::SIGCONT));

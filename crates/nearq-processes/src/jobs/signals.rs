@@ -85,7 +85,7 @@ impl Drop for Signals {
 }
 
 /// Stops this process as the terminal would have, until it is continued.
-pub(crate) fn stop_here() {
+pub(crate) fn stop_self() {
     // SAFETY: numbers only.
     unsafe { libc::raise(libc::SIGSTOP) };
 }

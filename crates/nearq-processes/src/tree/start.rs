@@ -282,7 +282,7 @@ impl Tree {
                         String::new()
                     }
                 ));
-                Ok(front.wait_without())
+                Ok(front.wait_without_supervisor())
             }
         }
     }
@@ -308,14 +308,14 @@ impl Front {
     fn wait(&mut self) -> Result<End, Failed> {
         // The supervisor first reports that there is a command, or none. Until then signals, which are meant for the command, wait in
         // their file.
-        let mut goes_on = self.listen();
-        while goes_on {
+        let mut running = self.listen();
+        while running {
             let files = [self.socket.as_fd(), self.signals.as_fd()];
             let ready = system::wait_any(&files, None);
             while let Some(received) = system::next_signal(&self.signals) {
                 self.pass_on(received);
             }
-            goes_on = !ready[0] || self.listen();
+            running = !ready[0] || self.listen();
         }
         system::wait_for(self.supervisor);
         self.end.take().unwrap_or(Err(Failed::Keep))
@@ -356,7 +356,7 @@ impl Front {
     }
 
     /// The command is now this process's child, because no process is between them.
-    fn wait_without(&self) -> End {
+    fn wait_without_supervisor(&self) -> End {
         let lost = End::Signalled(libc::SIGTERM);
         let Some((command, file)) = &self.command else { return lost };
         system::send(file, libc::SIGTERM);

@@ -102,7 +102,7 @@ pub(crate) struct Supervisor<'a> {
     last_id: u64,
     /// Descriptors of members are below this number, so that some are left for reading files.
     descriptors: u64,
-    next_round: Instant,
+    next_full_check: Instant,
     /// Processes that were seen in the last round, by number and start, and whether it is known what they are.
     seen: BTreeMap<(u32, u64), bool>,
     /// Processes that seem not to have the table in their environment, by number and time of their entry.
@@ -130,7 +130,7 @@ impl<'a> Supervisor<'a> {
             members: BTreeMap::new(),
             last_id: 0,
             descriptors: system::raise_descriptors().saturating_sub(FOR_FILES),
-            next_round: Instant::now() + ROUND,
+            next_full_check: Instant::now() + ROUND,
             seen: BTreeMap::new(),
             doubted: BTreeSet::new(),
             summary: Summary { cpu_time, ..Summary::default() },
@@ -144,9 +144,9 @@ impl<'a> Supervisor<'a> {
         self.take_out();
         self.take_in();
         let lazy = self.options.choose == Choose::Lazy;
-        if lazy || Instant::now() >= self.next_round {
-            self.go_round(lazy);
-            self.next_round = Instant::now() + ROUND;
+        if lazy || Instant::now() >= self.next_full_check {
+            self.check_descendants(lazy);
+            self.next_full_check = Instant::now() + ROUND;
         }
         for event in self.rebalancer.step() {
             self.note(&event);
@@ -314,7 +314,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Checks all descendants; see the top of the file.
-    fn go_round(&mut self, lazy: bool) {
+    fn check_descendants(&mut self, lazy: bool) {
         let mut now_seen = BTreeMap::new();
         let mut covered: BTreeSet<u32> = BTreeSet::new();
         for (pid, _) in proc::descendants(std::process::id()) {
