@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exported_is_not_missing() {
+    fn exported_types_are_not_missing() {
         let documented = documented(true);
         assert_eq!(documented.missing(&documented.exported()), [""; 0]);
     }

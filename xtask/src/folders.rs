@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_import_that_points_up_is_named_however_it_is_written() {
+    fn an_upward_import_is_named_however_it_is_written() {
         let up = |text| {
             let offences = offences_of(&[
                 ("base", "pub mod event;"),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_tests_alone_may_import_anything() {
+    fn test_only_code_may_import_anything() {
         let base = "#[cfg(test)]\nmod tests;\n#[cfg(test)]\n#[cfg(not(miri))]\nmod plain;\n";
         let files = [
             ("base", base),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_named_that_are_large_or_span_folders() {
+    fn circles_that_are_large_or_span_folders_are_named() {
         let next = |number: usize| format!("use crate::base::f{};", number % 7);
         let texts: Vec<(String, String)> =
             (0..7).map(|number| (format!("base/f{number}"), next(number + 1))).collect();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_and_what_is_new_are_told() {
+    fn removed_and_new_items_are_reported() {
         assert_eq!(differing("a\nb\n", "b\nc\n"), ["-a", "+c"]);
     }
 }

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_workspaces_are_looked_into() {
+    fn both_workspaces_are_checked() {
         let members = members().unwrap();
         let uses = |name: &str| -> Vec<(&str, bool)> {
             let package = members.iter().find(|package| package.name == name).unwrap();

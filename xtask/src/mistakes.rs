@@ -346,14 +346,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mistake_is_refused() {
+    fn invalid_mistakes_are_refused() {
         assert!(parse("== one: x\na.rs\n-p a\n").is_err(), "nothing is replaced");
         assert!(parse("a.rs\n").is_err(), "no name");
         assert!(parse("== one: x\na.rs\n-p a\n-old\n+new\nother\n").is_err());
     }
 
     #[test]
-    fn a_copy_has_the_files_of_the_checkout_and_no_others() {
+    fn a_copy_has_exactly_the_files_of_the_checkout() {
         let folder = std::env::temp_dir().join(format!("nearq-xtask-{}", std::process::id()));
         let (root, copy) = (folder.join("root"), folder.join("copy"));
         let write = |path: PathBuf, text: &str| {

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_is_none_for_all_does_not_count() {
+    fn partial_fences_do_not_count() {
         assert!(!has_fence("a.load(Ordering::SeqCst); P::fence(Ordering::Acquire);"));
         assert!(has_fence("P::model_fence();") && has_fence("P::fence(Ordering::SeqCst);"));
     }

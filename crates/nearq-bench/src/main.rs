@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_broken_where_it_has_to_be() {
+    fn help_lines_are_wrapped_to_the_width() {
         help::check(&Cli::command());
     }
 

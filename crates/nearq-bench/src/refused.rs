@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_cannot_be_had_is_an_error_and_other_panics_stay_what_they_are() {
+    fn a_refused_thread_is_an_error_and_other_panics_are_unchanged() {
         let refused = std::io::Error::from_raw_os_error(libc::EAGAIN);
         let Err(failure) = run(|| panic!("failed to spawn thread: {refused:?}")) else {
             panic!("it has failed");

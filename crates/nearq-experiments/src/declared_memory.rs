@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_zeroes_in_pages_that_can_be_written() {
+    fn declared_memory_is_zeroed_page_aligned_and_writable() {
         for bytes in [0, 1, 5000] {
             let mut memory = DeclaredMemory::new(bytes);
             assert_eq!(memory.len(), bytes.max(1).next_multiple_of(PAGE));

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn no_message_is_slept_over() {
+    fn no_message_is_missed_by_a_sleeping_receiver() {
         all_arrive::<Linux>(20_000);
         for seed in 0..20 {
             let machine = Topology::from_synthetic("core:4").unwrap();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_nothing_ends() {
+    fn waiting_without_a_message_times_out() {
         let mut mailbox = Mailbox::<Linux>::new(70).unwrap();
         assert!(!mailbox.wait(Duration::from_millis(1)));
         mailbox.post().send(69);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "block 3 was reported twice")]
-    fn a_block_in_two_places_is_noticed() {
+    fn a_block_reported_twice_is_detected() {
         let mailbox = Mailbox::<Linux>::new(4).unwrap();
         mailbox.post().send(3);
         mailbox.post().send(3);

@@ -78,7 +78,7 @@ fn is_not_judged(judged: &Value) -> bool {
 }
 
 #[test]
-fn goals_are_shown_where_they_are_asked_for() {
+fn goals_are_shown_on_request() {
     let _judged = AnySize::new();
     for experiment in &EXPERIMENTS {
         let (with, without) = (run(experiment, true), run(experiment, false));

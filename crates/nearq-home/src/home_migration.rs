@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn it_moves_to_its_memory_when_that_is_seen_twice() {
+    fn a_home_moves_to_its_memory_when_seen_there_twice() {
         let (nodes, weights) = (nodes(), Weights::default());
         let mut migration = HomeMigration::new(0, at(0));
         // The task runs at home all the time, but that does not keep it there.
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn it_moves_once_an_interval_and_not_for_little() {
+    fn a_home_moves_once_an_interval_and_only_for_enough_gain() {
         let (nodes, weights) = (nodes(), Weights::default());
         let mut migration = HomeMigration::new(0, at(0));
         let little = evidence([400, 600, 0], [0, 0, 0]);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn without_memory_it_follows_the_cpu_time_only_if_that_is_worth_more() {
+    fn without_memory_a_home_follows_the_cpu_time_if_worth_more() {
         let nodes = nodes();
         let mut weights = Weights::default();
         let time = evidence([0; 3], [100, 900, 0]);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn on_one_node_it_says_so() {
+    fn on_one_node_the_verdict_says_so() {
         let machine = Topology::from_synthetic("core:2").unwrap();
         let nodes = Nodes::of(&machine, machine.online());
         let mut migration = HomeMigration::new(0, at(0));
@@ -367,7 +367,7 @@ mod tests {
         /// Whatever the evidence: the home is where the last verdict says, moves no more often than it may, and never for less than
         /// the margin.
         #[test]
-        fn it_never_moves_too_often_or_for_too_little(
+        fn a_home_never_moves_too_often_or_for_too_little(
             looks in prop::collection::vec((0_u64..500, [0_u64..100, 0..100, 0..100], [0_u64..100, 0..100, 0..100]), 1..60),
         ) {
             let (nodes, weights) = (nodes(), Weights::default());

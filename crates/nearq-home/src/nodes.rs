@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_may_be_used_there_is_one_place() {
+    fn with_no_usable_cpus_there_is_one_node() {
         let machine = machine("numa:2 core:2").with_online(&"0-1".parse().unwrap());
         let nodes = Nodes::of(&machine, &"2-3".parse().unwrap());
         assert!(nodes.is_single());

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn homes_spread_over_nodes_as_they_have_cpus() {
+    fn homes_are_spread_in_proportion_to_the_cpus_of_the_nodes() {
         // Nodes of 4, 4 and 1 CPUs.
         let nodes = nodes("numa:3 core:4", "0-8");
         let mut loads = [Load::default(); 3];
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn others_count_as_homes_do() {
+    fn the_load_of_others_counts_as_homes_do() {
         let nodes = nodes("numa:2 core:2", "0-3");
         let other = Load { homes: 0, others: 1500 };
         assert_eq!(pick(&nodes, &[other, homes(1000)], Some(0)), 1);
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nowhere_would_it_be_less_crowded(
+        fn no_other_node_would_be_less_crowded(
             homes in prop::collection::vec(0_u32..50_000, 4),
             others in prop::collection::vec(0_u32..50_000, 4),
             from in prop::option::of(0_usize..4),

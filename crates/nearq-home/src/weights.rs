@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_farther_the_more_imbalance_it_takes() {
+    fn farther_nodes_require_more_imbalance() {
         let weights = Weights::default();
         let at = |distance| weights.threshold(distance);
         assert!(at(10) < at(12) && at(12) < at(20) && at(20) < at(32));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn no_node_has_room_for_one_task_more_than_it_has_cpus() {
+    fn no_node_has_space_for_more_tasks_than_cpus() {
         let weights = Weights::default();
         for cpus in [1, 2, 8, 16, 192] {
             let capacity = 1000 * cpus;
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn among_many_it_takes_more() {
+    fn larger_loads_require_more_imbalance() {
         let weights = Weights::default();
         assert!(weights.is_worth_leaving(3000, 1000, 20));
         assert!(!weights.is_worth_leaving(102_000, 100_000, 20));

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_offline_can_do_nothing() {
+    fn offline_cpus_have_no_capacity() {
         let machine = Topology::from_synthetic("numa:2 core:70").unwrap();
         let nq = describe(&machine, &"0-69,100".parse().unwrap()).unwrap();
         assert_eq!((nq.on_node[0].capacity, nq.on_node[1].capacity), (70 * UNIT, UNIT));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_said() {
+    fn a_machine_that_is_too_large_is_refused() {
         let machine = Topology::from_synthetic("numa:33 core:1").unwrap();
         let error = describe(&machine, machine.online()).unwrap_err();
         assert_eq!(error.to_string(), "this machine has 33 nodes; the scheduler has room for 32");

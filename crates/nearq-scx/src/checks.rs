@@ -121,7 +121,7 @@ mod tests {
     const TYPES: (&str, &str) = ("sys/kernel/btf/vmlinux", "");
 
     #[test]
-    fn what_a_kernel_lacks_is_said_with_what_to_do() {
+    fn missing_kernel_features_are_named_with_a_remedy() {
         let old = Files::new("old", &[("proc/sys/kernel/osrelease", "6.1.0-49-amd64\n"), ROOT]);
         let text = kernel(&old.0).unwrap_err().to_string();
         assert!(text.contains("6.1.0-49-amd64") && text.contains("SCHED_CLASS_EXT=y"), "{text}");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_could_not_be_read_whole_is_refused_with_what_and_what_to_do() {
+    fn a_partly_unreadable_machine_is_refused_with_the_cause_and_a_remedy() {
         const CPUS: &str = "sys/devices/system/cpu";
         let files = ["possible", "present", "online"].map(|list| format!("{CPUS}/{list}"));
         let files = files.each_ref().map(|file| (file.as_str(), "0-1\n"));

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_a_crowded_node_goes_where_there_is_room() {
+    fn a_process_of_a_crowded_node_moves_to_a_node_with_free_cpus() {
         assert_eq!(to(&[3000, 1000], 1000), Some(1));
         // No room, no crowd, or next to none.
         assert_eq!(to(&[3000, 2000], 1000), None);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_of_those_that_help_as_much_and_one_that_it_may_use() {
+    fn among_equally_good_nodes_the_nearest_allowed_one_is_chosen() {
         assert_eq!(to(&[3000, 2000, 1000, 0], 1000), Some(2));
         assert_eq!(to(&[3000, 1400, 1000, 0], 1000), Some(2));
         let (crowds, nq) = looked(&[3000, 1000, 0, 0]);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_counts_when_it_has_lasted_and_a_moment_does_not_end_it() {
+    fn only_lasting_crowds_count_and_a_brief_pause_does_not_end_one() {
         let nq = machine(&[3000, 1000]);
         let better = |crowds: &Crowds| crowds.better(&nq, 0, 1000, |_| true);
         let mut crowds = Crowds::default();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn away_is_who_was_for_long_in_the_mean() {
+    fn a_process_is_away_if_its_mean_over_time_is_high() {
         let mut away = Away::default();
         for look in 0..LOOKS {
             assert_eq!(away.for_long(), None, "after {look}");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_why() {
+    fn a_relocation_gives_its_reason() {
         let (crowds, nq) = looked(&[3000, 1000]);
         let one = Relocation {
             pid: 7,

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_are_kept_written_and_read() {
+    fn the_last_decisions_are_kept_written_and_read() {
         let path = std::env::temp_dir().join(format!("nearq-scx-decisions-{}", std::process::id()));
         assert_eq!(read(&path), Value::Null);
         let mut log = Log::default();

@@ -107,7 +107,7 @@ mod tests {
     const SHAPE: &str = "numa:2 l3:2 core:2";
 
     #[test]
-    fn cpus_that_go_and_come_back_change_nothing() {
+    fn cpus_that_go_offline_and_come_back_change_nothing() {
         let (_, mut nq) = machine(SHAPE, "0-7");
         let mut watch = Watch::new(&"0-7".parse().unwrap());
         let describe = || -> Option<(Topology, Box<Nq>)> { panic!("nothing new is there") };
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_offline_at_first_is_looked_at_once() {
+    fn a_cpu_that_was_offline_at_the_start_is_checked_once() {
         let (_, mut nq) = machine(SHAPE, "0-6");
         let mut watch = Watch::new(&"0-6".parse().unwrap());
         let online = set(&mut nq, "0-7");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_the_wrong_place_asks_for_a_new_beginning() {
+    fn a_misplaced_cpu_requires_a_restart() {
         let (_, mut nq) = machine(SHAPE, "0-6");
         // As if the CPU's cache could not be read while it was offline: it is assigned to the first one.
         (nq.cpu[7].llc, nq.cpu[7].node) = (0, 0);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_must_last() {
+    fn only_a_lasting_difference_counts() {
         let (_, mut nq) = machine(SHAPE, "0-7");
         let online: CpuSet = "0-6".parse().unwrap();
         let mut watch = Watch::new(&"0-7".parse().unwrap());

@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_it_is_gone_is_one_sentence() {
+    fn the_reason_for_an_unload_is_one_sentence() {
         let gone = |reason: &str, message: &str, code| Gone {
             kind: 1026,
             code,

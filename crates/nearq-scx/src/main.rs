@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clap_says_becomes_one_line() {
+    fn errors_of_clap_become_one_line() {
         let error = Cli::try_parse_from(["nearq-scx", "starts"]).unwrap_err();
         let refusal = refused(&error).unwrap_err().to_string();
         assert!(refusal.starts_with("unrecognized subcommand 'starts'"), "{refusal}");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_broken_where_it_has_to_be() {
+    fn help_lines_are_wrapped_to_the_width() {
         help::check(&Cli::command());
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     use crate::state::made_up;
 
     #[test]
-    fn all_is_there_under_its_name() {
+    fn every_metric_is_exported_under_its_name() {
         let text = text(made_up(), Some((12, 0.5)));
         for line in [
             "# TYPE nearq_scx_homes gauge",
@@ -166,7 +166,7 @@ mod tests {
 
     /// The rules of the format on which readers insist: each metric is described once and before its values, counters end in `_total`.
     #[test]
-    fn the_format_is_kept() {
+    fn the_prometheus_format_is_valid() {
         let text = text(made_up(), None);
         let mut told: Vec<(String, String)> = Vec::new();
         for line in text.lines().filter(|line| *line != "# EOF") {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_abbreviated() {
         let sizes = [0, 1023, 4096, 5 << 20, 3 << 30].map(bytes);
         assert_eq!(sizes, ["0 B", "1023 B", "4 KiB", "5 MiB", "3.0 GiB"]);
         assert_eq!([percent(1, 3), percent(3, 3), percent(0, 0)], ["33.3%", "100.0%", "-"]);

@@ -342,7 +342,7 @@ mod tests {
     const GROUPS: &str = "root:x:0:\nadm:x:4:syslog,me\nnearq:x:997:me\nbroken\n";
 
     #[test]
-    fn who_may_tell_is_named_or_a_group_or_root() {
+    fn the_right_to_tell_goes_to_a_named_group_the_default_group_or_root() {
         let parse = |named| Tellers::parse(named, GROUPS);
         assert_eq!(parse(None), Ok(Tellers::Group(997)));
         assert_eq!(Tellers::parse(None, "root:x:0:\n"), Ok(Tellers::Root));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_had_once_and_others_cannot_hold_it() {
+    fn the_lock_is_exclusive_and_other_users_cannot_hold_it() {
         let files = Files::new("lock", &[]);
         let run = files.0.join("run");
         let lock = Lock::take_in(&run).unwrap();

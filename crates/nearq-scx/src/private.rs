@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_made_and_open_to_look_into() {
+    fn a_folder_is_created_readable_for_all() {
         let files = Files::new("own-folder", &[]);
         let path = files.0.join("nearq");
         for _ in 0..2 {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_folders_of_others_are_refused() {
+    fn links_and_folders_of_other_users_are_refused() {
         let files = Files::new("other-folders", &[("other/x", ""), ("file", "")]);
         let link = files.0.join("link");
         symlink(files.0.join("other"), &link).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_open_is_made_anew() {
+    fn a_file_that_others_can_open_is_recreated() {
         let files = Files::new("own-file", &[("secret", "before")]);
         let path = files.0.join("lock");
         let folder = make_folder(&files.0).unwrap();

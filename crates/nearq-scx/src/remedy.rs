@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_to_its_memory_where_there_is_room() {
+    fn a_process_moves_to_its_memory_if_that_node_has_free_cpus() {
         let (remedy, why) = chosen(&situation());
         assert_eq!(remedy, Remedy::Go);
         assert_eq!(why, "there is room for it on node 1 (1.0 of 4.0 CPUs are used, 1.0 at home)");
     }
 
     #[test]
-    fn it_goes_where_it_is_no_fuller_with_it_than_at_home() {
+    fn a_process_moves_if_the_target_is_no_fuller_than_its_home() {
         let both = situation();
         let both = Situation { home: full(both.home), there: full(both.there), ..both };
         let home = NodeUse { load: 7000, ..both.home };
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_a_crowd_does_not_go_back_for_its_memory() {
+    fn a_process_that_left_a_crowd_does_not_return_for_its_memory() {
         let (remedy, why) = chosen(&Situation { left_crowd: true, ..situation() });
         assert_eq!(remedy, Remedy::MovePages);
         assert!(
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_move_where_that_is_cheaper_than_being_away() {
+    fn pages_move_if_that_is_cheaper_than_staying_away() {
         let crowded = Situation { there: full(situation().there), ..situation() };
         let (remedy, why) = chosen(&crowded);
         assert_eq!(remedy, Remedy::MovePages);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_may_not_go_has_its_pages_brought() {
+    fn a_process_that_may_not_move_gets_its_pages_moved() {
         let bound = Situation { may_go: false, ..situation() };
         let (remedy, why) = chosen(&bound);
         assert_eq!(remedy, Remedy::MovePages);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_has_bounds() {
+    fn the_expected_time_is_bounded() {
         let young = Situation {
             there: full(situation().there),
             ran: Duration::from_millis(1),

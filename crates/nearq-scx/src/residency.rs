@@ -233,7 +233,7 @@ mod tests {
 ";
 
     #[test]
-    fn what_may_be_written_is_sampled() {
+    fn only_writable_memory_is_sampled() {
         let ranges = writable(MAPS);
         assert_eq!(ranges.len(), 3);
         assert_eq!(ranges[0], 0x55d0_a000_1000..0x55d0_a000_3000);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_takes_time_and_is_refused_where_there_is_no_such_node() {
+    fn moving_pages_takes_time_and_fails_for_an_unknown_node() {
         let Some(took) = for_mebibyte(0, 0) else {
             return skipped(WHAT, "this kernel moves none", HOW);
         };

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_set_is_refused_before_the_scheduler_is_asked() {
+    fn invalid_settings_are_refused_before_the_scheduler_is_asked() {
         let text = refused("stray", "1ms");
         assert!(
             text.starts_with("stray: there is no such weight; the weights are slice, "),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_is_said_with_what_it_was() {
+    fn a_change_is_reported_with_the_previous_value() {
         let said = |name, before, after| changed(weights::find(name).unwrap(), before, after);
         assert_eq!(said("stay", 20_000_000, 50_000_000), "stay: 50ms (was 20ms)\n");
         assert_eq!(said("stay", 1_500_000, 0), "stay: 0ns (was 1500us)\n");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_written_where_it_is_and_nowhere_else() {
+    fn setting_a_weight_changes_no_other_field() {
         let file = File::from(memfd_create("state", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, SHARED as u64).unwrap();
         let stay = weights::find("stay").unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_cpus_is_refused_with_those_that_there_are() {
+    fn a_node_without_cpus_is_refused_with_the_possible_ones() {
         let nq = made_up();
         assert_eq!((has_node(&nq, 0), has_node(&nq, 2)), (Ok(()), Ok(())));
         let refusal = "node 1: there is no such node with CPUs; the nodes are 0, 2";
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_there_is_refused() {
+    fn a_process_that_does_not_exist_is_refused() {
         let processes = Path::new("/proc");
         assert_eq!(exists(processes, std::process::id()), Ok(()));
         // A thread that does not lead its process.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn to_forget_what_was_not_told_is_no_failure_of_the_system() {
+    fn forgetting_a_home_that_was_never_set_is_an_input_error() {
         let error = libbpf_rs::Error::from_raw_os_error;
         let not_told = not_forgotten(11, &error(libc::ENOENT));
         assert_eq!(not_told, Failure::input("11: no home was told of it"));

@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_ends_us_as_it_ended() {
+    fn the_exit_status_is_that_of_the_command() {
         let same = |raw: i32, expected: u8| {
             let code = code(ExitStatus::from_raw(raw));
             assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::from(expected)));

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_of_what_is_counted_alone() {
+    fn only_counters_are_subtracted() {
         let mut nq = made_up();
         let before = Now::of(&nq);
         nq.on_cpu[5].events[event("left")] += 3;
@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_found_by_their_numbers() {
+    fn nodes_are_found_by_number() {
         let nq = made_up();
         assert_eq!((node_index(&nq, 2), node_index(&nq, 1)), (Some(1), None));
         assert_eq!((node_id(&nq, 1), node_id(&nq, 2), node_id(&nq, NONE)), (Some(2), None, None));
     }
 
     #[test]
-    fn a_cache_that_an_offline_cpu_was_given_is_no_cache_of_the_machine() {
+    fn caches_made_up_for_offline_cpus_are_not_shown() {
         let mut files: Vec<(String, String)> = Vec::new();
         let mut add = |path: String, text: &str| {
             files.push((format!("sys/devices/system/{path}"), text.into()))
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_makes_no_sense_is_read_without_a_panic() {
+    fn an_invalid_state_is_read_without_a_panic() {
         let mut nq = made_up();
         (nq.nodes, nq.cpus) = (u32::MAX, u32::MAX);
         nq.cpu[3].node = 77;

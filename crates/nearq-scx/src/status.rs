@@ -254,7 +254,7 @@ home_exec         0     0   0  homes picked because a task began a program
     }
 
     #[test]
-    fn programs_get_the_same() {
+    fn the_json_has_the_same_content() {
         let value = value(&made_up(), &Value::Null);
         assert_eq!(value["nodes"][1]["node"], 2);
         assert_eq!(value["nodes"][1]["counts"]["left"], 7);

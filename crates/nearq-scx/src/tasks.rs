@@ -150,7 +150,7 @@ PID  TID  HOME  NODE  CPU  AT HOME  AWAY  HOME%  CROSSED  NAME  WHY
     }
 
     #[test]
-    fn programs_get_the_same() {
+    fn the_json_has_the_same_content() {
         let value = value(&made_up(), &known());
         assert_eq!((&value[0]["home"], &value[0]["why"]), (&json!(2), &json!("told")));
         assert_eq!(value[0]["seconds_away"], 1.0);

@@ -162,7 +162,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
-    fn counts_are_by_the_second() {
+    fn counts_are_shown_per_second() {
         let mut nq = made_up();
         let before = Now::of(&nq);
         nq.on_cpu[5].events[event("left")] += 30;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn q_and_signals_end_it_at_once() {
+    fn q_and_signals_end_top_at_once() {
         let long = Duration::from_mins(10);
         for happened in [Happened::Key(b'q'), Happened::Key(b'Q'), Happened::Signal] {
             assert_eq!(ends(vec![Happened::Key(b'x'), happened], long), (true, true));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_neither_end_it_nor_make_a_table_come_early() {
+    fn other_keys_neither_end_top_nor_refresh_it_early() {
         let keys = || b"x\n\x1b[A ".map(Happened::Key).into();
         assert_eq!(ends(keys(), Duration::from_millis(50)), (false, false));
         // Nor does it end when no sender is left.
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_passed_on_one_by_one_until_there_are_no_more_or_nobody_wants_them() {
+    fn keys_are_passed_on_until_the_input_or_the_receiver_ends() {
         let (sender, receiver) = mpsc::channel();
         hear(&b"aq"[..], &sender);
         drop(sender);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_terminal_is_as_it_was_before() {
+    fn the_terminal_settings_are_restored() {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("terminals can be had");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("it is ours");
         let name = ptsname(&master, Vec::new()).expect("it has a name");

@@ -156,14 +156,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_of_the_structure_is_there_once_and_in_order() {
+    fn every_field_of_the_structure_is_listed_once_and_in_order() {
         let offsets: Vec<usize> = ALL.iter().map(Weight::offset).collect();
         let expected: Vec<usize> = (0..size_of::<Weights>()).step_by(8).collect();
         assert_eq!(offsets, expected);
     }
 
     #[test]
-    fn the_usual_values_are_allowed_and_written_as_they_are_read() {
+    fn the_default_values_are_allowed_and_round_trip() {
         let usual = Weights::default();
         for weight in &ALL {
             let value = weight.get(&usual);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_set_and_nothing_else() {
+    fn setting_one_weight_changes_only_that_weight() {
         let mut all = Weights::default();
         apply(&mut all, "stay=1500us").unwrap();
         assert_eq!(all, Weights { stay: 1_500_000, ..Weights::default() });
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_is_allowed() {
+    fn a_refusal_names_the_allowed_values() {
         let mut all = Weights::default();
         let mut refused = |text| apply(&mut all, text).unwrap_err().to_string();
         assert_eq!(

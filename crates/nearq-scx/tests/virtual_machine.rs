@@ -28,7 +28,7 @@ fn the_command_from_beginning_to_end() {
 }
 
 #[test]
-fn told_homes_are_inherited_and_the_library_and_the_command_tell_theirs() {
+fn homes_told_by_the_library_and_the_command_are_inherited() {
     let Some((script, programs)) = prepared() else { return };
     let how = ["-t", "A"];
     let Some(text) = boot_with(&script, &how, programs, &theirs(), "tell.sh", "") else { return };
@@ -38,7 +38,7 @@ fn told_homes_are_inherited_and_the_library_and_the_command_tell_theirs() {
 
 /// One boot out of three must be in time: if the host is busy, the guest's CPUs stand still for long.
 #[test]
-fn pages_and_tasks_come_together_within_five_seconds() {
+fn pages_and_tasks_meet_within_five_seconds() {
     let Some((script, programs)) = prepared() else { return };
     let mut told = Vec::new();
     for _ in 0..3 {
@@ -61,7 +61,7 @@ fn pages_and_tasks_come_together_within_five_seconds() {
 
 /// Half a minute on each shape of a machine; or for `NEARQ_STRESS_SECONDS`, on the shapes that `NEARQ_STRESS_SHAPES` names.
 #[test]
-fn a_hard_load_is_borne_on_machines_of_many_shapes() {
+fn a_heavy_load_runs_on_machines_of_many_shapes() {
     let Some((script, programs)) = prepared() else { return };
     let seconds: u64 =
         env::var("NEARQ_STRESS_SECONDS").map_or(30, |text| text.parse().expect("seconds"));
@@ -115,7 +115,7 @@ fn no_cpu_is_idle_while_a_home_is_overloaded() {
 
 /// Messages between tasks on one node, in instructions and context switches.
 #[test]
-fn one_node_is_not_harmed() {
+fn one_node_is_no_slower_than_with_the_stock_scheduler() {
     let Some((script, programs)) = prepared() else { return };
     let how = ["-t", "1:1:2:1:1", "-a", "icount:1:5"];
     let Some(text) = boot(&script, &how, programs, "compare.sh", "LOAD=wakes\n") else { return };

@@ -157,7 +157,7 @@ mod tests {
     static ALLOCATOR: LineAligned = LineAligned;
 
     #[test]
-    fn large_objects_have_pages_of_their_own_and_keep_what_they_hold() {
+    fn large_objects_have_their_own_pages_and_keep_their_contents() {
         for (size, align) in
             [(1, 1), (4095, 8), (4096, 1), (5000, 64), (70_000, 16), (4096, 32_768)]
         {

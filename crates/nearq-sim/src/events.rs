@@ -274,7 +274,7 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn by_time_then_timers_as_set_then_cpus_by_number() {
+    fn events_are_ordered_by_time_then_timers_then_cpus() {
         let mut events = Events::new(10);
         events.set_cpu(1, 5);
         events.set_cpu(0, 5);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_time_replaces_the_old_one() {
+    fn setting_a_time_replaces_the_earlier_time() {
         let mut events = Events::new(3);
         events.set_cpu(2, 50);
         events.set_cpu(2, 7);
@@ -308,7 +308,7 @@ mod tests {
 
     /// Compared with a plain list, over many random changes.
     #[test]
-    fn always_the_earliest() {
+    fn the_earliest_event_is_always_first() {
         let mut rng = Rng::new(4);
         let mut events = Events::new(21);
         let (mut cpus, mut timers) = ([NEVER; 21], [(NEVER, 0); 30]);

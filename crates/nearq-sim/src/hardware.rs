@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn farther_costs_more() {
+    fn farther_transfers_cost_more() {
         let topology = Topology::from_synthetic("numa:2 l3:2 core:2 pu:2").expect("well formed");
         let hardware = Hardware::new(topology, &Costs::DEFAULT);
         let costs = [0, 1, 2, 4, 8].map(|to| hardware.transfer(0, to));

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_a_machine() {
+    fn every_built_in_name_gives_a_machine() {
         for name in Machine::NAMES {
             let machine = Machine::named(name).expect("listed");
             assert_eq!(machine.name(), *name);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_machine_is_refused_with_what_is() {
+    fn an_unknown_machine_is_refused_with_the_known_ones() {
         let unknown = Machine::described("cray-1").expect_err("never built in").to_string();
         assert!(unknown.contains("ryzen-3900x") && unknown.contains("tx7-itanium2"), "{unknown}");
         let large = Machine::described("pack:8 core:1024").expect_err("8192 CPUs").to_string();

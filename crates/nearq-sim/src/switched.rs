@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_as_asked_for_and_on_its_own_lines_in_a_run() {
+    fn simulated_allocations_have_their_own_cache_lines() {
         for (size, align) in [(1, 1), (24, 8), (64, 64), (100, 16), (5000, 4096), (1 << 20, 128)] {
             for simulates in [false, true] {
                 for leave in [false, true] {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_objects_of_a_run_share_a_line() {
+    fn no_two_objects_of_a_run_share_a_cache_line() {
         let entered = enter();
         let lines: Vec<usize> = (0..50)
             .map(|_| {

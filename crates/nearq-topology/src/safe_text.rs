@@ -86,7 +86,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_steers_or_disguises_is_not_shown() {
+    fn control_and_disguising_characters_are_removed() {
         for c in UNSAFE {
             let text = format!("a{c}b");
             assert_eq!(plain(&text), "a\u{fffd}b", "{c:?}");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_stays() {
+    fn ordinary_text_is_unchanged() {
         let text = "naïve 日本語 עברית می\u{200c}خواهم 👩\u{200d}💻 \\\"";
         assert_eq!(plain(text), text);
         assert!(matches!(page(text), Cow::Borrowed(_)));

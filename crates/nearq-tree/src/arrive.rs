@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tables_path() {
+    fn the_path_of_the_table_is_built() {
         for (supervisor, descriptor, path) in
             [(4711, 30, c"/proc/4711/fd/30"), (u32::MAX, 0, c"/proc/4294967295/fd/0")]
         {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_choose_are_known_by_name() {
+    fn programs_that_choose_cpus_are_known_by_name() {
         assert!(CHOOSERS.contains(&base(b"/usr/bin/taskset")));
         assert!(CHOOSERS.contains(&base(b"numactl")));
         assert!(!CHOOSERS.contains(&base(b"/opt/taskset/make")));

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_variable_is_known_by_its_whole_name() {
+    fn a_variable_is_matched_by_its_whole_name() {
         let mut texts = [*b"NEARQ_TREE_CHOOSE=fork\0", *b"NEARQ_TREE=abc\0........"];
         let mut list: Vec<*mut c_char> =
             texts.iter_mut().map(|text| text.as_mut_ptr().cast()).collect();

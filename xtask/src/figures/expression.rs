@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recorded_is_told_from_what_is_not() {
+    fn recorded_and_unrecorded_values_are_distinguished() {
         let is_recorded = |text: &str| Expression::parse(text).expect(text).is_recorded();
         assert!(
             is_recorded("1 - [r | parameters | a]") && is_recorded("max(1, [r | parameters | a])")
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_is_refused() {
+    fn expressions_without_a_value_are_refused() {
         for text in [
             "",
             "1 +",

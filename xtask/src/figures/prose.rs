@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_those_of_the_source() {
+    fn line_numbers_are_those_of_the_source() {
         let prose = Prose::new("test", "one\n\n2\n  three 4");
         let lines: Vec<usize> =
             prose.numbers().iter().map(|range| prose.line(range.start)).collect();

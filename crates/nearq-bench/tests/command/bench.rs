@@ -23,7 +23,7 @@ fn scopes_prints_a_table_and_writes_json_and_a_picture() {
 }
 
 #[test]
-fn json_on_standard_output_is_nothing_but_json() {
+fn json_on_standard_output_is_pure_json() {
     let output = nearq()
         .args(["bench", "dispatch", "--runs", "1", "--duration", "0.01", "--idle-samples", "1"])
         .args(["--json", "-"])
@@ -192,7 +192,7 @@ fn lock_on_the_documents_machine_has_its_gains_beside_ours() {
 }
 
 #[test]
-fn home_runs_tasks_as_processes_and_says_where_each_was() {
+fn home_runs_tasks_as_processes_and_reports_their_nodes() {
     let folder = Folder::new("home");
     let (json, svg) = (folder.path("home.json"), folder.path("home.svg"));
     let output = nearq()

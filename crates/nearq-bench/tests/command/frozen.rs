@@ -13,7 +13,7 @@ const ALL: [(&str, &[&str]); 2] = [
 ];
 
 #[test]
-fn what_is_printed_on_fixed_input_is_what_is_recorded() {
+fn output_on_fixed_input_is_as_recorded() {
     let mut frozen = Frozen::of(env!("CARGO_MANIFEST_DIR"));
     let asked = |words: &[&str]| {
         let output = nearq().args(words).env_remove("COLUMNS").output().unwrap();

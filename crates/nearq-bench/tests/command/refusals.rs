@@ -97,7 +97,7 @@ fn words_of_the_home_experiment() {
 }
 
 #[test]
-fn experiments_on_machines_that_are_none() {
+fn experiments_refuse_invalid_machines() {
     for experiment in ["scopes", "dispatch"] {
         for name in ["cray-1", "nosuch.xml", "", "sysfs:/no/such/folder", "core:0", "core:99999"] {
             names(&["bench", experiment, "--on", name], &["--on", name]);
@@ -108,7 +108,7 @@ fn experiments_on_machines_that_are_none() {
 }
 
 #[test]
-fn machine_files_that_describe_none() {
+fn invalid_machine_files_are_refused() {
     let folder = Folder::new("machine-files");
     let file = folder.path("machine.json");
     let mut whole: serde_json::Value = serde_json::from_str(GRACE).unwrap();
@@ -157,7 +157,7 @@ fn a_refused_experiment_leaves_no_file_and_changes_none() {
 }
 
 #[test]
-fn options_that_would_do_nothing() {
+fn options_without_effect_are_refused() {
     for (line, option) in [
         ("blocking --detection --way futex", "--way"),
         ("blocking --detection --duration 1", "--duration"),
@@ -172,7 +172,7 @@ fn options_that_would_do_nothing() {
 }
 
 #[test]
-fn a_machine_of_others_steers_no_terminal() {
+fn a_foreign_machine_file_sends_no_control_sequences() {
     let folder = Folder::new("hostile");
     let hostile = "a\u{1b}[2J\u{9b}31m\u{202e}b.xml";
     let [machine, json, svg] = [hostile, "out.json", "out.svg"].map(|name| folder.path(name));

@@ -24,7 +24,7 @@ fn sensitivity_prints_a_table_and_writes_json_and_a_picture() {
 }
 
 #[test]
-fn the_help_says_what_can_be_told() {
+fn the_help_lists_the_options() {
     let text = prints(&["sim", "sensitivity", "--help"]);
     for part in [
         "--on",

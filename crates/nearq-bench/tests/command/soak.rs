@@ -16,7 +16,7 @@ fn some_seeds_and_a_summary() {
 }
 
 #[test]
-fn a_seed_in_words_with_its_trace_is_the_same_in_every_process() {
+fn a_verbose_seed_with_its_trace_is_reproducible() {
     let text = output(&["--seed", "3", "--trace"]);
     for part in ["seed 3\n", "machine: ", "queue-0: scope ", "issuer-0", " main ", "* worker nq/u"]
     {
@@ -28,7 +28,7 @@ fn a_seed_in_words_with_its_trace_is_the_same_in_every_process() {
 }
 
 #[test]
-fn what_is_no_seed() {
+fn invalid_seeds_are_refused() {
     for (arguments, parts) in [
         (&["--seed", "-1"][..], &["-1", "whole number"][..]),
         (&["--seed", "all"], &["'all'", "whole number"]),

@@ -15,7 +15,7 @@ fn short(machine: &str) -> BlockingOptions {
 }
 
 #[test]
-fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every_way() {
+fn every_contestant_sleeps_and_those_with_hints_block_in_every_way() {
     let _judged = crate::harness::options::tests::AnySize::new();
     let report = blocking(&short("here"), &Progress::hidden()).unwrap();
     let of = |scenario, row, metric| report.find(scenario, row, metric).map(|row| row.summary);
@@ -52,7 +52,7 @@ fn every_contestant_has_its_row_in_the_sleep_and_those_that_can_be_told_in_every
 }
 
 #[test]
-fn one_way_alone_and_nobody_else_if_that_is_asked_for() {
+fn one_way_and_nearq_alone_can_be_selected() {
     let _judged = crate::harness::options::tests::AnySize::new();
     let mut options = BlockingOptions { way: Some("pipe".into()), ours: true, ..short("here") };
     options.common.goals = false;
@@ -65,7 +65,7 @@ fn one_way_alone_and_nobody_else_if_that_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn impossible_options_are_refused() {
     let refused = |options: BlockingOptions| {
         let error = blocking(&options, &Progress::hidden()).unwrap_err();
         assert_eq!(error.exit_status(), 2);
@@ -136,7 +136,7 @@ fn helpers_that_sleep_in_items_of_another_pod_are_replaced_too() {
 }
 
 #[test]
-fn who_was_awake_is_asked_about_before_who_slept() {
+fn the_monitor_checks_running_workers_before_sleeping_ones() {
     // Some 130 workers of eight CPUs, most of them asleep: a monitor that asks them in turn reaches 1.35.
     let [plain, hinted] = simulated_ratios("l3:1 core:8", 8, bound(30_000, 80_000));
     assert!(plain < 1.25, "without hints {plain}");

@@ -174,7 +174,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn every_cpu_counts_on_a_line_of_its_own_and_the_sum_is_exact() {
+    fn every_cpu_counts_on_its_own_cache_line_and_the_sum_is_exact() {
         let gauge = Gauge::<Linux>::leak(4);
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_of_durations_are_the_kernels() {
+    fn percentiles_of_durations_match_the_kernel() {
         let all = Latency::of_all((1..=100).rev().map(|us| us * 1000).collect()).unwrap();
         assert_eq!((all.p50, all.p90, all.p95, all.max), (51.0, 91.0, 96.0, 100.0));
         assert_eq!(Latency::of_all(Vec::new()), None);

@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn none_of_anything_is_refused() {
+    fn zero_samples_and_zero_items_are_refused() {
         let refused = |options: DispatchOptions| {
             options.plan(&Machine::here().unwrap()).unwrap_err().to_string()
         };

@@ -360,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_that_are_started_by_the_confined_are_confined_too() {
+    fn threads_started_by_a_confined_thread_are_confined() {
         let own = Linux::affinity(Linux::current_thread()).unwrap();
         let first = CpuSet::single(own.first().unwrap());
         let inner = Linux::confined(&first, || {
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_as_long_as_they_are_said_to_be() {
+    fn ticks_have_the_declared_length() {
         // The best of several: a thread that is preempted between two of the readings is off by that.
         let off = |_| {
             let (time, ticks) = (Linux::now(), Linux::ticks());

@@ -201,7 +201,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_smaller_than_a_quick_run_is_too_small_and_so_are_two_runs_on_the_real_machine() {
+    fn less_than_a_quick_run_or_two_real_runs_is_too_small() {
         let [here, simulated] = [HERE, "core:2"].map(|name| Machine::named(name).unwrap());
         let sizes = |given: f64| [("--duration", [given, 0.1]), ("--items", [50.0, 50.0])];
         assert_eq!(too_small(&simulated, [2, 2], &sizes(0.1)), None);
@@ -217,7 +217,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_refused_by_option_and_value() {
+    fn impossible_options_are_refused_with_their_value() {
         let refused = |options: Common| {
             let error = options.check().unwrap_err();
             assert_eq!(error.exit_status(), 2);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadlock_says_who_waits_for_what() {
+    fn a_deadlock_report_names_the_waiting_threads() {
         let text = failed(|| {
             let word = AtomicU32::new(7);
             let spec = ThreadSpec { name: "stuck".into(), ..ThreadSpec::default() };
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_and_panics_are_failures_too() {
+    fn reaching_the_time_limit_and_panics_are_failures() {
         let text = failed(|| compute(Duration::from_secs(1)));
         assert!(
             text.contains("did not end within 5000000 ns") && text.contains("could run"),

@@ -51,7 +51,7 @@ fn a_short_run_here_has_every_row_and_column() {
 }
 
 #[test]
-fn where_a_row_is_left_out_it_says_why() {
+fn a_row_that_is_left_out_has_a_reason() {
     // In a thread that may favour no thread, like a user without the privilege.
     let report = std::thread::spawn(|| {
         let _limit = privilege::give_up().unwrap();
@@ -69,7 +69,7 @@ fn where_a_row_is_left_out_it_says_why() {
 }
 
 #[test]
-fn high_priority_wins_on_a_simulated_machine_and_the_same_each_time() {
+fn high_priority_wins_on_a_simulated_machine_reproducibly() {
     let report = short("core:2", 800, 150);
     assert_eq!(report.to_json(), short("core:2", 800, 150).to_json());
     for row in ROWS_OF_OURS {
@@ -85,7 +85,7 @@ fn high_priority_wins_on_a_simulated_machine_and_the_same_each_time() {
 }
 
 #[test]
-fn the_document_s_load_has_its_figures_beside_ours() {
+fn the_documents_load_has_its_figures_beside_ours() {
     let report = short("core:2", THREADS, 30);
     let row = report.find("beside 3000 threads", "normal", metric::LATENCY_MAX).unwrap();
     assert_eq!(row.published, Some(1624.0));
@@ -107,7 +107,7 @@ fn a_quick_run_ends_within_half_a_minute() {
 }
 
 #[test]
-fn a_warning_stands_in_the_picture() {
+fn the_picture_contains_the_warning() {
     let machine = Machine::named("core:2").unwrap();
     let duration = Some(Duration::from_millis(20));
     let common = Common { runs: Some(1), duration, ..Common::default() };
@@ -134,7 +134,7 @@ fn a_warning_stands_in_the_picture() {
 }
 
 #[test]
-fn the_issuer_has_a_core_of_its_own_where_there_is_one() {
+fn the_issuer_gets_a_core_of_its_own_if_possible() {
     let of = |machine: &str| places(&Machine::named(machine).unwrap());
     assert_eq!(of("core:2 pu:2"), (3, 0));
     assert_eq!(of("core:1 pu:2"), (1, 0));
@@ -143,7 +143,7 @@ fn the_issuer_has_a_core_of_its_own_where_there_is_one() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_by_option_and_value() {
+fn impossible_options_are_refused_with_their_value() {
     let refused = |options: HighpriOptions| {
         let error = harness::run(&options, &Progress::hidden()).unwrap_err();
         assert_eq!(error.exit_status(), 2);

@@ -55,7 +55,7 @@ fn tasks_with_homes_are_done_before_tasks_without() {
 }
 
 #[test]
-fn who_had_to_leave_an_overloaded_home_comes_back_and_no_cpu_idles_meanwhile() {
+fn tasks_displaced_by_overload_return_home_and_no_cpu_idles_meanwhile() {
     let _judged = crate::harness::options::tests::AnySize::new();
     for machine in ["numa:2 core:2", "opteron-2s", "numa:2 l3:2 core:4 pu:2"] {
         let report = run(&options(machine, "overload"));
@@ -73,7 +73,7 @@ fn who_had_to_leave_an_overloaded_home_comes_back_and_no_cpu_idles_meanwhile() {
 }
 
 #[test]
-fn who_was_displaced_comes_back() {
+fn a_displaced_task_returns_home() {
     let report = run(&options("numa:2 core:4", "displace"));
     let home = |row| {
         let found = report.find("displace, 8 tasks", row, metric::HOME_PERCENT);
@@ -85,7 +85,7 @@ fn who_was_displaced_comes_back() {
 
 #[cfg(feature = "home-scheduler")]
 #[test]
-fn under_the_home_scheduler_tasks_come_home_with_nobody_watching() {
+fn under_the_home_scheduler_tasks_return_home_unsupervised() {
     let _judged = crate::harness::options::tests::AnySize::new();
     for (machine, scenario) in [("tx7-itanium2", "displace"), ("numa:2 core:2", "overload")] {
         let options = HomeOptions { scheduler: Some("home".into()), ..options(machine, scenario) };
@@ -130,7 +130,7 @@ fn tasks_begin_and_stay_at_home_under_the_home_scheduler() {
 }
 
 #[test]
-fn a_scheduler_that_cannot_be_had_is_refused_with_what_can() {
+fn an_unavailable_scheduler_is_refused_with_the_available_ones() {
     let with = |machine, scheduler: &str| HomeOptions {
         scheduler: Some(scheduler.into()),
         program: Some("nearq".into()),
@@ -151,7 +151,7 @@ fn a_scheduler_that_cannot_be_had_is_refused_with_what_can() {
 }
 
 #[test]
-fn on_one_node_there_is_nothing_to_gain_and_nothing_is_lost() {
+fn one_node_gains_and_loses_nothing() {
     let options = HomeOptions {
         tasks: Some(vec![8]),
         problem_size: Some(100_000),
@@ -168,7 +168,7 @@ fn on_one_node_there_is_nothing_to_gain_and_nothing_is_lost() {
 }
 
 #[test]
-fn the_documents_figures_stand_beside_ours_where_the_load_is_the_documents() {
+fn the_documents_load_has_the_documents_figures_beside_ours() {
     let machine = Machine::named("tx7-itanium2").unwrap();
     let full = HomeOptions::default().plan(&machine).unwrap();
     assert!(full.size.is_published(), "{}", full.size.why);
@@ -184,7 +184,7 @@ fn the_documents_figures_stand_beside_ours_where_the_load_is_the_documents() {
 }
 
 #[test]
-fn cpus_without_memory_of_their_own_get_it_from_elsewhere_and_that_is_said() {
+fn cpus_without_local_memory_use_other_nodes_and_the_report_says_so() {
     let root = std::env::temp_dir().join(format!("nearq-home-{}", std::process::id()));
     for (file, text) in [
         ("cpu/possible", "0-1"),
@@ -231,7 +231,7 @@ fn a_quick_run_ends_within_half_a_minute() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_what_can() {
+fn impossible_options_are_refused_with_the_possible_ones() {
     let numa = || options("tx7-itanium2", "numa-test");
     let text = refused(&HomeOptions { scenario: Some("numa".into()), ..numa() });
     assert_eq!(text, "--scenario \"numa\": give numa-test, displace or overload");

@@ -58,7 +58,7 @@ fn a_lock_that_does_not_exclude_is_found_by_every_load() {
 // match.
 
 #[test]
-fn every_lock_has_its_row_and_its_waits() {
+fn every_lock_has_a_row_and_its_waiting_times() {
     let _judged = crate::harness::options::tests::AnySize::new();
     let report = harness::run(&short("here", &[1, 2, 5]), &Progress::hidden()).unwrap();
     let mut acquired = false;
@@ -117,7 +117,7 @@ fn every_shape_runs_on_this_machine_and_leaves_its_structures_whole() {
 }
 
 #[test]
-fn a_simulated_machine_has_ours_alone_and_gives_the_same_figures_again() {
+fn a_simulated_machine_runs_only_our_locks_reproducibly() {
     let shapes = [None, Some("epoll"), Some("shared-file"), Some("shared-dir")];
     for shape in shapes.map(|shape| shape.map(str::to_owned)) {
         let section = shape.is_none().then(|| "both".to_owned());
@@ -138,7 +138,7 @@ fn a_simulated_machine_has_ours_alone_and_gives_the_same_figures_again() {
 }
 
 #[test]
-fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
+fn the_documents_gains_appear_on_its_machine_only() {
     let _judged = crate::harness::options::tests::AnySize::new();
     let of = |machine: &str, place: &str| {
         let mut options = LockOptions {
@@ -157,7 +157,7 @@ fn the_document_s_gains_stand_beside_ours_on_its_machine_alone() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn impossible_options_are_refused() {
     let refused = |options: LockOptions| {
         let error = harness::run(&options, &Progress::hidden()).unwrap_err();
         assert_eq!(error.exit_status(), 2);
@@ -191,7 +191,7 @@ fn a_quick_run_ends_within_half_a_minute() {
 }
 
 #[test]
-fn who_takes_too_long_is_left_out_from_there_on() {
+fn a_lock_that_takes_too_long_is_left_out_from_then_on() {
     let mut left_out = LeftOut::default();
     let plan = Plan::for_test(8);
     left_out.judge(STD, Load::Short, 8, plan.duration + OVERTIME, &plan);

@@ -61,7 +61,7 @@ fn a_quick_run_ends_within_half_a_minute_and_has_a_file_for_each_cpu() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn impossible_options_are_refused() {
     let refused = |change: fn(&mut NumaOptions)| {
         let mut options = options("opteron-2s");
         change(&mut options);

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_is_no_multiple_of_a_step_is_filled_to_the_end() {
+    fn a_length_that_is_not_a_multiple_of_a_step_is_filled_to_the_end() {
         let mut data = [0; 100];
         Generator::new(5).fill(&mut data);
         assert!(
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn places_stay_below_their_bound_and_reach_all_of_it() {
+    fn random_numbers_cover_the_range_below_the_bound() {
         let mut generator = Generator::new(4);
         let mut seen = [false; 5];
         for _ in 0..200 {

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn data_comes_back_only_from_the_place_where_it_was_written() {
+    fn data_decrypts_only_at_the_position_where_it_was_written() {
         let xts = Xts::new(&[3; 32], &[4; 32]);
         let mut data = vec![0; BLOCK_BYTES];
         Generator::new(2).fill(&mut data);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn sha512_is_the_published_one() {
+    fn sha512_matches_the_published_vectors() {
         let of_abc = digest(b"abc");
         assert_eq!(of_abc[..8], [0xdd, 0xaf, 0x35, 0xa1, 0x93, 0x61, 0x7a, 0xba]);
         assert_eq!(of_abc[56..], [0x2a, 0x9a, 0xc9, 0x4f, 0xa5, 0x4c, 0xa4, 0x9f]);

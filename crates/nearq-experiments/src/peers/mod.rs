@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pool_runs_everything_once_on_its_own_threads() {
+    fn every_pool_runs_every_item_once_on_its_own_threads() {
         works::<Rayon>();
         works::<Tokio>();
         works::<AsyncExecutor>();

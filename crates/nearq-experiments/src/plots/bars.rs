@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_axis_grows_by_factors_of_ten_there_are_dots_of_one_size() {
+    fn a_logarithmic_axis_has_dots_of_one_size() {
         let mut bars = sample().remove(1);
         (bars.logarithmic, bars.reference) = (true, None);
         assert!(matches!(bars.plot(), Plot::Forest(_)));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_at_the_axis_have_commas_and_no_exponent() {
+    fn axis_numbers_have_commas_and_no_exponent() {
         for (lying, logarithmic) in [(false, false), (true, false), (true, true)] {
             let mut bars = sample().remove(1);
             bars.groups[0].1[0] = Some(bar(2_000_000.0));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_over_the_bars() {
+    fn no_text_overlaps_the_bars() {
         let svg = draw("nearq bench dispatch", &sample());
         assert!(!svg.contains(">the goal<"), "the line's name is at the axis");
     }

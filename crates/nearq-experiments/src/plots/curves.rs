@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn several_pictures_are_one() {
+    fn several_pictures_are_combined_into_one() {
         let curves = |title: &str| Curves {
             title: title.into(),
             across: "writers".into(),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latency_of_nothing_is_drawn_at_the_left() {
+    fn a_latency_of_zero_is_drawn_at_the_left() {
         let curves = vec![Curve { name: "a".into(), points: vec![(0.0, 1.0), (1.0, 0.5)] }];
         let svg = draw(&Curves { curves, ..Curves::default() });
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

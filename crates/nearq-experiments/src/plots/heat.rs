@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_red_and_what_holds_is_blue() {
+    fn failing_cells_are_red_and_holding_cells_are_blue() {
         assert_eq!(colour(0.0), "#ffffff");
         assert_eq!((colour(500.0), colour(50.0)), ("#56a0dc".into(), "#56a0dc".into()));
         assert_eq!(colour(-50.0), "#e6823c");

@@ -65,7 +65,7 @@ mod tests {
     use super::plain;
 
     #[test]
-    fn numbers_at_an_axis_have_one_form() {
+    fn numbers_at_an_axis_have_one_format() {
         let numbers = [0.001, 0.25, 1.0, 50.0, 1e4, 1e6, 1.5e7, -1234.5, 0.1 + 0.2];
         let texts = numbers.map(plain);
         let expected =

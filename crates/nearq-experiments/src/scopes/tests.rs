@@ -155,7 +155,7 @@ fn a_simulated_run_is_the_same_each_time() {
 }
 
 #[test]
-fn the_items_work_decides_how_much_there_is_for_the_workers() {
+fn the_work_of_an_item_decides_the_load_of_the_workers() {
     let busy = |item_percent| {
         let options = ScopesOptions {
             common: Common { machine: "core:4".into(), ..shortest() },
@@ -171,7 +171,7 @@ fn the_items_work_decides_how_much_there_is_for_the_workers() {
 }
 
 #[test]
-fn what_a_machine_cannot_do_is_refused() {
+fn what_the_machine_does_not_support_is_refused() {
     let refused = |machine: &str, options: ScopesOptions| {
         let common = Common { machine: machine.into(), ..shortest() };
         let error =

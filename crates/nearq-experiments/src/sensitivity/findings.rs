@@ -202,7 +202,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_moves_most_is_first_and_what_is_not_used_last() {
+    fn factors_are_sorted_by_effect_with_unused_ones_last() {
         let findings = sample();
         let names: Vec<_> = findings.lines.iter().map(|line| line.factor.name).collect();
         assert_eq!(names, ["same_llc", "clock", "fork"]);

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_done_is_refused() {
+    fn impossible_options_are_refused() {
         let refused = |options: SensitivityOptions| {
             let error = sensitivity(&options, &Progress::hidden()).unwrap_err();
             assert_eq!(error.exit_status(), 2, "{error}");
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_one_does_a_sixth_of_the_work() {
+    fn a_quick_run_does_a_sixth_of_the_work() {
         let runs = |quick| SensitivityOptions { quick, ..Default::default() }.runs().unwrap();
         let [full, quick] = [runs(false), runs(true)];
         assert!(6 * quick as u32 * question::DURATIONS[1] <= full as u32 * question::DURATIONS[0]);

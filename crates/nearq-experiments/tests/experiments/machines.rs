@@ -200,7 +200,7 @@ impl Drop for Tried {
 }
 
 #[test]
-fn whatever_machine_can_be_shown_is_simulated_or_refused_with_a_reason() {
+fn every_valid_machine_is_simulated_or_refused_with_a_reason() {
     let root =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("machines-{}", std::process::id()));
     let tried = Tried(Cell::default());

@@ -18,7 +18,7 @@ fn run() -> Report {
 }
 
 #[test]
-fn two_costs_give_a_table_and_one_of_them_is_not_used() {
+fn two_costs_give_a_table_that_marks_the_unused_one() {
     let report = run();
     assert_eq!((report.experiment, report.machine.as_str()), ("sensitivity", "l3:2 core:4"));
     for scenario in ["as it is", "other_llc -50 %", "other_llc +50 %", "fork -50 %", "fork +50 %"] {

@@ -181,7 +181,7 @@ fn an_overloaded_home_lets_tasks_out_and_takes_them_back() {
 }
 
 #[test]
-fn strays_that_have_each_others_room_return_together() {
+fn strays_that_occupy_each_others_homes_return_together() {
     let machine = Topology::from_synthetic("numa:3 core:1").unwrap();
     let nodes = Nodes::of(&machine, machine.online());
     // The number of tasks per CPU: one, where each task is on the next one's home; and three, where two of each node are.
@@ -234,7 +234,7 @@ fn strays_that_have_each_others_room_return_together() {
 }
 
 #[test]
-fn hogs_that_come_and_go_leave_everybody_at_home() {
+fn hogs_that_come_and_go_leave_tasks_at_home() {
     for tasks in [4, 8] {
         let mut kernel = Kernel::new("numa:2 core:2");
         for task in 0..tasks {
@@ -253,7 +253,7 @@ fn hogs_that_come_and_go_leave_everybody_at_home() {
 }
 
 #[test]
-fn the_nearest_that_idles_is_taken_first() {
+fn the_nearest_idle_node_is_taken_first() {
     let rows = [vec![10, 32, 20], vec![32, 10, 20], vec![20, 20, 10]];
     let machine = Topology::from_synthetic("numa:3 core:1").unwrap().with_distances(&rows).unwrap();
     let mut kernel = Kernel::new("numa:3 core:1");
@@ -272,7 +272,7 @@ fn the_nearest_that_idles_is_taken_first() {
 }
 
 #[test]
-fn one_that_has_outgrown_its_home_may_use_more() {
+fn a_task_that_has_outgrown_its_home_may_use_more_nodes() {
     let mut kernel = Kernel::new("numa:4 core:2");
     let id = kernel.start_wanting(1, 5000);
     kernel.run(SECOND);
@@ -283,7 +283,7 @@ fn one_that_has_outgrown_its_home_may_use_more() {
 }
 
 #[test]
-fn on_one_node_nothing_is_done() {
+fn on_one_node_no_task_is_moved() {
     let mut kernel = Kernel::new("core:2");
     for _ in 0..8 {
         kernel.start(0);

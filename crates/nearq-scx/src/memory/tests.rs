@@ -101,7 +101,7 @@ fn considered(memory: &mut Memory, nq: &Nq, kernel: &mut Fake, times: u64) -> Ve
 }
 
 #[test]
-fn a_process_goes_to_its_memory_within_three_looks_and_is_told_so() {
+fn a_process_gets_the_home_of_its_memory_within_three_samples() {
     let (mut memory, nq) = machine();
     let mut kernel =
         Fake { processes: vec![(7, process(0, 0))], task: everywhere(), ..Fake::default() };
@@ -121,7 +121,7 @@ fn a_process_goes_to_its_memory_within_three_looks_and_is_told_so() {
 }
 
 #[test]
-fn one_whose_home_was_told_and_one_that_outgrew_its_node_stay() {
+fn processes_with_a_given_home_and_oversized_ones_stay() {
     let (mut memory, nq) = machine();
     let task = Task { why: HomeReason::Told as u8, ..everywhere() };
     let mut kernel = Fake { processes: vec![(7, process(0, 0))], task, ..Fake::default() };
@@ -135,7 +135,7 @@ fn one_whose_home_was_told_and_one_that_outgrew_its_node_stay() {
 }
 
 #[test]
-fn who_rests_is_not_looked_at() {
+fn resting_processes_are_not_examined() {
     let (mut memory, nq) = machine();
     let kernel =
         Fake { processes: vec![(7, process(0, 5)), (8, process(1, 5))], ..Fake::default() };
@@ -152,7 +152,7 @@ fn who_rests_is_not_looked_at() {
 }
 
 #[test]
-fn those_that_ran_are_looked_at_and_now_and_then_who_has_ended_is_forgotten() {
+fn running_processes_are_examined_and_ended_ones_are_forgotten() {
     let (mut memory, nq) = machine();
     let mut kernel = Fake {
         processes: vec![(7, process(0, 5)), (8, process(1, 5))],
@@ -192,7 +192,7 @@ fn those_that_ran_are_looked_at_and_now_and_then_who_has_ended_is_forgotten() {
 }
 
 #[test]
-fn memory_that_was_found_at_home_is_seldom_looked_at() {
+fn memory_found_at_home_is_rarely_examined() {
     let (mut memory, nq) = machine();
     let mut kernel =
         Fake { processes: vec![(7, process(0, 0))], task: everywhere(), ..Fake::default() };
@@ -231,7 +231,7 @@ fn memory_that_was_found_at_home_is_seldom_looked_at() {
 }
 
 #[test]
-fn where_it_may_not_go_its_memory_is_brought_and_nothing_is_told() {
+fn a_process_bound_to_its_node_gets_its_memory_moved_and_no_hint() {
     let (mut memory, mut nq) = machine();
     nq.node[1].cpus = [0; 16];
     // Pages of another process are being moved.
@@ -301,7 +301,7 @@ fn crowded() -> (Memory, Box<Nq>, Fake) {
 }
 
 #[test]
-fn one_of_a_crowd_gets_another_home_and_its_memory_comes_with_it() {
+fn a_process_of_a_crowd_gets_another_home_and_its_memory_follows() {
     let (mut memory, nq, mut kernel) = crowded();
     let (pages, orders, done) = Pages::pretended();
     memory.pages = pages;
@@ -331,7 +331,7 @@ fn one_of_a_crowd_gets_another_home_and_its_memory_comes_with_it() {
 }
 
 #[test]
-fn who_has_been_moved_rests_and_whose_memory_cannot_be_stays() {
+fn a_moved_process_rests_and_one_with_unmovable_memory_stays() {
     for fails in [false, true] {
         let (mut memory, nq, mut kernel) = crowded();
         kernel.processes.truncate(1);
@@ -357,7 +357,7 @@ fn who_has_been_moved_rests_and_whose_memory_cannot_be_stays() {
 }
 
 #[test]
-fn it_stays_where_moving_costs_more_and_that_is_said_once() {
+fn a_process_stays_if_moving_costs_more_and_this_is_logged_once() {
     let (mut memory, nq, mut kernel) = crowded();
     let start = memory.began;
     let mut said = Vec::new();
@@ -377,7 +377,7 @@ fn it_stays_where_moving_costs_more_and_that_is_said_once() {
 }
 
 #[test]
-fn looking_is_paid_for() {
+fn sampling_is_charged_to_its_budget() {
     let (mut memory, nq) = machine();
     let kernel = Fake::default();
     memory.look(&nq, &kernel);
@@ -386,7 +386,7 @@ fn looking_is_paid_for() {
 }
 
 #[test]
-fn the_first_looks_need_not_be_saved_for() {
+fn the_first_samples_need_no_saved_budget() {
     let (mut memory, nq) = machine();
     let pid = std::process::id();
     let mut kernel = Fake { processes: vec![(pid, process(1, 0))], ..Fake::default() };

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_the_file_and_what_is_left_out_is_derived() {
+    fn costs_come_from_the_file_and_missing_ones_are_derived() {
         let machine = read(&example().to_string()).expect("an example");
         let costs = machine.costs();
         // 0.4 ns a cycle; a bounce holds one read-modify-write.
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_are_rounded_and_at_least_a_nanosecond_and_a_bounce_at_least_an_own_line() {
+    fn cycles_round_to_at_least_a_nanosecond_and_a_bounce_to_own_line() {
         let mut file = example();
         for (cost, value) in [("own_line", 1), ("look", 10), ("same_llc", 8)] {
             file["costs"][cost]["value"] = value.into();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_gives_must_be_given() {
+    fn costs_that_no_rule_derives_are_required() {
         let text = refused(|file| {
             let costs = file["costs"].as_object_mut().expect("costs");
             costs.retain(|cost, _| !["link_bandwidth", "same_llc"].contains(&cost.as_str()));

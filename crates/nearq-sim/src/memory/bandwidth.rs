@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_on_the_way_counts_and_what_came_before() {
+    fn a_transfer_takes_the_slowest_part_and_waits_for_earlier_ones() {
         let mut costs = Costs::DEFAULT;
         costs.llc_bandwidth = 50_000;
         costs.node_bandwidth = 100_000;

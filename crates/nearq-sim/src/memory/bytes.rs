@@ -399,7 +399,7 @@ mod tests {
     use nearq_platform::LockPlatform;
 
     #[test]
-    fn what_is_known_of_memory_goes_with_it() {
+    fn freed_memory_is_forgotten() {
         let machine = Topology::from_synthetic("numa:2 l3:2 core:2").expect("well formed");
         let known = || {
             let shared = context::expect("a test");
@@ -424,7 +424,7 @@ mod tests {
 
     /// Reads, writes, moves and forgets at random, on caches that are much too small for it.
     #[test]
-    fn the_books_are_right_whatever_happens() {
+    fn random_operations_keep_the_bookkeeping_consistent() {
         let machine = "numa:2 l3:2(size=64KiB) l2:2(size=8KiB) core:1 pu:2";
         let topology = Topology::from_synthetic(machine).expect("well formed");
         let costs = Costs::DEFAULT;
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_of_many_megabytes_goes_back_to_nothing() {
+    fn freeing_many_megabytes_leaves_no_records() {
         let machine = Topology::from_synthetic("core:1").expect("well formed");
         let main = || {
             let mut block = vec![0; 8192 * PAGE];

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_come_from_the_topology_where_it_tells() {
+    fn cache_sizes_come_from_the_topology_if_it_has_them() {
         let told = caches("numa:2 l3:2(size=64KiB) l2:2(size=16KiB) l1d:1(size=4KiB) core:1 pu:2");
         assert_eq!(told.llcs(), 4);
         let seat = told.seat(5);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_too_long_ago_is_forgotten_and_goes_back_if_written() {
+    fn the_oldest_data_is_evicted_and_written_back_if_dirty() {
         let mut caches = caches("l3:1(size=64KiB) core:2");
         let mut leaving = Vec::new();
         let size = 64 * 1024;

@@ -187,7 +187,7 @@ mod tests {
     use nearq_topology::Topology;
 
     #[test]
-    fn lines_move_are_shared_and_queue_up() {
+    fn cache_lines_move_are_shared_and_queue_up() {
         let costs = Costs::DEFAULT;
         let topology = Topology::from_synthetic("l3:2 core:2 pu:1").expect("well formed");
         let hardware = Hardware::new(topology, &costs);

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_page() {
+    fn the_cache_lines_of_a_page_are_counted() {
         assert_eq!(lines(4096, 8192), u64::MAX);
         assert_eq!(lines(4096, 4097), 1);
         assert_eq!(lines(4096 + 63, 4096 + 65), 0b11);

@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_cut_where_others_begin_and_count_on_from_their_origin() {
+    fn ranges_are_split_at_overlaps_and_keep_their_origin() {
         let mut ranges = Ranges::default();
         let policies = |ranges: &Ranges| {
             let node = |page| match ranges.get(page)?.policy() {

@@ -40,7 +40,7 @@ fn close(measured: f64, expected: f64) {
 }
 
 #[test]
-fn an_access_at_random_takes_the_latency_of_where_its_line_is() {
+fn a_random_access_takes_the_latency_of_the_place_of_its_line() {
     run(MACHINE, &costs(), || {
         let c = costs();
         let mut block = buffer(64 * MIB);
@@ -60,7 +60,7 @@ fn an_access_at_random_takes_the_latency_of_where_its_line_is() {
 }
 
 #[test]
-fn what_fits_into_the_cache_is_found_there_and_brought_along() {
+fn data_that_fits_into_the_cache_stays_there() {
     run(MACHINE, &costs(), || {
         let c = costs();
         let mut block = buffer(MIB);
@@ -82,7 +82,7 @@ fn what_fits_into_the_cache_is_found_there_and_brought_along() {
 }
 
 #[test]
-fn what_is_swept_over_costs_what_reading_it_does() {
+fn sweeping_costs_the_same_as_reading() {
     run(MACHINE, &costs(), || {
         let size = 32 * MIB;
         for cpu in [0, 2] {
@@ -106,7 +106,7 @@ fn what_is_swept_over_costs_what_reading_it_does() {
 }
 
 #[test]
-fn pages_go_where_the_policy_of_who_touches_them_says() {
+fn pages_are_placed_by_the_policy_of_the_touching_thread() {
     run(MACHINE, &costs(), || {
         Sim::set_memory_policy(&MemoryPolicy::Preferred(1)).expect("there is one");
         go_to(0);
@@ -143,7 +143,7 @@ fn many_cpus_share_the_memory_of_a_node() {
 }
 
 #[test]
-fn who_shares_a_cpu_waits_as_long_as_it_runs() {
+fn two_threads_that_share_a_cpu_wait_as_long_as_they_run() {
     run("core:2", &costs(), || {
         go_to(0);
         let second = Duration::from_secs(1);

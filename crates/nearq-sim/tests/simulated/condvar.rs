@@ -129,7 +129,7 @@ fn items_pass_with_two_to_384_threads() {
 }
 
 #[test]
-fn any_schedule_and_every_fault_are_survived() {
+fn the_condvar_survives_any_schedule_and_every_fault() {
     for seed in 0..bound(48, 480) {
         let schedule = match seed / 4 % 3 {
             0 => Schedule::Fair,
@@ -150,7 +150,7 @@ fn any_schedule_and_every_fault_are_survived() {
 /// Two caches between which the turn goes back and forth, and threads that are preempted for long between any two steps: a thread
 /// that is moved finds out in every possible way that it is in front.
 #[test]
-fn no_turn_is_lost_between_two_caches() {
+fn no_wake_up_is_lost_between_two_caches() {
     for seed in 0..bound(48, 480) {
         let mut faults = Faults::NONE;
         faults.preempted_one_in = 40;
@@ -216,7 +216,7 @@ fn mingle(mode: Mode, threads: u32, rounds: u32) -> (u32, u32) {
 }
 
 #[test]
-fn those_who_are_moved_mingle_with_those_who_come_by_themselves() {
+fn requeued_waiters_mix_with_threads_that_lock_directly() {
     for seed in 0..bound(24, 240) {
         let mode = [Mode::Numa, Mode::Auto, Mode::Plain][seed as usize % 3];
         let mut faults = Faults::NONE;
@@ -236,7 +236,7 @@ fn those_who_are_moved_mingle_with_those_who_come_by_themselves() {
 
 /// A gate that opens again and again for all waiting threads, while others wait there for short times only.
 #[test]
-fn all_are_notified_again_and_again() {
+fn repeated_broadcasts_wake_all_waiters() {
     for seed in 0..bound(8, 24) {
         let mode = MODES[seed as usize % 4];
         let outcome = Simulation::new(machine("numa:4 l3:2 core:4 pu:2"), seed).run(move || {
@@ -276,7 +276,7 @@ fn all_are_notified_again_and_again() {
 
 /// While the notifying thread has the mutex, the others sleep on.
 #[test]
-fn those_who_are_notified_sleep_until_it_is_their_turn() {
+fn notified_waiters_sleep_until_the_mutex_is_theirs() {
     const THREADS: usize = 384;
     for mode in MODES {
         let outcome = Simulation::new(machine("numa:8 l3:4 core:6 pu:2"), 3).run(move || {
@@ -447,7 +447,7 @@ fn broadcast<B: Bell>(mode: Mode, threads: usize, seed: u64) -> (Duration, u64) 
 }
 
 #[test]
-fn to_wake_one_after_the_other_costs_no_time_and_saves_work() {
+fn waking_waiters_one_by_one_costs_no_time_and_saves_work() {
     // Which thread of a herd comes first is chance: one schedule takes twice as long as another, depending on the seed and on
     // where the allocator puts what both of them touch. So many schedules are compared, not one.
     fn mean<B: Bell>(mode: Mode, threads: usize) -> (Duration, u64) {

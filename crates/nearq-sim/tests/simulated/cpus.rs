@@ -17,7 +17,7 @@ const MICROSECOND: Duration = Duration::from_micros(1);
 // ---- SMT and capacity --------------------------------------------------------------------------------------------
 
 #[test]
-fn two_busy_cpus_of_a_core_work_at_its_share_each() {
+fn two_busy_cpus_of_a_core_each_run_at_their_share() {
     let (alone, shared) = on("core:2 pu:2", || {
         let took = |cpu: &'static str| {
             let start = Sim::now();
@@ -67,7 +67,7 @@ fn a_sibling_that_comes_and_goes_changes_the_speed_to_the_nanosecond() {
 }
 
 #[test]
-fn a_piece_is_exact_whatever_happens_beside_it() {
+fn a_busy_sibling_slows_a_computation_exactly() {
     // The sibling changes 999 times in the middle of one piece: what is lost is 38 % of its busy time, in all.
     let lost = on("core:2 pu:2", || {
         Sim::set_affinity(Sim::current_thread(), &cpus("3")).expect("there is one");
@@ -129,7 +129,7 @@ fn quota(cpus: f64) -> Quota {
 }
 
 #[test]
-fn half_of_four_cpus_is_that_much_cpu_time() {
+fn a_quota_of_half_of_four_cpus_gives_two_cpus_of_time() {
     let used = on("core:4", || {
         let mut limits = Limits::unlimited(CpuSet::all(4));
         limits.quota = Some(quota(2.0));
@@ -221,7 +221,7 @@ fn threads_leave_a_cpu_that_goes_offline() {
 }
 
 #[test]
-fn the_caller_leaves_its_cpu_too_and_the_last_one_stays() {
+fn the_caller_leaves_an_offline_cpu_and_the_last_cpu_stays() {
     on("core:2", || {
         let here = Sim::current_cpu();
         Sim::set_online(here, false).expect("the other one stays");

@@ -100,16 +100,16 @@ fn hashes() -> String {
 /// Not a test by itself: the child of the test below.
 #[test]
 #[ignore = "run by another test"]
-fn say_the_hash() {
+fn print_the_hash() {
     println!("{}", hashes());
 }
 
 #[test]
-fn another_process_with_other_surroundings_gives_the_same_trace() {
+fn another_process_with_another_environment_gives_the_same_trace() {
     let here = hashes();
     for length in [0, 1000, 7777] {
         let child = std::process::Command::new(std::env::current_exe().expect("we run"))
-            .args(["--ignored", "--exact", "determinism::say_the_hash", "--nocapture"])
+            .args(["--ignored", "--exact", "determinism::print_the_hash", "--nocapture"])
             // A longer environment and argument list move stacks and heaps.
             .env("NEARQ_TEST_PADDING", "x".repeat(length))
             .arg("z".repeat(length / 3))

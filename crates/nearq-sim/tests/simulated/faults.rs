@@ -37,7 +37,7 @@ fn lines<R>(outcome: &Outcome<R>, text: &str) -> u64 {
 }
 
 #[test]
-fn one_thread_in_four_is_refused() {
+fn one_spawn_in_four_is_refused() {
     let outcome = run(with(|faults| faults.spawn_refused_one_in = 4), 1, || {
         let mut refused = 0;
         for _ in 0..1_000 {
@@ -60,7 +60,7 @@ fn one_thread_in_four_is_refused() {
 }
 
 #[test]
-fn one_wait_in_five_returns_for_no_reason_at_once_or_later() {
+fn one_wait_in_five_returns_spuriously_at_once_or_later() {
     let outcome = run(with(|faults| faults.spurious_wake_one_in = 5), 1, || {
         let word = AtomicU32::new(0);
         let (mut at_once, mut later) = (0, 0);
@@ -85,7 +85,7 @@ fn one_wait_in_five_returns_for_no_reason_at_once_or_later() {
 }
 
 #[test]
-fn a_thread_that_waits_for_ever_may_wake_up_for_no_reason() {
+fn a_wait_without_deadline_may_return_spuriously() {
     let woken = (0..50)
         .filter(|seed| {
             let outcome = run(with(|faults| faults.spurious_wake_one_in = 2), *seed, || {
@@ -127,7 +127,7 @@ fn one_timer_in_three_is_late_and_never_early() {
 }
 
 #[test]
-fn a_thread_is_preempted_also_while_it_holds_a_lock_and_others_use_its_cpu() {
+fn a_lock_holder_can_be_preempted_and_others_use_its_cpu() {
     let faults = with(|faults| {
         faults.preempted_one_in = 100;
         faults.preemption = 3 * MILLISECOND;
@@ -234,7 +234,7 @@ fn limits_shrink_and_grow_again() {
 }
 
 #[test]
-fn limits_that_the_program_sets_are_those_to_which_faults_return() {
+fn faults_return_to_the_limits_that_the_program_set() {
     let faults = with(|faults| faults.limits_every = 3 * MILLISECOND);
     run(faults, 5, || {
         compute(20 * MILLISECOND);
@@ -307,7 +307,7 @@ fn without_faults_nothing_goes_wrong() {
 }
 
 #[test]
-fn a_flag_and_a_fault_do_not_hide_a_deadlock() {
+fn recurring_faults_do_not_hide_a_deadlock() {
     let faults = with(|faults| {
         faults.offline_every = MILLISECOND;
         faults.limits_every = MILLISECOND;

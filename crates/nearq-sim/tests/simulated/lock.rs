@@ -59,13 +59,13 @@ fn one_cpu_is_enough() {
 }
 
 #[test]
-fn many_cpus_are_not_too_many() {
+fn the_lock_works_on_many_cpus() {
     let outcome = Simulation::new(machine("numa:8 l3:4 core:6 pu:2"), 0).run(|| hammer(384, 10));
     assert_eq!(outcome.expect(), (3840, 3840));
 }
 
 #[test]
-fn a_panic_under_the_mutex_gives_it_back() {
+fn a_panic_releases_the_mutex() {
     let outcome = Simulation::new(machine("core:2"), 0).run(|| {
         let mutex = Arc::new(Mutex::<u32, Sim>::new_in(0));
         let theirs = Arc::clone(&mutex);
@@ -84,7 +84,7 @@ fn a_panic_under_the_mutex_gives_it_back() {
 }
 
 #[test]
-fn ping_pong_takes_the_time_that_its_parts_take() {
+fn ping_pong_takes_the_sum_of_its_parts() {
     const ROUNDS: u64 = 1000;
     let took = Simulation::new(machine("core:2"), 0).jitter(false).run(|| {
         let parkers = Arc::new([Parker::<Sim>::new(), Parker::<Sim>::new()]);

@@ -94,7 +94,7 @@ fn bound() -> usize {
 }
 
 #[test]
-fn mutexes_beyond_the_places_stay_plain_and_work() {
+fn mutexes_beyond_the_slab_stay_plain_and_work() {
     let outcome = on("numa:2 l3:2 core:2", || {
         let mut settings = Settings::default();
         (settings.mode, settings.count, settings.yields) = (Mode::Numa, true, 0);
@@ -142,7 +142,7 @@ fn mutexes_beyond_the_places_stay_plain_and_work() {
 }
 
 #[test]
-fn a_threshold_out_of_bounds_is_clamped_and_said_once() {
+fn a_threshold_out_of_bounds_is_clamped_and_reported_once() {
     let outcome = on("core:2", || {
         let mut settings = Settings::default();
         settings.batch = 1_000_000;

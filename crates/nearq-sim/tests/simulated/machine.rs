@@ -193,7 +193,7 @@ fn waiting_ends_by_wake_change_or_deadline() {
 }
 
 #[test]
-fn sleepers_are_woken_in_the_order_in_which_they_came() {
+fn sleepers_are_woken_in_order_of_arrival() {
     let order = on("core:8", || {
         let word = Arc::new(AtomicU32::new(0));
         let threads: Vec<_> = (0..6_u64)
@@ -218,7 +218,7 @@ fn sleepers_are_woken_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn spinning_is_cheap_for_the_simulator_and_sees_the_change() {
+fn spinning_is_cheap_to_simulate_and_sees_the_change() {
     let outcome = on("numa:4 l3:4 core:24", || {
         let word = Arc::new(AtomicU32::new(0));
         let spinners: Vec<_> = (0..380)
@@ -241,7 +241,7 @@ fn spinning_is_cheap_for_the_simulator_and_sees_the_change() {
 }
 
 #[test]
-fn a_spinner_on_one_cpu_looks_once() {
+fn a_spinner_on_one_cpu_checks_once() {
     on("core:1", || {
         let word = AtomicU32::new(0);
         let start = Sim::now();
@@ -252,7 +252,7 @@ fn a_spinner_on_one_cpu_looks_once() {
 }
 
 #[test]
-fn a_deadlock_says_who_waits_for_what() {
+fn a_deadlock_report_names_the_waiting_threads() {
     let outcome = on("core:2", || {
         let word = Arc::new(AtomicU32::new(7));
         let theirs = Arc::clone(&word);
@@ -281,7 +281,7 @@ fn a_deadlock_says_who_waits_for_what() {
 }
 
 #[test]
-fn a_program_that_does_not_end_is_ended() {
+fn a_program_that_does_not_end_is_stopped() {
     let outcome = Simulation::new(machine("core:2"), 0).time_limit(20 * MILLISECOND).run(|| {
         loop {
             Sim::sleep(MILLISECOND);
@@ -297,7 +297,7 @@ fn a_program_that_does_not_end_is_ended() {
 }
 
 #[test]
-fn panics_are_reported_and_others_go_on() {
+fn panics_are_reported_and_other_threads_continue() {
     let outcome = on("core:2", || {
         let spec = ThreadSpec { name: "bad".into(), ..ThreadSpec::default() };
         let handle = Sim::spawn(spec, || std::panic::resume_unwind(Box::new("on purpose")));
@@ -356,7 +356,7 @@ fn slots_settings_and_ids_belong_to_the_caller() {
 }
 
 #[test]
-fn a_gone_thread_is_told_from_one_in_its_place() {
+fn an_ended_thread_is_distinguished_from_one_that_reuses_its_slot() {
     on("core:2", || {
         let cell = Arc::new(ThreadCell::new_in(None));
         let theirs = Arc::clone(&cell);
@@ -374,7 +374,7 @@ fn a_gone_thread_is_told_from_one_in_its_place() {
 }
 
 #[test]
-fn random_schedules_end_as_fair_ones_do() {
+fn random_schedules_give_the_same_result_as_fair_ones() {
     for seed in 0..50 {
         let outcome =
             Simulation::new(machine("l3:2 core:2"), seed).schedule(Schedule::Random).run(|| {

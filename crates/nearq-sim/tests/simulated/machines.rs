@@ -24,7 +24,7 @@ fn has_year(text: &str) -> bool {
 }
 
 #[test]
-fn names_go_round() {
+fn machine_names_round_trip() {
     for name in Machine::NAMES {
         assert_eq!(Machine::named(name).expect("listed").name(), *name);
         assert_eq!(Machine::described(name).expect("listed").name(), *name);
@@ -102,7 +102,7 @@ fn every_cost_has_a_source() {
 }
 
 #[test]
-fn farther_costs_no_less() {
+fn farther_transfers_cost_no_less() {
     for machine in machines() {
         let (name, c) = (machine.name(), machine.costs());
         let lines =
@@ -121,7 +121,7 @@ fn farther_costs_no_less() {
 }
 
 #[test]
-fn distances_that_exist_differ() {
+fn costs_differ_where_the_distances_differ() {
     for machine in machines() {
         let (name, c, topology) = (machine.name(), machine.costs(), machine.topology());
         let has_smt = topology.cores().iter().any(|core| core.cpus.len() > 1);
@@ -137,7 +137,7 @@ fn distances_that_exist_differ() {
 }
 
 #[test]
-fn orders_of_magnitude() {
+fn costs_are_of_the_right_order_of_magnitude() {
     for machine in machines() {
         let (name, c) = (machine.name(), machine.costs());
         for cost in Costs::NAMES {
@@ -170,7 +170,7 @@ fn counts(machine: &Machine) -> [usize; 5] {
 }
 
 #[test]
-fn shapes_are_the_vendors() {
+fn machine_shapes_match_the_vendors_data() {
     let shapes = [
         ("ryzen-3900x", [24, 12, 4, 1, 1]),
         ("epyc-7551-2s", [128, 64, 16, 8, 2]),
@@ -221,7 +221,7 @@ fn the_kaisheng_is_as_in_hwlocs_collection() {
 }
 
 #[test]
-fn distances_are_the_firmwares() {
+fn distances_match_the_firmware_tables() {
     let naples = Machine::named("epyc-7551-2s").expect("listed");
     let row: Vec<u32> = (0..8).map(|node| naples.topology().distance(1, node)).collect();
     assert_eq!(row, [16, 10, 16, 16, 32, 32, 32, 32]);

@@ -94,7 +94,7 @@ fn memory_has_its_price_by_node() {
 }
 
 #[test]
-fn a_near_cache_is_never_faster_than_the_own_one() {
+fn another_cache_is_never_faster_than_the_local_one() {
     let mut c = costs();
     c.other_llc = 1;
     run("l3:2 core:1", &c, move || {
@@ -107,7 +107,7 @@ fn a_near_cache_is_never_faster_than_the_own_one() {
 }
 
 #[test]
-fn writing_takes_it_from_all_others_and_waits_for_the_farthest() {
+fn writing_invalidates_all_copies_and_waits_for_the_farthest() {
     run(FOUR_NODES, &costs(), || {
         let c = costs();
         let mut block = buffer(PAGE);
@@ -138,7 +138,7 @@ fn writing_takes_it_from_all_others_and_waits_for_the_farthest() {
 }
 
 #[test]
-fn caches_forget_what_is_too_much_for_them() {
+fn caches_evict_data_beyond_their_size() {
     let mut c = costs();
     (c.l2_size, c.llc_size) = (64 * KIB as u64, 256 * KIB as u64);
     run("l3:2 core:2", &c, move || {
@@ -159,7 +159,7 @@ fn caches_forget_what_is_too_much_for_them() {
 }
 
 #[test]
-fn parts_of_pages_count_by_line() {
+fn parts_of_pages_count_by_cache_line() {
     run("core:1", &costs(), || {
         let c = costs();
         let block = buffer(PAGE);
@@ -217,7 +217,7 @@ fn assert_close(times: &[u64], expected: u64) {
 }
 
 #[test]
-fn cpus_share_a_node_s_memory() {
+fn cpus_share_the_memory_of_a_node() {
     let mut c = costs();
     (c.l2_size, c.llc_size) = (64 * KIB as u64, MIB as u64);
     (c.memory_stream, c.node_bandwidth) = (15_000, 24_000);
@@ -235,7 +235,7 @@ fn cpus_share_a_node_s_memory() {
 }
 
 #[test]
-fn what_is_written_goes_back_and_takes_its_share() {
+fn writing_back_uses_memory_bandwidth() {
     let mut c = costs();
     (c.l2_size, c.llc_size) = (64 * KIB as u64, MIB as u64);
     (c.memory_stream, c.node_bandwidth) = (15_000, 20_000);
@@ -260,7 +260,7 @@ fn what_is_written_goes_back_and_takes_its_share() {
 }
 
 #[test]
-fn handing_over_is_cheap_under_one_cache() {
+fn handing_data_over_is_cheap_within_a_cache() {
     let hand_over = |producer, consumer| {
         run("numa:2 l3:2 core:2", &costs(), move || {
             let mut block = buffer(32 * KIB);
@@ -287,7 +287,7 @@ fn handing_over_is_cheap_under_one_cache() {
 }
 
 #[test]
-fn a_long_read_makes_room_for_others() {
+fn a_long_read_lets_other_threads_run() {
     run("core:1", &costs(), || {
         let block = buffer(64 * MIB);
         let wanted = Sim::now() + Duration::from_millis(5);
@@ -315,7 +315,7 @@ fn residency(range: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn pages_live_where_they_are_touched_first_or_where_policies_say() {
+fn pages_are_placed_by_first_touch_or_by_policy() {
     run(FOUR_NODES, &costs(), || {
         let block = buffer(8 * PAGE);
         assert_eq!(residency(&block), [0, 0, 0, 0, 8]);
@@ -363,7 +363,7 @@ fn pages_live_where_they_are_touched_first_or_where_policies_say() {
 }
 
 #[test]
-fn ranges_have_policies_and_are_moved() {
+fn ranges_have_policies_and_can_be_moved() {
     run(FOUR_NODES, &costs(), || {
         let c = costs();
         go_to(0);
@@ -401,7 +401,7 @@ fn ranges_have_policies_and_are_moved() {
 }
 
 #[test]
-fn memory_that_is_given_back_is_forgotten() {
+fn memory_returned_to_the_system_is_forgotten() {
     run("numa:2 core:2", &costs(), || {
         let c = costs();
         let pages = || {
@@ -468,7 +468,7 @@ fn blocks(litter: bool) -> (u64, Instant) {
 }
 
 #[test]
-fn where_large_blocks_lie_does_not_show() {
+fn the_addresses_of_large_blocks_do_not_matter() {
     let first = blocks(false);
     let litter: Vec<Box<[u8]>> = (1..100).map(|pages| buffer(pages * 3000)).collect();
     drop(litter.into_iter().step_by(2).collect::<Vec<_>>());
@@ -477,7 +477,7 @@ fn where_large_blocks_lie_does_not_show() {
 }
 
 #[test]
-fn nearer_is_never_slower_on_any_machine() {
+fn nearer_memory_is_never_slower_on_any_machine() {
     for name in Machine::NAMES {
         let machine = Machine::named(name).expect("listed");
         let topology = machine.topology().clone();
@@ -516,16 +516,16 @@ fn nearer_is_never_slower_on_any_machine() {
 /// Not a test by itself: the child of the test below.
 #[test]
 #[ignore = "run by another test"]
-fn say_the_hash() {
+fn print_the_hash() {
     println!("hash {:x}.", blocks(true).0);
 }
 
 #[test]
-fn another_process_with_other_surroundings_finds_the_same() {
+fn another_process_with_another_environment_gets_the_same_hash() {
     let here = format!("hash {:x}.", blocks(false).0);
     for length in [0, 7777] {
         let child = std::process::Command::new(std::env::current_exe().expect("we run"))
-            .args(["--ignored", "--exact", "memory::say_the_hash", "--nocapture"])
+            .args(["--ignored", "--exact", "memory::print_the_hash", "--nocapture"])
             .env("NEARQ_TEST_PADDING", "x".repeat(length))
             .output()
             .expect("the test binary runs");

@@ -12,7 +12,7 @@ use nearq_sim::{Sim, compute};
 use crate::common::{on, spawn, spawn_on};
 
 #[test]
-fn giving_back_what_another_simulated_thread_holds_is_a_panic() {
+fn releasing_a_mutex_of_another_simulated_thread_panics() {
     let outcome = on("core:2", || {
         let mutex = Arc::new(RawMutex::<Sim>::new_in());
         mutex.lock();
@@ -30,7 +30,7 @@ fn giving_back_what_another_simulated_thread_holds_is_a_panic() {
 }
 
 #[test]
-fn waiting_for_what_one_holds_is_a_panic_and_no_deadlock() {
+fn locking_a_mutex_twice_panics_instead_of_deadlocking() {
     let outcome = on("core:2", || {
         let mutex = Mutex::<u32, Sim>::new_in(0);
         let _guard = mutex.lock();
@@ -42,7 +42,7 @@ fn waiting_for_what_one_holds_is_a_panic_and_no_deadlock() {
 
 /// Threads that run where another one ran before, with mutexes whose guards exist meanwhile.
 #[test]
-fn each_simulated_thread_has_what_it_took() {
+fn held_locks_are_tracked_per_simulated_thread() {
     let outcome = on("l3:2 core:2", || {
         let both = Arc::new((Mutex::<u32, Sim>::new_in(0), Condvar::new_in()));
         let others = Arc::new([(); 4].map(|()| Mutex::<u32, Sim>::new_in(0)));

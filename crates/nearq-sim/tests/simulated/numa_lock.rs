@@ -75,7 +75,7 @@ fn hammer(mode: Mode, threads: u32, rounds: u32) -> ((u32, u32), u32) {
 const MODES: [Mode; 4] = [Mode::Off, Mode::Plain, Mode::Auto, Mode::Numa];
 
 #[test]
-fn two_to_384_threads_exclude_each_other_and_none_is_forgotten() {
+fn two_to_384_threads_exclude_each_other_and_all_finish() {
     for (shape, threads, rounds) in [
         ("l3:2 core:4", 2, 80),
         ("numa:2 l3:2 core:4", 16, 80),
@@ -94,7 +94,7 @@ fn two_to_384_threads_exclude_each_other_and_none_is_forgotten() {
 }
 
 #[test]
-fn any_schedule_and_long_preemptions_are_survived() {
+fn the_lock_survives_any_schedule_and_long_preemptions() {
     for seed in 0..48 {
         let schedule = match seed / 4 % 3 {
             0 => Schedule::Fair,
@@ -149,7 +149,7 @@ fn the_mode_changes_while_threads_wait() {
 
 /// Queues by cache are given up at once if the mode has none, although threads of every cache always wait there.
 #[test]
-fn a_mode_that_is_switched_off_is_left_whatever_waits() {
+fn a_disabled_mode_is_left_even_if_threads_wait() {
     for mode in [Mode::Plain, Mode::Off] {
         let outcome = Simulation::new(machine("numa:2 l3:2 core:4"), 7).run(move || {
             let set = |mode| {
@@ -196,7 +196,7 @@ fn one_cpu_is_enough() {
 
 /// No thread waits for long: the next waiter is not overtaken without end, and each cache gets its turn.
 #[test]
-fn everybody_has_a_turn() {
+fn every_thread_gets_the_lock() {
     let milliseconds = bound(8, 20);
     for mode in [Mode::Plain, Mode::Auto, Mode::Numa] {
         let outcome = Simulation::new(machine("numa:2 l3:2 core:4"), 7).run(move || {
@@ -230,7 +230,7 @@ fn everybody_has_a_turn() {
 /// A thread that takes the mutex again and again has its line close by; a distant thread, whose every step takes longer
 /// than everything that the near one does, still gets its share.
 #[test]
-fn nobody_is_starved_by_one_that_is_faster() {
+fn a_faster_thread_does_not_starve_a_distant_one() {
     for mode in [Mode::Plain, Mode::Auto, Mode::Numa] {
         let machine = Machine::named("epyc-7551-2s").expect("built in");
         let outcome = Simulation::on(&machine, 1).run(move || {
@@ -304,7 +304,7 @@ fn median(mode: Mode, threads: usize) -> f64 {
 /// Compares the medians of several runs, because the order of threads in the plain queue depends on tiny differences. The experiment,
 /// not this test, compares with published figures: runs as short as these include the time before the change.
 #[test]
-fn queues_by_cache_gain_and_lose_nothing_with_few_threads() {
+fn queues_by_cache_gain_and_do_not_slow_few_threads() {
     let all = [(2, -0.01), (8, -0.01), (16, 0.4), (1, -0.01), (4, -0.01), (64, 0.1)];
     for &(threads, gain) in &all[..bound(3, 6)] {
         let (plain, auto) = (median(Mode::Plain, threads), median(Mode::Auto, threads));
@@ -316,7 +316,7 @@ fn queues_by_cache_gain_and_lose_nothing_with_few_threads() {
 }
 
 #[test]
-fn the_mode_comes_from_the_surroundings() {
+fn the_mode_comes_from_the_environment() {
     let mode = |value: &str| {
         let simulation = Simulation::new(machine("core:2"), 1).setting("NEARQ_LOCK", value);
         let outcome = simulation.run(|| Settings::of_process_in::<Sim>().mode);
@@ -337,7 +337,7 @@ fn the_mode_comes_from_the_surroundings() {
 /// A thread that is handed the turn while it sleeps is woken when the one before it unlocks, whatever that one waits for in between:
 /// by then the record in which it notes which thread to wake may belong to another thread.
 #[test]
-fn one_that_was_told_asleep_is_woken_whatever_the_one_before_does_meanwhile() {
+fn a_sleeping_successor_is_woken_whatever_its_predecessor_does() {
     for mode in [Mode::Plain, Mode::Numa] {
         for meanwhile in 0..3 {
             // Only one thread may spin there: the next one is not woken before.

@@ -57,7 +57,7 @@ fn check((entered, left): (u32, u32), threads: u32, rounds: u32) {
 }
 
 #[test]
-fn many_threads_exclude_each_other_and_none_is_forgotten() {
+fn many_threads_exclude_each_other_and_all_finish() {
     for (shape, threads, rounds) in
         [("l3:2 core:4", 2, 60), ("l3:2 core:4", 16, 60), ("numa:8 l3:4 core:6 pu:2", 384, 12)]
     {
@@ -67,7 +67,7 @@ fn many_threads_exclude_each_other_and_none_is_forgotten() {
 }
 
 #[test]
-fn any_schedule_and_long_preemptions_are_survived() {
+fn the_lock_survives_any_schedule_and_long_preemptions() {
     for seed in 0..20 {
         let schedule = match seed % 3 {
             0 => Schedule::Fair,

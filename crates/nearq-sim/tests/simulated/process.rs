@@ -36,7 +36,7 @@ fn block(pages: usize) -> Box<[u8]> {
 }
 
 #[test]
-fn the_first_process_has_the_threads_that_it_starts() {
+fn the_first_process_owns_the_threads_that_it_starts() {
     run(|| {
         let first = me();
         assert_eq!((first.id, first.name.as_str(), first.threads), (1, "main", 1));
@@ -50,7 +50,7 @@ fn the_first_process_has_the_threads_that_it_starts() {
 }
 
 #[test]
-fn a_forked_process_inherits_and_stands_for_itself() {
+fn a_forked_process_inherits_settings_and_is_independent() {
     run(|| {
         let cpus: CpuSet = "4-6".parse().expect("a CPU list");
         Sim::set_affinity(Sim::current_thread(), &cpus).expect("they exist");
@@ -124,7 +124,7 @@ fn the_scheduling_class_is_inherited_by_a_fork() {
 }
 
 #[test]
-fn exec_forgets_what_the_program_was() {
+fn exec_discards_the_state_of_the_program() {
     run(|| {
         let child = Sim::fork("shell", || {
             let thread = Sim::current_thread();
@@ -176,7 +176,7 @@ fn exec_is_refused_beside_other_threads() {
 }
 
 #[test]
-fn exec_makes_room_on_a_crowded_cpu() {
+fn exec_moves_off_a_crowded_cpu() {
     run(|| {
         let start = Sim::now();
         let all = Sim::affinity(Sim::current_thread()).expect("we live");
@@ -200,7 +200,7 @@ fn exec_makes_room_on_a_crowded_cpu() {
 }
 
 #[test]
-fn pages_of_a_process_go_with_it_and_move_with_their_memory() {
+fn the_pages_of_a_process_are_freed_with_it_and_can_be_moved() {
     run(|| {
         let shared = Arc::new(block(8));
         let child = {
@@ -223,7 +223,7 @@ fn pages_of_a_process_go_with_it_and_move_with_their_memory() {
 }
 
 #[test]
-fn the_end_of_the_first_function_is_the_end() {
+fn a_process_ends_when_its_first_function_returns() {
     let forever = || {
         Sim::fork("daemon", || Sim::sleep(Duration::from_hours(1))).expect("room");
         compute(MILLISECOND);
@@ -245,7 +245,7 @@ fn the_end_of_the_first_function_is_the_end() {
 }
 
 #[test]
-fn a_thread_that_is_gone_has_no_process() {
+fn an_ended_thread_has_no_process() {
     run(|| {
         let gone = Arc::new(Mutex::<Option<Thread>, Sim>::new_in(None));
         let place = Arc::clone(&gone);
@@ -258,7 +258,7 @@ fn a_thread_that_is_gone_has_no_process() {
 }
 
 #[test]
-fn many_processes_one_after_the_other_and_at_once() {
+fn many_processes_run_in_sequence_and_in_parallel() {
     let go = || {
         run(|| {
             let done = Arc::new(AtomicU64::new(0));

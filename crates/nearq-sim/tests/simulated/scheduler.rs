@@ -122,7 +122,7 @@ fn woken_near(hint: Option<usize>, busy: &'static str) -> (usize, usize, usize) 
 }
 
 #[test]
-fn a_thread_wakes_up_near_the_cpu_that_it_was_told() {
+fn a_thread_wakes_up_near_its_hinted_cpu() {
     assert_eq!(woken_near(None, ""), (0, 0, 0), "its own CPU");
     assert_eq!(woken_near(Some(3), ""), (0, 3, 3), "the one that it was told");
     assert_eq!(woken_near(Some(3), "3"), (0, 3, 4), "an idle one under the same cache");
@@ -130,7 +130,7 @@ fn a_thread_wakes_up_near_the_cpu_that_it_was_told() {
 }
 
 #[test]
-fn a_hint_counts_once_and_must_make_sense() {
+fn a_hint_counts_once_and_must_be_valid() {
     on("core:4", || {
         let word = Arc::new(AtomicU32::new(0));
         let theirs = Arc::clone(&word);
@@ -207,7 +207,7 @@ fn a_woken_thread_prefers_an_idle_core_of_its_cache_then_of_its_node() {
 }
 
 #[test]
-fn a_cpu_that_is_idle_for_moments_only_does_not_look_far() {
+fn a_briefly_idle_cpu_does_not_search_far() {
     // Node 1 has a thread too many, and its threads may also run on CPU 0: only that one can help. Reading all queues
     // takes it (256 - 32) * 200 ns. As an idle CPU it also balances at a tick every 256 ms, so that does not count.
     let helped = |pause: Duration| {
@@ -283,7 +283,7 @@ fn a_thread_that_has_just_run_stays_where_its_cache_is_for_a_while() {
 }
 
 #[test]
-fn going_elsewhere_costs_what_its_parts_cost() {
+fn migrating_costs_the_sum_of_its_parts() {
     let took = on("core:2", || {
         let there = 1 - Sim::current_cpu();
         let start = Sim::now();
@@ -417,7 +417,7 @@ fn scheduling(policy: SchedPolicy, nice: i32, slice: Option<Duration>) -> Schedu
 }
 
 #[test]
-fn who_asks_for_a_short_slice_or_is_favoured_runs_soon_after_a_sleep() {
+fn a_short_slice_or_a_low_nice_value_gives_low_wake_up_latency() {
     let late = |nice, slice| {
         let normal = |nice, slice| scheduling(SchedPolicy::Normal, nice, slice);
         lateness(normal(0, None), normal(nice, slice), 200 * MICROSECOND)
@@ -433,7 +433,7 @@ fn who_asks_for_a_short_slice_or_is_favoured_runs_soon_after_a_sleep() {
 }
 
 #[test]
-fn the_idle_class_makes_room_at_once_and_never_interrupts() {
+fn the_idle_class_yields_at_once_and_never_preempts() {
     let idle = scheduling(SchedPolicy::Idle, 0, None);
     let least = scheduling(SchedPolicy::Normal, 19, None);
     let late = lateness(idle, least, 10 * MICROSECOND);
@@ -443,7 +443,7 @@ fn the_idle_class_makes_room_at_once_and_never_interrupts() {
 }
 
 #[test]
-fn a_cpu_of_the_idle_class_alone_counts_as_idle_for_others() {
+fn a_cpu_that_runs_only_the_idle_class_counts_as_idle_for_others() {
     let (same, other) = on("core:2", || {
         let idle = Some(scheduling(SchedPolicy::Idle, 0, None));
         let stop = Arc::new(AtomicU32::new(0));
@@ -531,7 +531,7 @@ impl Scheduler for Fifo {
 }
 
 #[test]
-fn a_scheduler_of_ones_own_runs_a_program() {
+fn a_custom_scheduler_runs_a_program() {
     let run = |seed| {
         Simulation::new(machine("numa:2 core:4"), seed).scheduler(|_| Fifo::default()).run(|| {
             let start = Sim::now();
@@ -600,7 +600,7 @@ impl Scheduler for Homes {
 }
 
 #[test]
-fn a_scheduler_may_give_threads_a_home() {
+fn a_scheduler_can_give_threads_a_home() {
     let homes = |_: &Topology| Homes::default();
     let outcome = Simulation::new(machine("numa:2 core:4"), 1).scheduler(homes).run(|| {
         let strays = Arc::new(AtomicU32::new(0));

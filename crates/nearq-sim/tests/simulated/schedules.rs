@@ -69,7 +69,7 @@ fn priorities_find_a_bug_of_depth_two_that_fair_schedules_never_show() {
 }
 
 #[test]
-fn priorities_starve_nobody() {
+fn random_priorities_starve_no_thread() {
     // On one CPU and on three, with more threads than CPUs that wait for each other by spinning and yielding.
     for description in ["core:1", "l3:3 core:1"] {
         for seed in 0..40 {
@@ -106,7 +106,7 @@ fn priorities_starve_nobody() {
 }
 
 #[test]
-fn a_lower_thread_loses_its_cpu_while_it_holds_a_lock() {
+fn a_thread_of_lower_priority_loses_its_cpu_while_it_holds_a_lock() {
     let held = (0..50)
         .map(|seed| {
             let simulation =
@@ -143,7 +143,7 @@ fn a_lower_thread_loses_its_cpu_while_it_holds_a_lock() {
 // ---- progress -------------------------------------------------------------------------------------------------
 
 #[test]
-fn progress_is_told_and_changes_nothing() {
+fn reporting_progress_changes_nothing() {
     use std::cell::RefCell;
     use std::rc::Rc;
     let program = || {

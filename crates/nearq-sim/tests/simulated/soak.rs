@@ -136,7 +136,7 @@ fn program(seed: u64) -> (u64, bool) {
 }
 
 #[test]
-fn whatever_happens_the_program_ends_with_what_it_should() {
+fn the_program_gives_the_right_result_under_all_faults() {
     let machines =
         ["l3:2 core:2 pu:2", "pack:2 l3:2 core:2", "core:2", "numa:4 l3:2 core:3 pu:2", "core:1"];
     let schedules = [Schedule::Fair, Schedule::Random, Schedule::Pct { depth: 3 }];

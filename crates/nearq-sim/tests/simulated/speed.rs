@@ -38,7 +38,7 @@ fn all(threads: usize, main: impl Fn(usize) + Clone + Send + 'static) {
 
 #[test]
 #[ignore = "measures; run it in release mode"]
-fn speed() {
+fn simulation_speed() {
     for cpus in [8, 128, 384] {
         let rounds = 4_000_000 / cpus;
         measure(&format!("{cpus} CPUs, one shared counter"), cpus, move || {

@@ -341,14 +341,14 @@ mod tests {
     }
 
     #[test]
-    fn order_is_that_of_the_members() {
+    fn sets_are_ordered_by_their_members() {
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
         assert!(set("0-3") < set("1") && set("0") < set("0,100") && set("") < set("0"));
     }
 
     #[test]
     #[should_panic(expected = "CPU 65536: CPU numbers must be below 65536")]
-    fn a_cpu_too_large_panics() {
+    fn a_cpu_number_that_is_too_large_panics() {
         CpuSet::single(CPU_ID_LIMIT);
     }
 }

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_machines_file_has_is_refused_at_once() {
+    fn content_that_no_machine_file_has_is_refused_at_once() {
         let many = |count: usize, part: &dyn Fn(usize) -> String| -> String {
             (0..count).map(part).collect()
         };

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_of_a_group_in_a_mount() {
+    fn groups_are_located_in_a_mount() {
         assert_eq!(in_mount("/", "/"), below(&[]));
         assert_eq!(in_mount("/a/b", "/"), below(&["a", "b"]));
         assert_eq!(in_mount("/docker/abc/x", "/docker/abc"), below(&["x"]));

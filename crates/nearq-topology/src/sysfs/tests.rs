@@ -88,7 +88,7 @@ fn look(
 
 #[test]
 #[cfg_attr(miri, ignore = "ten thousand files")]
-fn a_look_at_a_machine_that_is_as_it_was_takes_few_files_however_large_it_is() {
+fn rechecking_an_unchanged_machine_reads_few_files_at_any_size() {
     let mut few = Vec::new();
     for count in [32, 512] {
         let folder = Folder::machine("few-files", count);
@@ -116,7 +116,7 @@ fn a_look_at_a_machine_that_is_as_it_was_takes_few_files_however_large_it_is() {
 
 #[test]
 #[cfg_attr(miri, ignore = "many files")]
-fn a_node_that_comes_is_seen_although_the_same_cpus_are_online() {
+fn a_new_node_is_noticed_even_if_the_same_cpus_are_online() {
     let folder = Folder::machine("node-comes", 32);
     let root = folder.0.as_path();
     let machine = Topology::from_sysfs(root).unwrap();
@@ -139,7 +139,7 @@ fn a_node_that_comes_is_seen_although_the_same_cpus_are_online() {
 
 #[test]
 #[cfg_attr(miri, ignore = "many files")]
-fn what_stands_in_for_a_machine_without_its_folder_is_replaced_when_that_comes() {
+fn a_stand_in_machine_is_replaced_when_the_folder_appears() {
     let name = "comes-later";
     let nowhere =
         std::env::temp_dir().join(format!("nearq-topology-{}-{name}", std::process::id()));

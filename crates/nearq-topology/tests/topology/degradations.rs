@@ -78,7 +78,7 @@ fn an_instruction_cache_is_no_last_level_cache() {
 }
 
 #[test]
-fn without_nodes_there_is_one() {
+fn without_nodes_one_is_assumed() {
     let folder = Folder::machine("no-node");
     folder.remove("sys/devices/system/node");
     let machine = read(&folder);
@@ -102,7 +102,7 @@ fn without_topology_every_cpu_is_a_core() {
 }
 
 #[test]
-fn a_machine_of_nothing_but_cpu_folders_is_one_of_everything() {
+fn a_machine_with_only_cpu_folders_has_one_of_everything_else() {
     let folder = Folder::new("bare");
     for cpu in [0, 1, 3] {
         folder.file(&format!("{CPUS}/cpu{cpu}/uevent"), "");
@@ -129,7 +129,7 @@ fn a_machine_of_nothing_but_cpu_folders_is_one_of_everything() {
 }
 
 #[test]
-fn slots_for_cpus_that_are_not_plugged_in_count_nowhere() {
+fn empty_cpu_slots_are_not_counted() {
     let folder = Folder::machine("slots");
     folder.file(&format!("{CPUS}/possible"), "0-127\n");
     let machine = read(&folder);
@@ -186,7 +186,7 @@ fn offline_cpus_keep_their_node_and_join_its_only_cache() {
 }
 
 #[test]
-fn distances_that_contradict_are_not_used() {
+fn contradictory_distances_are_not_used() {
     for (name, row, part) in [
         ("short", "10\n", "has 1 distances for 2 nodes"),
         ("long", "10 21 21\n", "has 3 distances for 2 nodes"),
@@ -205,7 +205,7 @@ fn distances_that_contradict_are_not_used() {
 }
 
 #[test]
-fn garbage_is_ignored_and_named() {
+fn garbage_is_ignored_and_reported() {
     let folder = Folder::machine("garbage");
     folder
         .file(&format!("{CPUS}/online"), "0-99999999999\n")
@@ -231,7 +231,7 @@ fn garbage_is_ignored_and_named() {
 }
 
 #[test]
-fn numbers_that_nothing_can_have_are_left_out() {
+fn impossible_numbers_are_left_out() {
     let folder = Folder::machine("nonsense");
     folder
         .file(&format!("{CPUS}/cpu0/cache/index2/size"), "17179869183G\n")
@@ -261,7 +261,7 @@ fn a_thousand_broken_files_do_not_make_a_thousand_notes() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_files_are_named() {
     let folder = Folder::machine("unreadable");
     // A folder where a file should be cannot be read by anyone, root included.
     folder.remove(&format!("{CPUS}/cpu0/topology/core_cpus"));
@@ -272,7 +272,7 @@ fn what_cannot_be_read_is_named() {
 }
 
 #[test]
-fn sets_without_their_own_cpu_are_not_believed() {
+fn sets_without_their_own_cpu_are_ignored() {
     let folder = Folder::machine("foreign");
     folder
         .file(&format!("{CPUS}/cpu1/topology/core_cpus"), "11\n")
@@ -317,7 +317,7 @@ fn a_cache_that_does_not_say_which_cpus_share_it_is_at_least_that_of_a_core() {
 }
 
 #[test]
-fn siblings_of_a_core_share_its_caches_whatever_those_say() {
+fn siblings_of_a_core_share_its_caches_whatever_the_files_say() {
     let folder = Folder::machine("cut-core");
     for (cpu, map) in [(1, "02\n"), (5, "20\n")] {
         folder.file(&format!("{CPUS}/cpu{cpu}/cache/index2/shared_cpu_map"), map);
@@ -332,7 +332,7 @@ fn siblings_of_a_core_share_its_caches_whatever_those_say() {
 }
 
 #[test]
-fn one_cpu_that_says_something_else_than_all_others_is_not_followed() {
+fn one_cpu_that_contradicts_all_others_is_outvoted() {
     for (name, file, map) in [
         ("core", "topology/core_cpus", "ff\n"),
         ("core-alone", "topology/core_cpus", "01\n"),
@@ -361,7 +361,7 @@ fn one_cpu_that_says_something_else_than_all_others_is_not_followed() {
 }
 
 #[test]
-fn a_cpu_on_several_nodes_is_where_its_folder_links_to_else_on_the_one_with_the_fewest() {
+fn a_cpu_on_several_nodes_is_on_the_linked_or_else_the_smallest_one() {
     let nodes = |folder: &Folder| lists(read(folder).nodes().iter().map(|node| &node.cpus));
     for (node, wrong) in [(0, "ff\n"), (1, "dd\n")] {
         let folder = Folder::machine(&format!("overlap-{node}"));
@@ -392,7 +392,7 @@ fn a_cpu_on_several_nodes_is_where_its_folder_links_to_else_on_the_one_with_the_
 }
 
 #[test]
-fn a_machine_of_which_no_cpu_is_online_is_one_of_which_all_are() {
+fn if_no_cpu_is_online_all_are_taken_as_online() {
     let folder = Folder::machine("none-online");
     folder.file(&format!("{CPUS}/online"), "64-65\n");
     assert_eq!(read(&folder).online().to_list(), "0-7");

@@ -25,7 +25,7 @@ fn refused_xml(inside: &str) -> String {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_read() {
+fn only_regular_files_are_read() {
     let folder = Folder::machine("hostile-kinds");
     let path = folder.path.join("pipe");
     fifo(&path);
@@ -86,7 +86,7 @@ fn xml_that_takes_a_parser_minutes_is_refused_at_once() {
 }
 
 #[test]
-fn a_machine_of_many_parts_that_say_the_same_is_read_in_a_moment() {
+fn many_identical_parts_are_read_quickly() {
     // Every cache covers all CPUs but a few, every kind covers all CPUs, and names are long.
     let mask = vec!["0xffffffff"; 128].join(",");
     let mut inside = format!("<object type='Machine' cpuset='{mask}'>");
@@ -121,7 +121,7 @@ fn a_machine_of_many_parts_that_say_the_same_is_read_in_a_moment() {
 }
 
 #[test]
-fn a_tree_of_too_many_entries_numbers_or_caches_is_read_in_part_or_refused() {
+fn an_oversized_tree_is_read_in_part_or_refused() {
     let folder = Folder::machine("hostile-counts");
     for index in 3..100 {
         let cache = format!("{CPUS}/cpu0/cache/index{index}");
@@ -171,7 +171,7 @@ fn a_tree_of_too_many_entries_numbers_or_caches_is_read_in_part_or_refused() {
 }
 
 #[test]
-fn archives_and_other_files_that_are_no_text_are_named() {
+fn archives_and_other_binary_files_are_named() {
     let folder = Folder::new("archives");
     let path = |name: &str| folder.path.join(name).display().to_string();
     folder.file("machine/sys/x", "x");

@@ -72,7 +72,7 @@ fn version_2_without_limits() {
 }
 
 #[test]
-fn the_cpuset_is_that_of_the_nearest_group_that_has_one() {
+fn the_cpuset_of_the_nearest_group_counts() {
     let folder = machine("v2-cpuset", "0::/a/b\n", &[&version_2("/")]);
     folder
         .file(&format!("{GROUPS}/a/b/cpu.max"), "max\n")
@@ -139,7 +139,7 @@ fn a_mount_from_outside_the_namespace_shows_the_limits_of_a_parent() {
 }
 
 #[test]
-fn a_process_moved_beside_its_namespace_is_found_where_the_mount_shows_it() {
+fn a_process_moved_outside_its_namespace_is_found_if_the_mount_shows_it() {
     let folder = machine("v2-sibling", "0::/../other\n", &[&version_2("/..")]);
     folder.file(&format!("{GROUPS}/other/cpu.max"), "50000 100000\n");
     let limits = read(&folder);
@@ -154,7 +154,7 @@ fn a_process_moved_beside_its_namespace_is_found_where_the_mount_shows_it() {
 }
 
 #[test]
-fn of_several_mounts_the_one_that_shows_most_parents_is_read() {
+fn the_mount_that_shows_the_most_parents_is_read() {
     let inner = version_2("/a/b").replace("/sys/fs/cgroup", "/inner");
     let folder = machine("v2-mounts", "0::/a/b\n", &[&inner, &version_2("/"), &version_2("/zzz")]);
     folder.file("inner/cpu.max", "max\n").file(&format!("{GROUPS}/a/cpu.max"), "100000 100000\n");
@@ -186,7 +186,7 @@ fn white_space_in_a_mount_point_is_escaped_by_the_kernel() {
 }
 
 #[test]
-fn what_is_broken_is_noted_and_the_rest_still_counts() {
+fn broken_limits_are_noted_and_the_rest_still_counts() {
     let folder = machine("broken", "garbage\n0::/a/b\n", &["nonsense", &version_2("/")]);
     folder
         .file(&format!("{GROUPS}/a/b/cpu.max"), "plenty\n")
@@ -201,7 +201,7 @@ fn what_is_broken_is_noted_and_the_rest_still_counts() {
 }
 
 #[test]
-fn a_group_that_is_not_there_leaves_the_limits_of_its_parents() {
+fn a_missing_group_has_the_limits_of_its_parents() {
     let folder = machine("v2-gone", "0::/a/gone\n", &[&version_2("/")]);
     folder.file(&format!("{GROUPS}/a/cpu.max"), "200000 100000\n");
     let limits = read(&folder);
@@ -210,7 +210,7 @@ fn a_group_that_is_not_there_leaves_the_limits_of_its_parents() {
 }
 
 #[test]
-fn without_any_files_only_the_mask_counts_and_that_is_said() {
+fn without_any_files_only_the_mask_counts_and_a_note_says_so() {
     let folder = Folder::new("limits-nothing");
     let limits = Limits::read(&folder.path, "1-3".parse().expect("a list"));
     assert_eq!((limits.effective().to_list().as_str(), limits.parallelism()), ("1-3", 3));
@@ -221,7 +221,7 @@ fn without_any_files_only_the_mask_counts_and_that_is_said() {
 }
 
 #[test]
-fn what_the_kernel_lets_the_process_use_counts_whatever_files_say() {
+fn the_affinity_mask_counts_whatever_the_files_say() {
     let folder = machine("empty", "0::/\n", &[&version_2("/")]);
     folder.file(&format!("{GROUPS}/cpuset.cpus.effective"), "6-7\n");
     let effective = |folder: &Folder, affinity: &str| {
@@ -258,7 +258,7 @@ fn mounted_twice(name: &str, lines: [&str; 3], limited: &str) {
 }
 
 #[test]
-fn of_a_hierarchy_that_is_mounted_twice_the_mount_that_is_not_covered_counts() {
+fn if_a_hierarchy_is_mounted_twice_the_uncovered_mount_counts() {
     const CGROUP: &str = "- cgroup2 cgroup2 rw";
     const OTHER: &str = "- tmpfs tmpfs rw";
     let line = |ids: &str, point: &str, kind: &str| format!("{ids} 0:28 / {point} rw {kind}");
@@ -296,7 +296,7 @@ fn of_a_hierarchy_that_is_mounted_twice_the_mount_that_is_not_covered_counts() {
 }
 
 #[test]
-fn of_version_1_too_the_mount_that_works_counts() {
+fn the_uncovered_mount_counts_in_version_1_too() {
     let cpu = "32 23 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu";
     let again = "33 23 0:29 / /mnt/cpu rw - cgroup cgroup rw,cpu";
     let over = "34 32 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,memory";

@@ -148,7 +148,7 @@ fn unpacked_machines_are_what_hwloc_sees() {
 }
 
 #[test]
-fn synthetic_descriptions_mean_what_hwloc_takes_them_for() {
+fn synthetic_descriptions_mean_the_same_to_hwloc() {
     if !has_hwloc() {
         return;
     }

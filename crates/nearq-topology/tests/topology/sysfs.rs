@@ -99,7 +99,7 @@ fn hybrid_cores_have_a_kind_and_a_capacity() {
 }
 
 #[test]
-fn clusters_and_dies_are_read_where_the_firmware_tells() {
+fn clusters_and_dies_are_read_if_the_firmware_has_them() {
     let folder = Folder::machine("clusters");
     for cpu in 0..8 {
         let topology = format!("{CPUS}/cpu{cpu}/topology");
@@ -159,7 +159,7 @@ fn too_many_and_too_few_cpus_are_clear_errors() {
 }
 
 #[test]
-fn folders_that_are_no_machine_are_clear_errors() {
+fn folders_without_a_machine_are_clear_errors() {
     let folder = Folder::new("no-machine");
     let error = |path: &Path| Topology::from_sysfs(path).expect_err("not a machine").to_string();
     assert!(

@@ -34,7 +34,7 @@ fn set(list: &str) -> CpuSet {
 }
 
 #[test]
-fn what_is_there_and_cannot_be_read_has_its_path_and_error_number() {
+fn an_unreadable_file_is_reported_with_path_and_error_number() {
     let folder = Folder::machine("unread");
     assert!(read(&folder).is_whole());
     folder.remove(&format!("{CPUS}/cpu5/cache/index1/size"));
@@ -57,7 +57,7 @@ fn what_is_there_and_cannot_be_read_has_its_path_and_error_number() {
 }
 
 #[test]
-fn a_machine_that_cannot_be_read_is_no_machine_without_cpus() {
+fn an_unreadable_machine_is_not_a_machine_without_cpus() {
     // The lists of CPUs and the folder itself, as if the process had no descriptors left.
     let folder = Folder::new("closed");
     folder.file(&format!("{CPUS}/kernel_max"), "7\n");
@@ -87,7 +87,7 @@ fn a_machine_that_cannot_be_read_is_no_machine_without_cpus() {
 }
 
 #[test]
-fn errors_of_the_library_do_not_speak_of_a_command() {
+fn errors_of_the_library_do_not_mention_a_command() {
     let folder = Folder::new("no-remedy");
     let errors = [
         Topology::from_sysfs(&folder.path).unwrap_err(),
@@ -115,7 +115,7 @@ fn while_the_same_cpus_are_online_no_file_of_a_cpu_is_read() {
 }
 
 #[test]
-fn cpus_that_go_and_come_are_followed() {
+fn cpus_that_go_offline_and_online_are_followed() {
     let folder = Folder::machine("hotplug");
     let machine = read(&folder);
     folder.file(&format!("{CPUS}/online"), "0-6\n");
@@ -181,7 +181,7 @@ fn a_machine_that_was_read_in_part_is_replaced_by_a_whole_one() {
 }
 
 #[test]
-fn what_stands_in_is_replaced_by_a_machine_that_is_read_in_part() {
+fn a_stand_in_machine_is_replaced_by_one_that_is_read_in_part() {
     let folder = Folder::machine("part-later");
     let error = Topology::from_sysfs(&folder.path.join("none")).unwrap_err();
     let stand_in = Topology::of_cpus(&set("0-7"), &error).unwrap();
@@ -200,7 +200,7 @@ fn what_stands_in_is_replaced_by_a_machine_that_is_read_in_part() {
 }
 
 #[test]
-fn limits_that_cannot_be_read_any_more_stay() {
+fn limits_stay_if_they_become_unreadable() {
     let folder = Folder::machine("limits-kept");
     let group = "sys/fs/cgroup/work";
     folder
@@ -235,7 +235,7 @@ fn limits_that_cannot_be_read_any_more_stay() {
 /// What one check of a large machine costs: `cargo test -p nearq-topology --test topology -- --ignored --nocapture large`.
 #[test]
 #[ignore = "a measurement"]
-fn a_look_at_a_large_machine() {
+fn checking_a_large_machine_costs() {
     const COUNT: usize = 512;
     let folder = Folder::machine("large");
     for list in ["possible", "present", "online"] {

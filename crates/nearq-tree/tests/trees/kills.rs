@@ -88,7 +88,7 @@ fn are_free(pids: &[u32]) {
 const SLEEPS: &str = "sleep 1000 & setsid sleep 1000 & sh -c 'sleep 1000 & wait' & wait";
 
 #[test]
-fn what_the_command_leaves_behind_has_all_cpus() {
+fn processes_that_outlive_the_command_have_all_cpus() {
     if !has_two_cpus() {
         return;
     }
@@ -120,7 +120,7 @@ fn what_the_command_leaves_behind_has_all_cpus() {
 }
 
 #[test]
-fn nearq_is_killed() {
+fn killing_nearq_restores_all_cpus() {
     if !has_two_cpus() {
         return;
     }
@@ -138,7 +138,7 @@ fn nearq_is_killed() {
 }
 
 #[test]
-fn the_supervisor_is_killed() {
+fn killing_the_supervisor_restores_all_cpus() {
     if !has_two_cpus() {
         return;
     }
@@ -150,7 +150,7 @@ fn the_supervisor_is_killed() {
 }
 
 #[test]
-fn both_are_killed_at_once() {
+fn killing_both_at_once_restores_all_cpus() {
     if !has_two_cpus() {
         return;
     }
@@ -191,7 +191,7 @@ fn table(supervisor: u32) -> Option<TableCopy> {
 }
 
 #[test]
-fn members_that_are_killed_are_taken_out() {
+fn killed_members_are_removed() {
     if !has_two_cpus() {
         return;
     }

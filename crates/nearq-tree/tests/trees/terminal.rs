@@ -108,7 +108,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn keys_reach_the_command_once_and_the_shell_sees_what_becomes_of_it() {
+fn keys_reach_the_command_once_and_the_shell_sees_its_status() {
     if !has_two_cpus() {
         return;
     }
@@ -155,7 +155,7 @@ fn keys_reach_the_command_once_and_the_shell_sees_what_becomes_of_it() {
 }
 
 #[test]
-fn signals_to_nearq_are_for_the_command() {
+fn signals_to_nearq_reach_the_command() {
     if !has_two_cpus() {
         return;
     }
@@ -185,7 +185,7 @@ fn signals_to_nearq_are_for_the_command() {
 
 /// nearq may not know yet that the command has begun: if it is stopped as soon as its second process exists, it nearly always does not.
 #[test]
-fn a_signal_that_comes_early_waits_for_the_command() {
+fn an_early_signal_waits_for_the_command() {
     if !has_two_cpus() {
         return;
     }

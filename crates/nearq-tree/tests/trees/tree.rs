@@ -25,7 +25,7 @@ fn lists(printed: &str) -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn the_command_ends_as_it_would_without() {
+fn the_command_ends_as_it_would_without_nearq() {
     if !has_two_cpus() {
         return;
     }
@@ -67,7 +67,7 @@ fn programs_spread_over_homes_with_their_memory() {
 }
 
 #[test]
-fn one_home_can_be_fixed_for_all() {
+fn one_home_can_be_set_for_all_processes() {
     if !has_two_cpus() {
         return;
     }
@@ -80,7 +80,7 @@ fn one_home_can_be_fixed_for_all() {
 }
 
 #[test]
-fn who_chooses_cpus_is_left_alone_and_so_is_what_it_starts() {
+fn a_program_that_chooses_its_cpus_is_left_alone_with_its_children() {
     if !has_two_cpus() || std::process::Command::new("taskset").arg("--version").output().is_err() {
         return;
     }
@@ -101,7 +101,7 @@ fn first_cpu() -> usize {
 }
 
 #[test]
-fn homes_are_chosen_at_fork_where_that_is_asked_for() {
+fn homes_are_chosen_at_fork_on_request() {
     if !has_two_cpus() {
         return;
     }
@@ -122,7 +122,7 @@ fn homes_are_chosen_at_fork_where_that_is_asked_for() {
 }
 
 #[test]
-fn small_programs_choose_nothing_where_that_is_lazy() {
+fn small_programs_choose_no_home_in_lazy_mode() {
     if !has_two_cpus() {
         return;
     }
@@ -173,7 +173,7 @@ fn statically_linked_programs_are_left_out_with_one_notice() {
 }
 
 #[test]
-fn programs_with_more_rights_are_left_out() {
+fn privileged_programs_are_left_out() {
     if !has_two_cpus() {
         return;
     }
@@ -200,7 +200,7 @@ fn programs_with_more_rights_are_left_out() {
 }
 
 #[test]
-fn two_thousand_short_programs() {
+fn two_thousand_short_programs_run() {
     if !has_two_cpus() {
         return;
     }
@@ -216,7 +216,7 @@ fn two_thousand_short_programs() {
 }
 
 #[test]
-fn a_project_is_built_as_without() {
+fn a_project_builds_as_it_does_without_nearq() {
     if !has_two_cpus() || std::process::Command::new("make").arg("--version").output().is_err() {
         return;
     }
@@ -256,7 +256,7 @@ fn a_project_is_built_as_without() {
 }
 
 #[test]
-fn more_processes_than_descriptors() {
+fn there_may_be_more_processes_than_descriptors() {
     if !has_two_cpus() {
         return;
     }

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_small_is_not_judged() {
+    fn runs_that_are_too_small_are_not_judged() {
         let small = |runs, items| {
             let common = crate::Common { runs, quick: true, ..crate::Common::default() };
             let options = BlockingOptions { common, items, ..BlockingOptions::default() };
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_are_of_every_length() {
+    fn pauses_vary_in_length() {
         let (mut pauses, longest) = (Pauses(1), Duration::from_millis(40));
         let all: Vec<_> = (0..1000).map(|_| pauses.next(longest)).collect();
         let mean = all.iter().sum::<Duration>() / 1000;

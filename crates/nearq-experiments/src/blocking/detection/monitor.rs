@@ -49,7 +49,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_runtime_that_nobody_waits_for_has_no_monitor_and_the_cost_of_one_grows() {
+    fn a_monitor_exists_only_while_work_waits_and_its_cost_grows() {
         let runtime = Runtime::builder().build().unwrap();
         assert_eq!(Monitor::of(&runtime), None);
         let queue = runtime.workqueue_builder("costs").build().unwrap();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_line_is_nothing() {
+    fn other_lines_are_not_parsed() {
         assert_eq!(parse(""), None);
         assert_eq!(parse("1 2"), None);
         let cost = Cost { cpu: Duration::from_nanos(1), waited: Duration::from_nanos(2), turns: 3 };

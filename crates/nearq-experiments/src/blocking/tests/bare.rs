@@ -19,7 +19,7 @@ fn plan(cpus: CpuSet, rounds: u64) -> Plan {
 }
 
 #[test]
-fn the_ideal_is_never_longer_than_what_it_took() {
+fn the_ideal_time_never_exceeds_the_measured_time() {
     let cpus = Linux::affinity(Linux::current_thread()).unwrap();
     let plan = plan(cpus.iter().take(2).collect(), 20_000);
     let Bare { sample, ideal } = measure_bare::<Linux>(&plan).unwrap();
@@ -27,7 +27,7 @@ fn the_ideal_is_never_longer_than_what_it_took() {
 }
 
 #[test]
-fn on_a_simulated_machine_it_is_the_computing_and_more_where_cores_are_shared() {
+fn the_simulated_ideal_is_the_computing_time_and_longer_on_shared_cores() {
     let ideal = |machine: &str, cpus: &str| {
         let machine = Machine::named(machine).unwrap();
         let plan = plan(CpuSet::parse_list(cpus).unwrap(), 50_000);

@@ -17,7 +17,7 @@ fn the_stride_visits_every_page() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_named() {
+fn a_missing_folder_is_named() {
     let error = Disk::make(Path::new("/no such folder")).unwrap_err();
     assert!(error.contains("/no such folder"), "{error}");
 }

@@ -15,7 +15,7 @@ impl Block for Counts {
 }
 
 #[test]
-fn one_item_in_so_many_is_blocked_and_the_last_one_ends_the_wait() {
+fn every_nth_item_blocks_and_the_last_item_ends_the_wait() {
     let block = Arc::new(Counts(AtomicUsize::new(0), true));
     let items = Items::<Linux>::new(65, 2, 32, Arc::clone(&block) as Arc<dyn Block>);
     let hinted = AtomicUsize::new(0);

@@ -4,7 +4,7 @@ use super::*;
 use std::sync::Barrier;
 
 #[test]
-fn threads_that_were_there_are_counted_although_they_are_gone() {
+fn threads_that_have_ended_are_still_counted() {
     let sampler = Sampler::start().unwrap();
     let barrier = Barrier::new(6);
     // Ours, the sampler's, and five more. It also counts when it is asked, however busy the machine is.

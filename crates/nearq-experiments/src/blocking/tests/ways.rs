@@ -5,7 +5,7 @@ use nearq_platform::Threads;
 use std::time::Instant;
 
 #[test]
-fn whoever_is_blocked_comes_back_after_the_time_and_has_used_none_of_the_cpu() {
+fn a_blocked_thread_returns_after_the_time_and_uses_no_cpu_time() {
     let time = Duration::from_millis(20);
     for way in [Way::Sleep, Way::Futex, Way::Pipe] {
         let (block, _) = prepare(way, time, Path::new("/")).unwrap().unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_was_calibrated_takes_the_time_that_was_asked_for_however_often_it_is_cut() {
+fn calibrated_work_takes_the_requested_time_in_any_number_of_pieces() {
     let each = nanoseconds_per_round(&CpuSet::single(0)).unwrap();
     let rounds = rounds_for(Duration::from_millis(5), each.median);
     let best = |times: u64| {

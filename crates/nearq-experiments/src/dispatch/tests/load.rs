@@ -23,7 +23,7 @@ fn a_flood_counts_every_item_once() {
 }
 
 #[test]
-fn joined_and_inside_run_every_closure() {
+fn the_joined_and_inside_loads_run_every_closure() {
     let gauge = Gauge::<Linux>::leak(2);
     assert!(joined(&Tokio::start(2).unwrap(), gauge, SHORT).ns_per_item.unwrap() > 0.0);
     let joined = gauge.completed();

@@ -4,7 +4,7 @@ use super::*;
 use nearq_report::Collector;
 
 #[test]
-fn shards_are_judged_where_there_are_any() {
+fn shards_are_judged_if_the_machine_has_any() {
     let mut collector = Collector::default();
     for (row, rate) in [("cache_shard", 300.0), ("cache", 150.0), ("system", 140.0)] {
         collector.add("issuers", row, metric::ITEMS_PER_SECOND, rate);
@@ -20,7 +20,7 @@ fn shards_are_judged_where_there_are_any() {
 }
 
 #[test]
-fn ratios_are_of_medians_and_to_the_best_of_the_others() {
+fn ratios_compare_medians_with_the_best_of_the_others() {
     let mut collector = Collector::default();
     let mut add = |load: Load, row, metric, runs: [f64; 3]| {
         for run in runs {

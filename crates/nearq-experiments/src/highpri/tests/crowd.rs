@@ -6,7 +6,7 @@ use nearq_sim::{Sim, Simulation};
 use nearq_topology::Topology;
 
 #[test]
-fn all_of_them_sleep_until_they_are_dropped() {
+fn crowd_threads_sleep_until_the_crowd_is_dropped() {
     let cpu = Linux::current_cpu();
     let crowd = Crowd::<Linux>::start(40, cpu).unwrap();
     Linux::sleep(Duration::from_millis(200));

@@ -4,7 +4,7 @@ use super::*;
 use nearq_platform::{Linux, LockPlatform as _};
 
 #[test]
-fn the_next_queueing_is_on_the_grid_however_late_the_last_one_was() {
+fn queueing_stays_on_the_time_grid_after_a_delay() {
     let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
     let interval = Duration::from_millis(4);
     assert_eq!(following(at(100), interval, at(100)), at(104));
@@ -26,7 +26,7 @@ impl Target<Linux> for AtOnce {
 }
 
 #[test]
-fn what_starts_at_once_has_no_latency_and_is_queued_every_interval() {
+fn an_item_that_starts_at_once_has_no_latency_and_is_queued_every_interval() {
     let start = Start::new();
     let mut target = AtOnce(Arc::clone(&start), 0);
     let (interval, duration) = (Duration::from_millis(2), Duration::from_millis(41));
@@ -39,7 +39,7 @@ fn what_starts_at_once_has_no_latency_and_is_queued_every_interval() {
 }
 
 #[test]
-fn a_thread_hands_back_its_result_and_its_end() {
+fn a_thread_returns_its_result_and_its_end_time() {
     let run =
         |body: fn() -> Result<u32, Error>| on_thread::<Linux, u32>(ThreadSpec::default(), body);
     assert_eq!(run(|| Ok(7)), Ok(7));

@@ -25,7 +25,7 @@ impl Drop for Root {
 }
 
 #[test]
-fn the_limit_that_is_reached_is_named_with_its_numbers() {
+fn the_limit_reached_is_named_with_its_numbers() {
     let root = Root::new(&[
         ("proc/loadavg", "0.1 0.2 0.3 2/345 6789\n"),
         ("proc/sys/kernel/threads-max", "1000\n"),
@@ -58,7 +58,7 @@ fn the_limit_that_is_reached_is_named_with_its_numbers() {
 }
 
 #[test]
-fn there_is_room_for_as_many_threads_as_the_tighter_limit_allows() {
+fn the_tighter_limit_decides_how_many_threads_fit() {
     let maps = Limit { what: MAPS, used: 1_000, most: 65_000 };
     let space = Limit { what: SPACE, used: 0, most: ARENAS_KIB + 96 * 200 };
     let (threads, text) = room_in(std::slice::from_ref(&maps)).unwrap();
@@ -69,7 +69,7 @@ fn there_is_room_for_as_many_threads_as_the_tighter_limit_allows() {
 }
 
 #[test]
-fn every_group_above_may_have_a_limit() {
+fn limits_of_all_parent_groups_count() {
     assert_eq!(
         pids_folders("0::/user/a\n"),
         ["sys/fs/cgroup/user/a", "sys/fs/cgroup/user", "sys/fs/cgroup"]

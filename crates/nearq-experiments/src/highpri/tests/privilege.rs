@@ -9,7 +9,7 @@ fn nice() -> i32 {
 }
 
 #[test]
-fn what_is_given_up_is_given_up_for_the_thread_and_its_children_alone() {
+fn privilege_is_given_up_for_the_thread_and_its_children_only() {
     thread::spawn(|| {
         let may = favour(-5).is_ok();
         let before = nice();
@@ -30,7 +30,7 @@ fn what_is_given_up_is_given_up_for_the_thread_and_its_children_alone() {
 }
 
 #[test]
-fn a_favour_for_one_alone_is_not_inherited() {
+fn a_favour_for_one_thread_is_not_inherited() {
     thread::spawn(|| {
         if favour_alone().is_err() {
             return;

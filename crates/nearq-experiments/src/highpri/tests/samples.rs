@@ -11,7 +11,7 @@ fn of(milliseconds: impl IntoIterator<Item = u64>) -> Samples {
 }
 
 #[test]
-fn the_figures_of_known_latencies() {
+fn known_latencies_give_known_figures() {
     // In an order that is not sorted.
     let figures = of((1..=1000).rev()).figures().unwrap();
     assert_eq!((figures.samples, figures.max, figures.p50), (1000, 1000.0, 500.0));
@@ -30,7 +30,7 @@ fn few_samples_are_all_among_the_worst() {
 }
 
 #[test]
-fn what_the_host_took_part_in_is_counted_apart_and_stays_in() {
+fn samples_with_stolen_time_are_counted_separately_and_kept() {
     let mut samples = of([1, 2]);
     samples.add(Duration::from_millis(90), true);
     let figures = samples.figures().unwrap();

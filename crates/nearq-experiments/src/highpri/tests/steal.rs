@@ -14,14 +14,14 @@ fn a_cpu_is_found_by_its_whole_number() {
 }
 
 #[test]
-fn a_line_that_is_cut_off_is_not_believed() {
+fn a_truncated_line_is_ignored() {
     let cut = &TEXT[..=TEXT.find("50").unwrap()];
     assert_eq!(steal_of(cut, "cpu10 ", false), None, "5 is not the number");
     assert_eq!(steal_of("cpu1 1 2 3", "cpu1 ", true), None);
 }
 
 #[test]
-fn this_machine_s_count_does_not_fall() {
+fn the_count_of_this_machine_never_falls() {
     let mut clock = StealClock::of(0);
     let before = clock.read();
     assert!(clock.read() >= before);

@@ -5,7 +5,7 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn who_is_away_is_home_again_when_its_memory_has_come() {
+fn a_task_is_at_home_once_its_memory_has_arrived() {
     let mut account = Account::open(2, 0, Duration::ZERO);
     account.settle(&[10, 2]);
     account.look(50 * MS, 50 * MS, 1);
@@ -21,7 +21,7 @@ fn who_is_away_is_home_again_when_its_memory_has_come() {
 }
 
 #[test]
-fn time_is_charged_to_the_node_of_the_look_and_to_its_slot() {
+fn time_is_charged_to_the_sampled_node_and_to_its_slot() {
     let mut account = Account::open(3, 1, 5 * MS);
     account.look(10 * MS, 8 * MS, 1);
     account.settle(&[10, 20, 20]);

@@ -7,7 +7,7 @@ use nearq_home::Nodes;
 use nearq_report::Collector;
 
 #[test]
-fn means_decide() {
+fn goals_are_judged_by_means() {
     let machine = Machine::named("tx7-itanium2").unwrap();
     let nodes = Nodes::of(machine.topology(), machine.topology().online());
     let size = Size::of(&machine, nodes, true, (None, None), None, 4);

@@ -15,7 +15,7 @@ fn rows(figures: &[(&str, usize, Metric, [f64; 3])]) -> Vec<Row> {
 }
 
 #[test]
-fn the_worst_number_of_writers_and_the_medians_decide() {
+fn goals_are_judged_by_medians_at_the_worst_number_of_writers() {
     let rates = metric::ACQUISITIONS_RATIO;
     let (to_std, to_other) = (beside(STD), beside(PARKING_LOT));
     let rows = rows(&[
@@ -43,7 +43,7 @@ fn the_worst_number_of_writers_and_the_medians_decide() {
 }
 
 #[test]
-fn gains_are_judged_where_the_document_has_some_and_losses_where_writers_are_few() {
+fn gains_are_judged_where_documented_and_losses_with_few_writers() {
     let gains = [(1, 0.0), (4, -0.9), (8, -1.1), (12, -50.0), (16, 72.0), (64, 90.9)];
     let figures = gains.map(|(writers, gain)| (AUTO, writers, metric::GAIN, [gain; 3]));
     let rows = rows(&figures);

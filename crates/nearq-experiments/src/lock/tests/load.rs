@@ -22,7 +22,7 @@ fn compact_fills_a_cache_and_spread_goes_round_nodes_and_caches() {
 }
 
 #[test]
-fn the_document_s_machine_is_filled_in_the_order_of_its_cpus() {
+fn the_documents_machine_is_filled_in_cpu_order() {
     let machine = Machine::named("epyc-7551-2s").unwrap();
     let compact = CpuPlacement::Compact.order(&machine);
     assert_eq!(compact[..64], (0..64).collect::<Vec<_>>());

@@ -15,7 +15,7 @@ fn fairness_is_the_share_of_the_busier_half() {
 }
 
 #[test]
-fn each_long_wait_is_kept_and_short_ones_stand_for_their_neighbours() {
+fn long_waits_are_all_kept_and_short_ones_are_sampled() {
     let mut waits = Waits::new::<Linux>();
     let ticks = |us: f64| (us * 1000.0 / Linux::tick_ns()) as u64;
     // 9990 short ones; every one that is sampled stands for 16.
@@ -32,7 +32,7 @@ fn each_long_wait_is_kept_and_short_ones_stand_for_their_neighbours() {
 }
 
 #[test]
-fn a_simulated_run_keeps_them_all_and_threads_add_up() {
+fn a_simulated_run_keeps_all_waits_and_threads_are_summed() {
     let tally = |waits: &[u64]| {
         let mut tally = Tally { entered: 3, counted: 2, waits: Waits::new::<Sim>() };
         for wait in waits {

@@ -19,7 +19,7 @@ fn turns(step: impl Fn(usize, u64), turns: [u64; 2]) -> Vec<u64> {
 }
 
 #[test]
-fn files_are_where_their_writers_put_them() {
+fn files_are_in_the_folders_of_their_writers() {
     for made in [[1, 1], [3, 4], [5, 9], [103, 64]] {
         let renames = Renames::<Linux, Lock>::new(&Plan::for_test(2));
         let entered = turns(|writer, turn| renames.step(writer, turn, || ()), made);
@@ -31,7 +31,7 @@ fn files_are_where_their_writers_put_them() {
 }
 
 #[test]
-fn a_change_that_was_lost_is_found() {
+fn a_lost_change_is_detected() {
     let renames = Renames::<Linux, Lock>::new(&Plan::for_test(2));
     let entered = turns(|writer, turn| renames.step(writer, turn, || ()), [6, 6]);
     assert!(renames.verify(&[7, 6]).unwrap_err().contains("and know of"));

@@ -4,7 +4,7 @@ use super::*;
 use crate::harness::options::named;
 
 #[test]
-fn files_are_made_up_done_and_checked() {
+fn files_are_generated_processed_and_checked() {
     for kind in [Kind::Compile, Kind::Compress] {
         let Ok(mut job) = Job::prepare(Some(kind), 2, None) else {
             println!(
@@ -33,7 +33,7 @@ fn files_are_made_up_done_and_checked() {
 }
 
 #[test]
-fn each_file_is_another_one_and_the_same_each_time() {
+fn files_differ_and_are_reproducible() {
     assert_eq!(c_file(3), c_file(3));
     assert_ne!(c_file(3), c_file(4));
     let error = named("--kind", "link", &Kind::ALL).unwrap_err();

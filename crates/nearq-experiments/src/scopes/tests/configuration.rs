@@ -74,7 +74,7 @@ fn simulated_machines_measure_without_helping_and_with_it() {
 }
 
 #[test]
-fn with_one_cache_everything_about_caches_is_the_system() {
+fn with_one_cache_the_cache_scopes_equal_the_system_scope() {
     let machine = machine("l3:1 core:2");
     let expected = [
         ("system", None),
@@ -116,7 +116,7 @@ fn a_cache_for_every_cpu_differs_from_cpu_strict_in_strictness_alone() {
 }
 
 #[test]
-fn on_one_cpu_all_is_one() {
+fn on_one_cpu_all_configurations_coincide() {
     let machine = machine("core:1");
     assert!(same(&machine)[1..].iter().all(|(_, same)| *same == Some("system")));
     assert_eq!(plan(&machine)[6].same_as.as_ref().unwrap().1, "one CPU here");

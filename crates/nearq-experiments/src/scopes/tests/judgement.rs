@@ -20,7 +20,7 @@ fn judged(bandwidth: impl Fn(&str, &str) -> f64) -> Vec<Judgement> {
 }
 
 #[test]
-fn the_documents_own_figures_are_met() {
+fn the_documents_figures_meet_the_goals() {
     let judgements = judged(|scenario, row| {
         published(scenario, row).map_or(1200.0, |figures| figures.throughput.0)
     });
@@ -50,7 +50,7 @@ fn the_documents_own_figures_are_met() {
 }
 
 #[test]
-fn what_does_not_differ_does_not_lose_and_a_loss_is_no_tie() {
+fn equal_results_are_no_loss_and_a_loss_is_no_tie() {
     let equal = judged(|_, _| 1000.0);
     assert!(equal.iter().all(|one| one.met != one.published.is_some()), "{equal:#?}");
     let helped = judged(|_, row| if row == "cache+helping" { 997.0 } else { 1000.0 });

@@ -27,13 +27,13 @@ fn long_enough<S: Store<Linux> + 'static>(store: impl Fn() -> S) -> Measured {
 }
 
 #[test]
-fn data_goes_round_through_memory() {
+fn data_makes_a_round_trip_through_memory() {
     let measured = long_enough(|| MemoryStore::new(10));
     assert!(measured.cpu_percent > 0.0 && measured.cpu_percent < 400.0, "{measured:?}");
 }
 
 #[test]
-fn data_goes_round_through_a_file() {
+fn data_makes_a_round_trip_through_a_file() {
     let path = std::env::temp_dir().join(format!("nearq-scopes-run-{}", std::process::id()));
     long_enough(|| FileStore::open(&path, 10, 40).unwrap());
 }

@@ -8,7 +8,7 @@ fn ask(machine: &str) -> Result<Answer, Error> {
 }
 
 #[test]
-fn the_conclusions_hang_on_the_shape() {
+fn the_conclusions_depend_on_the_shape() {
     let names = |machine| -> Vec<String> {
         let answer = ask(machine).unwrap();
         assert!(answer.conclusions.iter().all(|one| one.value > 0.0), "{answer:?}");

@@ -39,7 +39,7 @@ fn round_trip(lane: &mut dyn Lane, mailbox: &Mailbox<Linux>) {
 }
 
 #[test]
-fn blocks_come_back_as_they_went_on_every_way() {
+fn blocks_are_read_as_written_on_every_path() {
     let path = path("round-trip");
     let store = FileStore::open(&path, 8, 8).unwrap();
     assert!(!path.exists(), "the file is gone from its folder at once");
@@ -76,7 +76,7 @@ fn an_empty_file_is_used_and_left_empty() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_in_one_line_and_left_alone() {
+fn unusable_files_are_refused_in_one_line_and_not_changed() {
     let full = path("full");
     fs::write(&full, "precious").unwrap();
     for (path, reason) in [

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_earliest_deadline_of_those_that_are_owed_time_goes_next() {
+    fn the_eligible_thread_with_the_earliest_deadline_runs_next() {
         // The third has the earliest deadline by its weight, but is far ahead.
         let mut entities = [entity(1024, 100), entity(1024, 0), entity(4096, 700), entity(512, 0)];
         let mut queue = Queue::default();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_of_the_idle_class_alone_is_as_good_as_idle() {
+    fn a_cpu_that_runs_only_the_idle_class_counts_as_idle() {
         let mut entities = [entity(IDLE_WEIGHT, 0), entity(IDLE_WEIGHT, 5), entity(15, 5)];
         let mut queue = Queue::default();
         assert!(!queue.is_as_good_as_idle(&entities), "there is nobody");
